@@ -1,0 +1,348 @@
+"""How cost and memory grow: connections, queues, sizes of bodies, waiting polls, groups.
+
+    bin/bench-curves [--only NAME]
+
+Each curve starts a broker of its own as a process, changes one number, and shows what a message costs the broker in CPU
+time (user and system, of the process) and what its memory is. The load comes from this process, so times of arrival say
+nothing here and are not shown. All of it takes some minutes and some hundred megabytes of disk for a moment.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from benchmarks.boot import free_port
+from protocol.codes import RequestCode, ResponseCode
+from protocol.command import JSON, RemotingCommand
+from protocol.frame import FrameDecoder, encode_frame
+
+PROJECT = Path(__file__).resolve().parent.parent
+TOPIC = "Curves"
+GIVE_UP_SECONDS = 120.0
+ENOUGH_BYTES = 64 << 20
+
+
+class Broker:
+    """A broker process."""
+
+    def __init__(self, process: subprocess.Popen[bytes], port: int) -> None:
+        self.port = port
+        self._process = process
+
+    def cpu_seconds(self) -> float:
+        """User and system time of all its threads."""
+        threads = Path(f"/proc/{self._process.pid}/task").iterdir()
+        return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) / 1e9
+
+    def anonymous_bytes(self) -> int:
+        """Memory of its own, mapped files not counted."""
+        status = Path(f"/proc/{self._process.pid}/status").read_text()
+        return int(status.split("RssAnon:")[1].split()[0]) * 1024
+
+
+@contextmanager
+def running_broker(**settings: str) -> Iterator[Broker]:
+    port = free_port()
+    with tempfile.TemporaryDirectory(prefix="curves-") as home:
+        values = {"listenPort": port, "brokerIP1": "127.0.0.1", "storePathRootDir": f"{home}/store", **settings}
+        config = Path(home) / "broker.conf"
+        config.write_text("".join(f"{key}={value}\n" for key, value in values.items()))
+        process = subprocess.Popen(
+            [str(PROJECT / "bin" / "mqbroker"), "-c", str(config)],
+            env={**os.environ, "HOME": home, "TRIOMQ_LOG_DIR": f"{home}/logs"},
+            stdout=subprocess.PIPE,
+        )
+        try:
+            assert process.stdout is not None
+            for line in process.stdout:
+                if b"boot success" in line:
+                    break
+            yield Broker(process, port)
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(GIVE_UP_SECONDS)
+
+
+class Peer:
+    """One connection of a client. Requests that the broker sends are overlooked."""
+
+    def __init__(self, port: int) -> None:
+        self.sock = socket.create_connection(("127.0.0.1", port))
+        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._decoder = FrameDecoder()
+        self.answers: list[RemotingCommand] = []
+
+    def receive(self) -> int:
+        """Read once; how many answers that brought. Raises RuntimeError for a refusal."""
+        data = self.sock.recv(1 << 20)
+        if not data:
+            raise ConnectionError("the broker closed a connection")
+        self.answers = [command for command in self._decoder.feed(data) if command.is_response]
+        for answer in self.answers:
+            if answer.code != ResponseCode.SUCCESS:
+                raise RuntimeError(f"refused: {answer}")
+        return len(self.answers)
+
+    def ask(self, code: int, fields: dict[str, str], body: bytes = b"") -> RemotingCommand:
+        self.sock.sendall(frame(code, fields, body))
+        while not self.receive():
+            pass
+        return self.answers[0]
+
+
+Make = Callable[[int], bytes]
+"""The frame of a request by its number."""
+
+
+def frame(code: int, fields: dict[str, str] | None, body: bytes = b"") -> bytes:
+    return encode_frame(RemotingCommand(code, opaque=1, body=body, serialize_type=JSON, ext_fields=fields))
+
+
+def message(queues: int, body: bytes, topic: str, number: int) -> bytes:
+    text = f"UNIQ_KEY\x01{time.perf_counter_ns():032X}\x02KEYS\x01k{number}\x02WAIT\x01true\x02TAGS\x01t\x02"
+    queue_id, born = str(number % queues), str(time.time_ns() // 1_000_000)
+    values = ("curves", topic, "TBW102", "8", queue_id, "0", born, "0", text)
+    return frame(RequestCode.SEND_MESSAGE_V2, dict(zip("abcdefghi", values, strict=True)), body)
+
+
+def messages(queues: int, size_bytes: int = 1024, topic: str = TOPIC) -> Make:
+    return partial(message, queues, b"x" * size_bytes, topic)
+
+
+def pull(queue_id: int, queue_offset: int, hold_ms: int, group: str) -> bytes:
+    fields = {
+        "consumerGroup": group,
+        "topic": TOPIC,
+        "queueId": str(queue_id),
+        "queueOffset": str(queue_offset),
+        "maxMsgNums": "32",
+        "sysFlag": "6" if hold_ms else "4",
+        "commitOffset": "0",
+        "suspendTimeoutMillis": str(hold_ms),
+        "subscription": "*",
+        "subVersion": "0",
+        "expressionType": "TAG",
+    }
+    return frame(RequestCode.PULL_MESSAGE, fields)
+
+
+def make_topic(peer: Peer, queues: int, topic: str = TOPIC) -> None:
+    fields = {"topic": topic, "defaultTopic": "TBW102", "readQueueNums": str(queues), "writeQueueNums": str(queues)}
+    fields |= {"perm": "6", "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false"}
+    peer.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
+
+
+def send_all(peers: Sequence[Peer], count: int, window: int, make: Make) -> None:
+    """`count` requests over these connections, each with up to `window` unanswered; waits for the last answer."""
+    sent = 0
+    for peer in peers:
+        first = range(sent, min(sent + window, count))
+        peer.sock.sendall(b"".join(map(make, first)))
+        sent += len(first)
+    wait_for(peers, count, sent, make)
+
+
+def wait_for(peers: Sequence[Peer], count: int, sent: int = 0, make: Make | None = None) -> None:
+    """Wait until so many answers came to these connections together; with `make`, each makes room for one more."""
+    by_fd = {peer.sock.fileno(): peer for peer in peers}
+    deadline = time.monotonic() + GIVE_UP_SECONDS
+    answered = 0
+    with select.epoll() as poller:
+        for fd in by_fd:
+            poller.register(fd, select.EPOLLIN)
+        while answered < count:
+            for fd, _ in poller.poll(1):
+                came = by_fd[fd].receive()
+                answered += came
+                if make is not None and sent < count:
+                    more = range(sent, min(sent + came, count))
+                    by_fd[fd].sock.sendall(b"".join(map(make, more)))
+                    sent += len(more)
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{answered} of {count} answers after {GIVE_UP_SECONDS:g} s")
+
+
+def microseconds_each(broker: Broker, count: int, work: Callable[..., None], *arguments: Any) -> float:
+    """What the broker's CPU does for each of `count` while `work` runs."""
+    began = broker.cpu_seconds()
+    work(*arguments)
+    return (broker.cpu_seconds() - began) / count * 1e6
+
+
+def cost_of_sends(broker: Broker, peers: Sequence[Peer], count: int, window: int, make: Make) -> float:
+    return microseconds_each(broker, count, send_all, peers, count, window, make)
+
+
+def connections() -> None:
+    """Each sends a message, waits for its answer, and sends the next."""
+    row("connections", "us a message", "anonymous MiB", "each idle connection")
+    make = messages(4)
+    with running_broker() as broker:
+        peers = [Peer(broker.port) for _ in range(10)]
+        make_topic(peers[0], 4)
+        send_all(peers, 8000, 64, make)
+        for count in (1, 10, 100, 300, 1000):
+            before, new = broker.anonymous_bytes(), max(0, count - len(peers))
+            peers += [Peer(broker.port) for _ in range(new)]
+            peers[-1].ask(RequestCode.GET_BROKER_RUNTIME_INFO, {})
+            idle = kib((broker.anonymous_bytes() - before) / new) if new else ""
+            cost = cost_of_sends(broker, peers[:count], 8000, 1, make)
+            row(count, f"{cost:.1f}", mib(broker), idle)
+
+
+def queues() -> None:
+    """Messages go round all queues of a topic."""
+    row("queues", "us a message", "us the first of a queue", "anonymous MiB")
+    for count in (1, 10, 100, 1000, 10_000):
+        with running_broker() as broker:
+            peers = [Peer(broker.port) for _ in range(4)]
+            make_topic(peers[0], count)
+            make = messages(count)
+            first = cost_of_sends(broker, peers, count, 64, make)
+            cost = cost_of_sends(broker, peers, 20_000, 64, make)
+            row(count, f"{cost:.1f}", f"{first:.1f}", mib(broker))
+
+
+def bodies() -> None:
+    """Four connections with four messages under way each."""
+    row("body bytes", "us a message", "us a MiB", "anonymous MiB")
+    for size in (100, 1024, 10_240, 102_400, 1 << 20):
+        with running_broker() as broker:
+            peers = [Peer(broker.port) for _ in range(4)]
+            make = messages(4, size)
+            count = max(64, min(8000, ENOUGH_BYTES // size))
+            send_all(peers, 64, 4, make)
+            cost = cost_of_sends(broker, peers, count, 4, make)
+            row(size, f"{cost:.1f}", f"{cost * (1 << 20) / size:.0f}", mib(broker))
+
+
+def park(asking: Peer, pullers: Sequence[Peer], count: int, queue_count: int) -> None:
+    """Pulls that wait, a hundred on each connection; returns when the broker holds all of them."""
+    for number in range(count):
+        pullers[number // 100].sock.sendall(pull(number % queue_count, 1, 110_000, f"group-{number % 100}"))
+    deadline = time.monotonic() + GIVE_UP_SECONDS
+    while time.monotonic() < deadline:
+        answer = asking.ask(RequestCode.GET_BROKER_RUNTIME_INFO, {})
+        if int(json.loads(answer.body)["table"]["pullThreadPoolQueueSize"]) >= count:
+            return
+        time.sleep(0.05)
+    raise TimeoutError(f"{count} pulls were not held after {GIVE_UP_SECONDS:g} s")
+
+
+def wake(sender: Peer, pullers: Sequence[Peer], count: int, queue_count: int) -> None:
+    """One message for each of the queues, so that all are answered."""
+    send_all([sender], queue_count, 64, messages(queue_count))
+    wait_for(pullers, count)
+
+
+def polls() -> None:
+    """Pulls that wait, on a queue each or all on one; then what wakes them."""
+    row("waiting polls", "on queues", "us to wait", "each waiting poll", "us a message beside", "us a poll that is woken")
+    for count in (100, 1000, 10_000):
+        for queue_count in (1, count):
+            with running_broker() as broker:
+                sender = Peer(broker.port)
+                make_topic(sender, queue_count)
+                make_topic(sender, 4, "Beside")
+                pullers = [Peer(broker.port) for _ in range(count // 100)]
+                send_all([sender], queue_count, 64, messages(queue_count))
+                send_all([sender], 4000, 64, messages(4, topic="Beside"))
+                before = broker.anonymous_bytes()
+                parked = microseconds_each(broker, count, park, sender, pullers, count, queue_count)
+                each = (broker.anonymous_bytes() - before) / count
+                beside = cost_of_sends(broker, [sender], 8000, 64, messages(4, topic="Beside"))
+                woken = microseconds_each(broker, count, wake, sender, pullers, count, queue_count)
+                row(count, queue_count, f"{parked:.1f}", kib(each), f"{beside:.1f}", f"{woken:.1f}")
+
+
+def groups() -> None:
+    """Each group has a member that tells of itself by heartbeat, pulls, and says how far it has come."""
+    row("groups", "us a heartbeat", "us a pull", "us an offset", "each group")
+    for count in (1, 10, 100, 1000):
+        with running_broker() as broker:
+            peers = [Peer(broker.port) for _ in range(4)]
+            make_topic(peers[0], 4)
+            send_all(peers, 2000, 8, messages(4, 100))
+            before = broker.anonymous_bytes()
+            send_all(peers, count, 1, partial(heartbeat, count))
+            each = (broker.anonymous_bytes() - before) / count
+            beats = cost_of_sends(broker, peers, 2000, 8, partial(heartbeat, count))
+            pulls = cost_of_sends(broker, peers, 4000, 8, partial(pull_of, count))
+            offsets = cost_of_sends(broker, peers, 4000, 8, partial(offset_of, count))
+            row(count, f"{beats:.1f}", f"{pulls:.1f}", f"{offsets:.1f}", kib(each))
+
+
+def pull_of(groups: int, number: int) -> bytes:
+    return pull(number % 4, 0, 0, f"group-{number % groups}")
+
+
+def offset_of(groups: int, number: int) -> bytes:
+    fields = {"consumerGroup": f"group-{number % groups}", "topic": TOPIC, "queueId": str(number % 4)}
+    return frame(RequestCode.UPDATE_CONSUMER_OFFSET, {**fields, "commitOffset": "1"})
+
+
+def heartbeat(groups: int, number: int) -> bytes:
+    group = f"group-{number % groups}"
+    subscription = {"topic": TOPIC, "subString": "*", "tagsSet": [], "codeSet": [], "subVersion": 0}
+    consumer = {
+        "groupName": group,
+        "consumeType": "CONSUME_PASSIVELY",
+        "messageModel": "CLUSTERING",
+        "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET",
+        "subscriptionDataSet": [subscription],
+        "unitMode": False,
+    }
+    body = json.dumps({"clientID": f"{group}@1", "producerDataSet": [], "consumerDataSet": [consumer]}).encode()
+    return frame(RequestCode.HEART_BEAT, None, body)
+
+
+def kib(size_bytes: float) -> str:
+    return f"{size_bytes / 1024:.1f} KiB"
+
+
+def mib(broker: Broker) -> str:
+    return f"{broker.anonymous_bytes() / (1 << 20):.1f}"
+
+
+def row(*cells: object) -> None:
+    print("| " + " | ".join(str(cell) for cell in cells) + " |", flush=True)
+    if isinstance(cells[0], str):
+        print("|" + "---|" * len(cells), flush=True)
+
+
+CURVES: dict[str, Callable[[], None]] = {
+    "connections": connections,
+    "queues": queues,
+    "bodies": bodies,
+    "polls": polls,
+    "groups": groups,
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="How cost and memory of the broker grow.")
+    parser.add_argument("--only", default="", help="curves whose name contains this")
+    options = parser.parse_args()
+    for name, curve in CURVES.items():
+        if options.only in name:
+            print(f"\n{name}\n")
+            curve()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

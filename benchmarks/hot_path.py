@@ -1,0 +1,281 @@
+"""What one message costs the broker, in CPU time, without network and scheduler: fixed runs in one process.
+
+    bin/bench-hot-path [--only NAME] [--rounds 5] [--quick] [--json]
+
+Ready-made frames go into the connections of a whole broker (all parts, its store in a temporary directory), in turns
+like those that the poller makes; answers are taken and dropped. The figure is the best of some rounds, in microseconds
+of CPU time for a message, and as a ratio to a loop of plain Python that ran on either side of it, so that machines,
+and noisy moments of one machine, can be compared. tests/test_speed_guard.py keeps an eye on the ratios.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import structlog
+import trio
+
+from broker.configuration import Configuration
+from broker.controller import is_compiled
+from broker.parts import Parts
+from daemon.clock import system_now_ms
+from protocol.address import HostPort
+from protocol.codes import RequestCode
+from protocol.command import JSON, ROCKETMQ, RemotingCommand
+from protocol.frame import encode_frame
+from remoting.client import open_client
+from remoting.config import ClientSettings
+from remoting.connection import Connection
+from remoting.processor_table import ProcessorTable
+from remoting.turn import Turn
+from store.files import Files
+
+TOPIC = "HotPath"
+GROUP = "hot-path"
+QUEUES = 4
+STORED_FOR_PULLS = 16_384
+
+
+class Dropped:
+    """A transport that takes everything at once and keeps nothing but the sum of it."""
+
+    def __init__(self) -> None:
+        self.taken_bytes = 0
+
+    def write(self, data: bytes) -> None:
+        self.taken_bytes += len(data)
+
+    def pause_reading(self) -> None:
+        raise RuntimeError("nothing here is ever full")
+
+    def resume_reading(self) -> None:
+        raise RuntimeError("nothing here is ever full")
+
+    def close(self) -> None:
+        pass
+
+
+@dataclass(frozen=True)
+class Workload:
+    """`connections` each bring `window` requests with one read, all in one turn."""
+
+    name: str
+    kind: str
+    serialize_type: int
+    connections: int
+    window: int
+    body_bytes: int = 1024
+    batch: int = 1
+    requests: int = 8192
+
+
+WORKLOADS = (
+    Workload("send json 4x64", "send", JSON, 4, 64),
+    Workload("send binary 4x64", "send", ROCKETMQ, 4, 64),
+    Workload("send json 64x1", "send", JSON, 64, 1),
+    Workload("send binary 128 B", "send", ROCKETMQ, 4, 64, body_bytes=128),
+    Workload("pull batch 32", "pull", JSON, 4, 1, batch=32, requests=512),
+    Workload("pull batch 1", "pull", JSON, 4, 1, requests=4096),
+)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """CPU time for a message in us, and as a multiple of that of one step of the calibration loop."""
+
+    workload: Workload
+    microseconds: float
+    ratio: float
+
+
+def calibration_seconds(steps: int = 40_000) -> float:
+    """CPU time of a loop with a bit of everything that the broker's code is made of."""
+    table: dict[str, int] = {}
+    began = time.process_time()
+    for step in range(steps):
+        text = f"{step & 255}:{step}"
+        key, _, value = text.partition(":")
+        data = value.encode()
+        table[key] = int.from_bytes(data[:2], "big") + len(data) + table.get(key, 0)
+    return time.process_time() - began
+
+
+def send_frame(workload: Workload, number: int) -> bytes:
+    text = f"UNIQ_KEY\x01{number % 4:016X}{number:016X}\x02KEYS\x01k{number}\x02WAIT\x01true\x02TAGS\x01t\x02"
+    queue, born = str(number % QUEUES), str(1_700_000_000_000 + number)
+    values = (GROUP, TOPIC, "TBW102", str(QUEUES), queue, "0", born, "0", text)
+    fields = {**dict(zip("abcdefghi", values, strict=True)), "j": "0", "k": "false", "m": "false"}
+    return _frame(workload, RequestCode.SEND_MESSAGE_V2, number, fields, b"x" * workload.body_bytes)
+
+
+def pull_frame(workload: Workload, number: int) -> bytes:
+    stored = STORED_FOR_PULLS // QUEUES
+    fields = {
+        "consumerGroup": GROUP,
+        "topic": TOPIC,
+        "queueId": str(number % QUEUES),
+        "queueOffset": str(number // QUEUES * workload.batch % stored),
+        "maxMsgNums": str(workload.batch),
+        "sysFlag": "4",
+        "commitOffset": "0",
+        "suspendTimeoutMillis": "0",
+        "subscription": "*",
+        "subVersion": "0",
+        "expressionType": "TAG",
+    }
+    return _frame(workload, RequestCode.PULL_MESSAGE, number, fields, b"")
+
+
+def _frame(workload: Workload, code: int, number: int, fields: dict[str, str], body: bytes) -> bytes:
+    return encode_frame(
+        RemotingCommand(
+            code, opaque=number, body=body, serialize_type=workload.serialize_type, ext_fields=fields, language=0
+        )
+    )
+
+
+def reads(workload: Workload) -> list[list[bytes]]:
+    """Turn by turn what each connection's read brings."""
+    make = send_frame if workload.kind == "send" else pull_frame
+    frames = [make(workload, number) for number in range(workload.requests)]
+    turn = workload.connections * workload.window
+    return [
+        [b"".join(frames[at : at + workload.window]) for at in range(begin, begin + turn, workload.window)]
+        for begin in range(0, len(frames), turn)
+    ]
+
+
+class HotPath:
+    """A broker whose connections are fed by hand."""
+
+    def __init__(self, parts: Parts, turn: Turn, table: ProcessorTable, nursery: trio.Nursery) -> None:
+        self._parts = parts
+        self._turn = turn
+        self._table = table
+        self._nursery = nursery
+        self._connections: list[Connection] = []
+        self._transports: list[Dropped] = []
+
+    def connect(self, count: int) -> None:
+        while len(self._connections) < count:
+            connection = Connection(
+                self._table,
+                self._turn,
+                self._nursery,
+                HostPort("127.0.0.1", 40_000 + len(self._connections)),
+                HostPort("127.0.0.1", 10_911),
+                max_frame_bytes=1 << 24,
+                max_unanswered=1000,
+            )
+            transport = Dropped()
+            connection.transport = transport
+            self._connections.append(connection)
+            self._transports.append(transport)
+
+    def run(self, turns: list[list[bytes]]) -> float:
+        """CPU seconds that these turns took."""
+        turn, connections = self._turn, self._connections
+        began = time.process_time()
+        for data_of_connections in turns:
+            turn.begin()
+            for connection, data in zip(connections, data_of_connections, strict=False):
+                connection.receive(data)
+            turn.end()
+        return time.process_time() - began
+
+    def taken_bytes(self) -> int:
+        return sum(transport.taken_bytes for transport in self._transports)
+
+    def messages(self) -> tuple[int, int]:
+        """How many were put and got since the start."""
+        return self._parts.stats.put_total, self._parts.stats.get_total
+
+
+def measure(path: HotPath, workload: Workload, rounds: int) -> Measured:
+    """The best round; raises RuntimeError when messages are missing."""
+    path.connect(workload.connections)
+    turns = reads(workload)
+    messages = workload.requests * workload.batch
+    before = path.messages()
+    seconds = calibration = float("inf")
+    path.run(turns[: len(turns) // 4 + 1])
+    warm = path.messages()
+    for _ in range(rounds):
+        gc.collect()
+        calibration = min(calibration, calibration_seconds())
+        seconds = min(seconds, path.run(turns))
+    after = path.messages()
+    counted = (after[0] - warm[0]) if workload.kind == "send" else (after[1] - warm[1])
+    if counted != messages * rounds or before == after:
+        raise RuntimeError(f"{workload.name}: {counted} messages instead of {messages * rounds}")
+    return Measured(workload, seconds / messages * 1e6, seconds / messages / (calibration / 40_000))
+
+
+async def measure_all(workloads: Iterator[Workload] | tuple[Workload, ...], rounds: int, root: str) -> list[Measured]:
+    values = {
+        "brokerIP1": "127.0.0.1",
+        "listenPort": "10911",
+        "storePathRootDir": root,
+        "mappedFileSizeCommitLog": str(1 << 30),
+        "brokerFastFailureEnable": "false",  # a stalled machine shall cost time, not messages
+    }
+    configuration = Configuration.from_values(values)
+    turn = Turn()
+    table = ProcessorTable()
+    parts = Parts(configuration, Files(), None, turn, system_now_ms)
+    await parts.store.load()
+    try:
+        async with open_client(ClientSettings()) as client, trio.open_nursery() as nursery:
+            parts.build(10_911, client)
+            parts.register(table, ProcessorTable())
+            path = HotPath(parts, turn, table, nursery)
+            chosen = list(workloads)
+            if any(workload.kind == "pull" for workload in chosen):
+                path.connect(4)
+                path.run(reads(Workload("", "send", JSON, 4, 64, requests=STORED_FOR_PULLS)))
+            gc.collect()
+            gc.freeze()
+            return [measure(path, workload, rounds) for workload in chosen]
+    finally:
+        gc.unfreeze()
+        await parts.store.close()
+
+
+def run(workloads: tuple[Workload, ...] = WORKLOADS, rounds: int = 5) -> list[Measured]:
+    """Measure these workloads in a store of their own."""
+    import logging
+
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    with tempfile.TemporaryDirectory(prefix="hot-path-") as root:
+        return trio.run(measure_all, workloads, rounds, root)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="CPU time of one message on its way through the broker.")
+    parser.add_argument("--only", action="append", default=[], help="workloads whose name contains this (repeatable)")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--quick", action="store_true", help="a quarter of the requests: less exact")
+    parser.add_argument("--json", action="store_true", help="name -> [microseconds, ratio]")
+    options = parser.parse_args()
+    chosen = [each for each in WORKLOADS if not options.only or any(part in each.name for part in options.only)]
+    if options.quick:
+        chosen = [replace(each, requests=each.requests // 4) for each in chosen]
+    results = run(tuple(chosen), options.rounds)
+    if options.json:
+        print(json.dumps({each.workload.name: [each.microseconds, each.ratio] for each in results}))
+        return 0
+    print("compiled" if is_compiled() else "plain Python")
+    for each in results:
+        print(f"{each.workload.name:<20} {each.microseconds:8.2f} us  {each.ratio:8.2f} x")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

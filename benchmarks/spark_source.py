@@ -1,0 +1,179 @@
+"""How fast the Spark sources and the sink are: messages of 1 KiB with four properties, per core.
+
+    benchmarks/spark_source.py [--messages N] [--name-server HOST:PORT] [--store DIR] [--cores N]
+
+Without --store a commit log is made in a temporary directory; broker figures need --name-server (a topic is filled and
+read). Each source is measured twice: the reading alone (`reader`: bytes to Arrow batches in one process, CPU time and
+wall time) and through Spark into its noop sink on local[N], where the JVM's share of the machine counts too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+BODY_BYTES = 1024
+SEGMENT_BYTES = 256 * 1024 * 1024
+
+
+def make_store(root: Path, messages: int) -> None:
+    """A commit log of `messages` records, in segments, without queues."""
+    from protocol import record
+
+    (root / "commitlog").mkdir(parents=True)
+    body = os.urandom(BODY_BYTES)
+    host = bytes([127, 0, 0, 1, 0, 0, 0x2A, 0x9F])
+    now_ms = time.time_ns() // 1_000_000
+    start = 0
+    tail = bytearray()
+    for number in range(messages):
+        text = (
+            f"UNIQ_KEY\x01FD00000000000000000000000000000244E94E0E2F2A{number:08X}\x02CLUSTER\x01DefaultCluster"
+            f"\x02TAGS\x01Tag{number % 4}\x02KEYS\x01key-{number}"
+        ).encode()
+        if len(tail) + 2048 > SEGMENT_BYTES:
+            start = close_segment(root, start, tail)
+            tail = bytearray()
+        record.encode_into(
+            tail,
+            b"Bench",
+            number % 4,
+            0,
+            number // 4,
+            start + len(tail),
+            0,
+            now_ms,
+            host,
+            now_ms,
+            host,
+            0,
+            0,
+            body,
+            text,
+        )
+    close_segment(root, start, tail)
+
+
+def close_segment(root: Path, start: int, tail: bytearray) -> int:
+    from protocol import record
+
+    left = SEGMENT_BYTES - len(tail)
+    data = bytes(tail) + record.encode_blank(left) + bytes(left - 8)
+    (root / "commitlog" / f"{start:020d}").write_bytes(data)
+    return start + SEGMENT_BYTES
+
+
+def drain(batches: Iterator[Any]) -> int:
+    return sum(batch.num_rows for batch in batches)
+
+
+@contextmanager
+def measured(name: str, count: Callable[[], int]) -> Iterator[None]:
+    wall, cpu = time.perf_counter(), time.process_time()
+    yield
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    rows = count()
+    per_core = f"{rows / cpu:>12,.0f}" if cpu > wall / 20 else f"{'-':>12}"
+    print(f"{name:<44}{rows:>10,}{rows / wall:>14,.0f}{per_core}", flush=True)
+
+
+def schema_of(columns: dict[str, str]) -> Any:
+    from pyspark.sql import types
+
+    kinds = {
+        "string": types.StringType(), "int": types.IntegerType(), "bigint": types.LongType(),
+        "binary": types.BinaryType(), "timestamp": types.TimestampType(),
+        "map<string,string>": types.MapType(types.StringType(), types.StringType()),
+    }  # fmt: skip
+    return types.StructType([types.StructField(name, kinds[kind]) for name, kind in columns.items()])
+
+
+def measure_reader(name: str, reader: Any) -> None:
+    counted = SimpleNamespace(rows=0)
+    parts = reader.partitions()
+    with measured(f"{name}, reader alone, 1 process", lambda: counted.rows):
+        counted.rows = sum(drain(reader.read(part)) for part in parts)
+
+
+def measure_spark(name: str, table: Any, cores: int) -> None:
+    rows = table.count()
+    for turn in ("first run", "second run"):
+        with measured(f"{name}, Spark local[{cores}] to noop, {turn}", lambda: rows):
+            table.write.format("noop").mode("overwrite").save()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--messages", type=int, default=600_000)
+    parser.add_argument("--name-server")
+    parser.add_argument("--store")
+    parser.add_argument("--cores", type=int, default=1)
+    parser.add_argument("--no-spark", action="store_true", help="only the readers")
+    arguments = parser.parse_args()
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    made = None
+    root = arguments.store
+    if root is None:
+        made = tempfile.mkdtemp(prefix="spark-bench-")
+        root = made
+        make_store(Path(root), arguments.messages)
+    try:
+        run(arguments, root)
+    finally:
+        if made is not None:
+            shutil.rmtree(made)
+
+
+def run(arguments: argparse.Namespace, root: str) -> None:
+    from mqspark.columns import ROCKETMQ_COLUMNS, STORE_COLUMNS
+    from mqspark.options import source_options, store_options
+    from mqspark.source import BatchReader
+    from mqspark.store_source import StoreReader
+
+    print(f"{'':<44}{'messages':>10}{'a second':>14}{'a CPU second':>12}")
+    narrow = {name: STORE_COLUMNS[name] for name in ("topic", "queueId", "queueOffset", "body", "storeTimestamp")}
+    options = store_options({"path": root})
+    measure_reader("store files, all columns", StoreReader(options, schema_of(STORE_COLUMNS)))
+    measure_reader("store files, body and place only", StoreReader(options, schema_of(narrow)))
+    topic = f"SparkBench{os.getpid()}"
+    if not arguments.no_spark:
+        spark = session(arguments.cores)
+        measure_spark("store files", spark.read.format("rocketmq-store").load(root), arguments.cores)
+    if arguments.name_server is not None and not arguments.no_spark:
+        broker = {"nameServer": arguments.name_server, "subscribe": topic}
+        rows = spark.read.format("rocketmq-store").load(root).select("body", "tags", "keys", "properties", "queueId")
+        with measured(f"sink, Spark local[{arguments.cores}]", lambda: arguments.messages):
+            rows.write.format("rocketmq").options(nameServer=arguments.name_server, topic=topic).mode("append").save()
+        measure_reader(
+            "broker, all columns", BatchReader(source_options(broker, streaming=False), schema_of(ROCKETMQ_COLUMNS))
+        )
+        measure_spark("broker", spark.read.format("rocketmq").options(**broker).load(), arguments.cores)
+
+
+def session(cores: int) -> Any:
+    from pyspark.sql import SparkSession
+
+    import mqspark
+
+    spark = (
+        SparkSession.builder.master(f"local[{cores}]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("OFF")
+    mqspark.register(spark)
+    return spark
+
+
+if __name__ == "__main__":
+    main()

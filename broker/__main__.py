@@ -1,0 +1,80 @@
+"""mqbroker: options, configuration, log, and then the controller until a signal comes (RocketMQ: BrokerStartup)."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+import trio
+
+from broker.configuration import Configuration
+from broker.controller import BrokerController
+from daemon.clock import system_now_ms
+from daemon.command_line import CommandLine, parse_command_line, settings_listing
+from daemon.configuration import (
+    ConfigurationLayers,
+    check_namesrv_addresses,
+    load_configuration,
+    warn_of_unknown_keys,
+)
+from daemon.environment import Environment, read_environment
+from daemon.errors import StartError
+from daemon.logs import BROKER_LOG_FILES, configure_logs, log_directory
+from daemon.pid_file import pid_file
+from daemon.run import report, run
+from protocol.settings import SettingError
+
+PROGRAM = "mqbroker"
+STOP_DEADLINE_SECONDS = 30.0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The exit code of the process."""
+    options = parse_command_line(PROGRAM, sys.argv[1:] if arguments is None else arguments, letters="chmnp")
+    environment = read_environment(os.environ)
+    try:
+        layers = _load(options, environment)
+        configuration = Configuration.from_layers(layers)
+        if options.print_all or options.print_important:
+            records = configuration.records()
+            print(settings_listing(records, important_only=not options.print_all), end="")  # noqa: T201
+            return 0
+        if configuration.broker.namesrv_addr:
+            check_namesrv_addresses(configuration.broker.namesrv_addr, layers.source("namesrvAddr"))
+        files = configure_logs(environment, BROKER_LOG_FILES, subdirectory=configuration.log_subdirectory)
+    except (StartError, SettingError) as error:
+        return report(PROGRAM, error)
+    warn_of_unknown_keys(layers)
+    controller = BrokerController(configuration, now_ms=system_now_ms)
+    serialize_type = (layers.get("rocketmq.serialize.type") or "JSON").upper()
+
+    async def serve(*, task_status: trio.TaskStatus[str]) -> None:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(controller.serve)
+            task_status.started(controller.boot_line(serialize_type))
+
+    try:
+        with pid_file(environment.run_directory, PROGRAM):
+            hint = str(log_directory(environment) or "")
+            return run(PROGRAM, serve, stop_deadline_seconds=STOP_DEADLINE_SECONDS, log_hint=hint)
+    finally:
+        files.close()
+
+
+def _load(options: CommandLine, environment: Environment) -> ConfigurationLayers:
+    overrides = {"namesrvAddr": options.namesrv_addr} if options.namesrv_addr is not None else {}
+    return load_configuration(
+        environment,
+        file=options.config_file,
+        overrides=overrides,
+        defaults={
+            "listenPort": "10911",
+            "rocketmqHome": str(environment.rocketmq_home),
+            "storePathRootDir": str(environment.user_home / "store"),
+        },
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,224 @@
+"""AccessTable: the accounts and white lists of all ACL files, as they are now (PlainPermissionManager).
+
+    <home>/conf/plain_acl.yml       the default file (property rocketmq.acl.plain.file); created empty if missing
+    <home>/conf/acl/**/*.yml|yaml   further files, in order of their paths; the default file comes last
+
+An access key defined twice belongs to the file that comes first. Files are watched by their times and sizes, a few
+times a second; one that changed is read again, and when it cannot be used its former content stays in force. Requests
+only ever see a table built from whole files.
+
+Touched only on the event loop. It decides nothing (AccessControl does) and never logs or shows a secret key, except in
+`configs`, which exists for the administrators' request that asks for them.
+
+Limit: `MAX_FILES` files.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import structlog
+import trio
+
+from broker.acl import acl_file
+from broker.acl.accounts import Account, check_patterns, check_update
+from broker.acl.acl_file import AclFile
+from broker.acl.addresses import AddressPattern
+from broker.acl.errors import AclFileError, AclUpdateRefused
+from protocol.bodies.acl import PlainAccessConfig
+from protocol.bodies.base import replace
+from protocol.bodies.topic_config import DataVersion
+from protocol.clock import NowMs
+
+log = structlog.get_logger("broker.acl")
+
+DEFAULT_FILE = "conf/plain_acl.yml"
+FURTHER_FILES = "conf/acl"
+TOOLS_FILE = "conf/tools.yml"
+WATCH_SECONDS = 0.3
+MAX_FILES = 1000
+
+_Stamp = tuple[int, int, int]
+
+
+class AccessTable:
+    """See the module's text. `home` is the installation directory, `default_file` is relative to it or absolute."""
+
+    def __init__(self, home: Path, *, now_ms: NowMs, default_file: str = DEFAULT_FILE) -> None:
+        self._home = Path(home).absolute()
+        self.default_path = self._home / default_file.lstrip("/") if default_file else self._home / DEFAULT_FILE
+        self._now_ms = now_ms
+        self._files: dict[Path, AclFile] = {}
+        self._stamps: dict[Path, _Stamp] = {}
+        self._accounts: dict[str, Account] = {}
+        self._owners: dict[str, Path] = {}
+        self._white_addresses: tuple[AddressPattern, ...] = ()
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def account(self, access_key: str) -> Account | None:
+        """The account of an access key."""
+        return self._accounts.get(access_key)
+
+    @property
+    def white_addresses(self) -> tuple[AddressPattern, ...]:
+        """Addresses whose clients need no credentials."""
+        return self._white_addresses
+
+    def configs(self) -> tuple[list[str], list[PlainAccessConfig]]:
+        """All white addresses and accounts as the files have them, with their secret keys: not for logs."""
+        files = self._files.values()
+        return (
+            [text for file in files for text in file.white_texts],
+            [config for file in files for config in file.configs],
+        )
+
+    def versions(self) -> dict[str, DataVersion]:
+        """Path of each file -> its data version."""
+        return {str(path): file.version for path, file in self._files.items()}
+
+    def default_version(self) -> DataVersion:
+        """The data version of the default file."""
+        file = self._files.get(self.default_path)
+        return file.version if file is not None else DataVersion()
+
+    # -- files -------------------------------------------------------------------------------------------------------
+
+    def load(self) -> None:
+        """Read all files at start. Raises AclFileError naming the file that cannot be used."""
+        if not self.default_path.exists():
+            try:
+                self.default_path.parent.mkdir(parents=True, exist_ok=True)
+                self.default_path.touch(mode=0o600)
+            except OSError as error:
+                log.warning("the ACL file cannot be created", path=str(self.default_path), error=error.strerror)
+        files: dict[Path, AclFile] = {}
+        stamps: dict[Path, _Stamp] = {}
+        for path in self._paths():
+            stamp = _stamp(path)
+            if stamp is not None:
+                stamps[path] = stamp
+                files[path] = acl_file.read(path, self._now_ms())
+        self._files = files
+        self._stamps = stamps
+        self._rebuild()
+        log.info("ACL files loaded", files=len(files), accounts=len(self._accounts))
+
+    async def run(self) -> None:
+        """Watch the files until cancelled."""
+        while True:
+            await trio.sleep(WATCH_SECONDS)
+            try:
+                self.refresh()
+            except Exception:
+                log.exception("the ACL files could not be looked at")
+
+    def refresh(self) -> bool:
+        """Read again what changed since the last time. True when something did. Never raises for a bad file."""
+        stamps = {path: stamp for path in self._paths() if (stamp := _stamp(path)) is not None}
+        if stamps == self._stamps:
+            return False
+        files: dict[Path, AclFile] = {}
+        for path, stamp in stamps.items():
+            known = self._files.get(path)
+            if known is not None and self._stamps.get(path) == stamp:
+                files[path] = known
+                continue
+            try:
+                files[path] = acl_file.read(path, self._now_ms())
+                log.info("ACL file loaded", path=str(path), accounts=len(files[path].accounts))
+            except AclFileError as error:
+                log.error("ACL file not usable, its former content stays in force", error=str(error))
+                if known is not None:
+                    files[path] = known
+        for path in self._stamps.keys() - stamps.keys():
+            log.warning("an ACL file is gone", path=str(path))
+        self._files = files
+        self._stamps = stamps
+        self._rebuild()
+        return True
+
+    def _paths(self) -> list[Path]:
+        """The files in their order."""
+        further = self._home / FURTHER_FILES
+        tools = self._home / TOOLS_FILE
+        paths: list[Path] = []
+        for directory, directories, names in os.walk(further):
+            directories.sort()
+            paths += [Path(directory, name) for name in names if name.endswith((".yml", ".yaml"))]
+        paths = sorted(path for path in paths if path != tools)
+        if self.default_path not in paths:
+            paths.append(self.default_path)
+        if len(paths) > MAX_FILES:
+            log.warning("too many ACL files, the rest is left out", files=len(paths), limit=MAX_FILES)
+            paths = paths[: MAX_FILES - 1] + [self.default_path]
+        return paths
+
+    def _rebuild(self) -> None:
+        accounts: dict[str, Account] = {}
+        owners: dict[str, Path] = {}
+        white_addresses: list[AddressPattern] = []
+        for path, file in self._files.items():
+            white_addresses += file.white_addresses
+            for account in file.accounts:
+                if account.access_key in accounts:
+                    log.warning("an access key is defined twice, the first counts", key=account.access_key)
+                    continue
+                accounts[account.access_key] = account
+                owners[account.access_key] = path
+        self._accounts = accounts
+        self._owners = owners
+        self._white_addresses = tuple(white_addresses)
+
+    # -- changes by administrators -----------------------------------------------------------------------------------
+
+    def update_account(self, config: PlainAccessConfig) -> None:
+        """Write an account into the file that has it, a new one into the default file; it counts at once. Raises
+        AclUpdateRefused and OSError."""
+        check_update(config)
+        path = self._owners.get(config.access_key or "", self.default_path)
+        self._change(path, lambda document: acl_file.with_account(document, config))
+        log.info("an account was written", key=config.access_key, path=str(path))
+
+    def delete_account(self, access_key: str) -> bool:
+        """Take an account out of its file. False when there is none. Raises AclUpdateRefused and OSError."""
+        path = self._owners.get(access_key)
+        if path is None:
+            return False
+        self._change(path, lambda document: acl_file.without_account(document, access_key))
+        log.info("an account was deleted", key=access_key, path=str(path))
+        return True
+
+    def update_white_addresses(self, texts: list[str], path_text: str | None) -> bool:
+        """Replace the white list of a file (None or empty: the default file). False when that is none of the ACL files
+        below the installation directory, or ends in .yaml. Raises AclUpdateRefused and OSError."""
+        path = Path(path_text).absolute() if path_text else self.default_path
+        if path not in self._files or not path.is_relative_to(self._home) or path.suffix == ".yaml":
+            return False
+        check_patterns(texts)
+        self._change(path, lambda document: acl_file.with_white_addresses(document, texts))
+        log.info("the global white addresses were written", path=str(path), entries=len(texts))
+        return True
+
+    def _change(self, path: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+        """Change a file on the basis of what it says now, not of what was read earlier."""
+        try:
+            present = acl_file.read(path, self._now_ms()) if path.exists() else acl_file.parse(path, b"", 0)
+        except AclFileError as error:
+            raise AclUpdateRefused(f"the file has to be mended first: {error}") from None
+        version = replace(present.version, counter=present.version.counter + 1, timestamp=self._now_ms())
+        acl_file.write(path, change(present.document), version)
+        self._stamps.pop(path, None)
+        self.refresh()
+
+
+def _stamp(path: Path) -> _Stamp | None:
+    """What changes when a file does; None when there is no file."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino

@@ -1,0 +1,204 @@
+"""One ACL file, plain_acl.yml or another below conf/acl: YAML text to its parts and back (AclUtils).
+
+    globalWhiteRemoteAddresses: list of address patterns
+    accounts: list of accounts
+    dataVersion: list with one {counter, timestamp}
+
+Values are read as they are written: an access key of digits keeps its zeros. Members this program does not know survive
+a rewriting, comments do not.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from broker.acl.accounts import Account, account_of
+from broker.acl.addresses import AddressPattern
+from broker.acl.errors import AclFileError
+from protocol.bodies.acl import PlainAccessConfig
+from protocol.bodies.topic_config import DataVersion
+
+MAX_FILE_BYTES = 16 * 1024 * 1024
+_YES = frozenset({"true", "yes", "on"})  # YAML 1.1's words for true
+
+
+@dataclass(frozen=True, slots=True)
+class AclFile:
+    """A parsed file. `document` is its whole content as text, for rewriting."""
+
+    path: Path
+    accounts: tuple[Account, ...]
+    configs: tuple[PlainAccessConfig, ...]
+    white_addresses: tuple[AddressPattern, ...]
+    version: DataVersion
+    document: dict[str, Any] = field(repr=False)
+
+    @property
+    def white_texts(self) -> list[str]:
+        return [pattern.text for pattern in self.white_addresses]
+
+
+def read(path: Path, now_ms: int) -> AclFile:
+    """Read and check a file; one without a dataVersion is version 0 of now. Raises AclFileError naming the file."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise AclFileError(f"{path}: {error.strerror}") from None
+    if len(data) > MAX_FILE_BYTES:
+        raise AclFileError(f"{path}: longer than {MAX_FILE_BYTES} bytes")
+    return parse(path, data, now_ms)
+
+
+def parse(path: Path, data: bytes, now_ms: int) -> AclFile:
+    """The file with this content. Raises AclFileError naming the file, never quoting its content."""
+    import yaml
+
+    try:
+        # BaseLoader leaves every value as it is written, and can make nothing but texts, lists and mappings.
+        document: Any = yaml.load(data, Loader=yaml.BaseLoader)
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        place = getattr(error, "problem_mark", None)
+        line = f", line {place.line + 1}" if place is not None else ""
+        raise AclFileError(f"{path}{line}: not YAML") from None
+    if document is None or document == "":
+        document = {}
+    if not isinstance(document, dict):
+        raise AclFileError(f"{path}: a mapping is expected at the top")
+    try:
+        configs = tuple(_config(entry) for entry in _list(document, "accounts"))
+        white_texts = [_text(entry, "globalWhiteRemoteAddresses") or "" for entry in _list(document, _WHITE)]
+        return AclFile(
+            path,
+            tuple(account_of(config) for config in configs),
+            configs,
+            tuple(AddressPattern(text) for text in white_texts),
+            _version(document, now_ms),
+            document,
+        )
+    except AclFileError as error:
+        raise AclFileError(f"{path}: {error}") from None
+
+
+def with_account(document: dict[str, Any], config: PlainAccessConfig) -> dict[str, Any]:
+    """The document with this account as its last one. Members that `config` leaves out keep their value; admin does
+    not."""
+    entries = _list(document, "accounts")
+    kept: dict[str, Any] = {}
+    for entry in entries:
+        if isinstance(entry, dict) and entry.get("accessKey") == config.access_key:
+            kept = entry
+            break
+    changed = dict(kept)
+    for name, value in (
+        ("accessKey", config.access_key),
+        ("secretKey", config.secret_key or None),
+        ("whiteRemoteAddress", config.white_remote_address or None),
+        ("admin", config.admin),
+        ("defaultTopicPerm", config.default_topic_perm or None),
+        ("defaultGroupPerm", config.default_group_perm or None),
+        ("topicPerms", config.topic_perms),
+        ("groupPerms", config.group_perms),
+    ):
+        if value is not None:
+            changed[name] = value
+    return {**document, "accounts": [entry for entry in entries if entry is not kept] + [changed]}
+
+
+def without_account(document: dict[str, Any], access_key: str) -> dict[str, Any]:
+    """The document without this account."""
+    entries = [
+        entry
+        for entry in _list(document, "accounts")
+        if not (isinstance(entry, dict) and entry.get("accessKey") == access_key)
+    ]
+    return {**document, "accounts": entries}
+
+
+def with_white_addresses(document: dict[str, Any], texts: list[str]) -> dict[str, Any]:
+    """The document with this list of addresses in place of its own."""
+    return {**document, _WHITE: texts}
+
+
+def write(path: Path, document: dict[str, Any], version: DataVersion) -> None:
+    """Replace the file's content in one step, keeping its mode. Raises OSError with the old content in place."""
+    import yaml
+
+    whole = {**document, "dataVersion": [{"counter": version.counter, "timestamp": version.timestamp}]}
+    if "accounts" in whole:
+        whole["accounts"] = [_typed(entry) for entry in whole["accounts"]]
+    text = yaml.safe_dump(whole, default_flow_style=False, sort_keys=False, allow_unicode=True)
+    temporary = path.with_name(path.name + ".tmp")
+    mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(text.encode())
+        file.flush()
+        os.fdatasync(descriptor)
+    temporary.replace(path)
+
+
+_WHITE = "globalWhiteRemoteAddresses"
+
+
+def _typed(entry: Any) -> Any:
+    """An account with `admin` as a boolean, so that it is not written in quotes."""
+    if isinstance(entry, dict) and isinstance(entry.get("admin"), str):
+        return {**entry, "admin": entry["admin"].lower() in _YES}
+    return entry
+
+
+def _config(entry: Any) -> PlainAccessConfig:
+    if not isinstance(entry, dict):
+        raise AclFileError("accounts: each entry must be a mapping")
+    access_key = _text(entry.get("accessKey"), "accessKey")
+
+    def text(name: str) -> str | None:
+        return _text(entry.get(name), f"account {access_key!r}: {name}")
+
+    def texts(name: str) -> list[str] | None:
+        items = _list(entry, name)
+        where = f"account {access_key!r}: {name}"
+        return [_text(item, where) or "" for item in items] if entry.get(name) else None
+
+    return PlainAccessConfig(
+        access_key=access_key,
+        secret_key=text("secretKey"),
+        white_remote_address=text("whiteRemoteAddress"),
+        admin=(text("admin") or "").lower() in _YES,
+        default_topic_perm=text("defaultTopicPerm"),
+        default_group_perm=text("defaultGroupPerm"),
+        topic_perms=texts("topicPerms"),
+        group_perms=texts("groupPerms"),
+    )
+
+
+def _version(document: dict[str, Any], now_ms: int) -> DataVersion:
+    for entry in _list(document, "dataVersion"):
+        if isinstance(entry, dict):
+            try:
+                return DataVersion(counter=int(entry["counter"]), timestamp=int(entry["timestamp"]))
+            except (KeyError, TypeError, ValueError):
+                break
+    return DataVersion(timestamp=now_ms)
+
+
+def _list(document: dict[str, Any], name: str) -> list[Any]:
+    value = document.get(name)
+    if value is None or value in ("", "null", "~"):
+        return []
+    if not isinstance(value, list):
+        raise AclFileError(f"{name}: a list is expected")
+    return value
+
+
+def _text(value: Any, where: str) -> str | None:
+    """A plain value; an empty one and YAML's null are None."""
+    if value is None or value in ("", "null", "~"):
+        return None
+    if not isinstance(value, str):
+        raise AclFileError(f"{where}: a plain value is expected, not a {type(value).__name__}")
+    return value.strip()

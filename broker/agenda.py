@@ -1,0 +1,33 @@
+"""Agenda: when the next thing falls due in a broker that somebody may be waiting for.
+
+For clocks that jump (virtual_clock.py): they may not jump over any of this. What is left out is housekeeping, which is
+as well done later: samples, persisting tables, sweeps, registration.
+"""
+
+from __future__ import annotations
+
+from math import inf
+
+from broker.parts import Parts
+from protocol.system_topics import TRANS_HALF_TOPIC
+from store.config import BrokerRole
+
+
+def seconds_to_next(parts: Parts) -> float:
+    """Time to the next delayed message, transaction check, or deletion of a file by a retention that is at it; inf when
+    nothing is pending."""
+    soonest = parts.store.seconds_to_next_deletion()
+    if parts.configuration.store.broker_role is not BrokerRole.SLAVE:
+        soonest = min(soonest, parts.checks.seconds_to_next() if _has_unchecked(parts) else inf)
+        due_ms = parts.delivery.next_due_ms()
+        if due_ms is not None:
+            soonest = min(soonest, (due_ms - parts.now_ms()) / 1000)
+    return soonest
+
+
+def _has_unchecked(parts: Parts) -> bool:
+    """True while there are half messages that the next check will look at."""
+    topic = parts.topics.get(TRANS_HALF_TOPIC)  # made by the first check
+    queue_ids = range(topic.read_queue_nums if topic is not None else 1)
+    half_offset = parts.transactions.half_offset
+    return any(half_offset(each) < parts.store.max_offset(TRANS_HALF_TOPIC, each) for each in queue_ids)

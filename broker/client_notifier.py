@@ -1,0 +1,114 @@
+"""ClientNotifier: what the broker tells its clients without being asked (RocketMQ: Broker2Client,
+DefaultConsumerIdsChangeListener).
+
+One-way requests only, so it never waits for a client; one that takes nothing any more misses the notice, and rebalances
+by itself within 20 s.
+
+When a thousand members join a group one after the other, telling all of them each time would be half a million frames.
+So after a group was told it rests, the longer the larger it is, and changes in between are told once, at the end of
+the rest. That is done by `run`; before it runs, and for a group that does not rest, members are told at once. Held
+meanwhile: the latest members of each resting group, no more than the consumer table has groups. Touched only on the
+event loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import structlog
+import trio
+
+from broker.configuration import Configuration
+from broker.tables.client_channel import ClientChannel
+from protocol.codes import RequestCode
+from protocol.command import RemotingCommand, new_request
+from protocol.headers.client import NotifyConsumerIdsChangedRequestHeader
+from protocol.headers.transaction import CheckTransactionStateRequestHeader
+
+log = structlog.get_logger("broker.client_notifier")
+
+REST_SECONDS_PER_MEMBER: Final = 0.002
+LEAST_REST_SECONDS: Final = 0.02
+MOST_REST_SECONDS: Final = 1.0
+MEMBERS_AT_ONCE: Final = 100
+"""Larger groups are told by `run`, which gives way to others after so many members."""
+
+
+class ClientNotifier:
+    """Sends one-way requests to clients."""
+
+    def __init__(self, configuration: Configuration) -> None:
+        self._configuration = configuration
+        self._resting: dict[str, float] = {}
+        self._changed: dict[str, list[ClientChannel]] = {}
+        self._is_running = False
+        self._wakeup = trio.Event()
+
+    def consumer_ids_changed(self, group: str, members: Iterable[ClientChannel]) -> None:
+        """Have the members of a group rebalance (`ConsumerTable.on_change`), now or at the end of the group's rest."""
+        if not self._configuration.broker.notify_consumer_ids_changed_enable:
+            return
+        latest = list(members)
+        if not self._is_running:
+            self._tell(group, latest)
+            return
+        if group not in self._resting:
+            now = trio.current_time()
+            if len(latest) <= MEMBERS_AT_ONCE:
+                self._tell(group, latest)
+                self._resting[group] = now + _rest_seconds(len(latest))
+                self._wakeup.set()
+                return
+            self._resting[group] = now
+        self._changed[group] = latest
+        self._wakeup.set()
+
+    def check_transaction(
+        self, producer: ClientChannel, header: CheckTransactionStateRequestHeader, record: bytes
+    ) -> bool:
+        """Ask a producer what became of a transaction; it answers with END_TRANSACTION. False when it was not sent."""
+        return self._send(producer, new_request(RequestCode.CHECK_TRANSACTION_STATE, header, body=record, oneway=True))
+
+    async def run(self) -> None:
+        """Tell resting groups what changed meanwhile; runs until cancelled."""
+        self._is_running = True
+        try:
+            while True:
+                await self._tell_rested()
+                self._wakeup = trio.Event()
+                next_end = min(self._resting.values(), default=trio.current_time() + 3600)
+                with trio.move_on_at(next_end):
+                    await self._wakeup.wait()
+        finally:
+            self._is_running = False
+
+    async def _tell_rested(self) -> None:
+        now = trio.current_time()
+        for group in [group for group, end in self._resting.items() if end <= now]:
+            members = self._changed.pop(group, None)
+            if members is None:
+                del self._resting[group]
+                continue
+            self._resting[group] = now + _rest_seconds(len(members))
+            for begin in range(0, len(members), MEMBERS_AT_ONCE):
+                self._tell(group, members[begin : begin + MEMBERS_AT_ONCE])
+                await trio.lowlevel.checkpoint()
+
+    def _tell(self, group: str, members: Iterable[ClientChannel]) -> None:
+        header = NotifyConsumerIdsChangedRequestHeader(consumer_group=group)
+        for member in members:
+            self._send(member, new_request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, header, oneway=True))
+
+    @staticmethod
+    def _send(member: ClientChannel, command: RemotingCommand) -> bool:
+        if not member.connection.is_open:
+            return False
+        sent = member.connection.send_oneway(command)
+        if not sent:
+            log.warning("client not notified", code=command.code, client=member.client_id, remote=member.remote_text)
+        return sent
+
+
+def _rest_seconds(member_count: int) -> float:
+    return min(max(LEAST_REST_SECONDS, member_count * REST_SECONDS_PER_MEMBER), MOST_REST_SECONDS)

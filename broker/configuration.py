@@ -1,0 +1,98 @@
+"""Configuration: what the broker runs with, one owner for all of its records.
+
+The records are frozen; an update puts new ones in their place, so whoever must see run-time changes keeps this object
+and reads through it, never a copy of a record. Touched only on the event loop.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from broker.config import BrokerSettings
+from daemon.configuration import ConfigurationLayers
+from protocol.settings import SettingError, bind
+from remoting.config import ClientSettings, ServerSettings
+from remoting.tls import TlsSettings
+from store.config import BrokerRole, StoreSettings
+
+BROKER_PORT = 10911
+HA_PORT_DISTANCE = 1
+"""Slaves connect to the port one above."""
+FAST_PORT_DISTANCE = -2
+"""The fast port (VIP channel) lies two below the port: the same requests but pulls."""
+
+
+@dataclass
+class Configuration:
+    """The four records of RocketMQ's broker. unknown: keys of the file that none of them knows. path: that file.
+    properties: everything that was configured, system properties included, for parts that read their own (TLS)."""
+
+    broker: BrokerSettings = field(default_factory=BrokerSettings)
+    store: StoreSettings = field(default_factory=StoreSettings)
+    server: ServerSettings = field(default_factory=lambda: ServerSettings(listen_port=BROKER_PORT))
+    client: ClientSettings = field(default_factory=ClientSettings)
+    unknown: dict[str, str] = field(default_factory=dict)
+    path: Path | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def from_layers(cls, layers: ConfigurationLayers) -> Configuration:
+        """Bind RocketMQ's keys; raises SettingError naming source, key and reason."""
+        configuration = cls(
+            layers.bind(BrokerSettings),
+            layers.bind(StoreSettings),
+            layers.bind(ServerSettings),
+            layers.bind(ClientSettings),
+            path=layers.file,
+            properties=layers.values,
+        )
+        configuration.unknown = layers.unknown_values()
+        configuration.check()
+        return configuration
+
+    @classmethod
+    def from_values(cls, values: Mapping[str, str], *, source: str = "values") -> Configuration:
+        """The same from a plain mapping, for brokers inside of other programs; unknown keys are refused."""
+        given = {"listenPort": str(BROKER_PORT), **values}
+        broker, used_broker = bind(BrokerSettings, given, source=source)
+        store, used_store = bind(StoreSettings, given, source=source)
+        server, used_server = bind(ServerSettings, given, source=source)
+        client, used_client = bind(ClientSettings, given, source=source)
+        unknown = sorted(given.keys() - (used_broker | used_store | used_server | used_client))
+        if unknown:
+            raise SettingError(source, unknown[0], "is not a key of the broker")
+        configuration = cls(broker, store, server, client)
+        configuration.check()
+        return configuration
+
+    def check(self) -> None:
+        """What must hold between records (RocketMQ: BrokerStartup): masters have the id 0, slaves another; whether
+        calls use TLS is settled, so that listings show it."""
+        if self.store.broker_role is BrokerRole.SLAVE:
+            if self.broker.broker_id <= 0:
+                raise SettingError("configuration", "brokerId", "a SLAVE needs a brokerId above 0")
+        elif self.broker.broker_id != 0:
+            self.broker = dataclasses.replace(self.broker, broker_id=0)
+        if self.client.use_tls is None:
+            use_tls = TlsSettings.from_values(self.properties).use_for_clients()
+            self.client = dataclasses.replace(self.client, use_tls=use_tls)
+        if self.server.listen_port:  # whatever the file says, and not known yet when any free port will do
+            ha_port = self.server.listen_port + HA_PORT_DISTANCE
+            self.store = dataclasses.replace(self.store, ha_listen_port=ha_port)
+        if self.store.enable_dleger_commit_log:
+            raise SettingError(
+                "configuration", "enableDLegerCommitLog", "DLedger is not supported; use SYNC_MASTER and SLAVE"
+            )
+
+    def records(self) -> tuple[BrokerSettings, ServerSettings, ClientSettings, StoreSettings]:
+        """All records in the order of RocketMQ's listings."""
+        return self.broker, self.server, self.client, self.store
+
+    @property
+    def log_subdirectory(self) -> str:
+        """With isolateLogEnable every broker of a machine has log files of its own."""
+        broker = self.broker
+        return f"{broker.broker_name}_{broker.broker_id}" if broker.isolate_log_enable else ""

@@ -1,0 +1,179 @@
+"""ConfigurationUpdate: the one way in which a running broker's configuration changes (RocketMQ: Configuration.update).
+
+Who may do it: with access control (aclEnable) administrators; without it nobody, since anybody who reaches the port
+would be somebody, unless configUpdateWithoutAcl says so.
+
+An update is refused as a whole when a value is bad, or when a key may not change while the broker runs (addresses,
+paths, whatever could run code): a broker that did half of it would help nobody. Keys that mean nothing here are
+ignored, since mqadmin sends one key to all kinds of servers. What changed goes to the configuration file first, so that
+a restart does not forget it, then into the records, then to those who asked to be told. Without a configuration file
+it lasts until the broker stops.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from pathlib import Path
+
+import structlog
+import trio
+
+from broker.configuration import Configuration
+from daemon.atomic_file import write_atomically
+from daemon.configuration import check_namesrv_addresses, read_file, write_text
+from daemon.errors import StartError
+from protocol import java_properties
+from protocol.bodies.topic_config import DataVersion
+from protocol.clock import NowMs
+from protocol.codes import ResponseCode
+from protocol.errors import RequestRefused
+from protocol.java_properties import PropertiesError
+from protocol.settings import SettingError, changed, declarations, to_text
+
+log = structlog.get_logger("broker.configuration")
+
+_LINES = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
+
+Listener = Callable[[frozenset[str]], None]
+"""Called with the keys that changed, after they did. It must not raise or await."""
+
+NOT_ALLOWED = (
+    "this broker has no access control, so its configuration is not changed over the network: "
+    "set aclEnable=true, or configUpdateWithoutAcl=true if everybody who reaches it may change it"
+)
+REFUSED_KEYS = frozenset({"haMasterAddress"})
+"""Changeable by declaration, but an address: whoever sets it decides whose messages a slave stores."""
+
+
+class ConfigurationUpdate:
+    """Lists and changes `configuration`."""
+
+    def __init__(self, configuration: Configuration, *, now_ms: NowMs) -> None:
+        self._configuration = configuration
+        self._now_ms = now_ms
+        self._listeners: list[Listener] = []
+        self._updating = trio.Lock()
+        self.data_version = DataVersion(timestamp=now_ms())
+
+    def on_change(self, listener: Listener) -> None:
+        """Have `listener` told of changes."""
+        self._listeners.append(listener)
+
+    def values(self) -> dict[str, str]:
+        """Every key with its present value, as RocketMQ lists them; unset ones are left out."""
+        listed = dict(self._configuration.unknown)
+        for record in self._configuration.records():
+            listed.update(to_text(record))
+        return listed
+
+    async def update(self, body: bytes, *, remote: str) -> frozenset[str]:
+        """Apply properties text; the keys that changed. Raises RequestRefused, with nothing changed."""
+        broker = self._configuration.broker
+        if not broker.acl_enable and not broker.config_update_without_acl:
+            log.warning("update refused without access control", remote=remote)
+            raise RequestRefused(ResponseCode.NO_PERMISSION, NOT_ALLOWED)
+        try:
+            values = java_properties.parse(body.decode("utf-8"))
+        except (PropertiesError, UnicodeDecodeError) as error:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"string2Properties error, {error}") from None
+        async with self._updating:
+            return await self._apply(values, remote)
+
+    async def _apply(self, values: Mapping[str, str], remote: str) -> frozenset[str]:
+        configuration = self._configuration
+        try:
+            broker = changed(configuration.broker, values)
+            server = changed(configuration.server, values)
+            client = changed(configuration.client, values)
+            store = changed(configuration.store, values)
+            before, listed = _texts(configuration.records()), _texts((broker, server, client, store))
+            keys = frozenset(key for key, text in listed.items() if before[key] != text)
+            _check(keys, listed)
+        except SettingError as error:
+            log.warning("update refused", key=error.key, reason=error.reason, remote=remote)
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"{error.key}: {error.reason}") from None
+        unknown = sorted(values.keys() - before.keys() - configuration.unknown.keys())
+        if unknown:
+            log.warning("update of unknown keys ignored", keys=",".join(unknown), remote=remote)
+        if not keys:
+            return keys
+        names = _file_keys(configuration.records())
+        await self._write({names[key]: listed[key] for key in keys})
+        configuration.broker, configuration.server = broker, server
+        configuration.client, configuration.store = client, store
+        self.data_version = self.data_version.next_version(self._now_ms())
+        log.info("configuration changed", changed={key: listed[key] for key in sorted(keys)}, remote=remote)
+        for listener in self._listeners:
+            try:
+                listener(keys)
+            except Exception:
+                log.exception("a part did not take the new configuration", changed=",".join(sorted(keys)))
+        return keys
+
+    async def _write(self, values: Mapping[str, str]) -> None:
+        path = self._configuration.path
+        if path is None:
+            log.warning("the broker has no configuration file: the change lasts until it stops", keys=",".join(values))
+            return
+        await trio.to_thread.run_sync(_merge_into_file, path, values)
+
+
+def _check(keys: Collection[str], listed: Mapping[str, str]) -> None:
+    """What the types and bounds of the records do not say. Raises SettingError."""
+    for key in sorted(REFUSED_KEYS.intersection(keys)):
+        raise SettingError("update", key, "is an address, not changed while running; edit the file and restart")
+    if "namesrvAddr" in keys and listed["namesrvAddr"]:
+        try:
+            check_namesrv_addresses(listed["namesrvAddr"], "update")
+        except StartError:
+            raise SettingError("update", "namesrvAddr", 'is not "host:port;host:port"') from None
+
+
+def _texts(records: Iterable[object]) -> dict[str, str]:
+    """Every key of the records with its value; empty where it has none."""
+    texts: dict[str, str] = {}
+    for record in records:
+        texts.update(to_text(record, null=""))
+    return texts
+
+
+def _file_keys(records: Iterable[object]) -> dict[str, str]:
+    """Key as it is listed -> key as it stands in a file; they differ for a few."""
+    return {declared.shown_as: declared.key for record in records for declared in declarations(type(record))}
+
+
+def _merge_into_file(path: Path, values: Mapping[str, str]) -> None:
+    """Put the values over those that the file holds now."""
+    try:
+        if path.suffix.lower() in (".yml", ".yaml"):
+            write_atomically(path, write_text(path, {**read_file(path), **values}))
+        else:
+            write_atomically(path, merged_properties(path.read_bytes().decode("latin-1"), values).encode("latin-1"))
+    except (OSError, StartError, PropertiesError) as error:
+        reason = f"{path} cannot be written: {error}; nothing was changed"
+        raise RequestRefused(ResponseCode.SYSTEM_ERROR, reason) from None
+
+
+def merged_properties(text: str, values: Mapping[str, str]) -> str:
+    """A properties file with the values in it; all other lines, comments too, stay as they are.
+
+    A line that sets one of the keys is replaced. What is then not as wanted (no such line, or one that goes on in the
+    next line) is added at the end, where it wins.
+    """
+    lines = _LINES.findall(text)
+    is_continued = False
+    for number, line in enumerate(lines):
+        stripped = line.rstrip("\r\n")
+        continues = (len(stripped) - len(stripped.rstrip("\\"))) % 2 == 1
+        if not is_continued and not continues:
+            for key in java_properties.parse(stripped).keys() & values.keys():
+                lines[number] = java_properties.format({key: values[key]}).rstrip("\n") + line[len(stripped) :]
+        is_continued = continues
+    merged = "".join(lines)
+    present = java_properties.parse(merged)
+    missing = {key: value for key, value in values.items() if present.get(key) != value}
+    if not missing:
+        return merged
+    end = "\n" if merged and merged[-1] not in "\r\n" else ""
+    return merged + end + ("\n" if is_continued else "") + java_properties.format(missing)

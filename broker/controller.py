@@ -1,0 +1,226 @@
+"""BrokerController: the life of one broker, from its ports to its last flush (RocketMQ: BrokerController).
+
+The parts are made and wired in broker/parts.py; here is their life. `serve` runs until it is cancelled and then stops
+in order, innermost nursery first:
+
+    store         flusher, preallocation, retention       ends last: final flush, checkpoint, abort file removed
+      background  delayed messages, checks, tasks         tables are written when it has ended
+        clients   ports and connections                   ports close first; answers get a moment to leave
+
+A failing request is answered; a failing part ends the broker, with its store closed properly.
+"""
+
+from __future__ import annotations
+
+import socket
+from contextlib import AbstractAsyncContextManager
+
+import structlog
+import trio
+
+from broker.configuration import FAST_PORT_DISTANCE, HA_PORT_DISTANCE, Configuration
+from broker.extensions import Extensions
+from broker.parts import Parts
+from daemon.errors import ExitCode, StartError
+from protocol import frame
+from protocol.clock import NowMs, OnJump
+from remoting.client import RemotingClient, open_client
+from remoting.processor_table import ProcessorTable
+from remoting.server import RemotingServer, listening_socket
+from remoting.tls import ServerCertificates, TlsError, TlsSettings, client_context
+from remoting.turn import Turn
+from store.errors import StoreError
+from store.files import Files
+from store.message_store import Offload
+
+log = structlog.get_logger("broker")
+
+DRAIN_SECONDS = 2.0
+FREE_PORT_TRIES = 50
+
+
+class BrokerController:
+    """One broker.
+
+    `now_ms` is its wall clock; `files` and `offload` are the store's seams to the operating system and to threads.
+    `extensions` are those of a program that embeds the broker; by default those that the configuration names.
+    `on_jump` subscribes to the jumps of a clock that makes them.
+    `port` is where it listens, `parts` what it is made of, known once `serve` has started.
+    """
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        *,
+        now_ms: NowMs,
+        files: Files | None = None,
+        offload: Offload | None = None,
+        extensions: Extensions | None = None,
+        on_jump: OnJump | None = None,
+    ) -> None:
+        self.configuration = configuration
+        self.parts: Parts | None = None
+        self._on_jump = on_jump
+        self._extensions = extensions
+        self.port = configuration.server.listen_port
+        self._now_ms = now_ms
+        self._files = files or Files()
+        self._offload = offload
+        self._ha_socket: socket.socket | None = None
+
+    @property
+    def address(self) -> str:
+        """What the broker registers: "ip:port"."""
+        return f"{self.configuration.broker.broker_ip1}:{self.port}"
+
+    def boot_line(self, serialize_type: str) -> str:
+        """RocketMQ's line on standard output, word for word."""
+        broker = self.configuration.broker
+        text = f"The broker[{broker.broker_name}, {self.address}] boot success. serializeType={serialize_type}"
+        return f"{text} and name server is {broker.namesrv_addr}" if broker.namesrv_addr else text
+
+    async def serve(self, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
+        """Run until cancelled; `task_status` gets the address. Raises StartError when it cannot start."""
+        stop = trio.Event()
+        async with trio.open_nursery() as outer:
+            outer.start_soon(self._live, stop, task_status)
+            try:
+                await trio.sleep_forever()
+            finally:
+                stop.set()  # the nursery waits for _live, which is shielded and ends by itself
+
+    async def _live(self, stop: trio.Event, task_status: trio.TaskStatus[str]) -> None:
+        """The whole life, shielded from the cancellation that ends it, so that it can stop in order."""
+        with trio.CancelScope(shield=True):
+            turn = Turn()
+            table, fast_table = ProcessorTable(), ProcessorTable()
+            extensions = self._extensions or Extensions.load(self.configuration)
+            parts = Parts(self.configuration, self._files, self._offload, turn, self._now_ms, extensions)
+            tls = TlsSettings.from_values(self.configuration.properties)
+            certificates = ServerCertificates(tls)
+            server = RemotingServer(
+                self.configuration.server, turn, events=parts, tls_mode=tls.mode, tls_context=certificates.context
+            )
+            self._bind(server, table, fast_table)
+            parts.filters.load()
+            refusal = await self._load(parts, stop)
+            if refusal is not None or stop.is_set():
+                server.stop_listening()
+                self._close_ha_socket()
+                await parts.store.close()
+                if refusal is not None:
+                    raise StartError(str(refusal), ExitCode.REFUSED)
+                return
+            try:
+                parts.load_tables()
+                async with trio.open_nursery() as store_nursery, self._open_client(tls) as client:
+                    await store_nursery.start(parts.store.run)
+                    parts.build(self.port, client)
+                    parts.register(table, fast_table)
+                    self.parts = parts
+                    if self._on_jump is not None:
+                        for heard in (parts.time_jumped, server.time_jumped, client.time_jumped):
+                            self._on_jump(heard)
+                    async with trio.open_nursery() as background:
+                        background.start_soon(certificates.watch)
+                        await self._run(server, parts, background, stop, task_status)
+                        background.cancel_scope.cancel()
+                    parts.persist_tables()
+                    store_nursery.cancel_scope.cancel()
+            finally:
+                self._close_ha_socket()
+                await parts.store.close()
+                log.info("broker stopped", address=self.address)
+
+    @staticmethod
+    async def _load(parts: Parts, stop: trio.Event) -> StoreError | None:
+        """Open the store; answers why that cannot be. A recovery may take minutes: `stop` ends it at its next step,
+        and the next start begins it anew."""
+        refusal = None
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_cancel_when, stop, nursery.cancel_scope)
+            try:
+                await parts.store.load()
+            except StoreError as error:
+                refusal = error
+            nursery.cancel_scope.cancel()
+        return refusal
+
+    async def _run(
+        self,
+        server: RemotingServer,
+        parts: Parts,
+        background: trio.Nursery,
+        stop: trio.Event,
+        task_status: trio.TaskStatus[str],
+    ) -> None:
+        """From the first request to the last."""
+        async with trio.open_nursery() as clients:
+            await clients.start(server.serve)
+            assert self._ha_socket is not None
+            parts.start(background, self._ha_socket)
+            await parts.registration.start()
+            log.info("broker started", address=self.address, compiled=is_compiled())
+            task_status.started(self.address)
+            await stop.wait()
+            log.info("broker stops", address=self.address)
+            await server.drain(DRAIN_SECONDS)
+            clients.cancel_scope.cancel()
+        parts.store.commit()
+        await parts.log_server.drain(DRAIN_SECONDS)
+        await parts.registration.stop()
+
+    def _open_client(self, tls: TlsSettings) -> AbstractAsyncContextManager[RemotingClient]:
+        """For calls to NameServers and to the master."""
+        settings = self.configuration.client
+        if not tls.use_for_clients(settings.use_tls):
+            return open_client(settings)
+        try:
+            return open_client(settings, tls_context=client_context(tls))
+        except TlsError as error:
+            raise StartError(str(error)) from None
+
+    def _close_ha_socket(self) -> None:
+        if self._ha_socket is not None:
+            self._ha_socket.close()
+
+    def _bind(self, server: RemotingServer, table: ProcessorTable, fast_table: ProcessorTable) -> None:
+        """Take the port, the fast port two below it and the HA port above it; with port 0 any that are free."""
+        wanted = self.configuration.server.listen_port
+        settings = self.configuration.server
+        for _ in range(FREE_PORT_TRIES):
+            port = wanted or _free_port()
+            try:
+                server.bind(port, table)
+                server.bind(port + FAST_PORT_DISTANCE, fast_table)
+                self._ha_socket = listening_socket(settings.bind_address, port + HA_PORT_DISTANCE, settings.backlog)
+            except OSError as error:
+                server.release()
+                if wanted:
+                    raise StartError(
+                        f"cannot listen on port {port}, its fast port {port + FAST_PORT_DISTANCE} and its HA port "
+                        f"{port + HA_PORT_DISTANCE}: "
+                        f"{error.strerror}; stop what holds them, or set listenPort",
+                        ExitCode.FAILED,
+                    ) from None
+                continue
+            self.port = port
+            return
+        raise StartError(f"no free ports found in {FREE_PORT_TRIES} tries", ExitCode.FAILED)
+
+
+async def _cancel_when(asked: trio.Event, scope: trio.CancelScope) -> None:
+    await asked.wait()
+    scope.cancel()
+
+
+def is_compiled() -> bool:
+    """True when the hot modules run compiled by mypyc (bin/build), False when they run as plain Python."""
+    return not str(frame.__file__).endswith(".py")
+
+
+def _free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("", 0))
+        port: int = sock.getsockname()[1]
+        return port

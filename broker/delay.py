@@ -1,0 +1,339 @@
+"""Delayed delivery: messages of SCHEDULE_TOPIC_XXXX on their way to their real topics (ScheduleMessageService).
+
+Each delay level is one queue whose messages fall due in the order in which they were stored. So each level has one task
+that waits for one thing: the due time of its next message, or the queue's watermark when there is none. Thousands of
+pending messages cost nothing; nothing is polled while nothing is pending.
+
+    delayOffset.json   level -> queue offset of the next message to deliver; written every few seconds and at stop
+    everything else    is in the log: a restart goes on from the offsets, and delivers again what it forgot to note
+
+Messages that are due together are appended in one go and committed once; the offset moves over those that the store
+took. Deliveries never wait for flush or replication. What is waited for is wall clock time, so while a message is
+pending the clock is looked at every second: it may have been set.
+
+Only the level's own task moves its offset, on the event loop. Nothing here sends anything to a client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import structlog
+import trio
+
+from broker.configuration import Configuration
+from broker.message_writer import MessageWriter, PendingPut, tags_code
+from broker.stats import BrokerStats
+from broker.tables.table_file import NoFile, TableFile, decoder
+from protocol import properties as property_text
+from protocol import property_names as names
+from protocol.bodies.offset import DelayOffsetSerializeWrapper
+from protocol.clock import NowMs
+from protocol.errors import RecordError
+from protocol.record import read_fields, store_timestamp_at
+from protocol.system_topics import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
+from store.delay import DelayLevels
+from store.message_store import MessageStore
+from store.results import MessageToStore, PutStatus
+
+log = structlog.get_logger("broker.delay")
+
+RECHECK_SECONDS = 1.0
+"""How often a pending message's due time is compared with the wall clock, which may have been set."""
+RETRY_MS = 100
+RETRY_LIMIT_MS = 60_000
+LOG_EVERY_FAILURES = 100
+AFTER_FAILURE_SECONDS = 10.0
+BATCH_MESSAGES = 256
+BATCH_BYTES = 4 * 1024 * 1024
+LOWEST_TAGS_CODE = -(2**31)
+"""What is below is the address of a ConsumeQueueExt unit, not a tags code."""
+
+
+class DelayOffsets:
+    """Level (1-based) -> queue offset of the next message to deliver, kept in delayOffset.json.
+
+    A slave fills it with its master's table (`merge`); on a master only the deliveries move it. At most one entry for
+    each level of messageDelayLevel, and those of other levels that the file had.
+    """
+
+    def __init__(self, file: TableFile | None = None) -> None:
+        self._file = file if file is not None else NoFile()
+        self._offsets: dict[int, int] = {}
+        self._dirty = False
+
+    def get(self, level: int) -> int:
+        """The offset of a level, 0 when nothing was ever delivered from it."""
+        return self._offsets.get(level, 0)
+
+    def set(self, level: int, queue_offset: int) -> None:
+        if self._offsets.get(level) != queue_offset:
+            self._offsets[level] = queue_offset
+            self._dirty = True
+
+    def items(self) -> Iterator[tuple[int, int]]:
+        """Level and offset, lowest level first."""
+        yield from sorted(self._offsets.items())
+
+    def merge(self, wrapper: DelayOffsetSerializeWrapper) -> None:
+        """Put a master's offsets in place of the own ones (SlaveSynchronize)."""
+        if wrapper.offset_table != self._offsets:
+            self._offsets = dict(wrapper.offset_table)
+            self._dirty = True
+
+    def wrapper(self) -> DelayOffsetSerializeWrapper:
+        """The table as it is sent (GET_ALL_DELAY_OFFSET) and kept."""
+        return DelayOffsetSerializeWrapper(offset_table=dict(sorted(self._offsets.items())))
+
+    def load(self) -> None:
+        """Take over what the file holds; without one every level begins at 0."""
+        loaded = self._file.load(decoder(DelayOffsetSerializeWrapper))
+        if loaded is not None:
+            self._offsets = dict(loaded.offset_table)
+        self._dirty = False
+
+    def persist(self) -> bool:
+        """Write the file if anything moved since the last time. True when it was written. Raises OSError."""
+        if not self._dirty:
+            return False
+        self._file.save(self.wrapper().encode_pretty().decode())
+        self._dirty = False
+        return True
+
+
+class DelayedDelivery:
+    """See the module's text. `run` belongs to masters: start it when the broker becomes one, cancel it when it ends."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        store: MessageStore,
+        writer: MessageWriter,
+        offsets: DelayOffsets,
+        *,
+        now_ms: NowMs,
+        stats: BrokerStats | None = None,
+    ) -> None:
+        self._configuration = configuration
+        self._store = store
+        self._writer = writer
+        self._offsets = offsets
+        self._now_ms = now_ms
+        self._stats = stats
+        self._levels = DelayLevels(configuration.store.message_delay_level)
+
+    def progress(self) -> dict[int, tuple[int, int]]:
+        """Level -> offset of the next message to deliver and end of the level's queue (for runtime information)."""
+        return {
+            level: (queue_offset, self._store.max_offset(SCHEDULE_TOPIC, level - 1))
+            for level, queue_offset in self._offsets.items()
+        }
+
+    def next_due_ms(self) -> int | None:
+        """When the next message falls due (wall clock, ms), None when none is pending. Only for masters."""
+        now_ms = self._now_ms()
+        soonest: int | None = None
+        for level in range(1, self._levels.max_level + 1):
+            head = self._store.queue_entries(SCHEDULE_TOPIC, level - 1, self._offsets.get(level), 1)
+            if head:
+                physical_offset, _, code = head[0]
+                due_ms = self._deliver_at(level, physical_offset, code, now_ms)
+                if soonest is None or due_ms < soonest:
+                    soonest = due_ms
+        return soonest
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Deliver until cancelled; the store must be loaded. The offsets are written when it ends."""
+        self._offsets.load()
+        for level in range(1, self._levels.max_level + 1):
+            self._correct(level)
+        try:
+            async with trio.open_nursery() as nursery:
+                for level in range(1, self._levels.max_level + 1):
+                    nursery.start_soon(self._serve, level)
+                nursery.start_soon(self._persist_now_and_then)
+                task_status.started()
+        finally:
+            self._persist()
+
+    # -- one level ---------------------------------------------------------------------------------------------------
+
+    async def _serve(self, level: int) -> None:
+        failures = 0
+        while True:
+            try:
+                if await self._wait_for_due(level):
+                    failures = 0 if self._deliver(level, failures) else failures + 1
+                    if failures:
+                        await trio.sleep(self._retry_ms(failures) / 1000)
+                    else:
+                        await trio.lowlevel.checkpoint()
+            except Exception:
+                log.exception("delivery of a delay level failed", level=level, retry_seconds=AFTER_FAILURE_SECONDS)
+                await trio.sleep(AFTER_FAILURE_SECONDS)
+
+    async def _wait_for_due(self, level: int) -> bool:
+        """True when the level's next message is due; otherwise something was waited for, ask again."""
+        queue_offset = self._offsets.get(level)
+        head = self._store.queue_entries(SCHEDULE_TOPIC, level - 1, queue_offset, 1)
+        if not head:
+            await self._wait_for_entry(level, queue_offset)
+            return False
+        physical_offset, _, code = head[0]
+        now_ms = self._now_ms()
+        wait_ms = self._deliver_at(level, physical_offset, code, now_ms) - now_ms
+        if wait_ms <= 0:
+            return True
+        await trio.sleep(min(wait_ms / 1000, RECHECK_SECONDS))
+        return False
+
+    async def _wait_for_entry(self, level: int, queue_offset: int) -> None:
+        if self._correct(level):
+            return
+        if queue_offset < self._store.max_offset(SCHEDULE_TOPIC, level - 1):
+            log.warning("an entry of a delay queue cannot be read", level=level, queue_offset=queue_offset)
+            await trio.sleep(RECHECK_SECONDS)
+            return
+        await self._store.queue_end(SCHEDULE_TOPIC, level - 1).wait_beyond(queue_offset)
+
+    def _correct(self, level: int) -> bool:
+        """Move an offset outside the queue to its nearer end. True when it was outside."""
+        queue_offset = self._offsets.get(level)
+        lowest = self._store.min_offset(SCHEDULE_TOPIC, level - 1)
+        highest = self._store.max_offset(SCHEDULE_TOPIC, level - 1)
+        corrected = min(max(queue_offset, lowest), highest)
+        if corrected == queue_offset:
+            return False
+        log.warning("delay offset corrected", level=level, queue_offset=queue_offset, corrected=corrected)
+        self._offsets.set(level, corrected)
+        return True
+
+    def _deliver_at(self, level: int, physical_offset: int, code: int, now_ms: int) -> int:
+        """When the message of an entry is due, in ms: its tags code says it, unless that is further away than the level
+        (the clock was set back, or the level made shorter): then now."""
+        if code < LOWEST_TAGS_CODE:
+            record = self._store.record_at(physical_offset)
+            code = self._levels.deliver_at(level, store_timestamp_at(record)) if record is not None else now_ms
+        return code if code <= now_ms + self._levels.delay_ms(level) else now_ms
+
+    def _deliver(self, level: int, failures: int = 0) -> bool:
+        """Deliver what is due, as much as one go takes. False when the store refused a message, as it did `failures`
+        times before.
+
+        Appends and commit are one step without a wait in it, so the offset is never behind what was delivered.
+        """
+        queue_offset = self._offsets.get(level)
+        now_ms = self._now_ms()
+        puts: list[PendingPut | None] = []  # None: nothing to deliver, the offset just moves over it
+        size_bytes = 0
+        for physical_offset, entry_bytes, code in self._store.queue_entries(
+            SCHEDULE_TOPIC, level - 1, queue_offset, BATCH_MESSAGES
+        ):
+            if size_bytes >= BATCH_BYTES or self._deliver_at(level, physical_offset, code, now_ms) > now_ms:
+                break
+            put = self._put(physical_offset, entry_bytes)
+            size_bytes += entry_bytes if put is not None else 0
+            puts.append(put)
+            if put is not None and put.result.status is not PutStatus.PUT_OK:
+                break  # refused at once; what follows keeps its order behind it
+        self._store.commit()
+        delivered = 0
+        for put in puts:
+            if put is not None and not (put.is_finished and put.result.status is PutStatus.PUT_OK):
+                break
+            delivered += 1
+        self._offsets.set(level, queue_offset + delivered)
+        refused = puts[delivered] if delivered < len(puts) else None
+        if refused is not None and failures % LOG_EVERY_FAILURES == 0:
+            log.warning(
+                "a delayed message was not taken by the store",
+                level=level,
+                queue_offset=queue_offset + delivered,
+                status=refused.result.status.name,
+                reason=refused.result.reason,
+            )
+        return refused is None
+
+    def _put(self, physical_offset: int, entry_bytes: int) -> PendingPut | None:
+        """Append the message of an entry to its real topic; None when there is nothing to append. Entries that fill a
+        rebuilt queue name a size that no record has."""
+        data = self._store.record_at(physical_offset)
+        if data is None or len(data) != entry_bytes:
+            log.warning("a delayed message cannot be read, it is skipped", physical_offset=physical_offset)
+            return None
+        try:
+            message, properties = real_message(data)
+        except RecordError as error:
+            log.warning("a delayed message is dropped", physical_offset=physical_offset, error=str(error))
+            return None
+        stats = self._stats if self._configuration.store.enable_schedule_message_stats else None
+        put = _Delivery(stats, message)
+        self._writer.put(message, properties, False, put)
+        return put
+
+    def _retry_ms(self, failures: int) -> int:
+        if self._configuration.store.enable_schedule_async_deliver:
+            return min(RETRY_MS * failures, RETRY_LIMIT_MS)
+        return RETRY_MS
+
+    # -- the file ----------------------------------------------------------------------------------------------------
+
+    async def _persist_now_and_then(self) -> None:
+        while True:
+            await trio.sleep(self._configuration.store.flush_delay_offset_interval_ms / 1000)
+            self._persist()
+
+    def _persist(self) -> None:
+        try:
+            self._offsets.persist()
+        except OSError as error:
+            log.error("delay offsets cannot be written, the next write tries again", error=str(error))
+
+
+class _Delivery(PendingPut):
+    """One message on its way to its real topic."""
+
+    __slots__ = ("_message", "_stats")
+
+    def __init__(self, stats: BrokerStats | None, message: MessageToStore) -> None:
+        super().__init__()
+        self._stats = stats
+        self._message = message
+
+    def finish(self) -> None:
+        result = self.result
+        if self._stats is not None and result.status is PutStatus.PUT_OK:
+            self._stats.topic_put(self._message.topic, self._message.queue_id, 1, result.size_bytes)
+
+
+def real_message(data: bytes) -> tuple[MessageToStore, dict[str, str]]:
+    """A record of SCHEDULE_TOPIC_XXXX as the message that is delivered, and its properties without DELAY.
+
+    The stored text keeps DELAY, REAL_TOPIC and REAL_QID, as RocketMQ's does. Raises RecordError for a record that is
+    broken, does not say where it wants to go, or is a half message: those must not come back this way.
+    """
+    record = read_fields(data, 0, len(data))
+    properties = property_text.parse_bytes(record.properties)
+    topic = properties.get(names.REAL_TOPIC)
+    queue_id = properties.get(names.REAL_QUEUE_ID, "")
+    if not topic or not queue_id.isascii() or not queue_id.isdigit():
+        raise RecordError(f"REAL_TOPIC {topic!r} and REAL_QID {queue_id!r} do not name a queue")
+    if topic == TRANS_HALF_TOPIC:
+        raise RecordError("it is a half message")
+    message = MessageToStore(
+        topic=topic,
+        queue_id=int(queue_id),
+        body=data[record.body_at : record.body_at + record.body_length],
+        properties=property_text.encode(properties),
+        born_timestamp=record.born_timestamp,
+        born_host=record.born_host,
+        store_host=record.store_host,
+        flag=record.flag,
+        sys_flag=record.sys_flag,
+        reconsume_times=record.reconsume_times,
+        tags_code=tags_code(properties.get(names.TAGS)),
+        uniq_key=properties.get(names.UNIQ_KEY),
+        keys=properties.get(names.KEYS),
+    )
+    properties.pop(names.DELAY, None)
+    return message, properties

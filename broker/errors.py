@@ -1,0 +1,36 @@
+"""Errors of the broker, named by who is at fault and whether the connection survives.
+
+RequestRefused (protocol)
+├── TableFull              a table reached its limit: answered with SYSTEM_BUSY, the connection survives
+└── (others are raised as RequestRefused with RocketMQ's code and remark)
+FilterError                an SQL92 expression does not compile
+AccessDenied               the ACL refuses a request: answered with SYSTEM_ERROR as RocketMQ does
+"""
+
+from __future__ import annotations
+
+from protocol.codes import ResponseCode
+from protocol.errors import RequestRefused
+
+
+class TableFull(RequestRefused):
+    """A table of the broker holds as many entries as it may; the text says which and what limits it."""
+
+    def __init__(self, table: str, limit: int, what: str) -> None:
+        super().__init__(
+            ResponseCode.SYSTEM_BUSY,
+            f"the broker's table of {table} is full ({limit} entries), {what} refused; remove unused ones or spread "
+            "the clients over more brokers",
+        )
+
+
+class FilterError(ValueError):
+    """An SQL92 expression does not compile; the text says where and why."""
+
+
+class AccessDenied(RequestRefused):
+    """The ACL refuses a request. The remark keeps the form Java clients and tools know."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(ResponseCode.SYSTEM_ERROR, f"org.apache.rocketmq.acl.common.AclException: {reason}")
+        self.reason = reason

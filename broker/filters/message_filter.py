@@ -1,0 +1,98 @@
+"""What a pull leaves out: filters in the shape the store asks for (store.results.MessageFilter).
+
+Sources: ExpressionMessageFilter, ExpressionForRetryMessageFilter. A filter by tags looks at consume queue entries only
+(the consumer compares the tag text again, since different tags may share a code). An SQL92 filter looks at the entry's
+bit map if there is one, then at the properties of the record.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.filters.bloom import has_bits
+from broker.tables.filters import ConsumerFilter, FilterTable
+from protocol import property_names as names
+from protocol.properties import parse_bytes
+from protocol.record import read_fields
+from protocol.subscription import SUB_ALL, SubscriptionData
+from protocol.system_topics import group_of_retry_topic, is_retry_topic
+
+if TYPE_CHECKING:
+    from store.results import ExtUnit, MessageFilter
+
+
+class TagFilter:
+    """Passes entries whose tags code is one of the subscribed."""
+
+    __slots__ = ("_codes",)
+
+    def __init__(self, codes: frozenset[int]) -> None:
+        self._codes = codes
+
+    def matches_entry(self, tags_code: int, ext: ExtUnit | None) -> bool:
+        low = tags_code & 0xFFFFFFFF
+        return (low - 0x1_0000_0000 if low & 0x8000_0000 else low) in self._codes
+
+    def matches_record(self, record: bytes) -> bool:
+        return True
+
+
+class SqlFilter:
+    """Passes messages whose properties make the expression true."""
+
+    __slots__ = ("_filter",)
+
+    def __init__(self, consumer_filter: ConsumerFilter) -> None:
+        self._filter = consumer_filter
+
+    def matches_entry(self, tags_code: int, ext: ExtUnit | None) -> bool:
+        bits = self._filter.bits
+        if bits is None or ext is None or ext.bit_map is None or ext.store_timestamp <= self._filter.born_time:
+            return True
+        return len(ext.bit_map) * 8 != bits.bit_num or has_bits(ext.bit_map, bits)
+
+    def matches_record(self, record: bytes) -> bool:
+        return self._filter.matches(_properties(record))
+
+
+class RetrySqlFilter:
+    """On a retry topic: passes messages that pass the group's filter on the topic they come from."""
+
+    __slots__ = ("_group", "_table")
+
+    def __init__(self, table: FilterTable, group: str) -> None:
+        self._table = table
+        self._group = group
+
+    def matches_entry(self, tags_code: int, ext: ExtUnit | None) -> bool:
+        return True
+
+    def matches_record(self, record: bytes) -> bool:
+        properties = _properties(record)
+        consumer_filter = self._table.get(properties.get(names.RETRY_TOPIC, ""), self._group)
+        return consumer_filter is None or consumer_filter.matches(properties)
+
+
+def message_filter(
+    subscription: SubscriptionData,
+    consumer_filter: ConsumerFilter | None,
+    table: FilterTable | None = None,
+    *,
+    support_retry: bool = False,
+) -> MessageFilter | None:
+    """The filter of a pull, None when everything passes.
+
+    `consumer_filter` is the compiled filter of an SQL92 subscription.
+    With `support_retry` retry topics are filtered by the filter of the topic each message comes from.
+    """
+    if subscription.class_filter_mode:
+        return None
+    if support_retry and table is not None and is_retry_topic(subscription.topic):
+        return RetrySqlFilter(table, group_of_retry_topic(subscription.topic))
+    if subscription.is_tag:
+        return None if subscription.sub_string == SUB_ALL else TagFilter(subscription.code_set)
+    return None if consumer_filter is None else SqlFilter(consumer_filter)
+
+
+def _properties(record: bytes) -> dict[str, str]:
+    return parse_bytes(read_fields(record, 0, len(record)).properties)

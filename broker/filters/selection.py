@@ -1,0 +1,139 @@
+"""Which filter a pull gets: from the subscription in the request, or from the one the group registered by heartbeat.
+
+Source: PullMessageProcessor. One thing is other than there: an SQL92 expression that does not compile is refused, not
+answered with everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+
+from broker.configuration import Configuration
+from broker.errors import FilterError
+from broker.filters.message_filter import message_filter
+from broker.tables.consumers import ConsumerTable
+from broker.tables.filters import ConsumerFilter, FilterTable
+from broker.tables.groups import GroupTable
+from protocol import sys_flag
+from protocol.codes import ResponseCode
+from protocol.errors import RequestRefused
+from protocol.headers.pull import PullMessageRequestHeader
+from protocol.subscription import (
+    SQL92,
+    SUB_ALL,
+    SubscriptionData,
+    SubscriptionError,
+    build_subscription,
+    is_tag_type,
+)
+from protocol.system_topics import is_retry_topic
+from store.results import MessageFilter
+
+FAQ = "See http://rocketmq.apache.org/docs/faq/ for further details."
+BROADCASTING = "BROADCASTING"
+COMPILED_FILTERS = 1024
+
+
+class FilterChooser:
+    """See the module's text."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        consumers: ConsumerTable,
+        groups: GroupTable,
+        filters: FilterTable,
+        *,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._configuration = configuration
+        self._consumers = consumers
+        self._groups = groups
+        self._filters = filters
+        self._now_ms = now_ms
+        self._compiled = lru_cache(maxsize=COMPILED_FILTERS)(self._compile)
+
+    def choose(self, header: PullMessageRequestHeader) -> MessageFilter | None:
+        """The filter of a pull, None when it takes everything; raises RequestRefused."""
+        in_request = header.sys_flag & sys_flag.PULL_SUBSCRIPTION != 0
+        if in_request:
+            try:
+                subscription = _subscription(header.topic, header.subscription, header.expression_type)
+            except SubscriptionError:
+                raise RequestRefused(
+                    ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed"
+                ) from None
+        else:
+            subscription = self._registered(header)
+        support_retry = self._configuration.broker.filter_support_retry
+        if subscription.is_tag:
+            if subscription.sub_string == SUB_ALL and not (support_retry and is_retry_topic(header.topic)):
+                return None  # what nearly every pull wants
+            return message_filter(subscription, None, self._filters, support_retry=support_retry)
+        if not self._configuration.broker.enable_property_filter:
+            raise RequestRefused(
+                ResponseCode.SYSTEM_ERROR,
+                f"The broker does not support consumer to filter message by {subscription.expression_type}",
+            )
+        if in_request:
+            if subscription.expression_type != SQL92:
+                raise RequestRefused(
+                    ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+                    f"parse the consumer's subscription failed: {unknown_type(subscription.expression_type)}",
+                )
+            compiled = self._compiled(header.topic, header.consumer_group, subscription.sub_string)
+        else:
+            compiled = self._registered_filter(header)
+        return message_filter(subscription, compiled, self._filters, support_retry=support_retry)
+
+    def _compile(self, topic: str, group: str, expression: str) -> ConsumerFilter:
+        try:
+            return ConsumerFilter(topic, group, expression, 0, self._now_ms(), None)
+        except FilterError as error:
+            raise RequestRefused(
+                ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"parse the consumer's subscription failed: {error}"
+            ) from None
+
+    def _registered_filter(self, header: PullMessageRequestHeader) -> ConsumerFilter:
+        compiled = self._filters.get(header.topic, header.consumer_group)
+        if compiled is None:
+            raise RequestRefused(
+                ResponseCode.FILTER_DATA_NOT_EXIST,
+                "The broker's consumer filter data is not exist!Your expression may be wrong!",
+            )
+        if compiled.client_version < header.sub_version:
+            raise RequestRefused(
+                ResponseCode.FILTER_DATA_NOT_LATEST, "the consumer's consumer filter data not latest"
+            )
+        return compiled
+
+    def _registered(self, header: PullMessageRequestHeader) -> SubscriptionData:
+        """What the group's heartbeats said it wants of the topic."""
+        group = self._consumers.get(header.consumer_group)
+        if group is None:
+            raise RequestRefused(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist\n{FAQ}")
+        config = self._groups.find(header.consumer_group)
+        if config is not None and not config.consume_broadcast_enable and group.message_model == BROADCASTING:
+            raise RequestRefused(
+                ResponseCode.NO_PERMISSION,
+                f"the consumer group[{header.consumer_group}] can not consume by broadcast way",
+            )
+        subscription = group.subscriptions.get(header.topic)
+        if subscription is None:
+            raise RequestRefused(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's subscription not exist\n{FAQ}")
+        if subscription.sub_version < header.sub_version:
+            raise RequestRefused(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
+        return subscription
+
+
+def unknown_type(expression_type: str | None) -> str:
+    """What is wrong with an expression type that is none."""
+    return f"the expression type {expression_type} is neither TAG nor SQL92"
+
+
+@lru_cache(maxsize=4096)
+def _subscription(topic: str, expression: str | None, expression_type: str | None) -> SubscriptionData:
+    if not is_tag_type(expression_type):
+        return build_subscription(topic, expression, expression_type)
+    return build_subscription(topic, expression)

@@ -1,0 +1,274 @@
+"""SQL92 message filters: from the text of an expression to its tree (RocketMQ: SelectorParser).
+
+    or         = and ("OR" and)*
+    and        = equality ("AND" equality)*
+    equality   = comparison ("=" comparison | "<>" comparison | "IS" "NULL" | "IS" "NOT" "NULL")*
+    comparison = unary (("<" | "<=" | ">" | ">=") unary | ["NOT"] "BETWEEN" unary "AND" unary
+                        | ["NOT"] "IN" "(" string ("," string)* ")")*
+    unary      = "+" unary | "-" unary | "NOT" unary | primary
+    primary    = number | string | "TRUE" | "FALSE" | "NULL" | property | "(" or ")"
+
+Words may be written in any case, property names are case-sensitive. Two things follow from RocketMQ's parser and are
+kept: NOT binds tighter than comparisons (`NOT a > 5` does not compile), and tokens are read only as far as they are
+needed, so whatever follows a complete expression is ignored. It is written by hand rather than with a parser generator
+because of the latter, and so that a broker that filters nothing loads nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Final
+
+from broker.errors import FilterError
+from broker.filters.expression import (
+    And,
+    BooleanConstant,
+    BooleanExpression,
+    Constant,
+    Expression,
+    Kind,
+    Negate,
+    Not,
+    Or,
+    Property,
+    as_boolean,
+    between,
+    equal,
+    is_null,
+    not_between,
+    ordered,
+    within,
+)
+
+MAX_EXPRESSION_CHARACTERS: Final = 32_767
+REMEMBERED_CHARACTERS: Final = 1024
+MAX_DEPTH: Final = 200
+
+_SKIPPED = re.compile(r"(?:[ \t\n\r\f]|--[^\n\r]*(?:\r\n|[\n\r])|/\*.*?\*/)+", re.DOTALL)
+_TOKEN = re.compile(
+    r"""
+    (?P<double>[0-9]+\.[0-9]*(?:[eE][+-]?[0-9]+)?|\.[0-9]+(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+)
+  | (?P<integer>0|[1-9][0-9]*[lL]?)
+  | (?P<string>'(?:''|[^'])*')
+  | (?P<word>[a-zA-Z_$][a-zA-Z0-9_$]*)
+  | (?P<symbol><>|<=|>=|[<>=(),+-])
+    """,
+    re.VERBOSE,
+)
+_WORDS: Final = frozenset({"NOT", "AND", "OR", "BETWEEN", "IN", "TRUE", "FALSE", "IS", "NULL"})
+_END: Final = "end of the expression"
+
+
+def compile_expression(text: str) -> BooleanExpression:
+    """The tree of an expression; raises FilterError with place and reason. Those of usual length are remembered."""
+    if len(text) > MAX_EXPRESSION_CHARACTERS:
+        raise FilterError(f"the expression has {len(text)} characters, {MAX_EXPRESSION_CHARACTERS} are allowed")
+    return _compiled(text) if len(text) <= REMEMBERED_CHARACTERS else _Parser(text).parse()
+
+
+@lru_cache(maxsize=1024)
+def _compiled(text: str) -> BooleanExpression:
+    return _Parser(text).parse()
+
+
+class _Parser:
+    """A recursive descent over lazily read tokens.
+
+    `_type` of the present token is a symbol, a word in upper case, or "integer", "double", "string", "property".
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._position = 0
+        self._depth = 0
+        self._type = ""
+        self._image = ""
+        self._start = 0
+
+    def parse(self) -> BooleanExpression:
+        return as_boolean(self._or())
+
+    # -- tokens --------------------------------------------------------------------------------------------------------
+
+    def _peek(self) -> str:
+        """The type of the next token, read when it is first looked at."""
+        if self._type:
+            return self._type
+        skipped = _SKIPPED.match(self._text, self._position)
+        if skipped is not None:
+            self._position = skipped.end()
+        self._start = self._position
+        if self._position >= len(self._text):
+            self._type, self._image = _END, ""
+            return self._type
+        token = _TOKEN.match(self._text, self._position)
+        if token is None:
+            raise FilterError(f"{self._place()}: {self._text[self._position]!r} cannot stand here")
+        self._image = token[0]
+        self._position = token.end()
+        kind = token.lastgroup or ""
+        if kind == "symbol":
+            self._type = self._image
+        elif kind == "word":
+            self._type = self._image.upper() if self._image.upper() in _WORDS else "property"
+        else:
+            self._type = kind
+        return self._type
+
+    def _take(self) -> str:
+        """Consume the next token; its text."""
+        self._peek()
+        self._type = ""
+        return self._image
+
+    def _expect(self, *types: str) -> str:
+        if self._peek() not in types:
+            found = self._image or _END
+            raise FilterError(f"{self._place()}: expected {' or '.join(types)}, found {found[:64]!r}")
+        return self._take()
+
+    def _place(self) -> str:
+        line = self._text.count("\n", 0, self._start) + 1
+        column = self._start - (self._text.rfind("\n", 0, self._start) + 1) + 1
+        return f"line {line}, column {column}"
+
+    # -- rules ---------------------------------------------------------------------------------------------------------
+
+    def _or(self) -> Expression:
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise FilterError(f"the expression is nested more than {MAX_DEPTH} deep")
+        first = self._and()
+        operands = [first]
+        while self._peek() == "OR":
+            self._take()
+            operands.append(self._and())
+        self._depth -= 1
+        return first if len(operands) == 1 else Or(tuple(map(as_boolean, operands)))
+
+    def _and(self) -> Expression:
+        first = self._equality()
+        operands = [first]
+        while self._peek() == "AND":
+            self._take()
+            operands.append(self._equality())
+        return first if len(operands) == 1 else And(tuple(map(as_boolean, operands)))
+
+    def _equality(self) -> Expression:
+        left = self._comparison()
+        while True:
+            token = self._peek()
+            if token == "=":
+                self._take()
+                left = equal(left, self._comparison())
+            elif token == "<>":
+                self._take()
+                left = Not(equal(left, self._comparison()))
+            elif token == "IS":
+                self._take()
+                negated = self._peek() == "NOT"
+                if negated:
+                    self._take()
+                self._expect("NULL") if negated else self._expect("NULL", "NOT")
+                left = Not(is_null(left)) if negated else is_null(left)
+            else:
+                return left
+
+    def _comparison(self) -> Expression:
+        left = self._unary()
+        while True:
+            token = self._peek()
+            if token in ("<", "<=", ">", ">="):
+                self._take()
+                left = ordered(left, token, self._unary())
+                continue
+            negated = token == "NOT"
+            if negated:
+                self._take()
+                token = self._peek()
+                if token not in ("BETWEEN", "IN"):
+                    self._expect("BETWEEN", "IN")
+            if token == "BETWEEN":
+                left = self._between(left, negated)
+            elif token == "IN":
+                left = self._in(left, negated)
+            else:
+                return left
+
+    def _between(self, left: Expression, negated: bool) -> Expression:
+        self._take()
+        low = self._unary()
+        self._expect("AND")
+        high = self._unary()
+        return not_between(left, low, high) if negated else between(left, low, high)
+
+    def _in(self, left: Expression, negated: bool) -> Expression:
+        self._take()
+        self._expect("(")
+        texts = [_string(self._expect("string"))]
+        while self._peek() == ",":
+            self._take()
+            texts.append(_string(self._expect("string")))
+        self._expect(")", ",")
+        return within(left, texts, negated)
+
+    def _unary(self) -> Expression:
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise FilterError(f"the expression is nested more than {MAX_DEPTH} deep")
+        token = self._peek()
+        if token == "+":
+            self._take()
+            found = self._unary()
+        elif token == "-":
+            self._take()
+            found = Negate(self._unary())
+        elif token == "NOT":
+            self._take()
+            found = Not(as_boolean(self._unary()))
+        else:
+            found = self._primary()
+        self._depth -= 1
+        return found
+
+    def _primary(self) -> Expression:
+        token = self._peek()
+        if token == "(":
+            self._take()
+            inner = self._or()
+            self._expect(")")
+            return inner
+        if token == "integer":
+            return _integer(self._take())
+        if token == "double":
+            return _double(self._take())
+        if token == "string":
+            return Constant(_string(self._take()), Kind.TEXT)
+        if token == "property":
+            return Property(self._take())
+        if token in ("TRUE", "FALSE", "NULL"):
+            self._take()
+            return BooleanConstant(None if token == "NULL" else token == "TRUE")
+        self._expect("a property", "a number", "a string", "TRUE", "FALSE", "NULL", "NOT", "(")
+        raise AssertionError("unreachable")
+
+
+def _string(image: str) -> str:
+    return image[1:-1].replace("''", "'")
+
+
+def _integer(image: str) -> Constant:
+    value = int(image.rstrip("lL"))
+    if value >= 1 << 63:
+        raise FilterError(f"the integer {image[:64]} does not fit into 64 bits")
+    return Constant(value, Kind.INT32 if value < 1 << 31 else Kind.INT64)
+
+
+def _double(image: str) -> Constant:
+    value = float(image)
+    if value == float("inf"):
+        raise FilterError(f"{image[:64]} is greater than 1.7976931348623157E308")
+    if value == 0:
+        raise FilterError(f"{image[:64]} is less than 4.9E-324")
+    return Constant(value, Kind.DOUBLE)

@@ -1,0 +1,211 @@
+"""Hooks: where others look into, or refuse, what the broker does (RocketMQ: RPCHook, SendMessageHook,
+ConsumeMessageHook). docs/extending.md says how to bring one in; without any, nothing of this runs.
+
+    RequestHook    every request, before its processor, and every answer
+    SendHook       sends: before anything is stored, and with the result
+    ConsumeHook    messages: when they are handed out to a consumer, and when it sends one back
+
+All are plain calls on the event loop: they must not block, and what they take everybody waits for. Requests pass in
+this order: access control, access validators, request hooks, send hooks. Answers come from wherever they are made,
+often long after the processor returned, so they are looked at on their way into the connection (Connection.on_answer).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+import structlog
+
+from protocol import properties as property_text
+from protocol.address import HostPort
+from protocol.codes import RequestCode, ResponseCode
+from protocol.command import RemotingCommand
+from protocol.errors import RequestRefused
+from protocol.headers.pull import PullMessageRequestHeader
+from protocol.headers.send import (
+    ConsumerSendMsgBackRequestHeader,
+    SendMessageRequestHeader,
+    SendMessageRequestHeaderV2,
+)
+from protocol.message import MessageExt
+from protocol.record import iterate_records
+from remoting.connection import Connection
+
+log = structlog.get_logger("broker.hooks")
+
+MAX_OPEN_SENDS: Final = 100_000
+"""Contexts of sends that wait for their answer; above that the oldest are answered without `after_send`."""
+
+_SENDS: Final = frozenset({RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE})
+
+
+class RequestHook(Protocol):
+    """Sees every request (RocketMQ: RPCHook). What `before_request` raises is the answer: RequestRefused with its code
+    and remark, anything else as a system error."""
+
+    def before_request(self, remote: HostPort, request: RemotingCommand) -> None: ...
+
+    def after_response(self, remote: HostPort, request: RemotingCommand, response: RemotingCommand) -> None:
+        """Also called for one-way requests, whose answer nobody gets."""
+
+
+@dataclass(slots=True)
+class SendContext:
+    """One send (RocketMQ: SendMessageContext). `notes` is free for the hooks. From `code` on, known afterwards."""
+
+    producer_group: str
+    topic: str
+    queue_id: int
+    remote: HostPort
+    body_size_bytes: int
+    is_batch: bool
+    properties: dict[str, str]
+    """Those of the message, or those that all messages of a batch share; a copy."""
+    code: int = -1
+    remark: str | None = None
+    message_id: str | None = None
+    """The offset message id; comma-joined for a batch."""
+    queue_offset: int = -1
+    notes: dict[str, Any] = field(default_factory=dict)
+
+
+class SendHook(Protocol):
+    """Around every send. RequestRefused in `before_send` is the answer; other exceptions are logged."""
+
+    def before_send(self, context: SendContext) -> None: ...
+
+    def after_send(self, context: SendContext) -> None: ...
+
+
+@dataclass(slots=True)
+class ConsumeContext:
+    """Messages on their way to a consumer, or one on its way back (RocketMQ: ConsumeMessageContext)."""
+
+    consumer_group: str
+    topic: str
+    queue_id: int
+    """-1 for a message that was sent back."""
+    remote: HostPort
+    records: bytes
+    """As stored and handed out; empty for a message that was sent back."""
+    message_id: str | None = None
+    """Of a message that was sent back, as the consumer named it."""
+
+    def messages(self) -> list[MessageExt]:
+        """The messages that were handed out, decoded."""
+        return list(iterate_records(self.records))
+
+
+class ConsumeHook(Protocol):
+    """Exceptions are logged."""
+
+    def before_consume(self, context: ConsumeContext) -> None:
+        """A consumer gets these messages."""
+
+    def after_consume(self, context: ConsumeContext) -> None:
+        """A consumer could not handle one and sent it back. (Success is not told to brokers.)"""
+
+
+class Hooks:
+    """All hooks of a broker; `before` goes into the processor tables, `answered` onto every connection."""
+
+    def __init__(
+        self, requests: Sequence[RequestHook], sends: Sequence[SendHook], consumes: Sequence[ConsumeHook]
+    ) -> None:
+        self._requests = list(requests)
+        self._sends = list(sends)
+        self._consumes = list(consumes)
+        # By the request's identity; the request itself is kept, so that the identity stays its own.
+        self._open: OrderedDict[int, tuple[RemotingCommand, SendContext]] = OrderedDict()
+
+    def __bool__(self) -> bool:
+        return bool(self._requests or self._sends or self._consumes)
+
+    def before(self, connection: Connection, request: RemotingCommand) -> None:
+        """Raises what refuses the request."""
+        for hook in self._requests:
+            hook.before_request(connection.remote, request)
+        if self._sends and request.code in _SENDS:
+            context = _send_context(connection, request)
+            for send_hook in self._sends:
+                try:
+                    send_hook.before_send(context)
+                except RequestRefused:
+                    raise
+                except Exception:
+                    log.exception("a send hook failed", hook=type(send_hook).__name__)
+            self._open[id(request)] = (request, context)
+            if len(self._open) > MAX_OPEN_SENDS:
+                self._open.popitem(last=False)
+
+    def answered(self, connection: Connection, request: RemotingCommand, response: RemotingCommand) -> None:
+        """Never raises."""
+        try:
+            if self._sends and request.code in _SENDS:
+                self._sent(request, response)
+            if self._consumes:
+                self._consumed(connection, request, response)
+        except Exception:
+            log.exception("a hook was not told of an answer", code=request.code)
+        for hook in self._requests:
+            try:
+                hook.after_response(connection.remote, request, response)
+            except Exception:
+                log.exception("a request hook failed", hook=type(hook).__name__)
+
+    def _sent(self, request: RemotingCommand, response: RemotingCommand) -> None:
+        _, context = self._open.pop(id(request), (None, None))
+        if context is None:
+            return
+        fields = response.ext_fields or {}
+        context.code, context.remark = response.code, response.remark
+        context.message_id = fields.get("msgId")
+        context.queue_id = int(fields.get("queueId", context.queue_id))
+        context.queue_offset = int(fields.get("queueOffset", -1))
+        for hook in self._sends:
+            try:
+                hook.after_send(context)
+            except Exception:
+                log.exception("a send hook failed", hook=type(hook).__name__)
+
+    def _consumed(self, connection: Connection, request: RemotingCommand, response: RemotingCommand) -> None:
+        if response.code != ResponseCode.SUCCESS:
+            return
+        if request.code == RequestCode.PULL_MESSAGE:
+            pull = request.header(PullMessageRequestHeader)
+            context = ConsumeContext(pull.consumer_group, pull.topic, pull.queue_id, connection.remote, response.body)
+        elif request.code == RequestCode.CONSUMER_SEND_MSG_BACK:
+            back = request.header(ConsumerSendMsgBackRequestHeader)
+            context = ConsumeContext(
+                back.group, back.origin_topic or "", -1, connection.remote, b"", back.origin_msg_id
+            )
+        else:
+            return
+        for hook in self._consumes:
+            try:
+                if request.code == RequestCode.PULL_MESSAGE:
+                    hook.before_consume(context)
+                else:
+                    hook.after_consume(context)
+            except Exception:
+                log.exception("a consume hook failed", hook=type(hook).__name__)
+
+
+def _send_context(connection: Connection, request: RemotingCommand) -> SendContext:
+    header: SendMessageRequestHeader | SendMessageRequestHeaderV2
+    if request.code == RequestCode.SEND_MESSAGE:
+        header = request.header(SendMessageRequestHeader)
+    else:
+        header = request.header(SendMessageRequestHeaderV2)
+    return SendContext(
+        producer_group=header.producer_group,
+        topic=header.topic,
+        queue_id=header.queue_id,
+        remote=connection.remote,
+        body_size_bytes=len(request.body),
+        is_batch=header.batch,
+        properties=property_text.parse(header.properties) if header.properties else {},
+    )

@@ -1,0 +1,63 @@
+"""What a cluster inside somebody's program logs: to Python's own `logging`, by logger name, not to standard output.
+
+structlog has one configuration for the whole process, and a program that has none prints. While a cluster runs in such
+a program, the lines of our packages (and only those) are diverted; the program's own structlog calls do what they did.
+A program that configures structlog, before or meanwhile, gets our lines like its own.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager
+from typing import Any
+
+import structlog
+
+from remoting.log import line_text
+
+OURS = frozenset({"broker", "daemon", "namesrv", "remoting", "store"})
+_LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "exception": 40, "critical": 50}
+
+_lock = threading.Lock()
+_users = 0
+
+
+@contextmanager
+def diverted() -> Iterator[None]:
+    """For as long as the block lasts; blocks of several threads may overlap."""
+    global _users
+    with _lock:
+        if _users == 0 and not structlog.is_configured():
+            default = structlog.get_config()
+            structlog.configure(
+                processors=[_divert, *default["processors"]],
+                logger_factory=_factory,
+                cache_logger_on_first_use=False,
+            )
+        _users += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _users -= 1
+            if _users == 0 and structlog.get_config()["logger_factory"] is _factory:
+                structlog.reset_defaults()
+
+
+def _factory(*args: Any) -> Any:
+    if args and isinstance(args[0], str) and args[0].partition(".")[0] in OURS:
+        return logging.getLogger(args[0])
+    return structlog.PrintLogger()
+
+
+def _divert(logger: Any, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    if not isinstance(logger, logging.Logger):
+        return event
+    level = _LEVELS.get(method, logging.ERROR)
+    if logger.isEnabledFor(level):
+        exc_info = event.pop("exc_info", None)
+        error = exc_info if isinstance(exc_info, BaseException) else bool(exc_info)
+        logger.log(level, "%s", line_text(event), exc_info=error)
+    raise structlog.DropEvent

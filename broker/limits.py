@@ -1,0 +1,183 @@
+"""Limits: requests that came too late to be worth the work are answered at once (RocketMQ: BrokerFastFailure).
+
+RocketMQ's requests wait in the queues of its executors. Here they wait in their sockets while the event loop is busy,
+and a turn then finds all of them: a request has waited at least since its turn began, and those at the end of a long
+turn have waited for everything in front of them. When that is more than waitTimeMillsIn*Queue says, its sender has
+given up on it or soon will, and the turn is cut short by answering instead of working:
+
+    [TIMEOUT_CLEAN_QUEUE]   it waited longer than its kind of request may
+    [PCBUSY_CLEAN_QUEUE]    a send that came while a commit of the store took longer than osPageCacheBusyTimeOutMills
+    [REJECTREQUEST]         a send that comes in the moment after that, or while the write buffer of
+                            transientStorePoolEnable cannot be emptied
+
+All of it ends by itself: the next turn begins anew, and the moment after a slow commit is `BREATH_SECONDS`. Clients
+answer such a refusal by trying another broker.
+
+Each pool has a Gate, which its requests pass (Pool.guard): a look at the clock and one comparison. Touched only on the
+event loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf
+
+import structlog
+import trio
+
+from broker.configuration import Configuration
+from broker.pools import Pools
+from remoting.processor_table import Pool
+from remoting.turn import Turn
+
+log = structlog.get_logger("broker.limits")
+
+BREATH_SECONDS = 0.1
+"""How long sends are refused after a commit that took too long."""
+
+REJECT = "[REJECTREQUEST]system busy, start flow control for a while"
+CLEAN = "broker busy, start flow control for a while, period in queue: {waited_ms}ms, size of queue: {size}"
+_ALWAYS = -1.0
+
+
+class Gate:
+    """What the requests of one pool pass: None lets them in, a remark refuses them."""
+
+    __slots__ = ("_clock", "_pool", "_turn", "limit_seconds", "refused")
+
+    def __init__(self, pool: Pool, turn: Turn, clock: Callable[[], float]) -> None:
+        self._pool = pool
+        self._turn = turn
+        self._clock = clock
+        self.limit_seconds = inf
+        self.refused = 0
+
+    def __call__(self) -> str | None:
+        waited = self._clock() - self._turn.began
+        if waited <= self.limit_seconds:
+            return None
+        return self.refuse("[TIMEOUT_CLEAN_QUEUE]", waited)
+
+    def refuse(self, prefix: str, waited_seconds: float) -> str:
+        self.refused += 1
+        return prefix + CLEAN.format(waited_ms=round(waited_seconds * 1000), size=self._pool.in_flight)
+
+
+class SendGate(Gate):
+    """The same for sends, which are also refused while the store is slow: then `limit_seconds` is below any wait, so
+    that the common case stays one comparison."""
+
+    __slots__ = ("_busy_since", "_drained_turn", "_has_stuck_buffer", "_slow_seconds", "_wait_seconds")
+
+    def __init__(
+        self, pool: Pool, turn: Turn, clock: Callable[[], float], has_stuck_buffer: Callable[[], bool] | None
+    ) -> None:
+        super().__init__(pool, turn, clock)
+        self._has_stuck_buffer = has_stuck_buffer
+        self._wait_seconds = inf
+        self._busy_since: float | None = None
+        self._slow_seconds = 0.0
+        self._drained_turn: float | None = None
+
+    def set_wait(self, seconds: float) -> None:
+        self._wait_seconds = seconds
+        if self._busy_since is None:
+            self.limit_seconds = seconds
+
+    def was_slow(self, seconds: float) -> None:
+        """A commit took so long, and has just ended."""
+        self._busy_since = self._clock()
+        self._slow_seconds = seconds
+        self._drained_turn = None
+        self.limit_seconds = _ALWAYS
+
+    def look(self) -> None:
+        """After a commit that was no slow one: is the write buffer stuck, is it not any more?"""
+        if self._has_stuck_buffer is None:
+            return
+        if self._has_stuck_buffer():
+            self.limit_seconds = _ALWAYS
+        elif self._busy_since is None:
+            self.limit_seconds = self._wait_seconds
+
+    def __call__(self) -> str | None:
+        now = self._clock()
+        waited = now - self._turn.began
+        if waited <= self.limit_seconds:
+            return None
+        if self.limit_seconds >= 0:
+            return self.refuse("[TIMEOUT_CLEAN_QUEUE]", waited)
+        return self._while_busy(now, waited)
+
+    def _while_busy(self, now: float, waited: float) -> str | None:
+        if self._has_stuck_buffer is not None and self._has_stuck_buffer():
+            self.refused += 1
+            return REJECT
+        if self._busy_since is None or now - self._busy_since > BREATH_SECONDS:
+            self._busy_since = None
+            self.limit_seconds = self._wait_seconds
+            return None if waited <= self._wait_seconds else self.refuse("[TIMEOUT_CLEAN_QUEUE]", waited)
+        began = self._turn.began
+        if self._drained_turn is None:
+            self._drained_turn = began
+        if began <= max(self._busy_since, self._drained_turn):
+            return self.refuse("[PCBUSY_CLEAN_QUEUE]", max(waited, self._slow_seconds))
+        self.refused += 1
+        return REJECT
+
+
+class Limits:
+    """The gates of a broker. `has_stuck_buffer`, for stores with a write buffer, says whether it cannot be emptied."""
+
+    def __init__(
+        self, configuration: Configuration, pools: Pools, turn: Turn, *, has_stuck_buffer: Callable[[], bool] | None
+    ) -> None:
+        clock = trio.lowlevel.current_clock().current_time
+        self._configuration = configuration
+        self._send = SendGate(pools.send, turn, clock, has_stuck_buffer)
+        self._pull = Gate(pools.pull, turn, clock)
+        self._heartbeat = Gate(pools.heartbeat, turn, clock)
+        self._transaction = Gate(pools.transaction, turn, clock)
+        self._logged = 0
+        self._gates: dict[str, Gate] = {}
+        for pool, gate in (
+            (pools.send, self._send),
+            (pools.pull, self._pull),
+            (pools.heartbeat, self._heartbeat),
+            (pools.transaction, self._transaction),
+        ):
+            pool.guard = gate
+            self._gates[pool.name] = gate
+        self.settings_changed()
+
+    def settings_changed(self) -> None:
+        """Take the limits from the configuration (also called when an administrator changed it)."""
+        broker = self._configuration.broker
+        is_on = broker.broker_fast_failure_enable
+
+        def seconds(wait_ms: int) -> float:
+            return wait_ms / 1000 if is_on else inf
+
+        self._send.set_wait(seconds(broker.wait_time_in_send_queue_ms))
+        self._pull.limit_seconds = seconds(broker.wait_time_in_pull_queue_ms)
+        self._heartbeat.limit_seconds = seconds(broker.wait_time_in_heartbeat_queue_ms)
+        self._transaction.limit_seconds = seconds(broker.wait_time_in_transaction_queue_ms)
+
+    def commit_took(self, elapsed_ms: float) -> None:
+        """The store's commit at the end of a turn took so long."""
+        if elapsed_ms > self._configuration.store.os_page_cache_busy_time_out_ms:
+            log.warning("a commit of the store took long; sends are refused for a moment", elapsed_ms=int(elapsed_ms))
+            self._send.was_slow(elapsed_ms / 1000)
+        else:
+            self._send.look()
+
+    def refused(self) -> dict[str, int]:
+        """Pool name -> requests refused so far."""
+        return {name: gate.refused for name, gate in self._gates.items()}
+
+    def log_refusals(self) -> None:
+        """Called by a task every second: one line when requests were refused since the last one."""
+        total = sum(gate.refused for gate in self._gates.values())
+        if total != self._logged:
+            log.warning("requests refused to keep up", requests=total - self._logged, **self.refused())
+            self._logged = total

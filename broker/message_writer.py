@@ -1,0 +1,320 @@
+"""MessageWriter: the one way of a message into the store, for producers, retries, delays, transactions and replies.
+
+It turns what is to be stored into what is stored: a delayed message goes under SCHEDULE_TOPIC_XXXX and a half message
+under RMQ_SYS_TRANS_HALF_TOPIC, each remembering where it wants to go (RocketMQ: CommitLog.asyncPutMessage,
+TransactionalMessageBridge). Then it appends, and has the put completed when as much is done as the message asked for:
+
+    committed    its bytes are in the operating system's hands      always
+    flushed      they are on disk                                   SYNC_FLUSH, unless WAIT=false
+    replicated   a slave has them                                   SYNC_MASTER, unless WAIT=false
+
+Each of the three is a watermark, and waiting is a callback on it. A put that waits longer than syncFlushTimeout or
+slaveTimeout is completed with the status that says so; it is stored all the same. Without a slave that is near enough
+nobody waits for one: the status says that too. What is said of the slave goes before what is said of the disk.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from math import inf
+from typing import Final, Protocol
+
+import structlog
+import trio
+
+from broker.configuration import Configuration
+from protocol import properties as property_text
+from protocol import property_names as names
+from protocol import sys_flag
+from protocol.java import cached_string_hash
+from protocol.record import BatchUnit
+from protocol.system_topics import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
+from store.config import BrokerRole, FlushDiskType
+from store.delay import DelayLevels
+from store.message_store import MessageStore
+from store.results import MessageToStore, PutResult, PutStatus
+from store.watermark import Waiter, Watermark
+
+log = structlog.get_logger("broker.message_writer")
+
+_PUT_OK: Final = PutStatus.PUT_OK
+_FLUSH_DISK_TIMEOUT: Final = PutStatus.FLUSH_DISK_TIMEOUT
+
+
+class Replicas(Protocol):
+    """The slaves, as far as puts care."""
+
+    @property
+    def replicated(self) -> Watermark: ...
+    def is_near(self, end_offset: int) -> bool: ...
+
+
+class Counter(Protocol):
+    """Whoever counts what is stored (broker.stats.BrokerStats)."""
+
+    def stored(self, message_count: int, size_bytes: int) -> None: ...
+
+
+class PendingPut:
+    """One put on its way. `finish` is called exactly once; `result.status` then says how it went.
+
+    It waits for one watermark of the own store, and for a slave while `replica_status` is None.
+    """
+
+    __slots__ = (
+        "deadline",
+        "is_finished",
+        "is_stored",
+        "late_status",
+        "replica_deadline",
+        "replica_status",
+        "replica_waiter",
+        "result",
+    )
+
+    def __init__(self) -> None:
+        self.result: PutResult
+        self.is_finished = False
+        self.is_stored = False
+        self.deadline = 0.0
+        self.replica_deadline = 0.0
+        self.late_status = _FLUSH_DISK_TIMEOUT
+        self.replica_status: PutStatus | None = _PUT_OK
+        self.replica_waiter: Waiter | None = None
+
+    def finish(self) -> None:
+        """The put is done; subclasses answer here."""
+
+    def reached(self, error: Exception | None) -> None:
+        """The own store's watermark passed this put, or failed (called by the watermark)."""
+        if self.is_finished:
+            return
+        if error is not None:
+            self.result.status = PutStatus.SERVICE_NOT_AVAILABLE
+            self.is_finished = True
+            self.finish()
+            return
+        self._stored(_PUT_OK)
+
+    def too_late(self) -> None:
+        """The own store took longer than the put may wait."""
+        if not self.is_finished and not self.is_stored:
+            self._stored(self.late_status)
+
+    def replicated(self, error: Exception | None) -> None:
+        """A slave has it (called by the watermark)."""
+        self.set_replica_status(PutStatus.PUT_OK)
+
+    def replica_too_late(self) -> None:
+        """No slave has it in time."""
+        if self.replica_waiter is not None:
+            self.replica_waiter.cancel()
+        self.set_replica_status(PutStatus.FLUSH_SLAVE_TIMEOUT)
+
+    @property
+    def is_replica_known(self) -> bool:
+        return self.replica_status is not None or self.is_finished
+
+    def set_replica_status(self, status: PutStatus) -> None:
+        """No need to wait for slaves any longer."""
+        if self.replica_status is None and not self.is_finished:
+            self.replica_status = status
+            if self.is_stored:
+                self._stored(self.result.status)
+
+    def _stored(self, status: PutStatus) -> None:
+        """As much as was asked for is done on this side."""
+        self.result.status = status
+        self.is_stored = True
+        if self.replica_status is None:
+            return
+        if self.replica_status is not _PUT_OK:
+            self.result.status = self.replica_status
+        self.is_finished = True
+        self.finish()
+
+
+class PutGroup:
+    """Puts of one commit. The store's watermarks pass all of them at once or none, so one callback does for all."""
+
+    __slots__ = ("commit_begin", "puts")
+
+    def __init__(self, commit_begin: int) -> None:
+        """`commit_begin` is the physical offset at which the commit begins, -1 for a group that takes no more."""
+        self.commit_begin = commit_begin
+        self.puts: list[PendingPut] = []
+
+    def reached(self, error: Exception | None) -> None:
+        """Called by the watermark, once."""
+        self.commit_begin = -1
+        for put in self.puts:
+            put.reached(error)
+
+
+class AwaitedPut(PendingPut):
+    """A put that a task waits for."""
+
+    __slots__ = ("_done",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._done = trio.Event()
+
+    def finish(self) -> None:
+        self._done.set()
+
+    async def wait(self) -> PutResult:
+        await self._done.wait()
+        return self.result
+
+
+class MessageWriter:
+    """See the module's text. `wake` has a turn end soon, so that what was appended outside of one is committed."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        store: MessageStore,
+        wake: Callable[[], None],
+        replicas: Replicas | None = None,
+        counter: Counter | None = None,
+    ) -> None:
+        self._configuration = configuration
+        self._store = store
+        self._wake = wake
+        self._replicas = replicas
+        self._counter = counter
+        self._accepted = store.accepted
+        self._flushed = store.flushed
+        self._accepting = PutGroup(-1)
+        self._flushing = PutGroup(-1)
+        self._settings = configuration.store
+        self._take_settings()
+        self._levels = DelayLevels(configuration.store.message_delay_level)
+        self._waiting: deque[PendingPut] = deque()
+        self._replicating: deque[PendingPut] = deque()
+        self._arrived = trio.Event()
+
+    def _take_settings(self) -> None:
+        """What each put would ask of the settings, which are another record after a change at run time."""
+        store = self._settings = self._configuration.store
+        self._waits_for_slave = store.broker_role is BrokerRole.SYNC_MASTER
+        self._waits_for_disk = store.flush_disk_type is FlushDiskType.SYNC_FLUSH
+
+    def put(self, message: MessageToStore, properties: dict[str, str], wait: bool, pending: PendingPut) -> None:
+        """Store `message`, delayed when its DELAY property says so, and finish `pending` when that is done.
+
+        `properties` are those of the message as a table; `message.properties` their stored text, which is written
+        anew only when the message is delayed.
+        """
+        if names.DELAY in properties and not message.sys_flag & sys_flag.TRANSACTION_PREPARED:
+            self._delay(message, properties)
+        pending.result = self._store.append(message)
+        self._complete(pending, wait)
+
+    def put_half(self, message: MessageToStore, properties: dict[str, str], wait: bool, pending: PendingPut) -> None:
+        """Store `message` as the first half of a transaction."""
+        self._redirect(message, properties, TRANS_HALF_TOPIC, 0)
+        message.sys_flag = sys_flag.with_transaction_type(message.sys_flag, sys_flag.TRANSACTION_NOT)
+        pending.result = self._store.append(message)
+        self._complete(pending, wait)
+
+    def put_batch(self, message: MessageToStore, units: list[BatchUnit], wait: bool, pending: PendingPut) -> None:
+        """Store the units of a batch one behind the other, with what they share taken from `message`."""
+        pending.result = self._store.append_batch(message, units)
+        self._complete(pending, wait)
+
+    async def put_and_wait(self, message: MessageToStore, properties: dict[str, str], wait: bool) -> PutResult:
+        """`put` for those who have time to wait."""
+        pending = AwaitedPut()
+        self.put(message, properties, wait, pending)
+        return await pending.wait()
+
+    def _complete(self, pending: PendingPut, wait: bool) -> None:
+        result = pending.result
+        if result.status is not _PUT_OK:
+            pending.is_finished = True
+            pending.finish()
+            return
+        self._wake()
+        if self._counter is not None:
+            self._counter.stored(result.message_count, result.size_bytes)
+        if self._configuration.store is not self._settings:
+            self._take_settings()
+        if wait and self._waits_for_slave:
+            self._replicate(pending, self._settings.slave_timeout_ms)
+        if wait and self._waits_for_disk:
+            pending.deadline = trio.current_time() + self._settings.sync_flush_timeout_ms / 1000
+            self._waiting.append(pending)
+            if len(self._waiting) == 1:
+                self._arrived.set()
+            self._flushing = self._join(self._flushing, pending, self._flushed)
+        else:
+            self._accepting = self._join(self._accepting, pending, self._accepted)
+
+    def _join(self, group: PutGroup, pending: PendingPut, watermark: Watermark) -> PutGroup:
+        """Have the put wait with the others of its commit: in `group`, or in a new one when that is over."""
+        commit_begin = self._accepted.value
+        if group.commit_begin == commit_begin:
+            group.puts.append(pending)
+            return group
+        group = PutGroup(commit_begin)
+        group.puts.append(pending)
+        watermark.call_beyond(pending.result.last_offset, group.reached)
+        return group
+
+    def _replicate(self, pending: PendingPut, timeout_ms: int) -> None:
+        """Have the put wait for a slave, when there is one to wait for."""
+        replicas = self._replicas
+        if replicas is None or not replicas.is_near(pending.result.end_offset):
+            pending.replica_status = PutStatus.SLAVE_NOT_AVAILABLE
+            return
+        pending.replica_status = None
+        pending.replica_deadline = trio.current_time() + timeout_ms / 1000
+        self._replicating.append(pending)
+        if len(self._replicating) == 1:
+            self._arrived.set()
+        pending.replica_waiter = replicas.replicated.call_beyond(pending.result.last_offset, pending.replicated)
+
+    def _delay(self, message: MessageToStore, properties: dict[str, str]) -> None:
+        """RocketMQ: CommitLog.asyncPutMessage. A level above the last one is lowered to the last one."""
+        try:
+            level = int(properties[names.DELAY])
+        except ValueError:
+            return
+        if level <= 0:
+            return
+        if level > self._levels.max_level:
+            level = self._levels.max_level
+            properties[names.DELAY] = str(level)
+        message.deliver_after_ms = self._levels.delay_ms(level)
+        self._redirect(message, properties, SCHEDULE_TOPIC, level - 1)
+
+    @staticmethod
+    def _redirect(message: MessageToStore, properties: dict[str, str], topic: str, queue_id: int) -> None:
+        properties[names.REAL_TOPIC] = message.topic
+        properties[names.REAL_QUEUE_ID] = str(message.queue_id)
+        message.topic = topic
+        message.queue_id = queue_id
+        message.properties = property_text.encode(properties)
+
+    async def run(self) -> None:
+        """Finish puts that wait for too long; runs until cancelled."""
+        waiting, replicating = self._waiting, self._replicating
+        while True:
+            now = trio.current_time()
+            while waiting and (waiting[0].is_stored or waiting[0].is_finished or waiting[0].deadline <= now):
+                waiting.popleft().too_late()
+            while replicating and (replicating[0].is_replica_known or replicating[0].replica_deadline <= now):
+                replicating.popleft().replica_too_late()
+            flush_due = waiting[0].deadline if waiting else inf
+            replica_due = replicating[0].replica_deadline if replicating else inf
+            self._arrived = trio.Event()
+            with trio.move_on_at(min(flush_due, replica_due)):
+                await self._arrived.wait()
+
+
+def tags_code(tags: str | None) -> int:
+    """What a consume queue entry says of a message's tags: Java's hash of the whole text, 0 without tags."""
+    return cached_string_hash(tags) if tags else 0

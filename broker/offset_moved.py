@@ -1,0 +1,58 @@
+"""OFFSET_MOVED_EVENT: a message to whom it may concern, each time a consumer asked outside of its queue (RocketMQ:
+PullMessageProcessor.generateOffsetMovedEvent)."""
+
+from __future__ import annotations
+
+import structlog
+
+from broker.message_writer import MessageWriter, PendingPut, tags_code
+from protocol import properties as property_text
+from protocol import property_names as names
+from protocol.bodies.event import OffsetMovedEvent
+from protocol.clock import NowMs
+from protocol.headers.pull import PullMessageRequestHeader
+from protocol.message_queue import MessageQueue
+from protocol.system_topics import OFFSET_MOVED_EVENT
+from store.results import MessageToStore
+
+log = structlog.get_logger("broker.offset_moved")
+
+
+class OffsetMovedEvents:
+    """Writes the events; losing one is no harm, so nobody waits for it."""
+
+    def __init__(self, writer: MessageWriter, broker_name: str, store_host: bytes, now_ms: NowMs) -> None:
+        self._writer = writer
+        self._broker_name = broker_name
+        self._store_host = store_host
+        self._now_ms = now_ms
+
+    def __call__(self, header: PullMessageRequestHeader, new_offset: int) -> None:
+        """Note that `header` asked outside of its queue and is sent to `new_offset`."""
+        log.info(
+            "a pull asked outside of its queue",
+            group=header.consumer_group,
+            topic=header.topic,
+            queue_id=header.queue_id,
+            asked=header.queue_offset,
+            answered=new_offset,
+        )
+        event = OffsetMovedEvent(
+            consumer_group=header.consumer_group,
+            message_queue=MessageQueue(header.topic, self._broker_name, header.queue_id),
+            offset_new=new_offset,
+            offset_request=header.queue_offset,
+        )
+        properties = {names.TAGS: header.consumer_group, names.KEYS: header.consumer_group, names.DELAY: "0"}
+        message = MessageToStore(
+            OFFSET_MOVED_EVENT,
+            0,
+            event.encode(),
+            property_text.encode(properties),
+            born_timestamp=self._now_ms(),
+            born_host=self._store_host,
+            store_host=self._store_host,
+            tags_code=tags_code(header.consumer_group),
+            keys=header.consumer_group,
+        )
+        self._writer.put(message, properties, False, PendingPut())

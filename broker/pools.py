@@ -1,0 +1,31 @@
+"""The pools of the broker: which requests share a bound on how many may be unfinished (RocketMQ: the executors of
+BrokerController). Nearly all requests are handled inline and never wait; what does wait (held pulls, sends until they
+are flushed, calls to clients) counts here, and what comes above the bound is answered with SYSTEM_BUSY.
+"""
+
+from __future__ import annotations
+
+from broker.config import BrokerSettings
+from remoting.processor_table import Pool
+
+ADMIN_CAPACITY = 100_000
+"""RocketMQ's admin executor has no bound."""
+
+
+class Pools:
+    """One pool for each of RocketMQ's executors, with its queue's capacity."""
+
+    def __init__(self, settings: BrokerSettings) -> None:
+        self.send = Pool("send", settings.send_thread_pool_queue_capacity)
+        self.put = Pool("put", settings.put_thread_pool_queue_capacity)
+        self.pull = Pool("pull", settings.pull_thread_pool_queue_capacity)
+        self.reply = Pool("reply", settings.reply_thread_pool_queue_capacity)
+        self.query = Pool("query", settings.query_thread_pool_queue_capacity)
+        self.heartbeat = Pool("heartbeat", settings.heartbeat_thread_pool_queue_capacity)
+        self.client = Pool("client", settings.client_manager_thread_pool_queue_capacity)
+        self.consumer = Pool("consumer", settings.consumer_manager_thread_pool_queue_capacity)
+        self.transaction = Pool("transaction", settings.end_transaction_pool_queue_capacity)
+        self.admin = Pool("admin", ADMIN_CAPACITY)
+
+    def all(self) -> list[Pool]:
+        return [pool for pool in vars(self).values() if isinstance(pool, Pool)]

@@ -1,0 +1,150 @@
+"""Administration of the ACL files: codes 50 to 54 (a part of AdminBrokerProcessor)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import structlog
+
+from broker.acl.access_table import AccessTable
+from broker.acl.errors import AclUpdateRefused
+from broker.configuration import Configuration
+from protocol.bodies import fastjson
+from protocol.bodies.acl import GetBrokerClusterAclConfigResponseBody, PlainAccessConfig
+from protocol.codes import RequestCode, ResponseCode
+from protocol.command import JSON, RemotingCommand, new_response
+from protocol.errors import RequestRefused
+from protocol.headers.acl import (
+    CreateAccessConfigRequestHeader,
+    DeleteAccessConfigRequestHeader,
+    GetBrokerAclConfigResponseHeader,
+    UpdateGlobalWhiteAddrsConfigRequestHeader,
+)
+from remoting.connection import Connection
+from remoting.processor_table import Processor
+
+log = structlog.get_logger("broker.acl")
+
+ACL_CODES = (
+    RequestCode.UPDATE_AND_CREATE_ACL_CONFIG,
+    RequestCode.DELETE_ACL_CONFIG,
+    RequestCode.GET_BROKER_CLUSTER_ACL_INFO,
+    RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG,
+    RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG,
+)
+
+
+ACL_IS_OFF = "this broker checks no access: set aclEnable=true in its configuration and restart it"
+
+
+class AclProcessor:
+    """Reads and changes the ACL files; `table` is None while ACL is off. `address` gives the broker's "ip:port"."""
+
+    def __init__(self, configuration: Configuration, table: AccessTable | None, *, address: Callable[[], str]) -> None:
+        self._configuration = configuration
+        self._table = table
+        self._address = address
+
+    def processors(self) -> dict[int, Processor]:
+        """Request code -> processor."""
+        return dict.fromkeys(map(int, ACL_CODES), self)
+
+    def __call__(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
+        table = self._table
+        match request.code:
+            case RequestCode.UPDATE_AND_CREATE_ACL_CONFIG:
+                return self._update_account(request, table)
+            case RequestCode.DELETE_ACL_CONFIG:
+                return self._delete_account(request, table)
+            case RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG:
+                return self._update_white_addresses(request, table)
+        if table is None:
+            # RocketMQ does not answer these at all then, and its tools wait for their time limit.
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, ACL_IS_OFF)
+        if request.code == RequestCode.GET_BROKER_CLUSTER_ACL_INFO:
+            return self._info(request, table)
+        white_addresses, configs = table.configs()
+        body = GetBrokerClusterAclConfigResponseBody(global_white_addrs=white_addresses, plain_access_configs=configs)
+        return new_response(request, body=body.encode(), ext_fields={})
+
+    def _update_account(self, request: RemotingCommand, table: AccessTable | None) -> RemotingCommand:
+        header = request.header(CreateAccessConfigRequestHeader)
+        config = PlainAccessConfig(
+            access_key=header.access_key,
+            secret_key=header.secret_key,
+            white_remote_address=header.white_remote_address,
+            admin=header.admin,
+            default_topic_perm=header.default_topic_perm,
+            default_group_perm=header.default_group_perm,
+            topic_perms=_split(header.topic_perms),
+            group_perms=_split(header.group_perms),
+        )
+        refused = ResponseCode.UPDATE_AND_CREATE_ACL_CONFIG_FAILED
+        if table is None:
+            raise RequestRefused(refused, ACL_IS_OFF)
+        try:
+            table.update_account(config)
+        except (AclUpdateRefused, OSError) as error:
+            log.warning("an account was not written", key=header.access_key, error=type(error).__name__)
+            raise RequestRefused(refused, str(error)) from None
+        return _done(request)
+
+    def _delete_account(self, request: RemotingCommand, table: AccessTable | None) -> RemotingCommand:
+        access_key = request.header(DeleteAccessConfigRequestHeader).access_key
+        refused = ResponseCode.DELETE_ACL_CONFIG_FAILED
+        if table is None:
+            raise RequestRefused(refused, ACL_IS_OFF)
+        try:
+            if table.delete_account(access_key):
+                return _done(request)
+        except (AclUpdateRefused, OSError) as error:
+            raise RequestRefused(refused, str(error)) from None
+        raise RequestRefused(
+            refused, f"The accesskey[{access_key}] corresponding to accessConfig has been deleted failed."
+        )
+
+    def _update_white_addresses(self, request: RemotingCommand, table: AccessTable | None) -> RemotingCommand:
+        header = request.header(UpdateGlobalWhiteAddrsConfigRequestHeader)
+        refused = ResponseCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED
+        if table is None:
+            raise RequestRefused(refused, ACL_IS_OFF)
+        try:
+            texts = _split(header.global_white_addrs) or []
+            if table.update_white_addresses(texts, header.acl_file_full_path):
+                return _done(request)
+        except (AclUpdateRefused, OSError) as error:
+            raise RequestRefused(refused, str(error)) from None
+        raise RequestRefused(refused, f"The globalWhiteAddresses[{header.global_white_addrs}] has been updated failed.")
+
+    def _info(self, request: RemotingCommand, table: AccessTable) -> RemotingCommand:
+        broker = self._configuration.broker
+        header = GetBrokerAclConfigResponseHeader(
+            version=table.default_version().encode().decode(),
+            all_acl_file_version=fastjson.dumps(table.versions()).decode(),
+            broker_name=broker.broker_name,
+            broker_addr=self._address(),
+            cluster_name=broker.broker_cluster_name,
+        )
+        return new_response(request, header=header)
+
+
+def _done(request: RemotingCommand) -> RemotingCommand:
+    """RocketMQ writes these answers past its codec choice: always JSON."""
+    response = new_response(request)
+    response.serialize_type = JSON
+    return response
+
+
+def _split(text: str | None) -> list[str] | None:
+    """A comma list; a list in braces ("1.2.3.{4,5}") stays one entry. None and an empty text are None."""
+    if not text:
+        return None
+    parts: list[str] = []
+    depth = 0
+    for piece in text.split(","):
+        if depth:
+            parts[-1] += "," + piece
+        else:
+            parts.append(piece)
+        depth += piece.count("{") - piece.count("}")
+    return [part.strip() for part in parts]

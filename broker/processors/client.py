@@ -1,0 +1,133 @@
+"""Clients announcing themselves: HEART_BEAT, UNREGISTER_CLIENT, CHECK_CLIENT_CONFIG (RocketMQ: ClientManageProcessor).
+
+A heartbeat is the only thing that puts a client into the tables; it comes every 30 s and says everything anew.
+"""
+
+from __future__ import annotations
+
+from broker.configuration import Configuration
+from broker.errors import FilterError
+from broker.filters.selection import unknown_type
+from broker.filters.sql92 import compile_expression
+from broker.tables.consumers import ConsumerTable
+from broker.tables.groups import GroupTable
+from broker.tables.producers import ProducerTable
+from broker.tables.topics import TopicTable
+from protocol import permission
+from protocol.bodies.heartbeat import (
+    CLUSTERING,
+    CONSUME_FROM_LAST_OFFSET,
+    CONSUME_FROM_WHERES,
+    CONSUME_PASSIVELY,
+    CONSUME_TYPES,
+    MESSAGE_MODELS,
+    CheckClientRequestBody,
+    ConsumerData,
+    HeartbeatData,
+    enum_name,
+)
+from protocol.codes import RequestCode, ResponseCode
+from protocol.command import RemotingCommand, new_response
+from protocol.errors import RequestRefused
+from protocol.headers.client import UnregisterClientRequestHeader
+from protocol.subscription import SQL92
+from protocol.system_topics import retry_topic
+from remoting.connection import Connection
+from remoting.processor_table import Processor
+
+UNIT_SUB_FLAG = 2
+"""topicSysFlag of the retry topic of a group in unit mode."""
+
+
+class ClientProcessor:
+    """Heartbeats and farewells of producers and consumers."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        topics: TopicTable,
+        groups: GroupTable,
+        consumers: ConsumerTable,
+        producers: ProducerTable,
+    ) -> None:
+        self._configuration = configuration
+        self._topics = topics
+        self._groups = groups
+        self._consumers = consumers
+        self._producers = producers
+
+    def processors(self) -> dict[int, Processor]:
+        """Request code -> processor."""
+        return {
+            RequestCode.HEART_BEAT: self.heartbeat,
+            RequestCode.UNREGISTER_CLIENT: self.unregister,
+            RequestCode.CHECK_CLIENT_CONFIG: self.check_config,
+        }
+
+    def heartbeat(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """HEART_BEAT: take over the client's groups; retry topics of its consumer groups are made here."""
+        data = HeartbeatData.decode(request.body)
+        if not data.client_id:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, "the heartbeat has no clientID")
+        names = [group.group_name for group in data.consumer_data_set]
+        names += [group.group_name for group in data.producer_data_set]
+        if not all(names):
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, "a group of the heartbeat has no groupName")
+        for consumer in data.consumer_data_set:
+            self._register_consumer(connection, request, data.client_id, consumer)
+        for producer in data.producer_data_set:
+            self._producers.register(producer.group_name, connection, data.client_id, request.language, request.version)
+        return new_response(request)
+
+    def _register_consumer(
+        self, connection: Connection, request: RemotingCommand, client_id: str, consumer: ConsumerData
+    ) -> None:
+        config = self._groups.find(consumer.group_name)
+        if config is not None:
+            self._topics.create_on_send_back(
+                retry_topic(consumer.group_name),
+                config.retry_queue_nums,
+                permission.READ_WRITE,
+                UNIT_SUB_FLAG if consumer.unit_mode else 0,
+            )
+        self._consumers.register(
+            consumer.group_name,
+            connection,
+            client_id,
+            request.language,
+            request.version,
+            consume_type=enum_name(consumer.consume_type, CONSUME_TYPES, CONSUME_PASSIVELY),
+            message_model=enum_name(consumer.message_model, MESSAGE_MODELS, CLUSTERING),
+            consume_from_where=enum_name(consumer.consume_from_where, CONSUME_FROM_WHERES, CONSUME_FROM_LAST_OFFSET),
+            subscriptions=consumer.subscription_data_set,
+            notify=config is None or config.notify_consumer_ids_changed_enable,
+        )
+
+    def unregister(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """UNREGISTER_CLIENT: the connection leaves the groups that are named."""
+        header = request.header(UnregisterClientRequestHeader)
+        if header.producer_group is not None:
+            self._producers.unregister(header.producer_group, connection)
+        if header.consumer_group is not None:
+            config = self._groups.get(header.consumer_group)
+            notify = config is None or config.notify_consumer_ids_changed_enable
+            self._consumers.unregister(header.consumer_group, connection, notify=notify)
+        return new_response(request)
+
+    def check_config(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """CHECK_CLIENT_CONFIG: would the broker take this subscription?"""
+        subscription = CheckClientRequestBody.decode(request.body).subscription_data
+        if subscription is None or subscription.is_tag:
+            return new_response(request)
+        if not self._configuration.broker.enable_property_filter:
+            raise RequestRefused(
+                ResponseCode.SYSTEM_ERROR,
+                f"The broker does not support consumer to filter message by {subscription.expression_type}",
+            )
+        if subscription.expression_type != SQL92:
+            raise RequestRefused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, unknown_type(subscription.expression_type))
+        try:
+            compile_expression(subscription.sub_string)
+        except FilterError as error:
+            raise RequestRefused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
+        return new_response(request)

@@ -1,0 +1,164 @@
+"""The ends of transactions: END_TRANSACTION and RESUME_CHECK_HALF_MESSAGE (EndTransactionProcessor, and a part of
+AdminBrokerProcessor)."""
+
+from __future__ import annotations
+
+import structlog
+
+from broker.configuration import Configuration
+from broker.message_writer import PendingPut
+from broker.transaction_check import HalfMessage
+from broker.transactions import STORED, TransactionStore
+from protocol import property_names as names
+from protocol import sys_flag
+from protocol.codes import ResponseCode
+from protocol.command import RemotingCommand, new_response
+from protocol.errors import ProtocolError, RecordError, RequestRefused
+from protocol.headers.transaction import EndTransactionRequestHeader, ResumeCheckHalfMessageRequestHeader
+from protocol.message_id import parse_offset_message_id
+from remoting.connection import Connection
+from remoting.processor_table import Pool
+from store.config import BrokerRole
+from store.results import PutStatus
+
+log = structlog.get_logger("broker.end_transaction")
+
+NOTHING_SET = "not set any response code"
+ILLEGAL = (
+    "The message is illegal, maybe msg body or properties length not matched. "
+    "msg body length limit {max_message_bytes}B, msg properties length limit 32KB."
+)
+
+
+class CommitAnswer(PendingPut):
+    """The answer to one commit, on its way: it leaves when the real message is as safe as it wishes."""
+
+    __slots__ = ("_connection", "_processor", "_request")
+
+    def __init__(self, processor: EndTransactionProcessor, connection: Connection, request: RemotingCommand) -> None:
+        super().__init__()
+        self._processor = processor
+        self._connection = connection
+        self._request = request
+
+    def finish(self) -> None:
+        self._processor.answer(self._connection, self._request, self)
+
+
+class EndTransactionProcessor:
+    """Commits and rollbacks of producers."""
+
+    def __init__(self, configuration: Configuration, transactions: TransactionStore, *, pool: Pool) -> None:
+        self._configuration = configuration
+        self._transactions = transactions
+        self._pool = pool
+
+    def __call__(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
+        header = request.header(EndTransactionRequestHeader)
+        wanted = header.commit_or_rollback
+        if wanted not in (sys_flag.TRANSACTION_NOT, sys_flag.TRANSACTION_COMMIT, sys_flag.TRANSACTION_ROLLBACK):
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, "commitOrRollback field wrong")
+        if self._configuration.store.broker_role is BrokerRole.SLAVE:
+            raise RequestRefused(ResponseCode.SLAVE_NOT_AVAILABLE, NOTHING_SET)
+        if wanted == sys_flag.TRANSACTION_NOT:
+            return None  # the producer does not know yet; the checks will ask it again
+        half = self._half(header)
+        if wanted == sys_flag.TRANSACTION_ROLLBACK:
+            self._transactions.rollback(half)
+            return new_response(request, ResponseCode.SUCCESS, NOTHING_SET)
+        answer = CommitAnswer(self, connection, request)
+        self._pool.entered(answer)
+        try:
+            self._transactions.commit(half, answer)
+        except RecordError as error:
+            self._pool.left(answer)
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from None
+        return None
+
+    def _half(self, header: EndTransactionRequestHeader) -> HalfMessage:
+        """The half message that is meant, after the checks that it is the right one; raises RequestRefused."""
+        half = self._transactions.half_at(header.commit_log_offset)
+        reason = None
+        if half is None:
+            reason = "Find prepared transaction message failed"
+        elif half.properties.get(names.PRODUCER_GROUP) != header.producer_group:
+            reason = "The producer group wrong"
+        elif half.queue_offset != header.tran_state_table_offset:
+            reason = "The transaction state table offset wrong"
+        elif half.physical_offset != header.commit_log_offset:
+            reason = "The commit log offset wrong"
+        if half is None or reason is not None:
+            log.warning(
+                "a transaction cannot be ended",
+                reason=reason,
+                group=header.producer_group,
+                physical_offset=header.commit_log_offset,
+                is_answer_to_check=header.from_transaction_check,
+            )
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, reason)
+        return half
+
+    def answer(self, connection: Connection, request: RemotingCommand, token: CommitAnswer) -> None:
+        """Answer a commit whose put is done (called by CommitAnswer)."""
+        self._pool.left(token)
+        status = token.result.status
+        if status in STORED:
+            response = new_response(request)
+        else:
+            code = _CODES.get(status, ResponseCode.SYSTEM_ERROR)
+            remark = _REMARKS.get(status, "UNKNOWN_ERROR DEFAULT")
+            limit = self._configuration.store.max_message_size_bytes
+            response = new_response(request, code, remark.format(max_message_bytes=limit))
+        connection.answer(request, response)
+
+
+class ResumeAnswer(PendingPut):
+    """The answer to one RESUME_CHECK_HALF_MESSAGE, on its way."""
+
+    __slots__ = ("_connection", "_request")
+
+    def __init__(self, connection: Connection, request: RemotingCommand) -> None:
+        super().__init__()
+        self._connection = connection
+        self._request = request
+
+    def finish(self) -> None:
+        if self.result.status is PutStatus.PUT_OK:
+            response = new_response(self._request)
+        else:
+            remark = "Put message back to RMQ_SYS_TRANS_HALF_TOPIC failed."
+            response = new_response(self._request, ResponseCode.SYSTEM_ERROR, remark)
+        self._connection.answer(self._request, response)
+
+
+class ResumeCheckProcessor:
+    """Has messages checked again that were given up after too many checks."""
+
+    def __init__(self, transactions: TransactionStore) -> None:
+        self._transactions = transactions
+
+    def __call__(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
+        header = request.header(ResumeCheckHalfMessageRequestHeader)
+        try:
+            _, physical_offset = parse_offset_message_id(header.msg_id or "")
+            self._transactions.resume(physical_offset, ResumeAnswer(connection, request))
+        except ProtocolError as error:
+            log.warning("a half message cannot be resumed", message_id=header.msg_id, error=str(error))
+            remark = "Exception was thrown when putting message back to RMQ_SYS_TRANS_HALF_TOPIC."
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, remark) from None
+        return None
+
+
+_CODES: dict[PutStatus, int] = {
+    PutStatus.MESSAGE_ILLEGAL: ResponseCode.MESSAGE_ILLEGAL,
+    PutStatus.PROPERTIES_SIZE_EXCEEDED: ResponseCode.MESSAGE_ILLEGAL,
+    PutStatus.SERVICE_NOT_AVAILABLE: ResponseCode.SERVICE_NOT_AVAILABLE,
+}
+_REMARKS: dict[PutStatus, str] = {
+    PutStatus.CREATE_MAPEDFILE_FAILED: "Create mapped file failed.",
+    PutStatus.MESSAGE_ILLEGAL: ILLEGAL,
+    PutStatus.PROPERTIES_SIZE_EXCEEDED: ILLEGAL,
+    PutStatus.SERVICE_NOT_AVAILABLE: "Service not available now.",
+    PutStatus.OS_PAGECACHE_BUSY: "OS page cache busy, please try another machine",
+    PutStatus.UNKNOWN_ERROR: "UNKNOWN_ERROR",
+}

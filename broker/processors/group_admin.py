@@ -1,0 +1,71 @@
+"""Subscription groups as administrators see them (RocketMQ: AdminBrokerProcessor):
+UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, DELETE_SUBSCRIPTIONGROUP, GET_ALL_SUBSCRIPTIONGROUP_CONFIG."""
+
+from __future__ import annotations
+
+import structlog
+
+from broker.configuration import Configuration
+from broker.processors.topic_admin import refuse_on_slave, saved
+from broker.stats import BrokerStats
+from broker.tables.groups import GroupTable
+from broker.tables.offsets import OffsetTable
+from protocol.bodies.subscription_group import SubscriptionGroupConfig
+from protocol.codes import RequestCode, ResponseCode
+from protocol.command import RemotingCommand, new_response
+from protocol.errors import RequestRefused
+from protocol.headers.group import DeleteSubscriptionGroupRequestHeader
+from remoting.connection import Connection
+from remoting.processor_table import Processor
+
+log = structlog.get_logger("broker.group_admin")
+
+
+class GroupAdminProcessor:
+    """Administration of subscription groups."""
+
+    def __init__(
+        self, configuration: Configuration, groups: GroupTable, offsets: OffsetTable, stats: BrokerStats
+    ) -> None:
+        self._configuration = configuration
+        self._groups = groups
+        self._offsets = offsets
+        self._stats = stats
+
+    def processors(self) -> dict[int, Processor]:
+        """Request code -> processor."""
+        return {
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self.update,
+            RequestCode.DELETE_SUBSCRIPTIONGROUP: self.delete,
+            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self.all_groups,
+        }
+
+    async def update(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP."""
+        refuse_on_slave(self._configuration)
+        config = SubscriptionGroupConfig.decode(request.body)
+        if not config.group_name:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, "the subscription group has no groupName")
+        log.info("group update asked for", group=config.group_name, remote=connection.remote.text)
+        self._groups.update(config)
+        await saved(self._groups)
+        return new_response(request)
+
+    async def delete(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """DELETE_SUBSCRIPTIONGROUP: with removeOffset its offsets too."""
+        refuse_on_slave(self._configuration)
+        header = request.header(DeleteSubscriptionGroupRequestHeader)
+        log.info("group deletion asked for", group=header.group_name, remote=connection.remote.text)
+        self._groups.delete(header.group_name)
+        if header.remove_offset:
+            self._offsets.remove(header.group_name)
+        if self._configuration.broker.auto_delete_unused_stats:
+            self._stats.forget_group(header.group_name)
+        await saved(self._groups)
+        return new_response(request)
+
+    def all_groups(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """GET_ALL_SUBSCRIPTIONGROUP_CONFIG, asked by slaves and exports."""
+        if not self._groups.names():
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, "No subscription group in this broker")
+        return new_response(request, body=self._groups.encode())

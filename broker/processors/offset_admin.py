@@ -1,0 +1,76 @@
+"""Bounds of queues and whole offset tables: GET_MAX_OFFSET, GET_MIN_OFFSET, SEARCH_OFFSET_BY_TIMESTAMP,
+GET_EARLIEST_MSG_STORETIME, GET_ALL_CONSUMER_OFFSET, GET_ALL_DELAY_OFFSET (RocketMQ: AdminBrokerProcessor)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from broker.tables.offsets import OffsetTable
+from protocol.bodies.offset import DelayOffsetSerializeWrapper
+from protocol.codes import RequestCode
+from protocol.command import RemotingCommand, new_response
+from protocol.headers.offset import (
+    GetEarliestMsgStoretimeRequestHeader,
+    GetEarliestMsgStoretimeResponseHeader,
+    GetMaxOffsetRequestHeader,
+    GetMaxOffsetResponseHeader,
+    GetMinOffsetRequestHeader,
+    GetMinOffsetResponseHeader,
+    SearchOffsetRequestHeader,
+    SearchOffsetResponseHeader,
+)
+from remoting.connection import Connection
+from remoting.processor_table import Processor
+from store.message_store import MessageStore
+
+
+class OffsetAdminProcessor:
+    """Questions about offsets. `delay_offsets` gives delay level -> delivered offset."""
+
+    def __init__(self, store: MessageStore, offsets: OffsetTable, delay_offsets: Callable[[], dict[int, int]]) -> None:
+        self._store = store
+        self._offsets = offsets
+        self._delay_offsets = delay_offsets
+
+    def processors(self) -> dict[int, Processor]:
+        """Request code -> processor."""
+        return {
+            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self.by_time,
+            RequestCode.GET_MAX_OFFSET: self.max_offset,
+            RequestCode.GET_MIN_OFFSET: self.min_offset,
+            RequestCode.GET_EARLIEST_MSG_STORETIME: self.earliest_store_time,
+            RequestCode.GET_ALL_CONSUMER_OFFSET: self.all_consumer_offsets,
+            RequestCode.GET_ALL_DELAY_OFFSET: self.all_delay_offsets,
+        }
+
+    def by_time(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """SEARCH_OFFSET_BY_TIMESTAMP."""
+        header = request.header(SearchOffsetRequestHeader)
+        queue_offset = self._store.queue_offset_by_time(header.topic, header.queue_id, header.timestamp)
+        return new_response(request, header=SearchOffsetResponseHeader(offset=queue_offset))
+
+    def max_offset(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """GET_MAX_OFFSET."""
+        header = request.header(GetMaxOffsetRequestHeader)
+        queue_offset = self._store.max_offset(header.topic, header.queue_id)
+        return new_response(request, header=GetMaxOffsetResponseHeader(offset=queue_offset))
+
+    def min_offset(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """GET_MIN_OFFSET."""
+        header = request.header(GetMinOffsetRequestHeader)
+        queue_offset = self._store.min_offset(header.topic, header.queue_id)
+        return new_response(request, header=GetMinOffsetResponseHeader(offset=queue_offset))
+
+    def earliest_store_time(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """GET_EARLIEST_MSG_STORETIME: -1 for an empty queue."""
+        header = request.header(GetEarliestMsgStoretimeRequestHeader)
+        timestamp = self._store.earliest_store_time(header.topic, header.queue_id)
+        return new_response(request, header=GetEarliestMsgStoretimeResponseHeader(timestamp=timestamp))
+
+    def all_consumer_offsets(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """GET_ALL_CONSUMER_OFFSET, asked by slaves; an empty table is an answer, too."""
+        return new_response(request, body=self._offsets.encode())
+
+    def all_delay_offsets(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """GET_ALL_DELAY_OFFSET, asked by slaves; an empty table is an answer, too."""
+        return new_response(request, body=DelayOffsetSerializeWrapper(offset_table=self._delay_offsets()).encode())

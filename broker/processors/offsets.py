@@ -1,0 +1,95 @@
+"""Consumers and their offsets: QUERY_CONSUMER_OFFSET, UPDATE_CONSUMER_OFFSET, GET_CONSUMER_LIST_BY_GROUP (RocketMQ:
+ConsumerManageProcessor)."""
+
+from __future__ import annotations
+
+import os
+
+from broker.configuration import Configuration
+from broker.tables.consumers import ConsumerTable
+from broker.tables.offsets import OffsetTable
+from protocol.bodies.name_list import GetConsumerListByGroupResponseBody
+from protocol.codes import RequestCode, ResponseCode
+from protocol.command import RemotingCommand, new_response
+from protocol.errors import RequestRefused
+from protocol.headers.client import GetConsumerListByGroupRequestHeader
+from protocol.headers.offset import (
+    QueryConsumerOffsetRequestHeader,
+    QueryConsumerOffsetResponseHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
+from remoting.connection import Connection
+from remoting.processor_table import Processor
+from store.message_store import MessageStore
+
+_FIRST_BOOT = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
+
+
+class OffsetProcessor:
+    """Commits and queries of consumers."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        offsets: OffsetTable,
+        consumers: ConsumerTable,
+        store: MessageStore,
+        *,
+        memory_bytes: int | None = None,
+    ) -> None:
+        """`memory_bytes`: physical memory of the machine, asked of the operating system when not given."""
+        self._configuration = configuration
+        self._offsets = offsets
+        self._consumers = consumers
+        self._store = store
+        self._memory_bytes = _physical_memory_bytes() if memory_bytes is None else memory_bytes
+
+    def processors(self) -> dict[int, Processor]:
+        """Request code -> processor."""
+        return {
+            RequestCode.QUERY_CONSUMER_OFFSET: self.query,
+            RequestCode.UPDATE_CONSUMER_OFFSET: self.update,
+            RequestCode.GET_CONSUMER_LIST_BY_GROUP: self.list_consumers,
+        }
+
+    def query(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """QUERY_CONSUMER_OFFSET: the committed offset; 0 for a new group on a queue that is young enough."""
+        header = request.header(QueryConsumerOffsetRequestHeader)
+        queue_offset = self._offsets.query(header.consumer_group, header.topic, header.queue_id)
+        if queue_offset < 0:
+            # A new group starts at the beginning only where that is still recent; otherwise it decides itself.
+            if self._store.min_offset(header.topic, header.queue_id) > 0 or self._is_old(header.topic, header.queue_id):
+                raise RequestRefused(ResponseCode.QUERY_NOT_FOUND, _FIRST_BOOT)
+            queue_offset = 0
+        return new_response(request, header=QueryConsumerOffsetResponseHeader(offset=queue_offset))
+
+    def update(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """UPDATE_CONSUMER_OFFSET: stored as it comes."""
+        header = request.header(UpdateConsumerOffsetRequestHeader)
+        self._offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
+        return new_response(request)
+
+    def list_consumers(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """GET_CONSUMER_LIST_BY_GROUP: the client ids of a group's members, for rebalancing."""
+        header = request.header(GetConsumerListByGroupRequestHeader)
+        group = self._consumers.get(header.consumer_group)
+        client_ids = group.client_ids() if group is not None else []
+        if not client_ids:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {header.consumer_group}")
+        return new_response(request, body=GetConsumerListByGroupResponseBody(consumer_id_list=client_ids).encode())
+
+    def _is_old(self, topic: str, queue_id: int) -> bool:
+        """Is the queue's first message so far back that it is surely no longer in memory?"""
+        entries = self._store.queue_entries(topic, queue_id, 0, 1)
+        if not entries:
+            return False
+        behind_bytes = self._store.max_physical_offset - entries[0][0]
+        ratio = self._configuration.store.access_message_in_memory_max_ratio_percent / 100
+        return behind_bytes > self._memory_bytes * ratio
+
+
+def _physical_memory_bytes() -> int:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError, AttributeError):
+        return 8 * 1024**3

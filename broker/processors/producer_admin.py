@@ -1,0 +1,64 @@
+"""Connected producers: GET_PRODUCER_CONNECTION_LIST, GET_ALL_PRODUCER_INFO (RocketMQ: AdminBrokerProcessor)."""
+
+from __future__ import annotations
+
+from broker.processors.consume_admin import language_name
+from broker.tables.producers import ProducerTable
+from protocol.bodies.connection import Connection as ConnectionBody
+from protocol.bodies.connection import ProducerConnection, ProducerInfo, ProducerTableInfo
+from protocol.codes import RequestCode, ResponseCode
+from protocol.command import RemotingCommand, new_response
+from protocol.errors import RequestRefused
+from protocol.headers.client import GetProducerConnectionListRequestHeader
+from remoting.connection import Connection
+from remoting.processor_table import Processor
+
+
+class ProducerAdminProcessor:
+    """Lists producers."""
+
+    def __init__(self, producers: ProducerTable) -> None:
+        self._producers = producers
+
+    def processors(self) -> dict[int, Processor]:
+        """Request code -> processor."""
+        return {
+            RequestCode.GET_PRODUCER_CONNECTION_LIST: self.connections,
+            RequestCode.GET_ALL_PRODUCER_INFO: self.all_producers,
+        }
+
+    def connections(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """GET_PRODUCER_CONNECTION_LIST of one group."""
+        group = request.header(GetProducerConnectionListRequestHeader).producer_group
+        members = self._producers.channels(group)
+        if members is None:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"the producer group[{group}] not exist")
+        body = ProducerConnection(
+            connection_set=[
+                ConnectionBody(
+                    client_addr=member.remote_text,
+                    client_id=member.client_id,
+                    language=language_name(member.language),
+                    version=member.version,
+                )
+                for member in members
+            ]
+        )
+        return new_response(request, body=body.encode())
+
+    def all_producers(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """GET_ALL_PRODUCER_INFO."""
+        data = {
+            group: [
+                ProducerInfo(
+                    client_id=member.client_id,
+                    language=language_name(member.language),
+                    last_update_timestamp=member.last_update_ms,
+                    remote_ip=f"/{member.remote_text}",
+                    version=member.version,
+                )
+                for member in members
+            ]
+            for group, members in self._producers.items()
+        }
+        return new_response(request, body=ProducerTableInfo(data=data).encode())

@@ -1,0 +1,217 @@
+"""Pulling: PULL_MESSAGE (RocketMQ: PullMessageProcessor).
+
+The road of a pull: header -> may it -> what does it want (subscription, filter) -> store -> answer; or, when there is
+nothing new and the client said it would wait, a place in `LongPolling`, which runs it once more when there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter
+from typing import Final
+
+import structlog
+
+from broker.configuration import Configuration
+from broker.filters.selection import FilterChooser
+from broker.long_polling import LongPolling, ParkedPull
+from broker.stats import BrokerStats
+from broker.store_pace import StorePace
+from broker.tables.groups import GroupTable
+from broker.tables.offsets import OffsetTable
+from broker.tables.topics import TopicTable
+from protocol import permission, sys_flag
+from protocol.answer_layout import AnswerLayout, LaidOutAnswer
+from protocol.bodies.subscription_group import SubscriptionGroupConfig
+from protocol.codes import ResponseCode
+from protocol.command import RemotingCommand
+from protocol.errors import RequestRefused
+from protocol.headers.pull import PullMessageRequestHeader
+from remoting.connection import Connection
+from remoting.processor_table import Pool, error_response
+from store.config import BrokerRole
+from store.message_store import MessageStore
+from store.results import GetResult, GetStatus, MessageFilter
+
+log = structlog.get_logger("broker.pull")
+
+# Plain numbers: members of an enum cost three times as much to look at.
+_SUCCESS: Final = int(ResponseCode.SUCCESS)
+_PULL_NOT_FOUND: Final = int(ResponseCode.PULL_NOT_FOUND)
+_PULL_OFFSET_MOVED: Final = int(ResponseCode.PULL_OFFSET_MOVED)
+_PULL_RETRY_IMMEDIATELY: Final = int(ResponseCode.PULL_RETRY_IMMEDIATELY)
+_FOUND: Final = GetStatus.FOUND
+
+_LAYOUT: Final = AnswerLayout(("suggestWhichBrokerId", "nextBeginOffset", "minOffset", "maxOffset"))
+
+FAQ = "See http://rocketmq.apache.org/docs/faq/ for further details."
+MAX_WAIT_MS = 120_000
+"""Longest time a pull is held, whatever it asks for."""
+
+OffsetMoved = Callable[[PullMessageRequestHeader, int], None]
+"""Told when a consumer asked outside of its queue: the request and where it is sent instead."""
+
+
+class PullProcessor:
+    """Pulls of consumers, on a master or a slave."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        store: MessageStore,
+        topics: TopicTable,
+        groups: GroupTable,
+        offsets: OffsetTable,
+        filters: FilterChooser,
+        stats: BrokerStats,
+        pace: StorePace,
+        *,
+        pool: Pool,
+        offset_moved: OffsetMoved,
+    ) -> None:
+        self._configuration = configuration
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._filters = filters
+        self._stats = stats
+        self._pace = pace
+        self._offset_moved = offset_moved
+        self.long_polling = LongPolling(store, pool, self._pull_again)
+
+    def __call__(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
+        """The answer, or None for a pull that is held."""
+        header = request.header(PullMessageRequestHeader)
+        group = self._check(connection, header)
+        message_filter = self._filters.choose(header)
+        result = self._read(header, message_filter)
+        if header.sys_flag & sys_flag.PULL_COMMIT_OFFSET and not self._is_slave:
+            self._offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
+        code = self._code(header, result)
+        if code == _PULL_NOT_FOUND and header.sys_flag & sys_flag.PULL_SUSPEND:
+            self._hold(connection, request, header, message_filter)
+            return None
+        return self._response(request, header, group, result, code)
+
+    def _hold(
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        header: PullMessageRequestHeader,
+        message_filter: MessageFilter | None,
+    ) -> None:
+        broker = self._configuration.broker
+        wait_ms = header.suspend_timeout_millis if broker.long_polling_enable else broker.short_polling_time_ms
+        self.long_polling.park(connection, request, header, message_filter, max(0, min(wait_ms, MAX_WAIT_MS)) / 1000)
+
+    def _pull_again(self, parked: ParkedPull) -> None:
+        """Answer a pull that was held: the same checks, no holding, no commit of offsets."""
+        request = parked.request
+        header = parked.header
+        try:
+            group = self._check(parked.connection, header)
+            result = self._read(header, self._filters.choose(header))
+            response = self._response(request, header, group, result, self._code(header, result))
+        except Exception as error:
+            response = error_response(parked.connection, request, error)
+        parked.connection.answer(request, response)
+
+    @property
+    def _is_slave(self) -> bool:
+        return self._configuration.store.broker_role is BrokerRole.SLAVE
+
+    def _check(self, connection: Connection, header: PullMessageRequestHeader) -> SubscriptionGroupConfig:
+        """May this group read this queue? Raises RequestRefused."""
+        broker = self._configuration.broker
+        if not permission.is_readable(broker.broker_permission):
+            raise RequestRefused(
+                ResponseCode.NO_PERMISSION, f"the broker[{broker.broker_ip1}] pulling message is forbidden"
+            )
+        group = self._groups.find(header.consumer_group)
+        if group is None:
+            raise RequestRefused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group [{header.consumer_group}] does not exist, \n{FAQ}",
+            )
+        if not group.consume_enable:
+            raise RequestRefused(
+                ResponseCode.NO_PERMISSION, f"subscription group no permission, {header.consumer_group}"
+            )
+        topic = self._topics.get(header.topic)
+        if topic is None:
+            raise RequestRefused(
+                ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist, apply first please! \n{FAQ}"
+            )
+        if not permission.is_readable(topic.perm):
+            raise RequestRefused(ResponseCode.NO_PERMISSION, f"the topic[{header.topic}] pulling message is forbidden")
+        if not 0 <= header.queue_id < topic.read_queue_nums:
+            raise RequestRefused(
+                ResponseCode.SYSTEM_ERROR,
+                f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
+                f"topicConfig.readQueueNums:[{topic.read_queue_nums}] consumer:[/{connection.remote.text}]",
+            )
+        return group
+
+    def _read(self, header: PullMessageRequestHeader, message_filter: MessageFilter | None) -> GetResult:
+        began = perf_counter()
+        result = self._store.get_messages(
+            header.topic, header.queue_id, header.queue_offset, header.max_msg_nums, message_filter
+        )
+        elapsed_ms = int((perf_counter() - began) * 1000)
+        if elapsed_ms:  # rare, so that nearly every pull is done with a look at the clock
+            self._read_took(header, result, elapsed_ms)
+        if result.status is not _FOUND:
+            self._stats.get_missed()
+        return result
+
+    def _read_took(self, header: PullMessageRequestHeader, result: GetResult, elapsed_ms: int) -> None:
+        self._pace.get_took(elapsed_ms)
+        if result.status is _FOUND:
+            self._stats.get_latency(header.consumer_group, header.topic, header.queue_id, elapsed_ms)
+
+    def _code(self, header: PullMessageRequestHeader, result: GetResult) -> int:
+        """The response code of what the store found."""
+        status = result.status
+        if status is _FOUND:
+            return _SUCCESS
+        if status in (GetStatus.NO_MATCHED_MESSAGE, GetStatus.MESSAGE_WAS_REMOVING):
+            return _PULL_RETRY_IMMEDIATELY
+        if status in (GetStatus.OFFSET_FOUND_NULL, GetStatus.OFFSET_OVERFLOW_ONE):
+            return _PULL_NOT_FOUND
+        moved = status in (GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY)
+        if not moved and header.queue_offset == 0:
+            return _PULL_NOT_FOUND
+        if self._is_slave and not self._configuration.store.offset_check_in_slave:
+            return _PULL_RETRY_IMMEDIATELY
+        return _PULL_OFFSET_MOVED
+
+    def _response(
+        self,
+        request: RemotingCommand,
+        header: PullMessageRequestHeader,
+        group: SubscriptionGroupConfig,
+        result: GetResult,
+        code: int,
+    ) -> RemotingCommand:
+        body = b""
+        if code == _SUCCESS:
+            body = result.records[0] if result.message_count == 1 else b"".join(result.records)
+            self._stats.group_get(
+                header.consumer_group, header.topic, header.queue_id, result.message_count, result.size_bytes
+            )
+        elif code == _PULL_OFFSET_MOVED:
+            self._offset_moved(header, result.next_begin_offset)
+        values = (
+            b"%d" % self._suggested_broker(group, result),
+            b"%d" % result.next_begin_offset,
+            b"%d" % result.min_offset,
+            b"%d" % result.max_offset,
+        )
+        return LaidOutAnswer(_LAYOUT, request, code, values, result.status._name_, body)
+
+    def _suggested_broker(self, group: SubscriptionGroupConfig, result: GetResult) -> int:
+        """0 the master; with slaveReadEnable what the group wants, a slave when the messages are old."""
+        if not self._configuration.broker.slave_read_enable:
+            return 0
+        return group.which_broker_when_consume_slowly if result.suggest_slave else group.broker_id

@@ -1,0 +1,69 @@
+"""Looking messages up: QUERY_MESSAGE by key, VIEW_MESSAGE_BY_ID (RocketMQ: QueryMessageProcessor).
+
+The real broker sends found messages straight from the page cache, always with a JSON header; so do these answers.
+"""
+
+from __future__ import annotations
+
+from broker.configuration import Configuration
+from protocol.codes import RequestCode, ResponseCode
+from protocol.command import JSON, RemotingCommand, new_response
+from protocol.errors import RequestRefused
+from protocol.headers.message_query import (
+    QueryMessageRequestHeader,
+    QueryMessageResponseHeader,
+    ViewMessageRequestHeader,
+)
+from remoting.connection import Connection
+from remoting.processor_table import Processor
+from store.message_store import MessageStore
+
+UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
+
+
+class QueryProcessor:
+    """Queries of messages by key and by offset."""
+
+    def __init__(self, configuration: Configuration, store: MessageStore) -> None:
+        self._configuration = configuration
+        self._store = store
+
+    def processors(self) -> dict[int, Processor]:
+        """Request code -> processor."""
+        return {RequestCode.QUERY_MESSAGE: self.by_key, RequestCode.VIEW_MESSAGE_BY_ID: self.by_offset}
+
+    def by_key(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """QUERY_MESSAGE: records whose key hash fits; the client compares the keys."""
+        header = request.header(QueryMessageRequestHeader)
+        is_unique = (request.ext_fields or {}).get(UNIQUE_KEY_QUERY, "").lower() == "true"
+        result = self._store.query_by_key(
+            header.topic,
+            header.key,
+            self._configuration.store.default_query_max_num if is_unique else header.max_num,
+            header.begin_timestamp,
+            header.end_timestamp,
+        )
+        known = QueryMessageResponseHeader(
+            index_last_update_timestamp=result.index_end_timestamp,
+            index_last_update_phyoffset=result.index_end_physical_offset,
+        )
+        if not result.records:
+            return new_response(
+                request,
+                ResponseCode.QUERY_NOT_FOUND,
+                "can not find message, maybe time range not correct",
+                header=known,
+            )
+        response = new_response(request, header=known, body=b"".join(result.records))
+        response.serialize_type = JSON
+        return response
+
+    def by_offset(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """VIEW_MESSAGE_BY_ID: the record at a physical offset."""
+        header = request.header(ViewMessageRequestHeader)
+        record = self._store.record_at(header.offset)
+        if record is None:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {header.offset}")
+        response = new_response(request, body=record)
+        response.serialize_type = JSON
+        return response

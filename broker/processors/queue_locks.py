@@ -1,0 +1,42 @@
+"""Locks of orderly consumers: LOCK_BATCH_MQ, UNLOCK_BATCH_MQ (RocketMQ: AdminBrokerProcessor, RebalanceLockManager)."""
+
+from __future__ import annotations
+
+from broker.tables.queue_locks import QueueLockTable
+from protocol.bodies.queue_lock import LockBatchRequestBody, LockBatchResponseBody, UnlockBatchRequestBody
+from protocol.codes import RequestCode, ResponseCode
+from protocol.command import RemotingCommand, new_response
+from protocol.errors import RequestRefused
+from remoting.connection import Connection
+from remoting.processor_table import Processor
+
+
+class QueueLockProcessor:
+    """Gives and takes locks."""
+
+    def __init__(self, locks: QueueLockTable) -> None:
+        self._locks = locks
+
+    def processors(self) -> dict[int, Processor]:
+        """Request code -> processor."""
+        return {RequestCode.LOCK_BATCH_MQ: self.lock, RequestCode.UNLOCK_BATCH_MQ: self.unlock}
+
+    def lock(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """LOCK_BATCH_MQ: answers which of the queues the client holds now."""
+        body = LockBatchRequestBody.decode(request.body)
+        group, client_id = _holder(body)
+        held = self._locks.lock(group, body.mq_set, client_id)
+        return new_response(request, body=LockBatchResponseBody(lock_ok_mq_set=frozenset(held)).encode())
+
+    def unlock(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """UNLOCK_BATCH_MQ: locks of other clients stay."""
+        body = UnlockBatchRequestBody.decode(request.body)
+        group, client_id = _holder(body)
+        self._locks.unlock(group, body.mq_set, client_id)
+        return new_response(request)
+
+
+def _holder(body: LockBatchRequestBody | UnlockBatchRequestBody) -> tuple[str, str]:
+    if not body.consumer_group or not body.client_id:
+        raise RequestRefused(ResponseCode.SYSTEM_ERROR, "a queue lock needs consumerGroup and clientId")
+    return body.consumer_group, body.client_id

@@ -1,0 +1,172 @@
+"""Replies: SEND_REPLY_MESSAGE and its V2 (ReplyMessageProcessor).
+
+The answer of a request-reply exchange. It goes straight to the client that asked, over the connection that client has
+as a producer (PUSH_REPLY_MESSAGE_TO_CLIENT), and is then stored in the reply topic, whether the client got it or not:
+its stored copy is what one looks at when a reply is missed.
+"""
+
+from __future__ import annotations
+
+import random
+
+import structlog
+
+from broker.configuration import Configuration
+from broker.message_writer import MessageWriter, tags_code
+from broker.processors.send import SendHeader, SendProcessor
+from broker.stats import BrokerStats
+from broker.tables.producers import ProducerTable
+from protocol import properties as property_text
+from protocol import property_names as names
+from protocol import sys_flag
+from protocol.address import HostPort
+from protocol.clock import NowMs
+from protocol.codes import RequestCode, ResponseCode
+from protocol.command import RemotingCommand, new_request, new_response
+from protocol.errors import RequestRefused
+from protocol.headers.send import ReplyMessageRequestHeader, SendMessageRequestHeader, SendMessageRequestHeaderV2
+from protocol.message_id import offset_message_id
+from remoting.connection import Connection
+from remoting.errors import RemotingError
+from remoting.processor_table import Processor
+from store.results import MessageToStore, PutStatus
+
+log = structlog.get_logger("broker.reply")
+
+PUSH_TIMEOUT_SECONDS = 10.0
+
+
+class ReplyProcessor:
+    """Replies of consumers to producers. `send` lends the checks that all sends have; `store_host` is the broker."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        send: SendProcessor,
+        producers: ProducerTable,
+        writer: MessageWriter,
+        stats: BrokerStats,
+        *,
+        store_host: HostPort,
+        now_ms: NowMs,
+    ) -> None:
+        self._configuration = configuration
+        self._send = send
+        self._producers = producers
+        self._writer = writer
+        self._stats = stats
+        self._store_host = store_host
+        self._now_ms = now_ms
+
+    def processors(self) -> dict[int, Processor]:
+        """Request code -> processor."""
+        return dict.fromkeys((int(RequestCode.SEND_REPLY_MESSAGE), int(RequestCode.SEND_REPLY_MESSAGE_V2)), self)
+
+    async def __call__(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        header: SendHeader
+        if request.code == RequestCode.SEND_REPLY_MESSAGE:
+            header = request.header(SendMessageRequestHeader)
+        else:
+            header = request.header(SendMessageRequestHeaderV2)
+        fields = self._send.standing_fields()
+        try:
+            self._send.check_time()
+            config = self._send.topic_for_send(connection, header)
+        except RequestRefused as refusal:
+            return new_response(request, refusal.code, refusal.remark, ext_fields=fields)
+        queue_id = header.queue_id
+        if queue_id < 0:
+            queue_id = random.randrange(max(1, config.write_queue_nums))
+        failure = await self._push(connection, request, header)
+        if failure is None:
+            fields.update(msgId="0", queueId=str(queue_id), queueOffset="0")
+        if self._configuration.broker.store_reply_message_enable:
+            fields.update(await self._store(connection, request, header, queue_id))
+        code = ResponseCode.SUCCESS if failure is None else ResponseCode.SYSTEM_ERROR
+        return new_response(request, code, failure, ext_fields=fields)
+
+    async def _push(self, connection: Connection, request: RemotingCommand, header: SendHeader) -> str | None:
+        """Hand the reply to the client that waits for it; None, or why that failed."""
+        now_ms = self._now_ms()
+        properties = property_text.parse(header.properties or "")
+        client_id = properties.get(names.REPLY_TO_CLIENT)
+        if client_id is None:
+            log.warning("a reply does not say for whom it is", group=header.producer_group)
+            return f"reply message properties[{names.REPLY_TO_CLIENT}] is null"
+        requester = self._producers.connection_of_client(client_id)
+        if requester is None or not requester.is_open:
+            log.warning("a reply's receiver is not connected", client_id=client_id)
+            return f"push reply message fail, channel of <{client_id}> not found."
+        properties[names.PUSH_REPLY_TIME] = str(now_ms)
+        push = ReplyMessageRequestHeader(
+            producer_group=header.producer_group,
+            topic=header.topic,
+            default_topic=header.default_topic,
+            default_topic_queue_nums=header.default_topic_queue_nums,
+            queue_id=header.queue_id,
+            sys_flag=header.sys_flag,
+            born_timestamp=header.born_timestamp,
+            flag=header.flag,
+            properties=property_text.format(properties),
+            reconsume_times=header.reconsume_times,
+            unit_mode=header.unit_mode,
+            born_host=connection.remote.text,
+            store_host=self._store_host.text,
+            store_timestamp=now_ms,
+        )
+        command = new_request(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, push, request.body)
+        try:
+            answer = await requester.invoke(command, PUSH_TIMEOUT_SECONDS)
+            reason = None if answer.code == ResponseCode.SUCCESS else f"code {answer.code}: {answer.remark}"
+        except RemotingError as error:
+            reason = str(error)
+        if reason is None:
+            return None
+        log.warning("a reply was not taken by its receiver", client_id=client_id, reason=reason)
+        return f"push reply message to {client_id}fail."
+
+    async def _store(
+        self, connection: Connection, request: RemotingCommand, header: SendHeader, queue_id: int
+    ) -> dict[str, str]:
+        """Store the reply as it was sent; the answer's fields that say where it lies, none when it was not stored."""
+        text = header.properties or ""
+        properties = property_text.parse(text)
+        wait = properties.get(names.WAIT, "true") != "false"
+        message = MessageToStore(
+            header.topic,
+            queue_id,
+            request.body,
+            text.encode("utf-8", "replace"),
+            born_timestamp=header.born_timestamp,
+            born_host=connection.remote.packed,
+            store_host=self._store_host.packed,
+            flag=header.flag,
+            sys_flag=self._sys_flag(connection, header),
+            reconsume_times=header.reconsume_times or 0,
+            tags_code=tags_code(properties.get(names.TAGS)),
+            uniq_key=properties.get(names.UNIQ_KEY),
+            keys=properties.get(names.KEYS),
+        )
+        result = await self._writer.put_and_wait(message, properties, wait)
+        if result.status not in _STORED:
+            log.warning("a reply was not stored", topic=header.topic, status=result.status.name, reason=result.reason)
+            return {}
+        self._stats.topic_put(header.topic, queue_id, result.message_count, result.size_bytes)
+        return {
+            "msgId": offset_message_id(self._store_host.packed, result.physical_offset),
+            "queueId": str(queue_id),
+            "queueOffset": str(result.queue_offset),
+        }
+
+    def _sys_flag(self, connection: Connection, header: SendHeader) -> int:
+        flags = header.sys_flag
+        if self._store_host.is_ipv6:
+            flags |= sys_flag.STORE_HOST_V6
+        if connection.remote.is_ipv6:
+            flags |= sys_flag.BORN_HOST_V6
+        return flags
+
+
+_STORED = frozenset(
+    {PutStatus.PUT_OK, PutStatus.FLUSH_DISK_TIMEOUT, PutStatus.FLUSH_SLAVE_TIMEOUT, PutStatus.SLAVE_NOT_AVAILABLE}
+)

@@ -1,0 +1,212 @@
+"""What administrators have the broker do to consumers (RocketMQ: AdminBrokerProcessor, Broker2Client):
+INVOKE_BROKER_TO_RESET_OFFSET, INVOKE_BROKER_TO_GET_CONSUMER_STATUS, GET_CONSUMER_RUNNING_INFO,
+CONSUME_MESSAGE_DIRECTLY. The broker calls the clients over their own connections."""
+
+from __future__ import annotations
+
+import structlog
+import trio
+
+from broker.configuration import Configuration
+from broker.processors.topic_admin import NOT_SET
+from broker.tables.client_channel import ClientChannel
+from broker.tables.consumers import ConsumerTable
+from broker.tables.offsets import OffsetTable
+from broker.tables.topics import TopicTable
+from protocol.bodies.offset import GetConsumerStatusBody, ResetOffsetBody, ResetOffsetBodyForC
+from protocol.codes import LanguageCode, RequestCode, ResponseCode, version_name
+from protocol.command import RemotingCommand, new_request, new_response
+from protocol.errors import BodyError, ProtocolError, RequestRefused
+from protocol.headers.client import (
+    ConsumeMessageDirectlyResultRequestHeader,
+    GetConsumerRunningInfoRequestHeader,
+    GetConsumerStatusRequestHeader,
+)
+from protocol.headers.offset import ResetOffsetRequestHeader
+from protocol.message_id import parse_offset_message_id
+from protocol.message_queue import MessageQueue
+from remoting.connection import Connection
+from remoting.errors import RemotingError, RemotingTimeout
+from remoting.processor_table import Processor
+from store.message_store import MessageStore
+
+log = structlog.get_logger("broker.reset")
+
+V3_0_7_SNAPSHOT = 28
+V3_1_8_SNAPSHOT = 62
+STATUS_TIMEOUT_SECONDS = 5
+CALL_TIMEOUT_SECONDS = 10
+_CREDENTIALS = frozenset({"AccessKey", "Signature", "SecurityToken"})
+
+
+class ResetProcessor:
+    """Offsets and consumers, steered from outside."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        topics: TopicTable,
+        consumers: ConsumerTable,
+        offsets: OffsetTable,
+        store: MessageStore,
+    ) -> None:
+        self._configuration = configuration
+        self._topics = topics
+        self._consumers = consumers
+        self._offsets = offsets
+        self._store = store
+
+    def processors(self) -> dict[int, Processor]:
+        """Request code -> processor."""
+        return {
+            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self.reset_offsets,
+            RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: self.consumer_status,
+            RequestCode.GET_CONSUMER_RUNNING_INFO: self.running_info,
+            RequestCode.CONSUME_MESSAGE_DIRECTLY: self.consume_directly,
+        }
+
+    # -- offsets -------------------------------------------------------------------------------------------------------
+
+    def reset_offsets(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """INVOKE_BROKER_TO_RESET_OFFSET: the members of the group get the new offsets and commit them themselves."""
+        header = request.header(ResetOffsetRequestHeader)
+        log.info(
+            "offset reset asked for",
+            topic=header.topic,
+            group=header.group,
+            timestamp=header.timestamp,
+            force=header.is_force,
+            remote=connection.remote.text,
+        )
+        body = ResetOffsetBody(offset_table=self._new_offsets(header))
+        group = self._consumers.get(header.group)
+        if group is None:
+            raise RequestRefused(
+                ResponseCode.CONSUMER_NOT_ONLINE,
+                f"Consumer not online, so can not reset offset, Group: {header.group} Topic: {header.topic} "
+                f"Timestamp: {header.timestamp}",
+            )
+        forwarded = ResetOffsetRequestHeader(topic=header.topic, group=header.group, timestamp=header.timestamp)
+        if request.language == LanguageCode.CPP:
+            data = ResetOffsetBodyForC.of(body).encode()
+        else:
+            data = body.encode()
+        for member in group.members():
+            if member.version < V3_0_7_SNAPSHOT:
+                raise _too_old(member)
+            command = new_request(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, forwarded, body=data, oneway=True)
+            if not member.connection.send_oneway(command):
+                log.warning("offset reset not sent", group=header.group, client=member.client_id)
+        return new_response(request, remark=NOT_SET, body=body.encode())
+
+    def _new_offsets(self, header: ResetOffsetRequestHeader) -> dict[MessageQueue, int]:
+        config = self._topics.get(header.topic)
+        if config is None:
+            raise RequestRefused(
+                ResponseCode.SYSTEM_ERROR,
+                f"[reset-offset] reset offset failed, no topic in this broker. topic={header.topic}",
+            )
+        table: dict[MessageQueue, int] = {}
+        for queue_id in range(config.write_queue_nums):
+            consumed = self._offsets.query(header.group, header.topic, queue_id)
+            if consumed == -1:
+                raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"THe consumer group <{header.group}> not exist")
+            if header.timestamp == -1:
+                wanted = self._store.max_offset(header.topic, queue_id)
+            else:
+                wanted = max(0, self._store.queue_offset_by_time(header.topic, queue_id, header.timestamp))
+            queue = MessageQueue(header.topic, self._configuration.broker.broker_name, queue_id)
+            table[queue] = wanted if header.is_force or wanted < consumed else consumed
+        return table
+
+    async def consumer_status(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """INVOKE_BROKER_TO_GET_CONSUMER_STATUS: how far the members say they are, one or all of them."""
+        header = request.header(GetConsumerStatusRequestHeader)
+        group = self._consumers.get(header.group)
+        if group is None:
+            raise RequestRefused(
+                ResponseCode.SYSTEM_ERROR, f"No Any Consumer online in the consumer group: [{header.group}]"
+            )
+        wanted = header.client_addr if header.client_addr and header.client_addr.strip() else None
+        members = [member for member in group.members() if wanted is None or member.client_id == wanted]
+        for member in members:
+            if member.version < V3_0_7_SNAPSHOT:
+                raise _too_old(member)
+        table: dict[str, dict[MessageQueue, int]] = {}
+        async with trio.open_nursery() as nursery:
+            for member in members:
+                nursery.start_soon(self._ask_status, member, header, table)
+        return new_response(request, remark=NOT_SET, body=GetConsumerStatusBody(consumer_table=table).encode())
+
+    async def _ask_status(
+        self, member: ClientChannel, header: GetConsumerStatusRequestHeader, table: dict[str, dict[MessageQueue, int]]
+    ) -> None:
+        question = GetConsumerStatusRequestHeader(topic=header.topic, group=header.group)
+        command = new_request(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, question)
+        try:
+            answer = await member.connection.invoke(command, STATUS_TIMEOUT_SECONDS)
+            if answer.code == ResponseCode.SUCCESS and answer.body:
+                table[member.client_id] = GetConsumerStatusBody.decode(answer.body).message_queue_table
+        except (RemotingError, BodyError) as error:
+            log.warning("consumer status not got", group=header.group, client=member.client_id, error=str(error))
+
+    # -- calls that are passed on --------------------------------------------------------------------------------------
+
+    async def running_info(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """GET_CONSUMER_RUNNING_INFO: passed on to the client, its answer relayed."""
+        header = request.header(GetConsumerRunningInfoRequestHeader)
+        return await self._call(request, header.consumer_group, header.client_id, _passed_on(request), b"")
+
+    async def consume_directly(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """CONSUME_MESSAGE_DIRECTLY: the client gets the message to consume at once, its answer is relayed."""
+        header = request.header(ConsumeMessageDirectlyResultRequestHeader)
+        fields = _passed_on(request)
+        fields["brokerName"] = self._configuration.broker.broker_name
+        try:
+            _, physical_offset = parse_offset_message_id(header.msg_id or "")
+        except ProtocolError as error:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from None
+        record = self._store.record_at(physical_offset)
+        if record is None:
+            raise RequestRefused(
+                ResponseCode.SYSTEM_ERROR, f"there is no message at the offset {physical_offset} of {header.msg_id}"
+            )
+        return await self._call(request, header.consumer_group, header.client_id or "", fields, record)
+
+    async def _call(
+        self, request: RemotingCommand, group_name: str, client_id: str, fields: dict[str, str], body: bytes
+    ) -> RemotingCommand:
+        group = self._consumers.get(group_name)
+        member = group.member(client_id) if group is not None else None
+        if member is None:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"The Consumer <{group_name}> <{client_id}> not online")
+        if member.version < V3_1_8_SNAPSHOT:
+            raise RequestRefused(
+                ResponseCode.SYSTEM_ERROR,
+                f"The Consumer <{client_id}> Version <{version_name(member.version)}> too low to finish, "
+                f"please upgrade it to {version_name(V3_1_8_SNAPSHOT)}",
+            )
+        command = new_request(request.code, ext_fields=fields, body=body)
+        try:
+            answer = await member.connection.invoke(command, CALL_TIMEOUT_SECONDS)
+        except RemotingTimeout as error:
+            raise RequestRefused(
+                ResponseCode.CONSUME_MSG_TIMEOUT, f"consumer <{group_name}> <{client_id}> Timeout: {error}"
+            ) from None
+        except RemotingError as error:
+            raise RequestRefused(
+                ResponseCode.SYSTEM_ERROR, f"invoke consumer <{group_name}> <{client_id}> Exception: {error}"
+            ) from None
+        return new_response(request, answer.code, answer.remark, body=answer.body, ext_fields=answer.ext_fields)
+
+
+def _passed_on(request: RemotingCommand) -> dict[str, str]:
+    """The fields of a request that is passed on; the administrator's credentials are nobody else's business."""
+    return {name: value for name, value in (request.ext_fields or {}).items() if name not in _CREDENTIALS}
+
+
+def _too_old(member: ClientChannel) -> RequestRefused:
+    return RequestRefused(
+        ResponseCode.SYSTEM_ERROR,
+        f"the client does not support this feature. version={version_name(member.version)}",
+    )

@@ -1,0 +1,72 @@
+"""The broker about itself (RocketMQ: AdminBrokerProcessor): UPDATE_BROKER_CONFIG, GET_BROKER_CONFIG,
+GET_BROKER_RUNTIME_INFO, VIEW_BROKER_STATS_DATA, DELETE_EXPIRED_COMMITLOG."""
+
+from __future__ import annotations
+
+import structlog
+
+from broker.configuration_update import ConfigurationUpdate
+from broker.runtime_info import RuntimeInfo
+from broker.stats import BrokerStats
+from protocol.bodies.kv_table import KVTable
+from protocol.codes import RequestCode, ResponseCode
+from protocol.command import RemotingCommand, new_response
+from protocol.errors import RequestRefused
+from protocol.headers.broker_config import GetBrokerConfigResponseHeader, ViewBrokerStatsDataRequestHeader
+from remoting.connection import Connection
+from remoting.processor_table import Processor
+from store.message_store import MessageStore
+
+log = structlog.get_logger("broker.runtime")
+
+
+class RuntimeProcessor:
+    """Configuration, state and statistics of the broker."""
+
+    def __init__(self, update: ConfigurationUpdate, info: RuntimeInfo, stats: BrokerStats, store: MessageStore) -> None:
+        self._update = update
+        self._info = info
+        self._stats = stats
+        self._store = store
+
+    def processors(self) -> dict[int, Processor]:
+        """Request code -> processor."""
+        return {
+            RequestCode.UPDATE_BROKER_CONFIG: self.update_config,
+            RequestCode.GET_BROKER_CONFIG: self.config,
+            RequestCode.GET_BROKER_RUNTIME_INFO: self.runtime_info,
+            RequestCode.VIEW_BROKER_STATS_DATA: self.stats_data,
+            RequestCode.DELETE_EXPIRED_COMMITLOG: self.delete_expired_files,
+        }
+
+    async def update_config(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """UPDATE_BROKER_CONFIG: properties text; a request without a body changes nothing."""
+        if request.body:
+            await self._update.update(request.body, remote=connection.remote.text)
+        return new_response(request)
+
+    def config(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """GET_BROKER_CONFIG: one line for each key, unescaped as RocketMQ writes them."""
+        lines = "".join(f"{key}={text}\n" for key, text in self._update.values().items())
+        version = self._update.data_version.encode().decode()
+        return new_response(request, header=GetBrokerConfigResponseHeader(version=version), body=lines.encode())
+
+    def runtime_info(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """GET_BROKER_RUNTIME_INFO."""
+        return new_response(request, body=KVTable(table=self._info.values()).encode())
+
+    def stats_data(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """VIEW_BROKER_STATS_DATA: one statistic over the last minute, hour and day."""
+        header = request.header(ViewBrokerStatsDataRequestHeader)
+        data = self._stats.snapshot(header.stats_name, header.stats_key)
+        if data is None:
+            raise RequestRefused(
+                ResponseCode.SYSTEM_ERROR, f"The stats <{header.stats_name}> <{header.stats_key}> not exist"
+            )
+        return new_response(request, body=data.encode())
+
+    def delete_expired_files(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """DELETE_EXPIRED_COMMITLOG: the cleaner runs at once, whatever the hour."""
+        log.info("deletion of expired files asked for", remote=connection.remote.text)
+        self._store.delete_files_now()
+        return new_response(request)

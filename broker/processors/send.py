@@ -1,0 +1,367 @@
+"""Sending: SEND_MESSAGE, SEND_MESSAGE_V2, SEND_BATCH_MESSAGE (RocketMQ: SendMessageProcessor).
+
+The road of a message: header -> topic -> stored properties -> MessageToStore -> MessageWriter. Everything is done
+inline, in order of arrival; the answer is a `SendAnswer`, which the writer finishes when the message is safe enough.
+This is the broker's hottest path: no needless object, no await.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from broker.configuration import Configuration
+from broker.message_writer import MessageWriter, PendingPut, tags_code
+from broker.stats import BrokerStats
+from broker.tables.groups import GroupTable
+from broker.tables.topics import TopicTable
+from protocol import permission, sys_flag
+from protocol import properties as property_text
+from protocol import property_names as names
+from protocol.answer_layout import AnswerLayout, LaidOutAnswer
+from protocol.bodies.topic_config import TopicConfig
+from protocol.codes import RequestCode, ResponseCode
+from protocol.command import RemotingCommand, new_response
+from protocol.errors import RecordError, RequestRefused
+from protocol.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
+from protocol.message_id import offset_message_ids
+from protocol.record import BatchUnit, split_batch
+from protocol.system_topics import (
+    NOT_ALLOWED_SEND_TOPICS,
+    RETRY_PREFIX,
+    TOPIC_MAX_LENGTH,
+    check_may_send,
+    check_topic_name,
+    dlq_topic,
+)
+from remoting.connection import Connection
+from remoting.processor_table import Pool
+from store.results import MessageToStore, PutResult, PutStatus
+
+log = structlog.get_logger("broker.send")
+
+# Plain numbers and names of its own: members of an enum cost three times as much to look at.
+_SEND_MESSAGE: Final = int(RequestCode.SEND_MESSAGE)
+_SUCCESS: Final = int(ResponseCode.SUCCESS)
+_PUT_OK: Final = PutStatus.PUT_OK
+
+MAX_RECONSUME_VERSION: Final = 121
+"""MQVersion ordinal (V3_4_9) from which a client's own limit of reconsumption counts."""
+
+FAQ: Final = "See http://rocketmq.apache.org/docs/faq/ for further details."
+ILLEGAL: Final = (
+    "the message is illegal, maybe msg body or properties length not matched. "
+    "msg body length limit {max_message_bytes}B, msg properties length limit 32KB."
+)
+
+SendHeader = SendMessageRequestHeader | SendMessageRequestHeaderV2
+
+
+class SendAnswer(PendingPut):
+    """The answer to one send, on its way (sent by `finish`)."""
+
+    __slots__ = ("_connection", "_processor", "_queue_id", "_request", "_topic")
+
+    def __init__(
+        self, processor: SendProcessor, connection: Connection, request: RemotingCommand, topic: str, queue_id: int
+    ) -> None:
+        super().__init__()
+        self._processor = processor
+        self._connection = connection
+        self._request = request
+        self._topic = topic
+        self._queue_id = queue_id
+
+    def finish(self) -> None:
+        self._processor.answer(self._connection, self._request, self._topic, self._queue_id, self.result, self)
+
+
+class SendProcessor:
+    """Sends of producers. `store_host` is the broker's packed address, `disk_text` its disk usage for refusals."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        topics: TopicTable,
+        groups: GroupTable,
+        writer: MessageWriter,
+        stats: BrokerStats,
+        *,
+        store_host: bytes,
+        now_ms: Callable[[], int],
+        pool: Pool,
+        disk_text: Callable[[], str],
+    ) -> None:
+        self._configuration = configuration
+        self._topics = topics
+        self._groups = groups
+        self._writer = writer
+        self._stats = stats
+        self._store_host = store_host
+        self._store_host_hex = store_host.hex().upper().encode()
+        self._store_host_v6 = sys_flag.STORE_HOST_V6 if len(store_host) == 20 else 0
+        self._now_ms = now_ms
+        self._pool = pool
+        self._disk_text = disk_text
+        self._cluster = configuration.broker.broker_cluster_name
+        self._laid_out_for = configuration.broker
+        self._layout = self._make_layout()
+
+    def _make_layout(self) -> AnswerLayout:
+        return AnswerLayout(("msgId", "queueId", "queueOffset"), self.standing_fields())
+
+    def __call__(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
+        """Answers through a SendAnswer, or by raising RequestRefused / HeaderFieldError."""
+        header: SendHeader
+        if request.code == _SEND_MESSAGE:
+            header = request.header(SendMessageRequestHeader)
+        else:
+            header = request.header(SendMessageRequestHeaderV2)
+        try:
+            self._send(connection, request, header)
+        except RequestRefused as refusal:
+            return new_response(request, refusal.code, refusal.remark, ext_fields=self.standing_fields())
+        return None
+
+    def _send(self, connection: Connection, request: RemotingCommand, header: SendHeader) -> None:
+        self.check_time()
+        topic = header.topic
+        config = self.topic_for_send(connection, header)
+        queue_id = header.queue_id
+        if queue_id < 0:
+            queue_id = random.randrange(max(1, config.write_queue_nums))
+        properties = property_text.parse(header.properties) if header.properties else {}
+        wait = properties.get(names.WAIT, "true") != "false"
+        message = MessageToStore(
+            topic=topic,
+            queue_id=queue_id,
+            flag=header.flag,
+            sys_flag=self._sys_flag(connection, header, config),
+            born_timestamp=header.born_timestamp,
+            born_host=connection.remote.packed,
+            store_host=self._store_host,
+            reconsume_times=header.reconsume_times or 0,
+            prepared_transaction_offset=0,
+            body=request.body,
+            properties=b"",
+            tags_code=tags_code(properties.get(names.TAGS)),
+            uniq_key=properties.get(names.UNIQ_KEY),
+            keys=properties.get(names.KEYS),
+            multi_queues=properties.get(names.INNER_MULTI_DISPATCH),
+        )
+        answer = SendAnswer(self, connection, request, topic, queue_id)
+        if header.batch:
+            self._send_batch(message, properties, wait, answer)
+            return
+        if topic.startswith(RETRY_PREFIX):
+            self._divert_to_dlq(connection, request, header, message, properties)
+        if names.TRANSACTION_PREPARED in properties and properties[names.TRANSACTION_PREPARED].lower() == "true":
+            if self._configuration.broker.reject_transaction_message:
+                raise RequestRefused(
+                    ResponseCode.NO_PERMISSION,
+                    f"the broker[{self._configuration.broker.broker_ip1}] sending transaction message is forbidden",
+                )
+            properties[names.CLUSTER] = self._cluster
+            self._pool.entered(answer)
+            self._writer.put_half(message, properties, wait, answer)
+            return
+        if names.DELAY in properties:
+            _check_delay_level(properties[names.DELAY])
+        properties[names.CLUSTER] = self._cluster
+        message.properties = _stored_text(properties)
+        self._pool.entered(answer)
+        self._writer.put(message, properties, wait, answer)
+
+    def _send_batch(self, message: MessageToStore, properties: dict[str, str], wait: bool, answer: SendAnswer) -> None:
+        """Each message of a batch keeps its own properties and gets those of the batch behind them."""
+        if len(message.topic) > TOPIC_MAX_LENGTH:
+            raise RequestRefused(ResponseCode.MESSAGE_ILLEGAL, f"message topic length too long {len(message.topic)}")
+        try:
+            units = split_batch(message.body)
+        except RecordError as error:
+            raise RequestRefused(ResponseCode.MESSAGE_ILLEGAL, f"the batch cannot be read: {error}") from None
+        if not units:
+            raise RequestRefused(ResponseCode.MESSAGE_ILLEGAL, "the batch holds no message")
+        properties[names.CLUSTER] = self._cluster
+        shared = property_text.encode(properties)
+        self._pool.entered(answer)
+        self._writer.put_batch(message, [_with_properties(unit, shared) for unit in units], wait, answer)
+
+    def answer(
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        topic: str,
+        queue_id: int,
+        result: PutResult,
+        token: SendAnswer,
+    ) -> None:
+        """Answer a put that is done (called by SendAnswer)."""
+        self._pool.left(token)
+        status = result.status
+        code = _SUCCESS
+        if status is not _PUT_OK:
+            code = _CODES.get(status, ResponseCode.SYSTEM_ERROR)
+            if status not in _STORED:
+                if status is not PutStatus.MESSAGE_ILLEGAL:  # that is the sender's failure
+                    self._stats.put_failed()
+                remark = self._refusal_text(status)
+                connection.answer(request, new_response(request, code, remark, ext_fields=self.standing_fields()))
+                return
+        self._stats.topic_put(topic, queue_id, result.message_count, result.size_bytes)
+        if self._configuration.broker is not self._laid_out_for:  # changed at run time
+            self._laid_out_for = self._configuration.broker
+            self._layout = self._make_layout()
+        ids = offset_message_ids(self._store_host_hex, result.physical_offsets or [result.physical_offset])
+        values = (ids, b"%d" % queue_id, b"%d" % result.queue_offset)
+        connection.answer(request, LaidOutAnswer(self._layout, request, code, values))
+
+    # Checks shared with other ways of sending (replies).
+
+    def standing_fields(self) -> dict[str, str]:
+        """What every send answer carries, also a refusal."""
+        broker = self._configuration.broker
+        return {"MSG_REGION": broker.region_id, "TRACE_ON": "true" if broker.trace_on else "false"}
+
+    def check_time(self) -> None:
+        """Refuse before startAcceptSendRequestTimeStamp."""
+        begin_ms = self._configuration.broker.start_accept_send_request_time_stamp
+        if begin_ms and self._now_ms() < begin_ms:
+            text = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(begin_ms / 1000))
+            raise RequestRefused(
+                ResponseCode.SYSTEM_ERROR, f"broker unable to service, until {text},{begin_ms % 1000:03d}"
+            )
+
+    def topic_for_send(self, connection: Connection, header: SendHeader) -> TopicConfig:
+        """The topic's configuration, made when that is allowed; raises RequestRefused."""
+        topic = header.topic
+        config = self._topics.get(topic)
+        broker = self._configuration.broker
+        if not permission.is_writeable(broker.broker_permission) and config is not None and config.order:
+            raise RequestRefused(
+                ResponseCode.NO_PERMISSION, f"the broker[{broker.broker_ip1}] sending message is forbidden"
+            )
+        if config is None:
+            check_topic_name(topic)
+        if topic in NOT_ALLOWED_SEND_TOPICS:
+            check_may_send(topic)
+        if config is None:
+            config = self._create_topic(connection, header)
+        if header.queue_id >= max(config.write_queue_nums, config.read_queue_nums):
+            raise RequestRefused(
+                ResponseCode.SYSTEM_ERROR,
+                f"request queueId[{header.queue_id}] is illegal, {config} Producer: {connection.remote.text}",
+            )
+        return config
+
+    def _create_topic(self, connection: Connection, header: SendHeader) -> TopicConfig:
+        topic = header.topic
+        is_retry = topic.startswith(RETRY_PREFIX)
+        topic_sys_flag = (2 if is_retry else 1) if header.unit_mode else 0
+        config = self._topics.create_on_send(
+            topic, header.default_topic, connection.remote.text, header.default_topic_queue_nums, topic_sys_flag
+        )
+        if config is None and is_retry:
+            config = self._topics.create_on_send_back(topic, 1, permission.READ_WRITE, topic_sys_flag)
+        if config is None:
+            raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!\n{FAQ}")
+        return config
+
+    def _sys_flag(self, connection: Connection, header: SendHeader, config: TopicConfig) -> int:
+        flags = header.sys_flag | self._store_host_v6
+        if connection.remote.is_ipv6:
+            flags |= sys_flag.BORN_HOST_V6
+        if config.topic_filter_type == "MULTI_TAG":
+            flags |= sys_flag.MULTI_TAGS
+        return flags
+
+    def _divert_to_dlq(
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        header: SendHeader,
+        message: MessageToStore,
+        properties: dict[str, str],
+    ) -> None:
+        """A message that comes back to a retry topic too often goes to the dead letter topic of its group."""
+        group = header.topic[len(RETRY_PREFIX) :]
+        config = self._groups.find(group)
+        if config is None:
+            raise RequestRefused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group} \n{FAQ}"
+            )
+        limit = config.retry_max_times
+        if request.version >= MAX_RECONSUME_VERSION and header.max_reconsume_times is not None:
+            limit = header.max_reconsume_times
+        if message.reconsume_times >= limit:
+            message.topic = dlq_topic(group)
+            message.queue_id = 0
+            self._topics.create_on_send_back(message.topic, 1, permission.READ_WRITE, 0)
+            properties.pop(names.DELAY, None)
+
+    def _refusal_text(self, status: PutStatus) -> str:
+        max_message_bytes = self._configuration.store.max_message_size_bytes
+        if status in (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED):
+            return ILLEGAL.format(max_message_bytes=max_message_bytes)
+        if status is PutStatus.SERVICE_NOT_AVAILABLE:
+            return (
+                "service not available now. It may be caused by one of the following reasons: the broker's disk is "
+                f"full [{self._disk_text()}], messages are put to the slave, message store has been shut down, etc."
+            )
+        return _REMARKS.get(status, "UNKNOWN_ERROR")
+
+
+def _check_delay_level(text: str) -> None:
+    try:
+        int(text)
+    except ValueError:
+        raise RequestRefused(
+            ResponseCode.SYSTEM_ERROR, f"the property DELAY must be the number of a delay level, not {text!r}"
+        ) from None
+
+
+def _stored_text(properties: dict[str, str]) -> bytes:
+    """The properties as stored with a normal send: WAIT has done its work and leaves the table."""
+    if names.DELAY not in properties:
+        properties.pop(names.WAIT, None)
+    return property_text.encode(properties)
+
+
+def _with_properties(unit: BatchUnit, shared: bytes) -> BatchUnit:
+    own = unit.properties
+    if own and shared:
+        own = own + shared if own.endswith(b"\x02") else own + b"\x02" + shared
+    else:
+        own = own or shared
+    return BatchUnit(unit.flag, unit.body, own)
+
+
+_CODES: dict[PutStatus, int] = {
+    PutStatus.PUT_OK: ResponseCode.SUCCESS,
+    PutStatus.FLUSH_DISK_TIMEOUT: ResponseCode.FLUSH_DISK_TIMEOUT,
+    PutStatus.SLAVE_NOT_AVAILABLE: ResponseCode.SLAVE_NOT_AVAILABLE,
+    PutStatus.FLUSH_SLAVE_TIMEOUT: ResponseCode.FLUSH_SLAVE_TIMEOUT,
+    PutStatus.MESSAGE_ILLEGAL: ResponseCode.MESSAGE_ILLEGAL,
+    PutStatus.PROPERTIES_SIZE_EXCEEDED: ResponseCode.MESSAGE_ILLEGAL,
+    PutStatus.SERVICE_NOT_AVAILABLE: ResponseCode.SERVICE_NOT_AVAILABLE,
+}
+_STORED = frozenset(
+    {
+        PutStatus.PUT_OK,
+        PutStatus.FLUSH_DISK_TIMEOUT,
+        PutStatus.SLAVE_NOT_AVAILABLE,
+        PutStatus.FLUSH_SLAVE_TIMEOUT,
+    }
+)
+_REMARKS: dict[PutStatus, str] = {
+    PutStatus.CREATE_MAPEDFILE_FAILED: "create mapped file failed, server is busy or broken.",
+    PutStatus.OS_PAGECACHE_BUSY: "[PC_SYNCHRONIZED]broker busy, start flow control for a while",
+    PutStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED: (
+        "[LMQ_CONSUME_QUEUE_NUM_EXCEEDED]broker config enableLmq and enableMultiDispatch, lmq consumeQueue num exceed "
+        "maxLmqConsumeQueueNum config num, default limit 2w."
+    ),
+}

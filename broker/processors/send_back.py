@@ -1,0 +1,165 @@
+"""Sending back: CONSUMER_SEND_MSG_BACK (RocketMQ: SendMessageProcessor.asyncConsumerSendMsgBack).
+
+A consumer could not handle a message. It is stored again in the retry topic of its group, to be delivered after a
+delay that grows with each try, or, after too many tries, in the dead letter topic of the group.
+"""
+
+from __future__ import annotations
+
+import random
+
+import structlog
+
+from broker.configuration import Configuration
+from broker.message_writer import MessageWriter, PendingPut, tags_code
+from broker.processors.send import FAQ, MAX_RECONSUME_VERSION
+from broker.stats import BrokerStats
+from broker.tables.groups import GroupTable
+from broker.tables.topics import TopicTable
+from protocol import permission
+from protocol import properties as property_text
+from protocol import property_names as names
+from protocol.bodies.subscription_group import SubscriptionGroupConfig
+from protocol.codes import ResponseCode
+from protocol.command import RemotingCommand, new_response
+from protocol.errors import RecordError, RequestRefused
+from protocol.headers.send import ConsumerSendMsgBackRequestHeader
+from protocol.message_id import offset_message_id
+from protocol.record import RecordFields, read_fields
+from protocol.system_topics import dlq_topic, retry_topic
+from remoting.connection import Connection
+from store.message_store import MessageStore
+from store.results import MessageToStore, PutStatus
+
+log = structlog.get_logger("broker.send_back")
+
+FIRST_DELAY_LEVEL = 3
+"""Delay level of the first retry: level 3 is 10 s, and each further try takes the next level."""
+UNIT_SUB = 2
+
+
+class SendBackAnswer(PendingPut):
+    """The answer to one send-back, on its way."""
+
+    __slots__ = ("_connection", "_group", "_origin", "_request", "_stats")
+
+    def __init__(
+        self, connection: Connection, request: RemotingCommand, stats: BrokerStats, group: str, origin: str
+    ) -> None:
+        super().__init__()
+        self._connection = connection
+        self._request = request
+        self._stats = stats
+        self._group = group
+        self._origin = origin
+
+    def finish(self) -> None:
+        status = self.result.status
+        if status is PutStatus.PUT_OK:
+            self._stats.send_back(self._group, self._origin)
+            response = new_response(self._request)
+        else:
+            response = new_response(self._request, ResponseCode.SYSTEM_ERROR, status.name)
+        self._connection.answer(self._request, response)
+
+
+class SendBackProcessor:
+    """Messages that consumers could not handle."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        topics: TopicTable,
+        groups: GroupTable,
+        store: MessageStore,
+        writer: MessageWriter,
+        stats: BrokerStats,
+    ) -> None:
+        self._configuration = configuration
+        self._topics = topics
+        self._groups = groups
+        self._store = store
+        self._writer = writer
+        self._stats = stats
+
+    def __call__(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
+        header = request.header(ConsumerSendMsgBackRequestHeader)
+        broker = self._configuration.broker
+        group = self._groups.find(header.group)
+        if group is None:
+            raise RequestRefused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {header.group} \n{FAQ}"
+            )
+        if not permission.is_writeable(broker.broker_permission):
+            raise RequestRefused(
+                ResponseCode.NO_PERMISSION, f"the broker[{broker.broker_ip1}] sending message is forbidden"
+            )
+        if group.retry_queue_nums <= 0:
+            return new_response(request)
+        topic = retry_topic(header.group)
+        config = self._topics.create_on_send_back(
+            topic, group.retry_queue_nums, permission.READ_WRITE, UNIT_SUB if header.unit_mode else 0
+        )
+        if config is not None and not permission.is_writeable(config.perm):
+            raise RequestRefused(ResponseCode.NO_PERMISSION, f"the topic[{topic}] sending message is forbidden")
+        record, body = self._read(header.offset)
+        properties = property_text.parse_bytes(record.properties)
+        message = self._message(header, record, body, properties)
+        if self._is_given_up(request, header, group, record):
+            message.topic = dlq_topic(header.group)
+            message.queue_id = 0
+            self._topics.create_on_send_back(message.topic, 1, permission.READ_WRITE, 0)
+            properties[names.DELAY] = "0"
+        else:
+            message.topic = topic
+            message.queue_id = random.randrange(group.retry_queue_nums)
+            level = header.delay_level or FIRST_DELAY_LEVEL + record.reconsume_times
+            properties[names.DELAY] = str(level)
+        message.properties = property_text.encode(properties)
+        answer = SendBackAnswer(connection, request, self._stats, header.group, record.topic.decode("utf-8", "replace"))
+        self._writer.put(message, properties, False, answer)
+        return None
+
+    def _read(self, physical_offset: int) -> tuple[RecordFields, bytes]:
+        data = self._store.record_at(physical_offset)
+        if data is not None:
+            try:
+                record = read_fields(data, 0, len(data))
+                return record, data[record.body_at : record.body_at + record.body_length]
+            except RecordError as error:
+                log.warning("a message sent back cannot be read", physical_offset=physical_offset, error=str(error))
+        raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {physical_offset}")
+
+    def _message(
+        self, header: ConsumerSendMsgBackRequestHeader, record: RecordFields, body: bytes, properties: dict[str, str]
+    ) -> MessageToStore:
+        """The message as it will be stored again; hosts and times stay those of the first storage."""
+        properties.setdefault(names.RETRY_TOPIC, record.topic.decode("utf-8", "replace"))
+        properties[names.WAIT] = "false"
+        properties.setdefault(names.ORIGIN_MESSAGE_ID, offset_message_id(record.store_host, header.offset))
+        return MessageToStore(
+            topic="",
+            queue_id=0,
+            body=body,
+            born_timestamp=record.born_timestamp,
+            born_host=record.born_host,
+            store_host=record.store_host,
+            flag=record.flag,
+            sys_flag=record.sys_flag,
+            reconsume_times=record.reconsume_times + 1,
+            tags_code=tags_code(properties.get(names.TAGS)),
+            uniq_key=properties.get(names.UNIQ_KEY),
+            keys=properties.get(names.KEYS),
+        )
+
+    @staticmethod
+    def _is_given_up(
+        request: RemotingCommand,
+        header: ConsumerSendMsgBackRequestHeader,
+        group: SubscriptionGroupConfig,
+        record: RecordFields,
+    ) -> bool:
+        limit = group.retry_max_times
+        if request.version >= MAX_RECONSUME_VERSION and header.max_reconsume_times is not None:
+            limit = header.max_reconsume_times
+        return header.delay_level < 0 or record.reconsume_times >= limit

@@ -1,0 +1,179 @@
+"""Topics as administrators see them (RocketMQ: AdminBrokerProcessor): UPDATE_AND_CREATE_TOPIC, DELETE_TOPIC_IN_BROKER,
+GET_ALL_TOPIC_CONFIG, GET_TOPIC_STATS_INFO, GET_SYSTEM_TOPIC_LIST_FROM_BROKER, CLEAN_EXPIRED_CONSUMEQUEUE,
+CLEAN_UNUSED_TOPIC."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import structlog
+
+from broker.configuration import Configuration
+from broker.stats import BrokerStats
+from broker.tables.topics import TopicTable
+from protocol import permission
+from protocol.bodies.consume_stats import TopicOffset, TopicStatsTable
+from protocol.bodies.name_list import TopicList
+from protocol.bodies.topic_config import MULTI_TAG, SINGLE_TAG, TopicConfig
+from protocol.codes import RequestCode, ResponseCode
+from protocol.command import RemotingCommand, new_response
+from protocol.errors import RequestRefused
+from protocol.headers.topic import CreateTopicRequestHeader, DeleteTopicRequestHeader, GetTopicStatsInfoRequestHeader
+from protocol.message_queue import MessageQueue
+from protocol.system_topics import check_not_system_topic, check_topic_name
+from remoting.connection import Connection
+from remoting.processor_table import Processor
+from store.config import BrokerRole
+from store.message_store import MessageStore
+
+log = structlog.get_logger("broker.topic_admin")
+
+NOT_SET = "not set any response code"
+"""The remark some of RocketMQ's handlers leave in their successful answers."""
+MAX_QUEUES = 65_536
+MAX_PERM = permission.READ_WRITE | permission.INHERIT
+
+
+class TopicRegistration(Protocol):
+    """Who tells the NameServers about topics (broker.registration)."""
+
+    async def register_topic(self, config: TopicConfig) -> None:
+        """Register one topic with all NameServers and wait for their answers."""
+
+
+class TopicAdminProcessor:
+    """Administration of topics."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        topics: TopicTable,
+        store: MessageStore,
+        stats: BrokerStats,
+        registration: TopicRegistration,
+    ) -> None:
+        self._configuration = configuration
+        self._topics = topics
+        self._store = store
+        self._stats = stats
+        self._registration = registration
+
+    def processors(self) -> dict[int, Processor]:
+        """Request code -> processor."""
+        return {
+            RequestCode.UPDATE_AND_CREATE_TOPIC: self.update,
+            RequestCode.DELETE_TOPIC_IN_BROKER: self.delete,
+            RequestCode.GET_ALL_TOPIC_CONFIG: self.all_topics,
+            RequestCode.GET_TOPIC_STATS_INFO: self.topic_stats,
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self.system_topics,
+            RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: self.clean_expired_queues,
+            RequestCode.CLEAN_UNUSED_TOPIC: self.clean_unused_topics,
+        }
+
+    async def update(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """UPDATE_AND_CREATE_TOPIC: answered when the NameServers know."""
+        refuse_on_slave(self._configuration)
+        header = request.header(CreateTopicRequestHeader)
+        check_topic_name(header.topic)
+        check_not_system_topic(header.topic, self._topics.system_topics)
+        if header.topic_filter_type not in (SINGLE_TAG, MULTI_TAG):
+            raise RequestRefused(
+                ResponseCode.SYSTEM_ERROR, f"topicFilterType = [{header.topic_filter_type}] value invalid"
+            )
+        for name, count in (("readQueueNums", header.read_queue_nums), ("writeQueueNums", header.write_queue_nums)):
+            if not 0 <= count <= MAX_QUEUES:
+                raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"{name} must be within 0..{MAX_QUEUES}, not {count}")
+        if not 0 <= header.perm <= MAX_PERM:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"perm must be within 0..{MAX_PERM}, not {header.perm}")
+        known = self._topics.get(header.topic)
+        config = TopicConfig(
+            topic_name=header.topic,
+            read_queue_nums=header.read_queue_nums,
+            write_queue_nums=header.write_queue_nums,
+            perm=header.perm,
+            topic_filter_type=header.topic_filter_type,
+            topic_sys_flag=header.topic_sys_flag or 0,
+            order=known.order if known is not None else False,
+        )
+        log.info("topic update asked for", topic=header.topic, remote=connection.remote.text)
+        self._topics.update(config)
+        await saved(self._topics)
+        await self._registration.register_topic(config)
+        return new_response(request, remark=NOT_SET)
+
+    async def delete(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """DELETE_TOPIC_IN_BROKER: the configuration and the consume queues; the messages go with their log files."""
+        refuse_on_slave(self._configuration)
+        topic = request.header(DeleteTopicRequestHeader).topic
+        check_topic_name(topic)
+        check_not_system_topic(topic, self._topics.system_topics)
+        log.info("topic deletion asked for", topic=topic, remote=connection.remote.text)
+        self._topics.delete(topic)
+        self._store.delete_topic(topic)
+        if self._configuration.broker.auto_delete_unused_stats:
+            self._stats.forget_topic(topic)
+        await saved(self._topics)
+        return new_response(request)
+
+    def all_topics(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """GET_ALL_TOPIC_CONFIG, asked by slaves and exports."""
+        if not self._topics.names():
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, "No topic in this broker")
+        return new_response(request, body=self._topics.encode())
+
+    def topic_stats(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """GET_TOPIC_STATS_INFO: bounds and last store time of each queue that is written."""
+        topic = request.header(GetTopicStatsInfoRequestHeader).topic
+        config = self._topics.get(topic)
+        if config is None:
+            raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
+        table: dict[MessageQueue, TopicOffset] = {}
+        for queue_id in range(config.write_queue_nums):
+            end = max(0, self._store.max_offset(topic, queue_id))
+            last_ms = self._store.store_time_at(topic, queue_id, end - 1) if end > 0 else 0
+            table[MessageQueue(topic, self._configuration.broker.broker_name, queue_id)] = TopicOffset(
+                last_update_timestamp=max(0, last_ms),
+                max_offset=end,
+                min_offset=max(0, self._store.min_offset(topic, queue_id)),
+            )
+        return new_response(request, body=TopicStatsTable(offset_table=table).encode())
+
+    def system_topics(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """GET_SYSTEM_TOPIC_LIST_FROM_BROKER."""
+        return new_response(request, body=TopicList(topic_list=sorted(self._topics.system_topics)).encode())
+
+    def clean_expired_queues(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """CLEAN_EXPIRED_CONSUMEQUEUE."""
+        log.info("expired queues removed", queues=self._store.delete_expired_queues(), remote=connection.remote.text)
+        return new_response(request)
+
+    def clean_unused_topics(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """CLEAN_UNUSED_TOPIC: consume queues of topics that are not in the table."""
+        removed = self._store.delete_unused_topics(self._topics.names())
+        log.info("queues of unused topics removed", queues=removed, remote=connection.remote.text)
+        return new_response(request)
+
+
+class SavedTable(Protocol):
+    """A table that is kept in a file."""
+
+    async def wait_saved(self) -> None: ...
+
+
+async def saved(table: SavedTable) -> None:
+    """Wait until what an administrator changed is on disk; raises RequestRefused when it cannot be written."""
+    try:
+        await table.wait_saved()
+    except OSError as error:
+        raise RequestRefused(
+            ResponseCode.SYSTEM_ERROR, f"the change is in use but could not be written, which is tried again: {error}"
+        ) from None
+
+
+def refuse_on_slave(configuration: Configuration) -> None:
+    """Raise RequestRefused on a slave: its tables follow those of its master."""
+    if configuration.store.broker_role is BrokerRole.SLAVE:
+        raise RequestRefused(
+            ResponseCode.SYSTEM_ERROR,
+            "Can't modify topic or subscription group from slave broker, please execute it from master broker.",
+        )

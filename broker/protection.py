@@ -1,0 +1,76 @@
+"""Protection: how far consumer groups are behind, and an end to those that are too far (RocketMQ:
+BrokerController.protectBroker, MomentStatsItemSet, diskFallRecorded).
+
+A group that reads gigabytes behind the end of the log reads from disk and slows down everybody else. Measured is
+the distance from the message at a queue's committed offset to the end of the log, for the queues the group pulled
+from since the broker started, when a task asks for it: nothing is done on the way of a pull.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import structlog
+import trio
+
+from broker.configuration import Configuration
+from broker.stats import BrokerStats
+from broker.tables.groups import GroupTable
+from broker.tables.offsets import OffsetTable
+from protocol.clock import NowMs
+from store.message_store import MessageStore
+
+log = structlog.get_logger("broker.protection")
+
+QUEUES_AT_A_TIME: Final = 200
+
+
+class Protection:
+    """Called by tasks; keeps nothing but what it tells the statistics."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        store: MessageStore,
+        offsets: OffsetTable,
+        groups: GroupTable,
+        stats: BrokerStats,
+        *,
+        now_ms: NowMs,
+    ) -> None:
+        self._configuration = configuration
+        self._store = store
+        self._offsets = offsets
+        self._groups = groups
+        self._stats = stats
+        self._now_ms = now_ms
+
+    async def measure(self) -> None:
+        """Tell the statistics how far every group is behind in every queue it read (diskFallRecorded)."""
+        if not self._configuration.store.disk_fall_recorded:
+            return
+        for number, (group, topic, queue_id) in enumerate(self._stats.queues_read()):
+            behind_bytes, behind_ms = self._distance(group, topic, queue_id)
+            self._stats.fall_behind(group, topic, queue_id, behind_bytes, behind_ms)
+            if number % QUEUES_AT_A_TIME == 0:
+                await trio.lowlevel.checkpoint()
+
+    async def protect(self) -> None:
+        """Stop groups that are behind by more than consumerFallbehindThreshold, if that is wanted."""
+        broker = self._configuration.broker
+        if not broker.disable_consume_if_consumer_read_slowly:
+            return
+        await self.measure()
+        for group, behind_bytes in self._stats.groups_behind(broker.consumer_fallbehind_threshold_bytes).items():
+            if self._groups.disable_consuming(group):
+                log.warning("group stopped, it is too far behind", group=group, behind_bytes=behind_bytes)
+
+    def _distance(self, group: str, topic: str, queue_id: int) -> tuple[int, int]:
+        """(bytes, ms) from the next message the group wants to the end of the log; zeros when it has all of them."""
+        queue_offset = max(self._offsets.query(group, topic, queue_id), self._store.min_offset(topic, queue_id))
+        entries = self._store.queue_entries(topic, queue_id, queue_offset, 1)
+        if not entries:
+            return 0, 0
+        behind_bytes = max(0, self._store.max_physical_offset - entries[0][0])
+        stored_ms = self._store.store_time_at(topic, queue_id, queue_offset)
+        return behind_bytes, max(0, self._now_ms() - stored_ms) if stored_ms > 0 else 0

@@ -1,0 +1,132 @@
+"""What goes over the replication port: reports of a slave, transfers of a master (RocketMQ: HAConnection, HAClient).
+
+    slave -> master    report      physical offset 8                     up to there the slave has the log
+    master -> slave    transfer    physical offset 8 | size 4 | bytes    log bytes from there; size 0: a heartbeat
+
+All numbers are big endian and signed. No handshake, no version, no checksum beyond the records' own. Log bytes are
+taken as they lie in the files, the rest of a full file included, so a transfer may begin and end anywhere, but it never
+crosses a file. Nothing here reads, writes or waits.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, NamedTuple
+
+from protocol.errors import FrameError
+
+REPORT: Final = struct.Struct(">q")
+HEADER: Final = struct.Struct(">qi")
+MAX_SENT_BYTES: Final = 4 * 1024 * 1024 - HEADER.size
+"""RocketMQ's slaves read into a buffer of 4 MiB, into which a transfer must fit."""
+MAX_TAKEN_BYTES: Final = 64 * 1024 * 1024
+"""A larger size is no size; transfers are taken in pieces as they come, so it costs no memory."""
+
+
+class Transfer(NamedTuple):
+    """Log bytes that lie at `physical_offset`; without any it is a heartbeat."""
+
+    physical_offset: int
+    data: bytes
+
+
+def encode_report(physical_offset: int) -> bytes:
+    """A slave's report."""
+    return REPORT.pack(physical_offset)
+
+
+def encode_heartbeat(physical_offset: int) -> bytes:
+    """What a master says when there is nothing to say."""
+    return HEADER.pack(physical_offset, 0)
+
+
+def encode_transfers(physical_offset: int, data: bytes, batch_bytes: int) -> bytes:
+    """`data` of one log file as transfers of at most `batch_bytes` each, one behind the other."""
+    step = max(1, min(batch_bytes, MAX_SENT_BYTES))
+    if len(data) <= step:
+        return HEADER.pack(physical_offset, len(data)) + data
+    view = memoryview(data)
+    parts: list[bytes | memoryview] = []
+    for at in range(0, len(data), step):
+        part = view[at : at + step]
+        parts.append(HEADER.pack(physical_offset + at, len(part)))
+        parts.append(part)
+    return b"".join(parts)
+
+
+class ReportDecoder:
+    """Master's side: bytes in, reported offsets out."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, data: bytes | bytearray) -> list[int]:
+        """The reports that are whole now, oldest first. Raises FrameError for a negative one."""
+        data = self._rest + data
+        whole = len(data) - len(data) % REPORT.size
+        self._rest = data[whole:]
+        reports = [offset for (offset,) in REPORT.iter_unpack(data[:whole])]
+        if reports and min(reports) < 0:
+            raise FrameError(f"a slave reported the offset {min(reports)}")
+        return reports
+
+
+class TransferDecoder:
+    """Slave's side: bytes in, transfers out. What follows the transfer before without a gap is joined to it, and the
+    part of a transfer that has come is given out at once, so nothing is kept but a header that is not whole."""
+
+    def __init__(self) -> None:
+        self._head = b""
+        self._physical_offset = 0
+        self._left = 0
+
+    def feed(self, data: bytes | bytearray) -> list[Transfer]:
+        """What these bytes bring, in order. Raises FrameError for a size that is none."""
+        found: list[Transfer] = []
+        run: list[memoryview] = []
+        run_begin = run_end = -1
+        view = memoryview(data)
+        at = 0
+        while at < len(data):
+            if self._left == 0:
+                at = self._take_head(data, at)
+                if len(self._head) < HEADER.size:
+                    break
+                self._open()
+                if self._left == 0:
+                    _close_run(found, run, run_begin)
+                    run_end = -1
+                    found.append(Transfer(self._physical_offset, b""))
+                continue
+            part = view[at : at + self._left]
+            if self._physical_offset != run_end:
+                _close_run(found, run, run_begin)
+                run_begin = self._physical_offset
+            run.append(part)
+            at += len(part)
+            self._left -= len(part)
+            self._physical_offset += len(part)
+            run_end = self._physical_offset
+        _close_run(found, run, run_begin)
+        return found
+
+    def _take_head(self, data: bytes | bytearray, at: int) -> int:
+        """Complete the header from `data`; answers where its bytes end."""
+        missing = HEADER.size - len(self._head)
+        self._head += data[at : at + missing]
+        return at + missing
+
+    def _open(self) -> None:
+        """The header is whole: its bytes follow."""
+        self._physical_offset, self._left = HEADER.unpack(self._head)
+        self._head = b""
+        if not 0 <= self._left <= MAX_TAKEN_BYTES or self._physical_offset < 0:
+            raise FrameError(
+                f"a transfer of {self._left} bytes at {self._physical_offset}: what answers on the HA port is no master"
+            )
+
+
+def _close_run(found: list[Transfer], run: list[memoryview], begin: int) -> None:
+    if run:
+        found.append(Transfer(begin, bytes(run[0]) if len(run) == 1 else b"".join(run)))
+        run.clear()

@@ -1,0 +1,321 @@
+"""The slave's side of replication: connects to its master and takes over its log (RocketMQ: HAClient).
+
+The master's HA address is haMasterAddress, or what the NameServers say of it at each registration. One connection at a
+time, one task that takes what comes and one that reports; replication/overlap.py says what may be taken. The log is
+written as it comes; what has been written is reported at once (with SYNC_FLUSH: what is on disk), and every
+haSendHeartbeatInterval. A master that is silent for haHousekeepingInterval is given up.
+
+What goes wrong ends the connection, and after a pause there is another one. A disk that is full is tried again until it
+is not. An end of the log that the master does not have is cut and saved (store/tail_cut.py). A log that has nothing in
+common with the master's stays as it is: then `refused` says so, and nothing is taken over from that master.
+
+Only this task writes to the store of a slave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from enum import Enum
+
+import structlog
+import trio
+
+from broker.configuration import Configuration
+from broker.replication.frames import TransferDecoder, encode_report
+from broker.replication.overlap import OutOfStep, Overlap
+from protocol.errors import FrameError
+from store.config import FlushDiskType
+from store.errors import StoreError
+from store.message_store import MessageStore
+
+log = structlog.get_logger("broker.replication")
+
+CONNECT_SECONDS = 5.0
+RETRY_SECONDS = 5.0
+"""Between connections when there was none, and after a write that failed (HAClient.run)."""
+RECONNECT_SECONDS = 0.2
+REFUSED_SECONDS = 30.0
+QUIET_SECONDS = 2.0
+"""A master that has what was asked for sends it right behind its first heartbeat."""
+HEARTBEATS_AT_END = 2
+"""So many heartbeats in a row without log bytes: the master's log ends there."""
+RECEIVE_BYTES = 256 * 1024
+APPEND_BYTES = 64 * 1024
+"""Log bytes written and dispatched at a time; between two such steps everybody else may run."""
+SHORTEST_HA_ADDRESS = 6
+
+Connect = Callable[[str, int], Awaitable[trio.abc.Stream]]
+
+
+class Ending(Enum):
+    """How a connection ended, and so what comes next."""
+
+    LOST = "the connection ended"
+    FRUITLESS = "the connection ended before anything came"
+    LOOK_BACK = "the master has nothing where the comparison began"
+    DIVERGED = "the log differs from the master's"
+    NOT_WRITTEN = "the log cannot be written"
+
+
+class LogFollower:
+    """See the module's text; `run` belongs to slaves. `connect(host, port)` opens a stream or raises OSError. `on_cut`
+    is called in the moment in which the log has lost its end."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        store: MessageStore,
+        connect: Connect = trio.open_tcp_stream,
+        *,
+        on_cut: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.refused: str | None = None
+        self._configuration = configuration
+        self._store = store
+        self._connect = connect
+        self._on_cut = on_cut
+        self._learnt: str | None = None
+        self._address_changed = trio.Event()
+        self._steps_back = 0
+        self._last_failure = ""
+        self._following: Following | None = None
+
+    @property
+    def agrees(self) -> bool:
+        """Is the log here known to be that of the present master, as far as it goes? True while there is none."""
+        following = self._following
+        if self._store.max_physical_offset == 0:
+            return True
+        return following is not None and following.overlap.took_any and following.overlap.is_known
+
+    @property
+    def address(self) -> str | None:
+        """Where the log comes from: "host:port"."""
+        fixed = self._configuration.store.ha_master_address
+        return fixed if fixed and len(fixed) >= SHORTEST_HA_ADDRESS else self._learnt
+
+    def master_known(self, ha_address: str | None) -> None:
+        """A NameServer's answer; one without a master changes nothing, as it may come back."""
+        if ha_address and ha_address != self._learnt:
+            log.info("master to follow", address=ha_address, before=self._learnt)
+            self._learnt = ha_address
+            self._address_changed.set()
+
+    async def run(self) -> None:
+        """Follow whoever is the master, until cancelled."""
+        while True:
+            self._address_changed = trio.Event()
+            address = self.address
+            pause = RETRY_SECONDS if address is None else await self._follow(address)
+            with trio.move_on_after(pause):
+                await self._address_changed.wait()
+
+    async def _follow(self, address: str) -> float:
+        """One connection; answers how long to wait before the next."""
+        try:
+            host, _, port = address.rpartition(":")
+            with trio.fail_after(CONNECT_SECONDS):
+                stream = await self._connect(host, int(port))
+        except (OSError, ValueError, trio.TooSlowError) as error:
+            self._failed(address, f"cannot be reached: {error or 'no answer'}")
+            return RETRY_SECONDS
+        following = self._following = Following(self._configuration, self._store, stream, self._steps_back)
+        ending, reason = await following.run()
+        if ending is not Ending.NOT_WRITTEN:
+            self._following = None  # whoever answers there next may have another log
+        if ending is Ending.LOOK_BACK:
+            return self._look_back(following.overlap, address)
+        if ending is Ending.DIVERGED:
+            return await self._cut(following.overlap, address)
+        if following.overlap.is_known and following.overlap.took_any:
+            self._steps_back = 0
+            self.refused = None
+            self._last_failure = ""
+        self._failed(address, reason)
+        if ending is Ending.LOST:
+            return RECONNECT_SECONDS
+        return RETRY_SECONDS
+
+    def _failed(self, address: str, reason: str) -> None:
+        if reason != self._last_failure:
+            self._last_failure = reason
+            log.warning("not following the master at present", master=address, reason=reason)
+
+    def _look_back(self, overlap: Overlap, address: str) -> float:
+        if overlap.reaches_start:
+            return self._refuse(address, overlap.begin)
+        self._steps_back += 1
+        log.warning("the master does not have the end of the log here", master=address, physical_offset=overlap.begin)
+        return RECONNECT_SECONDS
+
+    async def _cut(self, overlap: Overlap, address: str) -> float:
+        """Take back what differs, when something before it is proved to be the same."""
+        store = self._store
+        border = await store.record_border(overlap.divergence)
+        if overlap.reaches_start:
+            is_proved = border > max(0, store.min_physical_offset)
+        else:
+            first = await store.record_border(overlap.begin)
+            if first < overlap.begin:  # only a part of this one is compared: the next is the first whole one
+                first += int.from_bytes(store.read_log(first, 4), "big")
+            is_proved = border > first
+        if not is_proved:
+            return self._look_back(overlap, address)
+        try:
+            saved = await store.cut_tail(border)
+        except OSError as error:
+            self._failed(address, f"the end of the log cannot be saved: {error}")
+            return RETRY_SECONDS
+        self._on_cut()
+        self._steps_back = 0
+        if saved is None:
+            self._failed(address, "the log cannot be cut at present")
+            return RETRY_SECONDS
+        return 0.0
+
+    def _refuse(self, address: str, physical_offset: int) -> float:
+        self._steps_back = 0
+        text = (
+            f"the log here ({self._store.min_physical_offset} to {self._store.max_physical_offset}) has no message in "
+            f"common with that of {address}: it is another log, or the master has deleted everything of it. Nothing is "
+            "replicated. To follow this master, stop this broker and move its store directory away"
+        )
+        if self.refused is None:
+            log.error("replication refused", master=address, physical_offset=physical_offset, reason=text)
+        self.refused = text
+        return REFUSED_SECONDS
+
+
+class Following:
+    """One connection to a master."""
+
+    def __init__(
+        self, configuration: Configuration, store: MessageStore, stream: trio.abc.Stream, steps_back: int
+    ) -> None:
+        self.overlap = Overlap(store, steps_back)
+        self._configuration = configuration
+        self._store = store
+        self._stream = stream
+        self._decoder = TransferDecoder()
+        self._progress = trio.Event()
+        self._heartbeats = 0
+        self._came_any = False
+        self._ending = Ending.FRUITLESS
+        self._reason = ""
+
+    async def run(self) -> tuple[Ending, str]:
+        """Follow until it ends; answers how, and what happened. Closes the stream. Raises Cancelled only."""
+        try:
+            async with self._stream, trio.open_nursery() as nursery:
+                nursery.start_soon(self._report)
+                if self._configuration.store.flush_disk_type is FlushDiskType.SYNC_FLUSH:
+                    nursery.start_soon(self._watch_flushed)
+                await self._receive()
+                nursery.cancel_scope.cancel()
+        except* (OSError, trio.BrokenResourceError, trio.ClosedResourceError) as errors:
+            error = _first(errors)
+            self._reason = f"connection lost: {error.__cause__ or error}"
+        except* (FrameError, OutOfStep, StoreError) as errors:
+            error = _first(errors)
+            self._reason = str(error)
+        if self._came_any and self._ending is Ending.FRUITLESS:
+            self._ending = Ending.LOST
+        return self._ending, self._reason or self._ending.value
+
+    @property
+    def _asks_in_vain(self) -> bool:
+        """Has nothing come of what the master should have?"""
+        return not self.overlap.took_any and not self.overlap.is_known
+
+    # -- what comes ------------------------------------------------------------------------------------------------
+
+    async def _receive(self) -> None:
+        """Until the connection is of no more use."""
+        while self._ending is Ending.FRUITLESS:
+            silence_seconds = self._configuration.store.ha_housekeeping_interval_ms / 1000
+            asked_in_vain = self._heartbeats > 0 and self._asks_in_vain
+            with trio.move_on_after(min(silence_seconds, QUIET_SECONDS) if asked_in_vain else silence_seconds) as limit:
+                data = await self._stream.receive_some(RECEIVE_BYTES)
+            if limit.cancelled_caught:
+                if asked_in_vain:
+                    self._ending = Ending.LOOK_BACK
+                self._reason = f"nothing came for {silence_seconds:g} s (haHousekeepingInterval)"
+                return
+            if not data:
+                self._reason = "the master closed the connection"
+                return
+            for physical_offset, part in self._decoder.feed(data):
+                if not part:
+                    self._heartbeat()
+                elif not await self._take(physical_offset, part):
+                    return
+
+    def _heartbeat(self) -> None:
+        self._heartbeats += 1
+        overlap = self.overlap
+        if self._heartbeats >= HEARTBEATS_AT_END and not overlap.is_known:
+            if overlap.took_any:
+                overlap.divergence = overlap.position
+                self._ending = Ending.DIVERGED
+            else:
+                self._ending = Ending.LOOK_BACK
+
+    async def _take(self, physical_offset: int, data: bytes) -> bool:
+        """Compare or append; False when the connection has to end."""
+        overlap = self.overlap
+        self._heartbeats = 0
+        self._came_any = True
+        rest = overlap.take(physical_offset, data)
+        if overlap.divergence >= 0:
+            self._ending = Ending.DIVERGED
+            return False
+        file_bytes = self._store.settings.mapped_file_size_commit_log_bytes
+        at = 0
+        while at < len(rest):
+            size = min(APPEND_BYTES, file_bytes - overlap.position % file_bytes)
+            part = rest[at : at + size]
+            if not self._store.append_raw(overlap.position, part):
+                self._ending = Ending.NOT_WRITTEN
+                self._reason = self._store.raw_fault or "log bytes cannot be written here"
+                return False
+            at += len(part)
+            overlap.appended(overlap.position + len(part))
+            self._progress.set()
+            await trio.lowlevel.checkpoint()
+        self._progress.set()
+        return True
+
+    # -- what is said ----------------------------------------------------------------------------------------------
+
+    @property
+    def _has(self) -> int:
+        """Up to where the log is here for good."""
+        if self._configuration.store.flush_disk_type is FlushDiskType.SYNC_FLUSH:
+            return min(self.overlap.position, self._store.flushed.value)
+        return self.overlap.position
+
+    async def _report(self) -> None:
+        """Say at once how far the log has come, and from time to time that nothing changed."""
+        told = self.overlap.begin
+        await self._stream.send_all(encode_report(told))
+        while True:
+            with trio.move_on_after(self._configuration.store.ha_send_heartbeat_interval_ms / 1000):
+                while self._has <= told:
+                    self._progress = trio.Event()
+                    await self._progress.wait()
+            if self._asks_in_vain:
+                continue  # a RocketMQ master hangs up at the second report of more than it has, instead of a heartbeat
+            told = max(told, self._has)
+            await self._stream.send_all(encode_report(told))
+
+    async def _watch_flushed(self) -> None:
+        while True:
+            await self._store.flushed.wait_beyond(self._store.flushed.value)
+            self._progress.set()
+
+
+def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
+    error: BaseException = errors
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

@@ -1,0 +1,241 @@
+"""The master's side of replication: slaves connect to the HA port and are sent the log (RocketMQ: HAService,
+HAConnection). A slave serves its own copy in the same way, so chains are possible.
+
+    a slave's first report says where to begin; 0: at the start of the newest log file
+    then everything that is committed, as fast as the slave takes it, and a heartbeat after every quiet interval
+    each further report says up to where the slave has the log
+
+`replicated` is a watermark over physical offsets: the highest report of any slave. Synchronous masters have their puts
+wait for it. Each slave has a link with two tasks and one buffer of `TURN_BYTES`; whatever happens to a link ends that
+link only. A slave that reports nothing for haHousekeepingInterval is taken for dead, as is one that claims to have more
+than there is. Limits: `MAX_SLAVES` links.
+
+Nothing is ever written to the store here.
+"""
+
+from __future__ import annotations
+
+import socket
+
+import structlog
+import trio
+
+from broker.configuration import Configuration
+from broker.replication.frames import ReportDecoder, encode_heartbeat, encode_transfers
+from protocol.errors import FrameError
+from store.errors import StoreBroken, StoreError, StoreFull
+from store.message_store import MessageStore
+from store.watermark import Watermark
+
+log = structlog.get_logger("broker.replication")
+
+MAX_SLAVES = 64
+TURN_BYTES = 512 * 1024
+"""Log bytes read and sent at a time for one slave; between two such turns everybody else may run."""
+COLD_BYTES = 64 * 1024 * 1024
+"""A slave that is so far behind reads what may have to come from the disk: in a thread."""
+REPORT_READ_BYTES = 4096
+ACCEPT_AGAIN_SECONDS = 1.0
+AFTER_FAILED_PUT_SECONDS = 0.1
+
+
+class LinkClosed(Exception):
+    """This link cannot go on; the text says why. The slave may connect again."""
+
+
+class SlaveLink:
+    """One slave. `reported` is its last report, -1 before the first; `sent` is how far it was sent the log."""
+
+    def __init__(
+        self,
+        stream: trio.abc.Stream,
+        remote: str,
+        configuration: Configuration,
+        store: MessageStore,
+        replicated: Watermark,
+    ) -> None:
+        self.remote = remote
+        self.reported = -1
+        self.sent = -1
+        self._stream = stream
+        self._configuration = configuration
+        self._store = store
+        self._replicated = replicated
+        self._begun = trio.Event()
+        self._scope = trio.CancelScope()
+
+    def close(self) -> None:
+        """End the link; the slave may connect again."""
+        self._scope.cancel()
+
+    async def run(self) -> str:
+        """Serve until something ends the link; answers what. Closes the stream. Never raises but Cancelled."""
+        reason = "closed"
+        try:
+            with self._scope:
+                async with self._stream, trio.open_nursery() as nursery:
+                    nursery.start_soon(self._send)
+                    await self._receive()
+        except* (LinkClosed, FrameError, StoreError) as errors:
+            reason = str(_first(errors))
+        except* (OSError, trio.BrokenResourceError, trio.ClosedResourceError) as errors:
+            cause = _first(errors)
+            reason = f"connection lost: {cause.__cause__ or cause}"
+        return reason
+
+    async def _receive(self) -> None:
+        decoder = ReportDecoder()
+        while True:
+            with trio.move_on_after(self._configuration.store.ha_housekeeping_interval_ms / 1000) as limit:
+                data = await self._stream.receive_some(REPORT_READ_BYTES)
+            if limit.cancelled_caught:
+                raise LinkClosed("no report for haHousekeepingInterval")
+            if not data:
+                raise LinkClosed("the slave closed the connection")
+            reports = decoder.feed(data)
+            if reports:
+                self._take(reports)
+
+    def _take(self, reports: list[int]) -> None:
+        if not self._begun.is_set():
+            self.sent = reports[0] or self._start_of_newest_file()
+            self._begun.set()
+        elif reports[-1] > self._store.max_physical_offset:
+            raise LinkClosed(f"the slave reports {reports[-1]}, more than the {self._store.max_physical_offset} here")
+        self.reported = reports[-1]
+        # A slave that is ahead has something else there; its report says nothing about the log here.
+        if self.reported <= self._store.max_physical_offset:
+            self._replicated.advance(self.reported)
+
+    def _start_of_newest_file(self) -> int:
+        end = self._store.max_physical_offset
+        return end - end % self._store.settings.mapped_file_size_commit_log_bytes
+
+    async def _send(self) -> None:
+        await self._begun.wait()
+        if 0 <= self.sent < self._store.min_physical_offset:
+            log.warning(
+                "a slave asks for log that was deleted here; give it an empty store directory to begin anew",
+                slave=self.remote,
+                physical_offset=self.sent,
+                min_offset=self._store.min_physical_offset,
+            )
+        await self._stream.send_all(encode_heartbeat(self.sent))
+        last_sent = trio.current_time()
+        while True:
+            data = await self._read()
+            if data:
+                batch_bytes = self._configuration.store.ha_transfer_batch_size_bytes
+                await self._stream.send_all(encode_transfers(self.sent, data, batch_bytes))
+                self.sent += len(data)
+                last_sent = trio.current_time()
+                continue
+            due = last_sent + self._configuration.store.ha_send_heartbeat_interval_ms / 1000
+            with trio.move_on_at(due) as quiet:
+                await self._wait_for_more()
+            if quiet.cancelled_caught:
+                await self._stream.send_all(encode_heartbeat(self.sent))
+                last_sent = trio.current_time()
+
+    async def _read(self) -> bytes:
+        """What comes next, empty when there is nothing."""
+        if self._store.max_physical_offset - self.sent > COLD_BYTES:
+            return await self._store.read_log_in_thread(self.sent, TURN_BYTES)
+        return self._store.read_log(self.sent, TURN_BYTES)
+
+    async def _wait_for_more(self) -> None:
+        committed = self._store.committed
+        if committed.value > self.sent:  # there is more, but what the slave wants was deleted
+            await trio.sleep_forever()
+        try:
+            await committed.wait_beyond(self.sent)
+        except (StoreFull, StoreBroken):  # of puts that failed; what is there can still be sent
+            await trio.sleep(AFTER_FAILED_PUT_SECONDS)
+
+
+class LogServer:
+    """All links. `run` accepts until cancelled."""
+
+    def __init__(self, configuration: Configuration, store: MessageStore) -> None:
+        self.replicated = Watermark()
+        self._configuration = configuration
+        self._store = store
+        self._links: set[SlaveLink] = set()
+
+    @property
+    def links(self) -> frozenset[SlaveLink]:
+        """The slaves that are connected."""
+        return frozenset(self._links)
+
+    @property
+    def lag_bytes(self) -> int:
+        """How much of the log the best slave does not have."""
+        return self._store.max_physical_offset - self.replicated.value
+
+    def is_near(self, end_offset: int) -> bool:
+        """Is a slave connected that is less than haSlaveFallbehindMax behind this offset? (HAService.isSlaveOK)"""
+        limit = self._configuration.store.ha_slave_fallbehind_max_bytes
+        return bool(self._links) and end_offset - self.replicated.value < limit
+
+    def close_links(self) -> None:
+        """The log has lost its end: whoever was sent it has to compare anew."""
+        for link in self._links:
+            link.close()
+
+    def log_lag(self) -> None:
+        """One line about how far behind the best slave is (printMasterAndSlaveDiff)."""
+        log.info("slave fall behind master", bytes=self.lag_bytes, slaves=len(self._links))
+
+    async def run(self, sock: socket.socket) -> None:
+        """Accept slaves on a listening socket until cancelled; closes it."""
+        listener = trio.SocketListener(trio.socket.from_stdlib_socket(sock))
+        async with listener, trio.open_nursery() as nursery:
+            while True:
+                try:
+                    stream = await listener.accept()
+                except OSError as error:  # out of descriptors
+                    log.error("slaves cannot be accepted at present", error=str(error))
+                    await trio.sleep(ACCEPT_AGAIN_SECONDS)
+                    continue
+                nursery.start_soon(self.serve, stream, _remote(stream))
+
+    async def serve(self, stream: trio.abc.Stream, remote: str) -> None:
+        """Serve one slave until its link ends."""
+        if len(self._links) >= MAX_SLAVES:
+            log.warning("too many slaves; a new one is sent away", slave=remote, limit=MAX_SLAVES)
+            await trio.aclose_forcefully(stream)
+            return
+        link = SlaveLink(stream, remote, self._configuration, self._store, self.replicated)
+        self._links.add(link)
+        log.info("slave connected", slave=remote)
+        reason = "the broker stops"
+        try:
+            reason = await link.run()
+        except Exception:
+            reason = "an error of our own"
+            log.exception("serving a slave failed", slave=remote)
+        finally:
+            self._links.discard(link)
+            log.info("slave gone", slave=remote, reason=reason, reported=link.reported, sent=link.sent)
+
+    async def drain(self, deadline_seconds: float) -> None:
+        """Give the slaves that are up to date a moment to take what was committed last."""
+        end = self._store.max_physical_offset
+        if self.is_near(end) and end > self.replicated.value:
+            with trio.move_on_after(deadline_seconds):
+                await self.replicated.wait_beyond(end - 1)
+
+
+def _remote(stream: trio.SocketStream) -> str:
+    try:
+        name = stream.socket.getpeername()
+    except OSError:  # gone already
+        return "?"
+    return f"{name[0].removeprefix('::ffff:')}:{name[1]}"
+
+
+def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
+    error: BaseException = errors
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

@@ -1,0 +1,106 @@
+"""What a slave takes from its master besides the log: topics, groups, consumer and delay offsets (RocketMQ:
+SlaveSynchronize).
+
+    every 10 s, first after 3 s     GET_ALL_TOPIC_CONFIG              replaced as a whole when the version differs
+                                    GET_ALL_CONSUMER_OFFSET           put over the own ones, entry by entry
+                                    GET_ALL_DELAY_OFFSET              replaced
+                                    GET_ALL_SUBSCRIPTIONGROUP_CONFIG  replaced as a whole when the version differs
+
+Each is asked for on its own, so one that fails leaves the others; all are kept in their files, which is what the slave
+begins with when it is made a master. Nothing is taken while it is not known that the master's log is the same: a master
+that lost its store, and so its tables, would take those of its slave with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import structlog
+
+from broker.configuration import FAST_PORT_DISTANCE
+from broker.delay import DelayOffsets
+from broker.errors import TableFull
+from broker.tables.groups import GroupTable
+from broker.tables.offsets import OffsetTable
+from broker.tables.topics import TopicTable
+from protocol.bodies.offset import ConsumerOffsetSerializeWrapper, DelayOffsetSerializeWrapper
+from protocol.bodies.subscription_group import SubscriptionGroupWrapper
+from protocol.bodies.topic_config import TopicConfigSerializeWrapper
+from protocol.codes import RequestCode, ResponseCode
+from protocol.command import new_request
+from protocol.errors import ProtocolError
+from remoting.client import RemotingClient
+from remoting.errors import RemotingError
+
+log = structlog.get_logger("broker.replication")
+
+ASK_SECONDS = 3.0
+
+
+class MasterTables:
+    """The tables of this slave as copies of its master's. `is_trusted` says whether that master may be believed."""
+
+    def __init__(
+        self,
+        client: RemotingClient,
+        topics: TopicTable,
+        groups: GroupTable,
+        offsets: OffsetTable,
+        delay_offsets: DelayOffsets,
+        *,
+        is_trusted: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._client = client
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._delay_offsets = delay_offsets
+        self._is_trusted = is_trusted
+        self._address: str | None = None
+
+    def master_known(self, address: str | None) -> None:
+        """A NameServer's answer: where the master takes requests, or that there is none."""
+        if address != self._address:
+            log.info("master to take tables from", address=address, before=self._address)
+            self._address = address or None
+
+    async def sync(self) -> None:
+        """Take everything over once. Never raises: what failed is logged and tried with the next round."""
+        address = self._address
+        if address is None:
+            return
+        if not self._is_trusted():
+            log.debug("no tables are taken before the master's log is known to be the same", master=address)
+            return
+        host, _, port = address.rpartition(":")
+        fast = f"{host}:{int(port) + FAST_PORT_DISTANCE}"
+        await self._take(fast, RequestCode.GET_ALL_TOPIC_CONFIG, self._take_topics)
+        await self._take(address, RequestCode.GET_ALL_CONSUMER_OFFSET, self._take_offsets)
+        await self._take(address, RequestCode.GET_ALL_DELAY_OFFSET, self._take_delay_offsets)
+        await self._take(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, self._take_groups)
+
+    async def _take(self, address: str, code: RequestCode, take: Callable[[bytes], None]) -> None:
+        try:
+            answer = await self._client.invoke(address, new_request(code), ASK_SECONDS)
+            if answer.code == ResponseCode.SUCCESS:
+                take(answer.body)
+            else:  # also how a master says that the table is empty
+                log.debug("table not given", master=address, code=code.name, answer=answer.code, remark=answer.remark)
+        except (RemotingError, ProtocolError, TableFull, OSError, ValueError) as error:
+            log.warning("table not taken over", master=address, code=code.name, error=str(error))
+
+    def _take_topics(self, body: bytes) -> None:
+        if self._topics.replace_all(TopicConfigSerializeWrapper.decode(body)):
+            log.info("topics taken over from the master", topics=len(self._topics.names()))
+
+    def _take_offsets(self, body: bytes) -> None:
+        self._offsets.merge(ConsumerOffsetSerializeWrapper.decode(body).offset_table)
+        self._offsets.persist()
+
+    def _take_delay_offsets(self, body: bytes) -> None:
+        self._delay_offsets.merge(DelayOffsetSerializeWrapper.decode(body))
+        self._delay_offsets.persist()
+
+    def _take_groups(self, body: bytes) -> None:
+        if self._groups.replace_all(SubscriptionGroupWrapper.decode(body)):
+            log.info("subscription groups taken over from the master", groups=len(self._groups.names()))

@@ -1,0 +1,123 @@
+"""Where a slave's log and its master's agree: the rules, without sockets and waits.
+
+RocketMQ's slaves report their own end and take what comes. A log whose end the master does not have (the master lost
+it in a crash, or this broker was once a master itself) then goes on behind that end, and is broken. So a slave here
+reports an offset before its end, and compares what comes with what it has:
+
+    begin        compared, the same         end
+      |-------------------------------------|- - - appended - - -
+                          |
+                        divergence: the log is cut at the record that holds it
+
+A stretch that is the same proves that everything before it is, too, provided that it has a whole record in it: a record
+holds its own offset and the time at which it was stored. What is compared is the last `OVERLAP_BYTES` and at least the
+newest record that is in a queue. When the master has nothing there, or something else from the first record on, the
+next connection begins further back. A log that has no whole record in common with the master's is not cut: it is
+another log, and it may be all that is left of it.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+OVERLAP_BYTES = 64 * 1024
+STEP_BACK_BITS = 4
+"""Sixteen times more is compared when less did not do."""
+
+
+class OwnLog(Protocol):
+    """What is looked at of the store."""
+
+    @property
+    def min_physical_offset(self) -> int: ...
+    @property
+    def max_physical_offset(self) -> int: ...
+    @property
+    def newest_queued_offset(self) -> int: ...
+    def read_log(self, physical_offset: int, max_bytes: int) -> bytes: ...
+
+
+class OutOfStep(Exception):
+    """The master sends other offsets than those that come next; the text says which."""
+
+
+class Overlap:
+    """One connection's comparison. `position` is up to where the log is known to be the master's; `begin` is what is
+    reported first: 0 for an empty log, where whatever comes first is taken."""
+
+    def __init__(self, own: OwnLog, steps_back: int) -> None:
+        self._own = own
+        self.begin = first_report(own, steps_back)
+        self.position = self.begin
+        self.divergence = -1
+        self.took_any = False
+
+    @property
+    def is_known(self) -> bool:
+        """Is all of the own log known to be the master's?"""
+        return self.position >= self._own.max_physical_offset
+
+    @property
+    def reaches_start(self) -> bool:
+        """Nothing lies before `begin` that could be compared as well."""
+        return self.begin <= _lowest(self._own)
+
+    def take(self, physical_offset: int, data: bytes) -> bytes:
+        """Compare what came with what is here; answers what is to be appended at `position`. Sets `divergence` when
+        both differ, and nothing is left then. Raises OutOfStep."""
+        if physical_offset != self.position:
+            if self._own.max_physical_offset or self.took_any:
+                raise OutOfStep(
+                    "master pushed offset not equal the max phy offset in slave: "
+                    f"{physical_offset}, not {self.position}"
+                )
+            self.position = physical_offset
+        self.took_any = True
+        at = 0
+        while at < len(data) and not self.is_known:
+            own = self._own.read_log(self.position, len(data) - at)
+            if not own:
+                raise OutOfStep(f"the log here has a gap at {self.position}")
+            same = equal_bytes(own, data[at : at + len(own)])
+            at += same
+            self.position += same
+            if same < len(own):
+                self.divergence = self.position
+                return b""
+        return data[at:]
+
+    def appended(self, physical_end: int) -> None:
+        """What was left is in the log now."""
+        self.position = physical_end
+
+
+def first_report(own: OwnLog, steps_back: int) -> int:
+    """Where to begin to compare: further back with each step. Never 0 unless the log is empty, since 0 asks the master
+    for its newest file; byte 0 of a log goes without comparison (it is the top byte of a record's size)."""
+    end = own.max_physical_offset
+    if own.min_physical_offset < 0 or end == 0:
+        return 0
+    newest = own.newest_queued_offset
+    lowest = _lowest(own)
+    if newest < 0:  # no record is in a queue, so where the newest one begins is not known
+        return lowest
+    return max(lowest, min(newest, end - (OVERLAP_BYTES << STEP_BACK_BITS * steps_back)))
+
+
+def _lowest(own: OwnLog) -> int:
+    return max(1, own.min_physical_offset)
+
+
+def equal_bytes(one: bytes, other: bytes) -> int:
+    """How many bytes both have in common from their start."""
+    size = min(len(one), len(other))
+    if one[:size] == other[:size]:
+        return size
+    low, high = 0, size  # one[:low] is the same, one[:high] is not
+    while high - low > 1:
+        middle = (low + high) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle
+    return low

@@ -1,0 +1,122 @@
+"""RuntimeInfo: one table of text about what this broker is doing (RocketMQ: GET_BROKER_RUNTIME_INFO).
+
+Everything comes from where it is counted anyway; nothing is kept here. The keys are RocketMQ's, some of them for things
+that this broker has no use for (page cache lock, transient store pool), which then have the value of doing nothing.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Callable
+
+from broker.configuration import Configuration
+from broker.pools import Pools
+from broker.stats import BrokerStats
+from broker.store_pace import StorePace
+from protocol.bodies.fastjson_writer import double_text
+from protocol.codes import V4_9_7, version_name
+from store.message_store import MessageStore
+
+NO_TRANSIENT_POOL = 2_147_483_647
+
+DelayProgress = Callable[[], dict[int, tuple[int, int]]]
+"""Delay level -> delivered and newest queue offset."""
+
+
+class RuntimeInfo:
+    """Gathers the table."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        store: MessageStore,
+        stats: BrokerStats,
+        pace: StorePace,
+        pools: Pools,
+        delay_progress: DelayProgress,
+    ) -> None:
+        self._configuration = configuration
+        self._store = store
+        self._stats = stats
+        self._pace = pace
+        self._pools = pools
+        self._delay_progress = delay_progress
+
+    def values(self) -> dict[str, str]:
+        """Key -> text."""
+        table = self._pace.values()
+        table.update(self._disk())
+        for level, (delivered, newest) in sorted(self._delay_progress().items()):
+            table[f"scheduleMessageOffset_{level}"] = f"{delivered},{newest}"
+        table.update(self._store_values())
+        table.update(self._totals())
+        table.update(self._pool_values())
+        return table
+
+    def _disk(self) -> dict[str, str]:
+        files, paths = self._store.files, self._store.paths
+        ratios = {path: files.disk_usage_ratio(path) for path in paths.commit_logs}
+        table = {f"commitLogDiskRatio_{path}": _percent(ratio) for path, ratio in ratios.items()}
+        table["commitLogDiskRatio"] = _percent(min(ratios.values(), default=-1.0))
+        table["consumeQueueDiskRatio"] = _percent(files.disk_usage_ratio(paths.root))
+        try:
+            usage = shutil.disk_usage(paths.commit_logs[0])
+        except OSError:
+            table["commitLogDirCapacity"] = "Total : 0 B, Free : 0 B."
+        else:
+            table["commitLogDirCapacity"] = f"Total : {bytes_text(usage.total)}, Free : {bytes_text(usage.free)}."
+        return table
+
+    def _store_values(self) -> dict[str, str]:
+        store = self._store
+        behind_bytes = max(0, store.max_physical_offset - store.flushed.value)
+        return {
+            "commitLogMinOffset": str(store.min_physical_offset),
+            "commitLogMaxOffset": str(store.max_physical_offset),
+            "brokerVersionDesc": version_name(V4_9_7),
+            "brokerVersion": str(V4_9_7),
+            "dispatchBehindBytes": "0",
+            "pageCacheLockTimeMills": "0",
+            "earliestMessageTimeStamp": str(store.earliest_log_time()),
+            "startAcceptSendRequestTimeStamp": str(self._configuration.broker.start_accept_send_request_time_stamp),
+            "remainTransientStoreBufferNumbs": str(NO_TRANSIENT_POOL),
+            "remainHowManyDataToFlush": bytes_text(behind_bytes),
+        }
+
+    def _totals(self) -> dict[str, str]:
+        stats = self._stats
+        return {
+            "msgPutTotalYesterdayMorning": str(stats.put_total_yesterday_morning),
+            "msgPutTotalTodayMorning": str(stats.put_total_today_morning),
+            "msgPutTotalTodayNow": str(stats.stored_total),
+            "msgGetTotalYesterdayMorning": str(stats.get_total_yesterday_morning),
+            "msgGetTotalTodayMorning": str(stats.get_total_today_morning),
+            "msgGetTotalTodayNow": str(stats.get_total),
+        }
+
+    def _pool_values(self) -> dict[str, str]:
+        table: dict[str, str] = {}
+        pools = self._pools
+        for name, pool in (("send", pools.send), ("pull", pools.pull), ("query", pools.query)):
+            table[f"{name}ThreadPoolQueueSize"] = str(pool.in_flight)
+            table[f"{name}ThreadPoolQueueCapacity"] = str(pool.capacity)
+            table[f"{name}ThreadPoolQueueHeadWaitTimeMills"] = str(pool.head_wait_ms())
+        # Held pulls wait because they want to; they are no backlog.
+        table["pullThreadPoolQueueSize"] = table["pullThreadPoolQueueHeadWaitTimeMills"] = "0"
+        table["EndTransactionQueueSize"] = str(pools.transaction.in_flight)
+        table["EndTransactionThreadPoolQueueCapacity"] = str(pools.transaction.capacity)
+        return table
+
+
+def _percent(ratio: float) -> str:
+    """A ratio in whole percent, rounded up as `df` does (RocketMQ: UtilAll.getDiskPartitionSpaceUsedPercent)."""
+    return double_text(math.ceil(ratio * 100) / 100)
+
+
+def bytes_text(count: int) -> str:
+    """A number of bytes as RocketMQ shows it to people: 0 B, 1.5 KiB, 252.0 GiB."""
+    if count < 1024:
+        return f"{count} B"
+    power = min((count.bit_length() - 1) // 10, 6)
+    return f"{count / (1 << 10 * power):.1f} {'KMGTPE'[power - 1]}iB"

@@ -1,0 +1,149 @@
+"""Sampling: running totals, looked at now and then, give what happened in the last minute, hour and day (RocketMQ:
+StatsItem, StatsItemSet).
+
+A Flow is counted by plain additions. A task samples all flows of a broker, every 10 s for the minute, every 10 min for
+the hour, every hour for the day; a window is the difference between its newest and its oldest sample. The times of the
+samples are the same for all flows and are kept once (Timeline). A flow's samples are three rings in one array,
+
+    minute 7 | hour 7 | day 25        each sample: messages, size_bytes, times (int64)
+
+made when the flow is first sampled, given back when nothing happened for a whole day: a queue at rest costs nothing.
+Touched only on the event loop.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from typing import Final
+
+from protocol.bodies.broker_stats import BrokerStatsItem
+
+MINUTE: Final = 0
+HOUR: Final = 1
+DAY: Final = 2
+
+CAPACITIES: Final = (7, 7, 25)
+PERIODS_MS: Final = (10_000, 600_000, 3_600_000)
+
+MESSAGES: Final = 0
+SIZE_BYTES: Final = 1
+
+_COLUMNS: Final = 3
+_TIMES: Final = 2
+_STARTS: Final = (0, 7 * _COLUMNS, 14 * _COLUMNS)
+_SLOTS: Final = 39
+_LONG_AGO: Final = -(10**9)
+
+
+class Timeline:
+    """When the samples of one span were taken: a ring of times. `tick` counts them."""
+
+    __slots__ = ("capacity", "period_ms", "tick", "times_ms")
+
+    def __init__(self, capacity: int, period_ms: int) -> None:
+        self.capacity = capacity
+        self.period_ms = period_ms
+        self.tick = 0
+        self.times_ms = [0] * capacity
+
+    def take(self, now_ms: int) -> None:
+        """One more sample, taken now. In front of the very first one there is an empty one, one period older."""
+        if self.tick == 0:
+            self.times_ms[0] = now_ms - self.period_ms
+            self.tick = 1
+        self.times_ms[self.tick % self.capacity] = now_ms
+        self.tick += 1
+
+
+def timelines() -> tuple[Timeline, Timeline, Timeline]:
+    """Those of minute, hour and day."""
+    minute, hour, day = (Timeline(*span) for span in zip(CAPACITIES, PERIODS_MS, strict=True))
+    return minute, hour, day
+
+
+class Flow:
+    """Running totals. Count by adding to `messages`, `size_bytes` and `times` (how often something was added).
+
+    A flow with `parts` is their sum, brought up to date by `gather`.
+    """
+
+    __slots__ = ("_base", "_born", "_samples", "messages", "parts", "size_bytes", "times")
+
+    def __init__(self, spans: Sequence[Timeline], parts: list[Flow] | None = None) -> None:
+        self.messages = 0
+        self.size_bytes = 0
+        self.times = 0
+        self.parts = parts
+        self._base = (0, 0, 0)
+        self._born: tuple[int, ...] = tuple(span.tick - 1 for span in spans)
+        self._samples: array[int] | None = None
+
+    def begin_with(self, times: int) -> None:
+        """Count from so many additions of nothing on; only for a new flow."""
+        self.times = times
+        self._base = (0, 0, times)
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Nothing was counted for a day."""
+        return self._samples is None and self.times == self._base[_TIMES] and self.messages == self._base[MESSAGES]
+
+    def gather(self) -> None:
+        """Take over the totals of the parts."""
+        if self.parts is not None:
+            messages = size_bytes = times = 0
+            for part in self.parts:
+                messages += part.messages
+                size_bytes += part.size_bytes
+                times += part.times
+            self.messages = messages
+            self.size_bytes = size_bytes
+            self.times = times
+
+    def sample(self, kind: int, span: Timeline) -> None:
+        """Keep the present totals as the newest sample of `span`, which is the one of `kind`."""
+        self.gather()
+        samples = self._samples
+        if samples is None:
+            if self.is_at_rest:
+                return
+            samples = self._samples = array("q", self._base) * _SLOTS
+        at = _place(kind, span.tick - 1)
+        samples[at] = self.messages
+        samples[at + 1] = self.size_bytes
+        samples[at + 2] = self.times
+        if kind == DAY:
+            self._rest(samples, span)
+
+    def window(self, kind: int, span: Timeline, column: int) -> BrokerStatsItem:
+        """Sum, per second and per addition between the oldest and the newest sample; zeros when there are none."""
+        samples = self._samples
+        if samples is None or span.tick == 0:
+            return BrokerStatsItem()
+        newest = span.tick - 1
+        oldest = max(0, span.tick - span.capacity, self._born[kind])
+        first, last = _place(kind, oldest), _place(kind, newest)
+        total = samples[last + column] - samples[first + column]
+        times = samples[last + _TIMES] - samples[first + _TIMES]
+        elapsed_ms = span.times_ms[newest % span.capacity] - span.times_ms[oldest % span.capacity]
+        return BrokerStatsItem(
+            sum=total,
+            tps=total * 1000 / elapsed_ms if elapsed_ms > 0 else 0.0,
+            avgpt=total / times if times > 0 else 0.0,
+        )
+
+    def _rest(self, samples: array[int], span: Timeline) -> None:
+        """Give the samples back when the whole day shows no change."""
+        if span.tick - span.capacity <= self._born[DAY]:
+            return
+        oldest = _place(DAY, span.tick - span.capacity)
+        if samples[oldest] == self.messages and samples[oldest + _TIMES] == self.times:
+            self._base = (self.messages, self.size_bytes, self.times)
+            self._born = (_LONG_AGO, _LONG_AGO, _LONG_AGO)
+            self._samples = None
+
+
+def _place(kind: int, tick: int) -> int:
+    """Where the sample of that tick is in a flow's array."""
+    return _STARTS[kind] + tick % CAPACITIES[kind] * _COLUMNS

@@ -1,0 +1,426 @@
+"""BrokerStats: what this broker stored and handed out, by topic, group and queue (RocketMQ: BrokerStatsManager,
+BrokerStats).
+
+Every stored message passes here, so counting is one look-up and a few additions on the flow of its queue. Everything
+else is made of that: a topic is the sum of its queues, looked at when samples are taken (see sampling.py) or somebody
+asks. The names of the statistics and the form of their keys are RocketMQ's.
+
+Touched only on the event loop. Limit: `max_flows` flows; when they are used up, those at rest for a day go, and what is
+new after that is not counted (one warning). The totals of the broker always are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final, TypeAlias
+
+import structlog
+
+from broker.sampling import DAY, HOUR, MESSAGES, MINUTE, SIZE_BYTES, Flow, timelines
+from protocol.bodies.broker_stats import BrokerStatsData, BrokerStatsItem
+from protocol.clock import NowMs
+
+log = structlog.get_logger("broker.stats")
+
+TOPIC_PUT_NUMS: Final = "TOPIC_PUT_NUMS"
+TOPIC_PUT_SIZE: Final = "TOPIC_PUT_SIZE"
+GROUP_GET_NUMS: Final = "GROUP_GET_NUMS"
+GROUP_GET_SIZE: Final = "GROUP_GET_SIZE"
+GROUP_GET_LATENCY: Final = "GROUP_GET_LATENCY"
+SNDBCK_PUT_NUMS: Final = "SNDBCK_PUT_NUMS"
+BROKER_PUT_NUMS: Final = "BROKER_PUT_NUMS"
+BROKER_GET_NUMS: Final = "BROKER_GET_NUMS"
+QUEUE_PUT_NUMS: Final = "QUEUE_PUT_NUMS"
+QUEUE_PUT_SIZE: Final = "QUEUE_PUT_SIZE"
+QUEUE_GET_NUMS: Final = "QUEUE_GET_NUMS"
+QUEUE_GET_SIZE: Final = "QUEUE_GET_SIZE"
+
+NEVER_COUNTED: Final = (
+    "GROUP_GET_FROM_DISK_NUMS",
+    "GROUP_GET_FROM_DISK_SIZE",
+    "BROKER_GET_FROM_DISK_NUMS",
+    "BROKER_GET_FROM_DISK_SIZE",
+)
+"""Statistics that RocketMQ 4.9.7 declares and never fills: asking for them finds nothing."""
+COMMERCIAL_NAMES: Final = (
+    "COMMERCIAL_SEND_TIMES",
+    "COMMERCIAL_SEND_SIZE",
+    "COMMERCIAL_RCV_TIMES",
+    "COMMERCIAL_RCV_SIZE",
+    "COMMERCIAL_RCV_EPOLLS",
+    "COMMERCIAL_SNDBCK_TIMES",
+    "COMMERCIAL_PERM_FAILURES",
+)
+STATS_NAMES: Final = (
+    *(TOPIC_PUT_NUMS, TOPIC_PUT_SIZE, GROUP_GET_NUMS, GROUP_GET_SIZE, GROUP_GET_LATENCY, SNDBCK_PUT_NUMS),
+    *(BROKER_PUT_NUMS, BROKER_GET_NUMS),
+    *NEVER_COUNTED,
+    *(QUEUE_PUT_NUMS, QUEUE_PUT_SIZE, QUEUE_GET_NUMS, QUEUE_GET_SIZE),
+    *COMMERCIAL_NAMES,
+)
+
+MAX_FLOWS: Final = 100_000
+_ALL_QUEUES: Final = -1
+
+_Put: TypeAlias = tuple[str, int]
+_Get: TypeAlias = tuple[str, str, int]
+NamedFlow: TypeAlias = tuple[str, str, Flow, int]
+
+
+class BrokerStats:
+    """All statistics of a broker. `put_total` and `get_total` are messages that clients sent and got since the start,
+    `stored_total` all that were stored: also retries, halves and what the broker wrote by itself."""
+
+    def __init__(self, cluster: str, *, now_ms: NowMs, detail: bool = True, max_flows: int = MAX_FLOWS) -> None:
+        """`cluster` is the key of the broker's own totals; `detail` counts queues too (enableDetailStat)."""
+        self._cluster = cluster
+        self._now_ms = now_ms
+        self._detail = detail
+        self._max_flows = max_flows
+        self._warned = False
+        self._swept_at_tick = -1
+        self.spans = timelines()
+        self._puts: dict[_Put, Flow] = {}
+        self._topics: dict[str, Flow] = {}
+        self._gets: dict[_Get, Flow] = {}
+        self._groups: dict[tuple[str, str], Flow] = {}
+        self._latencies: dict[_Get, Flow] = {}
+        self._others: dict[tuple[str, str], Flow] = {}
+        self._behind: dict[_Get, tuple[int, int]] = {}
+        self._overflow = Flow(self.spans)
+        self._broker_put = Flow(self.spans)
+        self._broker_get = Flow(self.spans)
+        self.put_total = 0
+        self.put_failed_times = 0
+        self.stored_total = 0
+        self.stored_size_total_bytes = 0
+        self.get_total = 0
+        self.get_found_times = 0
+        self.get_missed_times = 0
+        self.put_total_yesterday_morning = 0
+        self.put_total_today_morning = 0
+        self.get_total_yesterday_morning = 0
+        self.get_total_today_morning = 0
+
+    # -- counting ----------------------------------------------------------------------------------------------------
+
+    def topic_put(self, topic: str, queue_id: int, message_count: int, size_bytes: int) -> None:
+        """One request's messages were stored for a producer; `size_bytes` as stored."""
+        flow = self._puts.get((topic, queue_id))
+        if flow is None:
+            flow = self._new_put(topic, queue_id)
+        flow.messages += message_count
+        flow.size_bytes += size_bytes
+        flow.times += 1
+        self.put_total += message_count
+
+    def group_get(self, group: str, topic: str, queue_id: int, message_count: int, size_bytes: int) -> None:
+        """One pull's messages were handed out to a consumer."""
+        flow = self._gets.get((group, topic, queue_id))
+        if flow is None:
+            flow = self._new_get(group, topic, queue_id)
+        flow.messages += message_count
+        flow.size_bytes += size_bytes
+        flow.times += 1
+        self.get_total += message_count
+        self.get_found_times += 1
+
+    def get_missed(self) -> None:
+        """A pull found nothing."""
+        self.get_missed_times += 1
+
+    def stored(self, message_count: int, size_bytes: int) -> None:
+        """The store took messages, whoever they came from."""
+        self.stored_total += message_count
+        self.stored_size_total_bytes += size_bytes
+
+    def put_failed(self) -> None:
+        """The store refused a message."""
+        self.put_failed_times += 1
+
+    def get_latency(self, group: str, topic: str, queue_id: int, latency_ms: int) -> None:
+        """How long the reading of a pull took, when that was a millisecond or more; all others count as 0 ms."""
+        key = (group, topic, queue_id if self._detail else _ALL_QUEUES)
+        flow = self._latencies.get(key)
+        if flow is None:
+            if not self._has_room():
+                return
+            flow = self._latencies[key] = Flow(self.spans)
+            flow.begin_with(self._reads(key))
+        flow.messages += latency_ms
+        flow.times += 1
+
+    def _reads(self, key: _Get) -> int:
+        """How often a group got messages: so many latencies there are, most of them 0 ms and not told."""
+        group, topic, queue_id = key
+        read = self._groups.get((topic, group)) if queue_id == _ALL_QUEUES else self._gets.get(key)
+        return read.times if read is not None else 0
+
+    def send_back(self, group: str, topic: str) -> None:
+        """A consumer sent a message back."""
+        self._add(SNDBCK_PUT_NUMS, f"{topic}@{group}", 1)
+
+    def commercial(self, name: str, owner: str, topic: str, group: str, kind: str, amount: int) -> None:
+        """A counter of the COMMERCIAL_ family, fed by hooks."""
+        self._add(name, f"{owner}@{topic}@{group}@{kind}", amount)
+
+    def fall_behind(self, group: str, topic: str, queue_id: int, size_bytes: int, time_ms: int = 0) -> None:
+        """How far a group is behind the end of the log at the moment (GROUP_GET_FALL_SIZE and _TIME)."""
+        key = (group, topic, queue_id)
+        if key in self._behind or len(self._behind) < self._max_flows:
+            self._behind[key] = (size_bytes, time_ms)
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def snapshot(self, name: str, key: str) -> BrokerStatsData | None:
+        """The three windows of a statistic; None when nothing was ever counted under the key."""
+        found = self._find(name, key)
+        if found is None:
+            return None
+        minute, hour, day = (self._window(found, kind) for kind in (MINUTE, HOUR, DAY))
+        return BrokerStatsData(stats_day=day, stats_hour=hour, stats_minute=minute)
+
+    def per_second(self, name: str, key: str) -> float:
+        """The rate over the last minute, 0 for an unknown statistic."""
+        found = self._find(name, key)
+        return self._window(found, MINUTE).tps if found is not None else 0.0
+
+    def total(self, name: str, key: str) -> int:
+        """The sum since the start, 0 for an unknown statistic."""
+        found = self._find(name, key)
+        if found is None:
+            return 0
+        flow, column = found
+        self._gather_broker()
+        flow.gather()
+        return flow.messages if column == MESSAGES else flow.size_bytes
+
+    def queues_read(self) -> list[tuple[str, str, int]]:
+        """(group, topic, queue id) of what groups pulled from."""
+        return list(self._gets)
+
+    def groups_behind(self, limit_bytes: int) -> dict[str, int]:
+        """Groups further behind than that in any queue, with how many bytes (protectBroker)."""
+        worst: dict[str, int] = {}
+        for (group, _, _), (size_bytes, _) in self._behind.items():
+            if size_bytes > limit_bytes:
+                worst[group] = max(size_bytes, worst.get(group, 0))
+        return worst
+
+    def named(self) -> Iterator[NamedFlow]:
+        """Every flow with the name, the key and the column of each of its statistics."""
+        yield BROKER_PUT_NUMS, self._cluster, self._broker_put, MESSAGES
+        yield BROKER_GET_NUMS, self._cluster, self._broker_get, MESSAGES
+        for topic, flow in self._topics.items():
+            yield TOPIC_PUT_NUMS, topic, flow, MESSAGES
+            yield TOPIC_PUT_SIZE, topic, flow, SIZE_BYTES
+        for (topic, group), flow in self._groups.items():
+            yield GROUP_GET_NUMS, f"{topic}@{group}", flow, MESSAGES
+            yield GROUP_GET_SIZE, f"{topic}@{group}", flow, SIZE_BYTES
+        for (group, topic, queue_id), flow in self._latencies.items():
+            yield GROUP_GET_LATENCY, f"{queue_id}@{topic}@{group}", flow, MESSAGES
+        for (name, key), flow in self._others.items():
+            yield name, key, flow, MESSAGES
+        if self._detail:
+            for (topic, queue_id), flow in self._puts.items():
+                yield QUEUE_PUT_NUMS, f"{topic}@{queue_id}", flow, MESSAGES
+                yield QUEUE_PUT_SIZE, f"{topic}@{queue_id}", flow, SIZE_BYTES
+            for (group, topic, queue_id), flow in self._gets.items():
+                yield QUEUE_GET_NUMS, f"{topic}@{queue_id}@{group}", flow, MESSAGES
+                yield QUEUE_GET_SIZE, f"{topic}@{queue_id}@{group}", flow, SIZE_BYTES
+
+    def moments(self) -> list[tuple[str, str, int]]:
+        """(name, key, value) of how far each group is behind in each queue, as last told."""
+        return [
+            (name, f"{queue_id}@{topic}@{group}", value)
+            for (group, topic, queue_id), moment in self._behind.items()
+            for name, value in zip(("GROUP_GET_FALL_SIZE", "GROUP_GET_FALL_TIME"), moment, strict=True)
+        ]
+
+    # -- topics and groups that are gone (called with autoDeleteUnusedStats) -------------------------------------------
+
+    def forget_topic(self, topic: str) -> None:
+        """A topic was deleted."""
+        self._topics.pop(topic, None)
+        self._puts = {key: flow for key, flow in self._puts.items() if key[0] != topic}
+        self._groups = {key: flow for key, flow in self._groups.items() if key[0] != topic}
+        self._forget_gets(lambda key: key[1] == topic)
+        self._forget_others(lambda name, parts: parts[0 if name == SNDBCK_PUT_NUMS else 1] == topic)
+
+    def forget_group(self, group: str) -> None:
+        """A subscription group was deleted."""
+        self._groups = {key: flow for key, flow in self._groups.items() if key[1] != group}
+        self._forget_gets(lambda key: key[0] == group)
+        self._forget_others(lambda name, parts: parts[1 if name == SNDBCK_PUT_NUMS else 2] == group)
+
+    # -- sampling, called by tasks ------------------------------------------------------------------------
+
+    def sample_minute(self) -> None:
+        """Every 10 s."""
+        self._sample(MINUTE)
+
+    def sample_hour(self) -> None:
+        """Every 10 min."""
+        self._sample(HOUR)
+
+    def sample_day(self) -> None:
+        """Every hour."""
+        self._sample(DAY)
+
+    def record(self) -> None:
+        """At every midnight: today's morning becomes yesterday's (RocketMQ: BrokerStats.record)."""
+        self.put_total_yesterday_morning = self.put_total_today_morning
+        self.get_total_yesterday_morning = self.get_total_today_morning
+        self.put_total_today_morning = self.stored_total
+        self.get_total_today_morning = self.get_total
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _sample(self, kind: int) -> None:
+        span = self.spans[kind]
+        span.take(self._now_ms())
+        self._gather_broker()
+        for key, flow in self._latencies.items():
+            flow.times = max(flow.times, self._reads(key))
+        for flow in self._flows():
+            flow.sample(kind, span)
+
+    def _gather_broker(self) -> None:
+        self._broker_put.messages = self.put_total
+        self._broker_get.messages = self.get_total
+
+    def _flows(self) -> Iterator[Flow]:
+        yield self._broker_put
+        yield self._broker_get
+        if self._detail:  # otherwise each of these is also the one of its topic or group
+            yield from self._puts.values()
+            yield from self._gets.values()
+        yield from self._topics.values()
+        yield from self._groups.values()
+        yield from self._latencies.values()
+        yield from self._others.values()
+
+    def _window(self, found: tuple[Flow, int], kind: int) -> BrokerStatsItem:
+        flow, column = found
+        return flow.window(kind, self.spans[kind], column)
+
+    def _find(self, name: str, key: str) -> tuple[Flow, int] | None:
+        """The flow of a statistic and the column to look at."""
+        column = SIZE_BYTES if name.endswith("_SIZE") and not name.startswith("COMMERCIAL") else MESSAGES
+        flow: Flow | None = None
+        if name in (TOPIC_PUT_NUMS, TOPIC_PUT_SIZE):
+            flow = self._topics.get(key)
+        elif name in (GROUP_GET_NUMS, GROUP_GET_SIZE):
+            topic, _, group = key.partition("@")
+            flow = self._groups.get((topic, group))
+        elif name in (BROKER_PUT_NUMS, BROKER_GET_NUMS):
+            if key == self._cluster:
+                flow = self._broker_put if name == BROKER_PUT_NUMS else self._broker_get
+        elif name == GROUP_GET_LATENCY:
+            flow = self._find_latency(key)
+        elif name in (QUEUE_PUT_NUMS, QUEUE_PUT_SIZE):
+            topic, _, queue = key.rpartition("@")
+            if self._detail and queue.isdecimal():
+                flow = self._puts.get((topic, int(queue)))
+        elif name in (QUEUE_GET_NUMS, QUEUE_GET_SIZE):
+            topic, queue, group = (*key.split("@"), "", "", "")[:3]
+            if self._detail and queue.isdecimal():
+                flow = self._gets.get((group, topic, int(queue)))
+        else:
+            flow = self._others.get((name, key))
+        return (flow, column) if flow is not None else None
+
+    def _find_latency(self, key: str) -> Flow | None:
+        queue, topic, group = ["", *key.split("@")][-3:] if "@" in key else ("", "", "")
+        if self._detail and queue.isdecimal():
+            known = self._latencies.get((group, topic, int(queue)))
+            is_read = (group, topic, int(queue)) in self._gets
+        elif not self._detail and not queue:
+            known = self._latencies.get((group, topic, _ALL_QUEUES))
+            is_read = (topic, group) in self._groups
+        else:
+            return None
+        return Flow(self.spans) if known is None and is_read else known
+
+    def _new_put(self, topic: str, queue_id: int) -> Flow:
+        total = self._topics.get(topic)
+        if total is None and self._has_room():
+            total = self._topics[topic] = Flow(self.spans, [] if self._detail else None)
+        if total is None or not self._has_room():
+            return self._overflow
+        flow = self._puts[topic, queue_id] = self._part_of(total)
+        return flow
+
+    def _new_get(self, group: str, topic: str, queue_id: int) -> Flow:
+        total = self._groups.get((topic, group))
+        if total is None and self._has_room():
+            total = self._groups[topic, group] = Flow(self.spans, [] if self._detail else None)
+        if total is None or not self._has_room():
+            return self._overflow
+        flow = self._gets[group, topic, queue_id] = self._part_of(total)
+        return flow
+
+    def _part_of(self, total: Flow) -> Flow:
+        """The flow of one queue; without detail that is the one of all queues."""
+        if total.parts is None:
+            return total
+        flow = Flow(self.spans)
+        total.parts.append(flow)
+        return flow
+
+    def _add(self, name: str, key: str, amount: int) -> None:
+        flow = self._others.get((name, key))
+        if flow is None:
+            if not self._has_room():
+                return
+            flow = self._others[name, key] = Flow(self.spans)
+        flow.messages += amount
+        flow.times += 1
+
+    def _has_room(self) -> bool:
+        """May there be one more flow? Makes room when there is something at rest."""
+        if self._count() < self._max_flows:
+            return True
+        if self._swept_at_tick != self.spans[MINUTE].tick:
+            self._swept_at_tick = self.spans[MINUTE].tick
+            self._sweep()
+            if self._count() < self._max_flows:
+                return True
+        if not self._warned:
+            self._warned = True
+            log.warning("no more statistics are kept: new topics and groups are not counted", limit=self._max_flows)
+        return False
+
+    def _count(self) -> int:
+        return (
+            len(self._puts)
+            + len(self._topics)
+            + len(self._gets)
+            + len(self._groups)
+            + len(self._latencies)
+            + len(self._others)
+        )
+
+    def _sweep(self) -> None:
+        """Drop what is at rest; a topic or group only as a whole, since it is the sum of its queues."""
+        for total in (*self._topics.values(), *self._groups.values()):
+            total.gather()
+        topics = {topic for topic, flow in self._topics.items() if flow.is_at_rest}
+        groups = {key for key, flow in self._groups.items() if flow.is_at_rest}
+        self._topics = {topic: flow for topic, flow in self._topics.items() if topic not in topics}
+        self._groups = {key: flow for key, flow in self._groups.items() if key not in groups}
+        self._puts = {key: flow for key, flow in self._puts.items() if key[0] not in topics}
+        self._forget_gets(lambda key: (key[1], key[0]) in groups)
+        self._others = {key: flow for key, flow in self._others.items() if not flow.is_at_rest}
+
+    def _forget_gets(self, is_gone: Callable[[_Get], bool]) -> None:
+        self._gets = {key: flow for key, flow in self._gets.items() if not is_gone(key)}
+        self._latencies = {key: flow for key, flow in self._latencies.items() if not is_gone(key)}
+        self._behind = {key: moment for key, moment in self._behind.items() if not is_gone(key)}
+
+    def _forget_others(self, is_gone: Callable[[str, list[str]], bool]) -> None:
+        self._others = {
+            (name, key): flow
+            for (name, key), flow in self._others.items()
+            if not is_gone(name, [*key.split("@"), "", "", ""])
+        }

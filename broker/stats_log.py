@@ -1,0 +1,67 @@
+"""StatsLog: the statistics as lines of stats.log, in RocketMQ's words (RocketMQ: StatsItem, MomentStatsItem).
+
+    [TOPIC_PUT_NUMS] [orders] Stats In One Minute, SUM: 120 TPS: 2.00 AVGPT: 1.00
+
+Statistics without anything in their window are left out, and of a very large broker's the rest beyond
+`MAX_LINES`. Printing gives way to others every few lines. Called by tasks; keeps nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import structlog
+import trio
+
+from broker.sampling import DAY, HOUR, MINUTE
+from broker.stats import BrokerStats
+
+log = structlog.get_logger("broker.stats")
+
+MAX_LINES: Final = 20_000
+_LINES_AT_A_TIME: Final = 100
+_SPAN_TEXTS: Final = ("One Minute", "One Hour", "One Day")
+
+
+class StatsLog:
+    """Prints the statistics of a broker."""
+
+    def __init__(self, stats: BrokerStats) -> None:
+        self._stats = stats
+
+    async def print_minute(self) -> None:
+        """At every full minute."""
+        await _print(self._lines(MINUTE))
+
+    async def print_hour(self) -> None:
+        """At every full hour."""
+        await _print(self._lines(HOUR))
+
+    async def print_day(self) -> None:
+        """At every midnight."""
+        await _print(self._lines(DAY))
+
+    async def print_moments(self) -> None:
+        """Every five minutes: how far groups are behind."""
+        await _print(
+            f"[{name}] [{key}] Stats Every 5 Minutes, Value: {value}" for name, key, value in self._stats.moments()
+        )
+
+    def _lines(self, kind: int) -> Iterable[str]:
+        span = self._stats.spans[kind]
+        for name, key, flow, column in list(self._stats.named()):
+            item = flow.window(kind, span, column)
+            if item.sum or item.avgpt:
+                figures = f"SUM: {item.sum} TPS: {item.tps:.2f} AVGPT: {item.avgpt:.2f}"
+                yield f"[{name}] [{key}] Stats In {_SPAN_TEXTS[kind]}, {figures}"
+
+
+async def _print(lines: Iterable[str]) -> None:
+    for number, line in enumerate(lines):
+        if number >= MAX_LINES:
+            log.info("there are more statistics; they are not printed", printed=MAX_LINES)
+            return
+        log.info(line)
+        if number % _LINES_AT_A_TIME == 0:
+            await trio.lowlevel.checkpoint()

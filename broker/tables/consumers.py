@@ -1,0 +1,222 @@
+"""ConsumerTable: the consumer groups that are online, their members and what they subscribe to (RocketMQ:
+ConsumerManager, ConsumerGroupInfo).
+
+Filled by heartbeats, emptied by unregistration, closed connections and expiry. It lives in memory only and is touched
+only on the event loop. It sends nothing: who wants to know hears of it through three callbacks, given at construction:
+
+    on_change(group, members)         the members changed, or the topics they subscribe to: they should rebalance
+    on_register(group, subscriptions) every heartbeat of a group
+    on_gone(group)                    the last member left
+
+Limits: `max_groups` groups, `max_channels` memberships over all groups, `max_topics_per_group` subscriptions each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, TypeAlias
+
+from broker.errors import TableFull
+from broker.tables.client_channel import CHANNEL_EXPIRY_MS, ClientChannel
+from protocol.clock import NowMs
+from protocol.subscription import SubscriptionData
+
+if TYPE_CHECKING:
+    from remoting.connection import Connection
+
+MAX_GROUPS = 100_000
+MAX_CHANNELS = 1_000_000
+MAX_TOPICS_PER_GROUP = 10_000
+
+GroupChanged: TypeAlias = Callable[[str, list[ClientChannel]], None]
+GroupRegistered: TypeAlias = Callable[[str, list[SubscriptionData]], None]
+GroupGone: TypeAlias = Callable[[str], None]
+
+
+class ConsumerGroup:
+    """One group while it is online. The latest heartbeat decides about all of its attributes."""
+
+    __slots__ = ("channels", "consume_from_where", "consume_type", "message_model", "name", "subscriptions")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.consume_type = "CONSUME_PASSIVELY"
+        self.message_model = "CLUSTERING"
+        self.consume_from_where = "CONSUME_FROM_LAST_OFFSET"
+        self.channels: dict[Connection, ClientChannel] = {}
+        self.subscriptions: dict[str, SubscriptionData] = {}
+
+    def members(self) -> list[ClientChannel]:
+        """The connected clients."""
+        return list(self.channels.values())
+
+    def client_ids(self) -> list[str]:
+        """The names of the connected clients, each once: a client that came back while its old connection still seems
+        open must not count twice when the queues are shared out."""
+        return list(dict.fromkeys(channel.client_id for channel in self.channels.values() if channel.client_id))
+
+    def member(self, client_id: str) -> ClientChannel | None:
+        """The connected client of that name, over its newest connection."""
+        for channel in reversed(self.channels.values()):
+            if channel.client_id == client_id and channel.connection.is_open:
+                return channel
+        return None
+
+    def update_subscriptions(self, wanted: Iterable[SubscriptionData]) -> bool:
+        """Take over the subscriptions of a heartbeat. True when a topic came or went.
+
+        A topic's subscription is replaced only by one with a higher sub_version; members with different subscriptions
+        are a mistake of their operators, and the newest wins.
+        """
+        topics = set()
+        came = False
+        for subscription in wanted:
+            topics.add(subscription.topic)
+            known = self.subscriptions.get(subscription.topic)
+            if known is None:
+                came = True
+            elif subscription.sub_version <= known.sub_version:
+                continue
+            self.subscriptions[subscription.topic] = subscription
+        gone = [topic for topic in self.subscriptions if topic not in topics]
+        for topic in gone:
+            del self.subscriptions[topic]
+        return came or bool(gone)
+
+
+class ConsumerTable:
+    """Consumer groups that are online."""
+
+    def __init__(
+        self,
+        now_ms: NowMs,
+        *,
+        on_change: GroupChanged | None = None,
+        on_register: GroupRegistered | None = None,
+        on_gone: GroupGone | None = None,
+        max_groups: int = MAX_GROUPS,
+        max_channels: int = MAX_CHANNELS,
+        max_topics_per_group: int = MAX_TOPICS_PER_GROUP,
+    ) -> None:
+        self._now_ms = now_ms
+        self._on_change = on_change
+        self._on_register = on_register
+        self._on_gone = on_gone
+        self._max_groups = max_groups
+        self._max_channels = max_channels
+        self._max_topics_per_group = max_topics_per_group
+        self._groups: dict[str, ConsumerGroup] = {}
+        self._groups_by_connection: dict[Connection, set[str]] = {}
+        self._channel_count = 0
+
+    def get(self, group: str) -> ConsumerGroup | None:
+        """The group while it has members."""
+        return self._groups.get(group)
+
+    def groups(self) -> list[ConsumerGroup]:
+        """All groups that are online."""
+        return list(self._groups.values())
+
+    def subscription(self, group: str, topic: str) -> SubscriptionData | None:
+        """What the group wants of the topic, None when it is not online or does not subscribe to it."""
+        found = self._groups.get(group)
+        return found.subscriptions.get(topic) if found is not None else None
+
+    def groups_of_topic(self, topic: str) -> list[str]:
+        """The groups that subscribe to the topic now."""
+        return [name for name, group in self._groups.items() if topic in group.subscriptions]
+
+    def register(
+        self,
+        group: str,
+        connection: Connection,
+        client_id: str,
+        language: int,
+        version: int,
+        *,
+        consume_type: str,
+        message_model: str,
+        consume_from_where: str,
+        subscriptions: list[SubscriptionData],
+        notify: bool = True,
+    ) -> bool:
+        """Take over a heartbeat. True when the members or the subscribed topics changed. Raises TableFull."""
+        entry = self._groups.get(group)
+        if entry is None and len(self._groups) >= self._max_groups:
+            raise TableFull("consumer groups", self._max_groups, f"group {group}")
+        if len(subscriptions) > self._max_topics_per_group:
+            raise TableFull(f"subscriptions of group {group}", self._max_topics_per_group, "heartbeat")
+        if self._channel_count >= self._max_channels and (entry is None or connection not in entry.channels):
+            raise TableFull("consumer connections", self._max_channels, f"client {client_id}")
+        if entry is None:
+            entry = self._groups[group] = ConsumerGroup(group)
+        entry.consume_type = consume_type
+        entry.message_model = message_model
+        entry.consume_from_where = consume_from_where
+        joined = self._note_channel(entry, connection, client_id, language, version)
+        changed = entry.update_subscriptions(subscriptions) or joined
+        if changed and notify and self._on_change is not None:
+            self._on_change(group, entry.members())
+        if self._on_register is not None:
+            self._on_register(group, subscriptions)
+        return changed
+
+    def unregister(self, group: str, connection: Connection, *, notify: bool = True) -> bool:
+        """Take the connection out of the group. True when it was in it."""
+        entry = self._groups.get(group)
+        if entry is None or entry.channels.pop(connection, None) is None:
+            return False
+        self._channel_count -= 1
+        groups = self._groups_by_connection[connection]
+        groups.discard(group)
+        if not groups:
+            del self._groups_by_connection[connection]
+        if not entry.channels:
+            del self._groups[group]
+            if self._on_gone is not None:
+                self._on_gone(group)
+        elif notify and self._on_change is not None:
+            self._on_change(group, entry.members())
+        return True
+
+    def connection_closed(self, connection: Connection) -> list[str]:
+        """Forget a connection; the groups it was in."""
+        groups = sorted(self._groups_by_connection.get(connection, ()))
+        for group in groups:
+            self.unregister(group, connection)
+        return groups
+
+    def time_jumped(self, seconds: float) -> None:
+        """The clock jumped ahead, but clients have not been silent for so long."""
+        for group in self._groups.values():
+            for channel in group.channels.values():
+                channel.last_update_ms += int(seconds * 1000)
+
+    def expire(self) -> list[ClientChannel]:
+        """Drop clients without a heartbeat for 120 s and close their connections; those that were dropped."""
+        oldest_ms = self._now_ms() - CHANNEL_EXPIRY_MS
+        stale = [
+            (name, channel)
+            for name, group in self._groups.items()
+            for channel in group.channels.values()
+            if channel.last_update_ms < oldest_ms
+        ]
+        for name, channel in stale:
+            self.unregister(name, channel.connection)
+            channel.connection.close("no heartbeat of the consumer for 120 s")
+        return [channel for _, channel in stale]
+
+    def _note_channel(
+        self, entry: ConsumerGroup, connection: Connection, client_id: str, language: int, version: int
+    ) -> bool:
+        known = entry.channels.get(connection)
+        now_ms = self._now_ms()
+        if known is None or known.client_id != client_id:
+            entry.channels[connection] = ClientChannel(connection, client_id, language, version, now_ms)
+        else:
+            known.last_update_ms = now_ms
+        if known is not None:
+            return False
+        self._groups_by_connection.setdefault(connection, set()).add(entry.name)
+        self._channel_count += 1
+        return True

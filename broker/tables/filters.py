@@ -1,0 +1,228 @@
+"""FilterTable: the SQL92 filters of consumer groups, compiled (RocketMQ: ConsumerFilterManager).
+
+Heartbeats put filters in; when a group goes offline or no longer subscribes to a topic, its filter is marked dead, kept
+for a day in case the group comes back (its bits are still in the stored bit maps), then dropped. Kept in
+consumerFilter.json, written by a task. Touched only on the event loop. It reads no message; who does asks here for the
+filter, or for the bit map of all filters of a topic.
+
+Limit: `max_filters` over all topics.
+"""
+
+from __future__ import annotations
+
+import structlog
+
+from broker.errors import FilterError, TableFull
+from broker.filters.bloom import BloomFilter, set_bits
+from broker.filters.expression import BooleanExpression, EvaluationError, Properties
+from broker.filters.sql92 import compile_expression
+from broker.tables.table_file import NoFile, TableFile, decoder
+from protocol.bodies.consumer_filter import (
+    BloomFilterData,
+    ConsumerFilterData,
+    ConsumerFilterWrapper,
+    FilterDataMapByTopic,
+)
+from protocol.clock import NowMs
+from protocol.properties import parse_bytes
+from protocol.subscription import SQL92, SubscriptionData
+
+log = structlog.get_logger("broker.filters")
+
+MAX_FILTERS = 100_000
+_DEAD_ON_LOAD_MS = 30_000
+
+
+class ConsumerFilter:
+    """The compiled filter of one group on one topic. Times in ms; dead when `dead_time` >= `born_time`."""
+
+    __slots__ = ("bits", "born_time", "client_version", "compiled", "dead_time", "expression", "group", "topic")
+
+    def __init__(
+        self, topic: str, group: str, expression: str, client_version: int, born_time: int, bits: BloomFilterData | None
+    ) -> None:
+        """Raises FilterError when the expression does not compile."""
+        self.topic = topic
+        self.group = group
+        self.expression = expression
+        self.compiled: BooleanExpression = compile_expression(expression)
+        self.client_version = client_version
+        self.born_time = born_time
+        self.dead_time = 0
+        self.bits = bits
+
+    @property
+    def is_dead(self) -> bool:
+        """True when nobody wants it any more."""
+        return self.dead_time >= self.born_time
+
+    def matches(self, properties: Properties) -> bool:
+        """Does a message with these properties pass? What cannot be evaluated does not."""
+        try:
+            return self.compiled.evaluate(properties) is True
+        except EvaluationError:
+            return False
+
+    def data(self) -> ConsumerFilterData:
+        """The filter as it is kept and shown."""
+        return ConsumerFilterData(
+            bloom_filter_data=self.bits,
+            born_time=self.born_time,
+            client_version=self.client_version,
+            consumer_group=self.group,
+            dead=self.is_dead,
+            dead_time=self.dead_time,
+            expression=self.expression,
+            expression_type=SQL92,
+            topic=self.topic,
+        )
+
+
+class FilterTable:
+    """Filters by topic and group."""
+
+    def __init__(
+        self,
+        bloom: BloomFilter,
+        file: TableFile | None = None,
+        *,
+        now_ms: NowMs,
+        clean_after_ms: int = 86_400_000,
+        max_filters: int = MAX_FILTERS,
+    ) -> None:
+        self.bloom = bloom
+        self._file = file if file is not None else NoFile()
+        self._now_ms = now_ms
+        self._clean_after_ms = clean_after_ms
+        self._max_filters = max_filters
+        self._by_topic: dict[str, dict[str, ConsumerFilter]] = {}
+        self._saved = ""
+
+    def get(self, topic: str, group: str) -> ConsumerFilter | None:
+        """The filter of a group on a topic, dead or alive."""
+        return self._by_topic.get(topic, {}).get(group)
+
+    def of_topic(self, topic: str) -> list[ConsumerFilter]:
+        """All filters on a topic."""
+        return list(self._by_topic.get(topic, {}).values())
+
+    def bit_map(self, topic: str, properties: Properties) -> bytes | None:
+        """The bit map of a message: the bits of every filter it passes; None when its topic has no filters."""
+        filters = self._by_topic.get(topic)
+        if not filters:
+            return None
+        bit_map = bytearray(self.bloom.size_bytes)
+        for entry in filters.values():
+            if entry.bits is not None and entry.matches(properties):
+                set_bits(bit_map, entry.bits)
+        return bytes(bit_map)
+
+    def stored_bit_map(self, topic: str, stored_properties: bytes) -> bytes | None:
+        """`bit_map` of a message as it is dispatched (`MessageStore.compute_bit_maps`); its properties are read only
+        when its topic has filters."""
+        return self.bit_map(topic, parse_bytes(stored_properties)) if topic in self._by_topic else None
+
+    def register(self, group: str, subscriptions: list[SubscriptionData]) -> None:
+        """Take over the subscriptions of a heartbeat; filters of topics that are not among them die."""
+        topics = {subscription.topic for subscription in subscriptions}
+        for subscription in subscriptions:
+            if subscription.expression_type == SQL92 and subscription.sub_string:
+                self._register(group, subscription)
+        now_ms = self._now_ms()
+        for topic, filters in self._by_topic.items():
+            entry = filters.get(group)
+            if entry is not None and topic not in topics and not entry.is_dead:
+                entry.dead_time = now_ms
+                log.info("filter no longer subscribed", topic=topic, group=group)
+
+    def group_gone(self, group: str) -> None:
+        """The group's last member left: its filters die."""
+        now_ms = self._now_ms()
+        for filters in self._by_topic.values():
+            entry = filters.get(group)
+            if entry is not None and not entry.is_dead:
+                entry.dead_time = now_ms
+
+    def _register(self, group: str, subscription: SubscriptionData) -> None:
+        topic, version = subscription.topic, subscription.sub_version
+        known = self.get(topic, group)
+        if known is not None and version <= known.client_version:
+            if version == known.client_version and known.is_dead:
+                known.dead_time = 0
+            return
+        if known is not None and known.expression == subscription.sub_string and self.bloom.fits(known.bits):
+            known.client_version = version
+            known.dead_time = 0
+            return
+        if known is None and sum(map(len, self._by_topic.values())) >= self._max_filters:
+            raise TableFull("SQL92 filters", self._max_filters, f"filter of group {group} on {topic}")
+        try:
+            entry = ConsumerFilter(
+                topic, group, subscription.sub_string, version, self._now_ms(), self.bloom.positions(group, topic)
+            )
+        except FilterError as error:
+            log.warning("filter does not compile", topic=topic, group=group, reason=str(error))
+            if known is not None:
+                self._drop(topic, group)
+            return
+        self._by_topic.setdefault(topic, {})[group] = entry
+        log.info("filter registered", topic=topic, group=group, expression=subscription.sub_string)
+
+    def _drop(self, topic: str, group: str) -> None:
+        filters = self._by_topic[topic]
+        del filters[group]
+        if not filters:
+            del self._by_topic[topic]
+
+    # -- the file ----------------------------------------------------------------------------------------------------
+
+    def load(self) -> None:
+        """Take over what the file holds, unless it was made for another bloom filter."""
+        wrapper = self._file.load(decoder(ConsumerFilterWrapper))
+        if wrapper is None:
+            return
+        kept = [
+            data for by_group in wrapper.filter_data_by_topic.values() for data in by_group.group_filter_data.values()
+        ]
+        if not all(data.bloom_filter_data is None or self.bloom.fits(data.bloom_filter_data) for data in kept):
+            log.warning("kept filters ignored: they were made for another bloom filter", filters=len(kept))
+            return
+        for data in kept:
+            self._revive(data)
+
+    def _revive(self, data: ConsumerFilterData) -> None:
+        topic, group = data.topic or "", data.consumer_group or ""
+        try:
+            entry = ConsumerFilter(
+                topic, group, data.expression or "", data.client_version, data.born_time, data.bloom_filter_data
+            )
+        except FilterError as error:
+            log.warning("kept filter does not compile", topic=topic, group=group, reason=str(error))
+            return
+        # Nobody is connected yet: it is dead until its group sends a heartbeat.
+        entry.dead_time = data.dead_time or max(data.born_time, self._now_ms() - _DEAD_ON_LOAD_MS)
+        self._by_topic.setdefault(topic, {})[group] = entry
+
+    def persist(self) -> bool:
+        """Drop filters that have been dead for long, write the file if it changed. True when it was written."""
+        now_ms = self._now_ms()
+        for entry in [entry for filters in self._by_topic.values() for entry in filters.values()]:
+            if entry.is_dead and now_ms - entry.dead_time >= self._clean_after_ms:
+                self._drop(entry.topic, entry.group)
+        text = self.wrapper().encode_pretty().decode()
+        if text == self._saved or (not self._by_topic and not self._saved):
+            return False
+        self._file.save(text)
+        self._saved = text
+        return True
+
+    def wrapper(self) -> ConsumerFilterWrapper:
+        """The whole table as it is kept."""
+        return ConsumerFilterWrapper(
+            filter_data_by_topic={
+                topic: FilterDataMapByTopic(
+                    group_filter_data={group: entry.data() for group, entry in filters.items()}, topic=topic
+                )
+                for topic, filters in self._by_topic.items()
+            }
+        )

@@ -1,0 +1,152 @@
+"""Keeper: writes a table's file behind the table's back, so that a change costs its maker next to nothing.
+
+A table that lives in a file marks itself changed, as often as it likes. While `run` is running, what changed is written
+soon after: many changes in one go, in a thread, and the larger the table the rarer. Whoever has to know that a change
+is on disk waits with `wait_saved`. Without `run` (at the start, at the end, in tests) every change is written at once.
+
+    changed ──> [ rest ] ──> text() on the event loop ──> file.save in a thread ──> saved
+
+A write that fails is logged and tried again with the next one, at the latest after `RETRY_SECONDS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import structlog
+import trio
+
+from broker.tables.table_file import TableFile
+from protocol.bodies.fastjson_writer import quote
+
+log = structlog.get_logger("broker.tables")
+
+REST_SECONDS = 0.05
+REST_FACTOR = 10
+"""After a write that took a while, this many times as long passes before the next."""
+RETRY_SECONDS = 5.0
+
+Offload = Callable[..., Awaitable[Any]]
+
+
+class Keeper:
+    """Keeps one file up to date. `text` gives the whole content."""
+
+    def __init__(self, file: TableFile, text: Callable[[], str]) -> None:
+        self._file = file
+        self._text = text
+        self._changes = 0
+        self._saved = 0
+        self._is_running = False
+        self._wakeup = trio.Event()
+        self._attempted = trio.Event()
+        self._error: OSError | None = None
+
+    @property
+    def is_dirty(self) -> bool:
+        """Is there a change that is not in the file?"""
+        return self._saved != self._changes
+
+    def changed(self) -> None:
+        """The table changed. Raises OSError when it is written at once and that fails."""
+        self._changes += 1
+        if self._is_running:
+            self._wakeup.set()
+        else:
+            self.save()
+
+    def mark(self) -> None:
+        """The table changed, and somebody will call `save` or `run` for it."""
+        self._changes += 1
+        self._wakeup.set()
+
+    def save(self) -> bool:
+        """Write now, on the event loop, if there is something to write. True when it was written. Raises OSError."""
+        if not self.is_dirty:
+            return False
+        changes = self._changes
+        self._file.save(self._text())
+        self._saved = changes
+        return True
+
+    async def save_offloaded(self, offload: Offload = trio.to_thread.run_sync) -> bool:
+        """`save`, with the writing itself in a thread. Raises OSError."""
+        if not self.is_dirty:
+            return False
+        changes = self._changes
+        await offload(self._file.save, self._text())
+        self._saved = max(self._saved, changes)
+        return True
+
+    async def wait_saved(self) -> None:
+        """Wait until everything that changed so far is in the file. Raises OSError when it could not be written."""
+        wanted = self._changes
+        while self._saved < wanted and self._is_running:
+            attempted = self._attempted
+            await attempted.wait()
+            if self._saved < wanted and self._error is not None:
+                raise self._error
+
+    async def run(self, offload: Offload = trio.to_thread.run_sync) -> None:
+        """Write whatever changes, until cancelled; the last changes are written then."""
+        self._is_running = True
+        try:
+            while True:
+                await self._wakeup.wait()
+                self._wakeup = trio.Event()
+                began = trio.current_time()
+                self._error = None
+                try:
+                    await self.save_offloaded(offload)
+                except OSError as error:
+                    log.error("table not written, will be tried again", reason=str(error))
+                    self._error = error
+                self._attempted.set()
+                self._attempted = trio.Event()
+                if self._error is not None:
+                    with trio.move_on_after(RETRY_SECONDS):
+                        await self._wakeup.wait()
+                    self._wakeup.set()
+                rest = max(REST_SECONDS, REST_FACTOR * (trio.current_time() - began))
+                await trio.sleep(min(rest, RETRY_SECONDS))
+        finally:
+            self._is_running = False
+            self._attempted.set()
+            try:
+                self.save()
+            except OSError as error:
+                log.error("table not written at the end", reason=str(error))
+
+
+class Fragments:
+    """The text of a large table as it stands in the config files, of which only what changed is made anew.
+
+    It is the value of one member: an object of entries. `render` gives an entry's pretty text as if it stood alone, or
+    None for an entry that is gone.
+    """
+
+    def __init__(self, render: Callable[[str], str | None]) -> None:
+        self._render = render
+        self._texts: dict[str, str] = {}
+        self._stale: set[str] = set()
+
+    def touch(self, key: str) -> None:
+        """The entry is new, changed or gone."""
+        self._stale.add(key)
+
+    def text(self) -> str:
+        """The object with all entries."""
+        for key in sorted(self._stale):
+            entry = self._render(key)
+            if entry is None:
+                self._texts.pop(key, None)
+            else:
+                self._texts[key] = f"\t\t{quote(key)}:" + entry.replace("\n", "\n\t\t")
+        self._stale.clear()
+        return "{\n" + ",\n".join(self._texts.values()) + "\n\t}" if self._texts else "{}"
+
+
+def compact(pretty: str) -> bytes:
+    """The compact form of a config file's text, as it is sent: a text in JSON never holds a bare tab or line end."""
+    return pretty.replace("\n", "").replace("\t", "").encode()

@@ -1,0 +1,211 @@
+"""OffsetTable: how far each consumer group has consumed each queue (RocketMQ: ConsumerOffsetManager).
+
+Clients commit into it, the broker itself commits for its transaction checks. It is touched only on the event loop, and
+kept in consumerOffset.json, which a task writes every few seconds: after a crash groups consume those seconds again.
+
+Two indexes answer which topics a group and which groups a topic has offsets of, without a walk over all entries.
+An entry is keyed "topic@group", the key of the file, and holds queue id -> queue offset of the next message to consume.
+Commits are taken as they come, also backwards and for unknown topics, because that is how offsets are reset. With
+`enable_lmq` groups whose name starts with %LMQ% have one offset for each topic, kept apart.
+
+Limits: `max_entries` entries, `max_queues_per_entry` queues in each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import structlog
+import trio
+
+from broker.errors import TableFull
+from broker.tables.keeper import Fragments, Keeper, Offload, compact
+from broker.tables.table_file import NoFile, TableFile, decoder
+from protocol.bodies.fastjson import dumps_pretty
+from protocol.bodies.offset import ConsumerOffsetSerializeWrapper
+from protocol.system_topics import is_lmq
+
+log = structlog.get_logger("broker.offsets")
+
+NO_OFFSET = -1
+MAX_ENTRIES = 1_000_000
+MAX_QUEUES_PER_ENTRY = 65_536
+
+
+class OffsetTable:
+    """Consumer offsets of all groups."""
+
+    def __init__(
+        self,
+        file: TableFile | None = None,
+        *,
+        enable_lmq: bool = False,
+        max_entries: int = MAX_ENTRIES,
+        max_queues_per_entry: int = MAX_QUEUES_PER_ENTRY,
+    ) -> None:
+        self._file = file if file is not None else NoFile()
+        self._enable_lmq = enable_lmq
+        self._max_entries = max_entries
+        self._max_queues_per_entry = max_queues_per_entry
+        self._entries: dict[str, dict[int, int]] = {}
+        self._lmq_entries: dict[str, int] = {}
+        self._topics_by_group: dict[str, set[str]] = {}
+        self._groups_by_topic: dict[str, set[str]] = {}
+        self._fragments = Fragments(self._entry_text)
+        self._keeper = Keeper(self._file, self._file_text)
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def query(self, group: str, topic: str, queue_id: int) -> int:
+        """The committed queue offset, -1 when there is none."""
+        key = f"{topic}@{group}"
+        if self._enable_lmq and is_lmq(group):
+            return self._lmq_entries.get(key, NO_OFFSET)
+        entry = self._entries.get(key)
+        return entry.get(queue_id, NO_OFFSET) if entry is not None else NO_OFFSET
+
+    def queues(self, group: str, topic: str) -> dict[int, int]:
+        """Queue id -> committed offset of a group for a topic; empty when there is none."""
+        key = f"{topic}@{group}"
+        if self._enable_lmq and is_lmq(group):
+            return {0: self._lmq_entries[key]} if key in self._lmq_entries else {}
+        return dict(self._entries.get(key, {}))
+
+    def topics_of_group(self, group: str) -> list[str]:
+        """The topics the group has committed offsets of."""
+        return sorted(self._topics_by_group.get(group, ()))
+
+    def groups_of_topic(self, topic: str) -> list[str]:
+        """The groups that have committed offsets of the topic."""
+        return sorted(self._groups_by_topic.get(topic, ()))
+
+    def smallest_of_all_groups(self, topic: str, *, without: Iterable[str] = ()) -> dict[int, list[int]]:
+        """Queue id -> offsets committed by the groups of the topic, those of the groups `without` left out."""
+        found: dict[int, list[int]] = {}
+        for group in self._groups_by_topic.get(topic, set()).difference(without):
+            for queue_id, queue_offset in self._entries.get(f"{topic}@{group}", {}).items():
+                found.setdefault(queue_id, []).append(queue_offset)
+        return found
+
+    def is_empty(self) -> bool:
+        """True when nobody has committed anything."""
+        return not self._entries and not self._lmq_entries
+
+    # -- writing -----------------------------------------------------------------------------------------------------
+
+    def commit(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
+        """Store an offset, whatever it was before. Raises TableFull."""
+        key = f"{topic}@{group}"
+        if self._enable_lmq and is_lmq(group):
+            if key not in self._lmq_entries:
+                self._add_name(topic, group)
+            self._lmq_entries[key] = queue_offset
+            self._keeper.mark()
+            return
+        entry = self._entries.get(key)
+        if entry is None:
+            self._add_name(topic, group)
+            entry = self._entries[key] = {}
+        elif queue_id not in entry and len(entry) >= self._max_queues_per_entry:
+            raise TableFull(f"offsets of {key}", self._max_queues_per_entry, f"queue {queue_id}")
+        entry[queue_id] = queue_offset
+        self._fragments.touch(key)
+        self._keeper.mark()
+
+    def clone(self, source_group: str, target_group: str, topic: str) -> None:
+        """Give the target group the offsets that the source group has for the topic, in place of its own."""
+        queues = self.queues(source_group, topic)
+        if queues:
+            self.remove(target_group, topic)
+            for queue_id, queue_offset in queues.items():
+                self.commit(target_group, topic, queue_id, queue_offset)
+
+    def remove(self, group: str, topic: str | None = None) -> None:
+        """Forget what the group committed for the topic, or for all topics."""
+        topics = self.topics_of_group(group) if topic is None else [topic]
+        for name in topics:
+            key = f"{name}@{group}"
+            removed = self._entries.pop(key, None) is not None
+            if self._lmq_entries.pop(key, None) is not None or removed:
+                self._remove_name(name, group)
+                self._fragments.touch(key)
+                self._keeper.mark()
+
+    def merge(self, offsets: Mapping[str, Mapping[int, int]]) -> None:
+        """Put whole "topic@group" entries over the own ones (what a slave does with its master's table)."""
+        for key, entry in offsets.items():
+            if key not in self._entries:
+                self._add_name(*_names(key))
+            self._entries[key] = dict(entry)
+            self._fragments.touch(key)
+        self._keeper.mark()
+
+    # -- the file ----------------------------------------------------------------------------------------------------
+
+    def load(self) -> None:
+        """Take over what the file holds; an unreadable file without backup leaves the table empty."""
+        loaded = self._file.load(decoder(ConsumerOffsetSerializeWrapper))
+        if loaded is None:
+            return
+        self._entries = loaded.offset_table
+        self._lmq_entries = loaded.lmq_offset_table or {}
+        for key in (*self._entries, *self._lmq_entries):
+            topic, group = _names(key)
+            self._topics_by_group.setdefault(group, set()).add(topic)
+            self._groups_by_topic.setdefault(topic, set()).add(group)
+        for key in self._entries:
+            self._fragments.touch(key)
+        log.info("consumer offsets loaded", entries=len(self._entries) + len(self._lmq_entries))
+
+    def persist(self) -> bool:
+        """Write the file if anything changed since the last time. True when it was written. Raises OSError."""
+        return self._keeper.save()
+
+    async def persist_offloaded(self, offload: Offload = trio.to_thread.run_sync) -> bool:
+        """`persist`, with the writing in a thread. Raises OSError."""
+        return await self._keeper.save_offloaded(offload)
+
+    def encode(self) -> bytes:
+        """The whole table as it is sent (GET_ALL_CONSUMER_OFFSET)."""
+        return compact(self._file_text())
+
+    def wrapper(self) -> ConsumerOffsetSerializeWrapper:
+        """The whole table as it is sent and kept; it shares the table's memory."""
+        return ConsumerOffsetSerializeWrapper(
+            lmq_offset_table=self._lmq_entries if self._enable_lmq else None, offset_table=self._entries
+        )
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _add_name(self, topic: str, group: str) -> None:
+        if len(self._entries) + len(self._lmq_entries) >= self._max_entries:
+            raise TableFull("consumer offsets", self._max_entries, f"commit of {group} for {topic}")
+        self._topics_by_group.setdefault(group, set()).add(topic)
+        self._groups_by_topic.setdefault(topic, set()).add(group)
+
+    def _remove_name(self, topic: str, group: str) -> None:
+        for index, key, member in ((self._topics_by_group, group, topic), (self._groups_by_topic, topic, group)):
+            members = index.get(key)
+            if members is not None:
+                members.discard(member)
+                if not members:
+                    del index[key]
+
+    def _entry_text(self, key: str) -> str | None:
+        entry = self._entries.get(key)
+        if not entry:
+            return None if entry is None else "{}"
+        return "{" + ",".join([f"{queue_id}:{queue_offset}" for queue_id, queue_offset in entry.items()]) + "\n}"
+
+    def _file_text(self) -> str:
+        lmq = ""
+        if self._enable_lmq:
+            table = dumps_pretty(self._lmq_entries).decode().replace("\n", "\n\t")
+            lmq = f'\n\t"lmqOffsetTable":{table},'
+        return f'{{{lmq}\n\t"offsetTable":{self._fragments.text()}\n}}'
+
+
+def _names(key: str) -> tuple[str, str]:
+    """Topic and group of "topic@group"."""
+    topic, _, group = key.partition("@")
+    return topic, group

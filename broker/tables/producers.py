@@ -1,0 +1,126 @@
+"""ProducerTable: which connections belong to which producer group (RocketMQ: ProducerManager).
+
+Filled by heartbeats, emptied by unregistration, closed connections and expiry. The broker needs it to call producers
+back: transaction checks go to any producer of a group, replies to the one client that asked. It lives in memory only
+and is touched only on the event loop. It never sends anything and knows no request.
+
+Limits: `max_groups` groups and `max_channels` memberships over all groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from broker.errors import TableFull
+from broker.tables.client_channel import CHANNEL_EXPIRY_MS, ClientChannel
+from protocol.clock import NowMs
+
+if TYPE_CHECKING:
+    from remoting.connection import Connection
+
+MAX_GROUPS = 100_000
+MAX_CHANNELS = 1_000_000
+
+
+class ProducerTable:
+    """Producer groups and their connections."""
+
+    def __init__(self, now_ms: NowMs, *, max_groups: int = MAX_GROUPS, max_channels: int = MAX_CHANNELS) -> None:
+        self._now_ms = now_ms
+        self._max_groups = max_groups
+        self._max_channels = max_channels
+        self._channels_by_group: dict[str, dict[Connection, ClientChannel]] = {}
+        self._groups_by_connection: dict[Connection, set[str]] = {}
+        self._connection_by_client_id: dict[str, Connection] = {}
+        self._channel_count = 0
+        self._next_pick = 0
+
+    def register(self, group: str, connection: Connection, client_id: str, language: int, version: int) -> bool:
+        """Note a heartbeat. True when the connection is new in the group. Raises TableFull."""
+        channels = self._channels_by_group.get(group)
+        known = channels.get(connection) if channels is not None else None
+        if known is not None:
+            known.last_update_ms = self._now_ms()
+            return False
+        if channels is None and len(self._channels_by_group) >= self._max_groups:
+            raise TableFull("producer groups", self._max_groups, f"group {group}")
+        if self._channel_count >= self._max_channels:
+            raise TableFull("producer connections", self._max_channels, f"client {client_id}")
+        channel = ClientChannel(connection, client_id, language, version, self._now_ms())
+        self._channels_by_group.setdefault(group, {})[connection] = channel
+        self._groups_by_connection.setdefault(connection, set()).add(group)
+        self._connection_by_client_id[client_id] = connection
+        self._channel_count += 1
+        return True
+
+    def unregister(self, group: str, connection: Connection) -> bool:
+        """Take the connection out of the group. True when it was in it."""
+        channels = self._channels_by_group.get(group)
+        channel = channels.pop(connection, None) if channels is not None else None
+        if channels is None or channel is None:
+            return False
+        self._channel_count -= 1
+        if not channels:
+            del self._channels_by_group[group]
+        groups = self._groups_by_connection[connection]
+        groups.discard(group)
+        if not groups:
+            del self._groups_by_connection[connection]
+            if self._connection_by_client_id.get(channel.client_id) is connection:
+                del self._connection_by_client_id[channel.client_id]
+        return True
+
+    def connection_closed(self, connection: Connection) -> list[str]:
+        """Forget a connection; the groups it was in."""
+        groups = sorted(self._groups_by_connection.get(connection, ()))
+        for group in groups:
+            self.unregister(group, connection)
+        return groups
+
+    def time_jumped(self, seconds: float) -> None:
+        """The clock jumped ahead, but clients have not been silent for so long."""
+        for channels in self._channels_by_group.values():
+            for channel in channels.values():
+                channel.last_update_ms += int(seconds * 1000)
+
+    def expire(self) -> list[ClientChannel]:
+        """Drop clients without a heartbeat for 120 s and close their connections; those that were dropped."""
+        oldest_ms = self._now_ms() - CHANNEL_EXPIRY_MS
+        stale = [
+            (group, channel)
+            for group, channels in self._channels_by_group.items()
+            for channel in channels.values()
+            if channel.last_update_ms < oldest_ms
+        ]
+        for group, channel in stale:
+            self.unregister(group, channel.connection)
+            channel.connection.close("no heartbeat of the producer for 120 s")
+        return [channel for _, channel in stale]
+
+    def pick(self, group: str) -> ClientChannel | None:
+        """A connected member of the group, another one each time; None when there is none."""
+        channels = self._channels_by_group.get(group)
+        if not channels:
+            return None
+        members = list(channels.values())
+        self._next_pick += 1
+        for step in range(len(members)):
+            channel = members[(self._next_pick + step) % len(members)]
+            if channel.connection.is_open:
+                return channel
+        return None
+
+    def connection_of_client(self, client_id: str) -> Connection | None:
+        """The connection of the producer that calls itself `client_id`, for replies."""
+        return self._connection_by_client_id.get(client_id)
+
+    def channels(self, group: str) -> list[ClientChannel] | None:
+        """The members of a group, None when it is unknown."""
+        channels = self._channels_by_group.get(group)
+        return list(channels.values()) if channels is not None else None
+
+    def items(self) -> Iterator[tuple[str, list[ClientChannel]]]:
+        """All groups with their members."""
+        for group, channels in self._channels_by_group.items():
+            yield group, list(channels.values())

@@ -1,0 +1,33 @@
+"""A table's file in the store's config directory: the bridge from the tables' text to the store's JsonFile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from store.files import Files
+from store.json_config import JsonFile
+
+T = TypeVar("T")
+
+
+class StoredFile:
+    """One file under `<store>/config/` with its backup (implements TableFile)."""
+
+    def __init__(self, files: Files, path: str) -> None:
+        self._files = files
+        self._path = path
+
+    def load(self, decode: Callable[[str], T]) -> T | None:
+        """What `decode` makes of the file or of its backup; None without either."""
+        return JsonFile(self._files, self._path, lambda data: decode(data.decode())).load()
+
+    def save(self, text: str) -> None:
+        """Replace the content; the old one becomes the backup. Raises OSError with the old file still in place."""
+        JsonFile(self._files, self._path, _check_whole).save(text.encode())
+
+
+def _check_whole(data: bytes) -> None:
+    """Enough to tell a whole file from a torn one, which ends in zeros or in the middle."""
+    if not data.rstrip().endswith(b"}"):
+        raise ValueError("the file does not end with a closing brace")

@@ -1,0 +1,47 @@
+"""Where a table keeps its JSON text. The tables know only this shape, so a test gives them one in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+from protocol.bodies.base import Body
+from protocol.errors import BodyError
+
+T = TypeVar("T")
+B = TypeVar("B", bound=Body)
+
+
+class TableFile(Protocol):
+    """One configuration file with its backup."""
+
+    def load(self, decode: Callable[[str], T]) -> T | None:
+        """What `decode` makes of the file, of its backup when the file is missing or unreadable; None without either.
+
+        `decode` raises ValueError (or one of its kinds) for text it cannot read.
+        """
+
+    def save(self, text: str) -> None:
+        """Replace the content, keeping the old one as backup; after a crash one of the two is whole."""
+
+
+class NoFile:
+    """A table that is not kept: nothing is loaded, saving does nothing."""
+
+    def load(self, decode: Callable[[str], T]) -> T | None:
+        return None
+
+    def save(self, text: str) -> None:
+        return None
+
+
+def decoder(kind: type[B]) -> Callable[[str], B]:
+    """A `decode` that reads records of `kind`."""
+
+    def decode(text: str) -> B:
+        try:
+            return kind.decode(text.encode())
+        except BodyError as error:
+            raise ValueError(str(error)) from error
+
+    return decode

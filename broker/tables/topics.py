@@ -1,0 +1,296 @@
+"""TopicTable: the topics of this broker (RocketMQ: TopicConfigManager).
+
+It holds one TopicConfig for each topic: the built-in ones, those that administrators create and those that come into
+being by use. It is kept in topics.json, written after every change (see keeper.py); `data_version` tells NameServers
+and slaves whether anything changed. Touched only on the event loop. It sends nothing: `on_change` is called after
+topics came into being by use, so that the owner can register them; changes that an administrator asks for are
+registered by the one who carries out the request.
+
+Limit: `max_topics`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+
+import structlog
+import trio
+
+from broker.errors import TableFull
+from broker.tables.keeper import Fragments, Keeper, Offload, compact
+from broker.tables.table_file import NoFile, TableFile, decoder
+from protocol import permission
+from protocol.bodies.base import replace
+from protocol.bodies.topic_config import DataVersion, TopicConfig, TopicConfigSerializeWrapper
+from protocol.clock import NowMs
+from protocol.system_topics import (
+    AUTO_CREATE_TOPIC,
+    BENCHMARK_TOPIC,
+    OFFSET_MOVED_EVENT,
+    SCHEDULE_TOPIC,
+    SELF_TEST_TOPIC,
+    SYSTEM_TOPICS,
+    TRANS_CHECK_MAX_TIME_TOPIC,
+    TRANS_HALF_TOPIC,
+    TopicIllegal,
+    is_retry_topic,
+    reply_topic,
+)
+
+log = structlog.get_logger("broker.topics")
+
+MAX_TOPICS = 100_000
+SCHEDULE_QUEUES = 18
+BENCHMARK_QUEUES = 1024
+CLUSTER_TOPIC_QUEUES = 16
+_TEMPLATE_PERM = permission.READ_WRITE | permission.INHERIT
+
+
+class TopicTable:
+    """The topics of a broker, by name."""
+
+    def __init__(
+        self,
+        file: TableFile | None = None,
+        *,
+        now_ms: NowMs,
+        built_in: Iterable[TopicConfig] = (),
+        auto_create: bool = True,
+        on_change: Callable[[], None] | None = None,
+        max_topics: int = MAX_TOPICS,
+    ) -> None:
+        """`built_in` topics exist from the start (see `built_in_topics`) and count as system topics."""
+        self._file = file if file is not None else NoFile()
+        self._now_ms = now_ms
+        self._auto_create = auto_create
+        self._max_topics = max_topics
+        self.on_change = on_change
+        self._topics: dict[str, TopicConfig] = {}
+        self._fragments = Fragments(self._entry_text)
+        self._keeper = Keeper(self._file, self._file_text)
+        for topic in built_in:
+            self._put(topic)
+        self.system_topics = SYSTEM_TOPICS | frozenset(self._topics)
+        self.data_version = DataVersion(timestamp=now_ms())
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def get(self, topic: str) -> TopicConfig | None:
+        """The configuration of a topic."""
+        return self._topics.get(topic)
+
+    def names(self) -> Collection[str]:
+        """The names of all topics."""
+        return self._topics.keys()
+
+    def configs(self) -> Collection[TopicConfig]:
+        """All topics."""
+        return self._topics.values()
+
+    def is_ordered(self, topic: str) -> bool:
+        """True for a topic listed in the NameServers' ORDER_TOPIC_CONFIG."""
+        config = self._topics.get(topic)
+        return config is not None and config.order
+
+    def encode(self) -> bytes:
+        """The whole table as it is sent (GET_ALL_TOPIC_CONFIG)."""
+        return compact(self._file_text())
+
+    def wrapper(self) -> TopicConfigSerializeWrapper:
+        """The whole table as it is sent and kept."""
+        return TopicConfigSerializeWrapper(data_version=self.data_version, topic_config_table=dict(self._topics))
+
+    # -- topics that come into being by use --------------------------------------------------------------------------
+
+    def create_on_send(
+        self, topic: str, default_topic: str, remote_text: str, queue_count: int, topic_sys_flag: int
+    ) -> TopicConfig | None:
+        """The topic a producer at `remote_text` sends to, created from the template `default_topic` when it is new.
+
+        None when the template is missing or may not be inherited from. A retry topic needs no template. The queue count
+        is the smaller of what the producer asks for and what the template has. Raises TableFull.
+        """
+        known = self._topics.get(topic)
+        if known is not None:
+            return known
+        template = self._topics.get(default_topic)
+        if template is not None and not self._auto_create and default_topic == AUTO_CREATE_TOPIC:
+            # A template from an old file: it is closed, so that routes no longer offer it to producers.
+            template = self._put(replace(template, perm=permission.READ_WRITE))
+        if template is not None and permission.is_inherited(template.perm):
+            queues = max(0, min(queue_count, template.write_queue_nums))
+            config = replace(
+                template,
+                topic_name=topic,
+                read_queue_nums=queues,
+                write_queue_nums=queues,
+                perm=template.perm & ~permission.INHERIT,
+                topic_sys_flag=topic_sys_flag,
+                order=False,
+            )
+        elif is_retry_topic(topic):
+            return self.create_on_send_back(topic, 1, permission.READ_WRITE, topic_sys_flag)
+        else:
+            log.warning("topic not created", topic=topic, template=default_topic, remote=remote_text)
+            return None
+        log.info("topic created by use", topic=topic, queues=queues, template=default_topic, remote=remote_text)
+        return self._create(config)
+
+    def create_on_send_back(self, topic: str, queue_count: int, perm: int, topic_sys_flag: int) -> TopicConfig:
+        """A retry or dead letter topic, created when it is new. Raises TableFull."""
+        known = self._topics.get(topic)
+        if known is not None:
+            return known
+        return self._create(
+            TopicConfig(
+                topic_name=topic,
+                read_queue_nums=queue_count,
+                write_queue_nums=queue_count,
+                perm=perm,
+                topic_sys_flag=topic_sys_flag,
+            )
+        )
+
+    def half_topic(self) -> TopicConfig:
+        """RMQ_SYS_TRANS_HALF_TOPIC, made by the first transaction check."""
+        return self.create_on_send_back(TRANS_HALF_TOPIC, 1, permission.READ_WRITE, 0)
+
+    def check_max_time_topic(self) -> TopicConfig:
+        """TRANS_CHECK_MAX_TIME_TOPIC, made on first use."""
+        return self.create_on_send_back(TRANS_CHECK_MAX_TIME_TOPIC, 1, permission.READ_WRITE, 0)
+
+    # -- changes -----------------------------------------------------------------------------------------------------
+
+    def update(self, config: TopicConfig) -> None:
+        """Create a topic or replace its configuration. Raises TableFull."""
+        self._check_room(config.topic_name)
+        self._put(config)
+        self._changed()
+        log.info("topic updated", topic=config.topic_name, config=str(config))
+
+    def delete(self, topic: str) -> bool:
+        """Remove a topic. True when it was there."""
+        if self._topics.pop(topic, None) is None:
+            return False
+        self._fragments.touch(topic)
+        self._changed()
+        log.info("topic deleted", topic=topic)
+        return True
+
+    def replace_all(self, wrapper: TopicConfigSerializeWrapper) -> bool:
+        """Take over the master's table when its version differs (slaves). True when it was taken over."""
+        if wrapper.data_version == self.data_version:
+            return False
+        for topic in self._topics.keys() - wrapper.topic_config_table.keys():
+            del self._topics[topic]
+            self._fragments.touch(topic)
+        for config in wrapper.topic_config_table.values():
+            self._put(config)
+        self.data_version = wrapper.data_version
+        self._keeper.changed()
+        return True
+
+    def update_order_topics(self, ordered: Collection[str]) -> bool:
+        """Set the order flag of exactly the topics named. True when one changed (RocketMQ: updateOrderTopicConfig)."""
+        changed = False
+        for topic, config in list(self._topics.items()):
+            wanted = topic in ordered
+            if config.order != wanted:
+                self._put(replace(config, order=wanted))
+                changed = True
+        if changed:
+            self._changed()
+        return changed
+
+    def bump_version(self) -> None:
+        """Have NameServers take the topics anew: something that is registered with them changed."""
+        self.data_version = self.data_version.next_version(self._now_ms())
+
+    # -- the file ----------------------------------------------------------------------------------------------------
+
+    def load(self) -> None:
+        """Take over what the file holds; its topics replace built-in ones of the same name."""
+        wrapper = self._file.load(decoder(TopicConfigSerializeWrapper))
+        if wrapper is None:
+            return
+        for config in wrapper.topic_config_table.values():
+            self._put(config)
+        self.data_version = wrapper.data_version
+        log.info("topics loaded", topics=len(self._topics))
+
+    def persist(self) -> None:
+        """Write the file if it is behind. Raises OSError."""
+        self._keeper.save()
+
+    async def wait_saved(self) -> None:
+        """Wait until the changes made so far are on disk. Raises OSError."""
+        await self._keeper.wait_saved()
+
+    async def run(self, offload: Offload = trio.to_thread.run_sync) -> None:
+        """Write changes behind the table's back, until cancelled."""
+        await self._keeper.run(offload)
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _create(self, config: TopicConfig) -> TopicConfig:
+        self._check_room(config.topic_name)
+        self._put(config)
+        self._changed()
+        if self.on_change is not None:
+            self.on_change()
+        return config
+
+    def _put(self, config: TopicConfig) -> TopicConfig:
+        self._topics[config.topic_name] = config
+        self._fragments.touch(config.topic_name)
+        return config
+
+    def _changed(self) -> None:
+        self.bump_version()
+        self._keeper.changed()
+
+    def _entry_text(self, topic: str) -> str | None:
+        config = self._topics.get(topic)
+        return config.encode_pretty().decode() if config is not None else None
+
+    def _file_text(self) -> str:
+        version = self.data_version.encode_pretty().decode().replace("\n", "\n\t")
+        return f'{{\n\t"dataVersion":{version},\n\t"topicConfigTable":{self._fragments.text()}\n}}'
+
+    def _check_room(self, topic: str) -> None:
+        # Retry topics carry names that consumers chose and nobody checked; a topic's name is that of a directory.
+        if not topic or "/" in topic or "\0" in topic:
+            raise TopicIllegal(f"The specified topic {topic[:200]!r} cannot be stored under that name.")
+        if topic not in self._topics and len(self._topics) >= self._max_topics:
+            raise TableFull("topics", self._max_topics, f"topic {topic}")
+
+
+def built_in_topics(
+    *,
+    cluster: str,
+    broker_name: str,
+    default_queue_count: int,
+    auto_create: bool = True,
+    cluster_topic_enable: bool = True,
+    broker_topic_enable: bool = True,
+    trace_topic: str | None = None,
+) -> list[TopicConfig]:
+    """The topics every broker has from the start; `trace_topic` is given when message traces are switched on."""
+    topics = [_topic(SELF_TEST_TOPIC, 1)]
+    if auto_create:
+        topics.append(_topic(AUTO_CREATE_TOPIC, default_queue_count, _TEMPLATE_PERM))
+    topics += [
+        _topic(BENCHMARK_TOPIC, BENCHMARK_QUEUES),
+        _topic(cluster, CLUSTER_TOPIC_QUEUES, _TEMPLATE_PERM if cluster_topic_enable else permission.INHERIT),
+        _topic(broker_name, 1, _TEMPLATE_PERM if broker_topic_enable else permission.INHERIT),
+        _topic(OFFSET_MOVED_EVENT, 1),
+        _topic(SCHEDULE_TOPIC, SCHEDULE_QUEUES),
+    ]
+    if trace_topic is not None:
+        topics.append(_topic(trace_topic, 1))
+    topics.append(_topic(reply_topic(cluster), 1))
+    return topics
+
+
+def _topic(name: str, queue_count: int, perm: int = permission.READ_WRITE) -> TopicConfig:
+    return TopicConfig(topic_name=name, read_queue_nums=queue_count, write_queue_nums=queue_count, perm=perm)

@@ -1,0 +1,259 @@
+"""One check run over a queue of half messages, as a pure state machine (TransactionalMessageServiceImpl.check).
+
+Half messages wait in RMQ_SYS_TRANS_HALF_TOPIC; an op message says of one of them that its transaction has ended. A run
+walks the half queue from where the last one stopped, and for each half message that no op message names decides:
+
+    too young            the run ends here, the next one comes again
+    maybe ended          more op messages are read first
+    not ended, too old   it is given up                                         DISCARD
+    not ended, immune    it is put back behind the others, nobody is asked      PUT_BACK
+    not ended            it is put back, and its producer is asked              CHECK
+
+`CheckRun.step` reads through `CheckReads` and answers with the next thing to do; whoever drives it does that and says
+how it went with `carried_out`. The run holds offsets and the op messages read so far, no clock, no store, no task.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Protocol
+
+from protocol import property_names as names
+
+MAX_RUN_MS = 60_000
+"""A run over one queue takes at most so long."""
+MAX_MISSES = 1
+MAX_OPS_HELD = 1_000_000
+"""Op messages read ahead of the half message they end; above that the half message counts as not ended."""
+STEPS_BEFORE_PAUSE = 256
+
+
+@dataclass(slots=True)
+class HalfMessage:
+    """A half message as it is stored. Hosts are packed, timestamps in ms; the offsets are those of its latest copy."""
+
+    queue_id: int
+    queue_offset: int
+    physical_offset: int
+    store_timestamp: int
+    born_timestamp: int
+    born_host: bytes
+    store_host: bytes
+    flag: int
+    sys_flag: int
+    reconsume_times: int
+    body: bytes
+    properties: dict[str, str]
+
+    @property
+    def check_times(self) -> int:
+        """How often its producer was asked."""
+        return _number(self.properties.get(names.TRANSACTION_CHECK_TIMES)) or 0
+
+
+@dataclass(frozen=True, slots=True)
+class OpMessage:
+    """An op message: its own queue offset, and that of the half message it ends (None: its body says nothing)."""
+
+    queue_offset: int
+    half_offset: int | None
+    born_timestamp: int
+
+
+@dataclass(frozen=True, slots=True)
+class OpPull:
+    """Op messages from some queue offset on. `is_moved`: that offset was outside the queue, or nothing there could be
+    read, so that the op queue is consumed up to `next_offset`."""
+
+    messages: list[OpMessage]
+    next_offset: int
+    is_moved: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HalfRead:
+    """The half message at some queue offset. Without one: whether that is the end of the queue, else where to go on."""
+
+    message: HalfMessage | None
+    is_end: bool = False
+    next_offset: int = 0
+
+
+class CheckReads(Protocol):
+    """What a run reads."""
+
+    def pull_ops(self, queue_id: int, queue_offset: int) -> OpPull: ...
+
+    def read_half(self, queue_id: int, queue_offset: int) -> HalfRead: ...
+
+
+@dataclass(frozen=True, slots=True)
+class CheckRules:
+    """transactionTimeOut, transactionCheckMax and fileReservedTime; times in ms."""
+
+    timeout_ms: int
+    check_max: int
+    reserved_ms: int
+
+
+class Kind(Enum):
+    PAUSE = "pause"  # nothing to do; let others run, then step again
+    DISCARD = "discard"  # copy the message to TRANS_CHECK_MAX_TIME_TOPIC
+    PUT_BACK = "put back"  # store a copy in the half topic
+    CHECK = "check"  # store a copy, then ask the producer about it
+    END = "end"  # the run is over; keep the offsets
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """What to do next; `half` is there for all kinds that say something about a message."""
+
+    kind: Kind
+    half: HalfMessage | None = None
+
+
+PAUSE = Action(Kind.PAUSE)
+END = Action(Kind.END)
+
+
+@dataclass(slots=True)
+class CheckRun:
+    """See the module's text. `half_offset` and `op_offset` say how far the two queues are consumed, at any time."""
+
+    queue_id: int
+    half_offset: int
+    op_offset: int
+    start_ms: int
+    rules: CheckRules
+    _first_half_offset: int = field(init=False)
+    _next_op_offset: int = field(init=False)
+    _removed: dict[int, int] = field(init=False, default_factory=dict)  # half offset -> op offset, at or behind start
+    _earlier: set[int] = field(init=False, default_factory=set)  # half offsets before the start that have ended
+    _done: set[int] = field(init=False, default_factory=set)  # op offsets behind op_offset that are no longer needed
+    _pulled: OpPull | None = field(init=False, default=None)
+    _half: HalfMessage | None = field(init=False, default=None)  # the one at half_offset, checks counted
+    _misses: int = field(init=False, default=0)
+    _is_over: bool = field(init=False, default=False)
+
+    def __post_init__(self) -> None:
+        self._first_half_offset = self.half_offset
+        self._next_op_offset = self.op_offset
+
+    def step(self, reads: CheckReads, now_ms: int) -> Action:
+        """Go on until something is to be done."""
+        if self._pulled is None:
+            self._pull(reads)
+        for _ in range(STEPS_BEFORE_PAUSE):
+            if self._is_over or now_ms - self.start_ms > MAX_RUN_MS:
+                return END
+            if self._is_ended(self.half_offset):
+                self._next()
+                continue
+            action = self._look_at(reads, now_ms)
+            if action is not None:
+                return action
+        return PAUSE
+
+    def carried_out(self, was_successful: bool) -> None:
+        """The last action was done, or was not: then the run ends, and the next one comes to this message again."""
+        if was_successful:
+            self._next()
+        else:
+            self._is_over = True
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _look_at(self, reads: CheckReads, now_ms: int) -> Action | None:
+        half = self._half
+        if half is None:
+            half = self._read(reads)
+            if half is None:
+                return None
+            if self._is_given_up(half, now_ms):
+                return Action(Kind.DISCARD, half)
+            half.properties[names.TRANSACTION_CHECK_TIMES] = str(half.check_times + 1)
+            self._half = half
+        if half.store_timestamp >= self.start_ms:
+            return END
+        first_offset = _number(half.properties.get(names.TRANSACTION_PREPARED_QUEUE_OFFSET))
+        if first_offset is not None and self._is_ended(first_offset):
+            self._next()
+            return None
+        return self._judge(half, now_ms - half.born_timestamp, reads)
+
+    def _judge(self, half: HalfMessage, age_ms: int, reads: CheckReads) -> Action | None:
+        limit_ms = self.rules.timeout_ms
+        immunity = half.properties.get(names.CHECK_IMMUNITY_TIME_IN_SECONDS)
+        if immunity is not None:
+            seconds = _number(immunity)
+            limit_ms = seconds * 1000 if seconds is not None else limit_ms
+            if age_ms < limit_ms:
+                half.properties.setdefault(names.TRANSACTION_PREPARED_QUEUE_OFFSET, str(half.queue_offset))
+                return Action(Kind.PUT_BACK, half)
+        elif 0 <= age_ms < limit_ms:
+            return END
+        assert self._pulled is not None
+        newest = self._pulled.messages[-1] if self._pulled.messages else None
+        if age_ms < 0 or newest is None or newest.born_timestamp - self.start_ms > self.rules.timeout_ms:
+            return Action(Kind.CHECK, half)
+        if len(self._removed) + len(self._done) >= MAX_OPS_HELD:
+            return Action(Kind.CHECK, half)
+        self._pull(reads)
+        return None
+
+    def _read(self, reads: CheckReads) -> HalfMessage | None:
+        """The message at half_offset. Without one, half_offset moves on once; the second time the run is over."""
+        read = reads.read_half(self.queue_id, self.half_offset)
+        if read.message is None:
+            self._misses += 1
+            if self._misses > MAX_MISSES or read.is_end:
+                self._is_over = True
+            else:
+                self.half_offset = read.next_offset
+        return read.message
+
+    def _is_given_up(self, half: HalfMessage, now_ms: int) -> bool:
+        return half.check_times >= self.rules.check_max or now_ms - half.born_timestamp > self.rules.reserved_ms
+
+    def _next(self) -> None:
+        self.half_offset += 1
+        self._half = None
+
+    def _is_ended(self, half_offset: int) -> bool:
+        """True when an op message that was read ends this half message; then that is no longer needed."""
+        op_offset = self._removed.pop(half_offset, None)
+        if op_offset is None:
+            return half_offset in self._earlier
+        self._finish_op(op_offset)
+        return True
+
+    def _pull(self, reads: CheckReads) -> None:
+        pulled = self._pulled = reads.pull_ops(self.queue_id, self._next_op_offset)
+        if pulled.is_moved and self.op_offset == self._next_op_offset:
+            self.op_offset = pulled.next_offset
+        self._next_op_offset = pulled.next_offset
+        for op in pulled.messages:
+            if op.half_offset is None or op.half_offset < self._first_half_offset:
+                if op.half_offset is not None and len(self._earlier) < MAX_OPS_HELD:
+                    self._earlier.add(op.half_offset)
+                self._finish_op(op.queue_offset)
+                continue
+            again = self._removed.get(op.half_offset)
+            self._removed[op.half_offset] = op.queue_offset
+            if again is not None:
+                self._finish_op(again)
+
+    def _finish_op(self, op_offset: int) -> None:
+        """This op message is no longer needed: op_offset moves over all those that follow each other."""
+        self._done.add(op_offset)
+        while self.op_offset in self._done:
+            self._done.remove(self.op_offset)
+            self.op_offset += 1
+
+
+def _number(text: str | None) -> int | None:
+    """The decimal number in a property, None when there is none."""
+    if text is None or len(text) > 18 or not text.isascii() or not text.isdigit():
+        return None
+    return int(text)

@@ -1,0 +1,455 @@
+"""Transactions: half messages, the op messages that end them, and the checks of those that nothing ended.
+
+A half message waits in RMQ_SYS_TRANS_HALF_TOPIC for its producer's END_TRANSACTION. Commit stores the real message and
+then an op message, rollback only the op message; both go into the log in one commit, the op message last, so that a
+crash can lose the op message but never the message it answers for. Nothing else is kept: after a crash the checks find
+half messages without op messages and ask their producers again.
+
+    TransactionLog       reads and writes those topics (RocketMQ: TransactionalMessageBridge)
+    ProducerChecks       what happens to a half message that is not ended: its producer is asked, or it is given up
+    TransactionChecks    the task that runs the checks (transaction_check.CheckRun) over the half queues
+
+The first two may be replaced: others get them as `TransactionStore` and `CheckListener`. How far the queues are
+consumed is kept as offsets of the group CID_RMQ_SYS_TRANS. All of it is touched only on the event loop.
+"""
+
+from __future__ import annotations
+
+import random
+from math import inf
+from typing import Protocol
+
+import structlog
+import trio
+
+from broker.configuration import Configuration
+from broker.message_writer import MessageWriter, PendingPut, tags_code
+from broker.tables.offsets import NO_OFFSET, OffsetTable
+from broker.tables.producers import ProducerTable
+from broker.tables.topics import TopicTable
+from broker.transaction_check import (
+    CheckReads,
+    CheckRules,
+    CheckRun,
+    HalfMessage,
+    HalfRead,
+    Kind,
+    OpMessage,
+    OpPull,
+)
+from protocol import properties as property_text
+from protocol import property_names as names
+from protocol import sys_flag
+from protocol.clock import NowMs
+from protocol.codes import RequestCode
+from protocol.command import new_request
+from protocol.errors import RecordError
+from protocol.headers.transaction import CheckTransactionStateRequestHeader
+from protocol.message_id import offset_message_id
+from protocol.record import RecordFields, encode_into, read_fields
+from protocol.system_topics import (
+    TRANS_CHECK_MAX_TIME_TOPIC,
+    TRANS_CONSUMER_GROUP,
+    TRANS_HALF_TOPIC,
+    TRANS_OP_HALF_TOPIC,
+)
+from store.message_store import MessageStore
+from store.results import GetStatus, MessageToStore, PutResult, PutStatus
+
+log = structlog.get_logger("broker.transactions")
+
+OP_TAG = "d"
+_OP_PROPERTIES = property_text.encode({names.WAIT: "true", names.TAGS: OP_TAG})
+OP_PULL_COUNT = 32
+HOUR_MS = 3_600_000
+AFTER_FAILURE_SECONDS = 10.0
+
+
+class TransactionStore(CheckReads, Protocol):
+    """Where transactions live. `TransactionLog` is the one that RocketMQ's files need."""
+
+    def half_at(self, physical_offset: int) -> HalfMessage | None:
+        """The half message that lies there, None when there is none."""
+
+    def commit(self, half: HalfMessage, pending: PendingPut) -> None:
+        """End it by storing its message; `pending` is finished as that message wishes."""
+
+    def rollback(self, half: HalfMessage) -> bool:
+        """End it without a message. False when that could not be stored."""
+
+    def put_back(self, half: HalfMessage) -> bool:
+        """Store a copy behind the other half messages; its offsets become those of the copy. False when it failed."""
+
+    def give_up(self, half: HalfMessage) -> bool:
+        """Move it where messages go that nobody ended. False when it failed."""
+
+    def resume(self, physical_offset: int, pending: PendingPut) -> None:
+        """Have a message that was given up checked again. Raises RecordError when there is none."""
+
+    def queue_ids(self) -> range:
+        """The queues of half messages; created when there are none."""
+
+    def half_offset(self, queue_id: int) -> int:
+        """Queue offset from which half messages are unchecked."""
+
+    def op_offset(self, queue_id: int) -> int:
+        """Queue offset from which op messages may still be needed."""
+
+    def keep_offsets(self, queue_id: int, half_offset: int, op_offset: int) -> None:
+        """Note how far a check run came."""
+
+
+class CheckListener(Protocol):
+    """What happens to half messages that are not ended (RocketMQ: AbstractTransactionalMessageCheckListener)."""
+
+    def check(self, half: HalfMessage) -> None:
+        """Find out how the transaction ended; must not wait or raise."""
+
+    def discard(self, half: HalfMessage) -> bool:
+        """It was checked too often or is too old. False when it cannot be put away, so that it comes again."""
+
+
+class TransactionLog:
+    """Half and op messages in the message store. `store_host` is the broker's packed address."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        writer: MessageWriter,
+        topics: TopicTable,
+        offsets: OffsetTable,
+        *,
+        store_host: bytes,
+        now_ms: NowMs,
+    ) -> None:
+        self._store = store
+        self._writer = writer
+        self._topics = topics
+        self._offsets = offsets
+        self._store_host = store_host
+        self._now_ms = now_ms
+
+    # -- ending ------------------------------------------------------------------------------------------------------
+
+    def half_at(self, physical_offset: int) -> HalfMessage | None:
+        data = self._store.record_at(physical_offset)
+        if data is None:
+            return None
+        try:
+            record = read_fields(data, 0, len(data))
+        except RecordError as error:
+            log.warning("a half message cannot be read", physical_offset=physical_offset, error=str(error))
+            return None
+        return _half(data, record) if record.topic == TRANS_HALF_TOPIC.encode() else None
+
+    def commit(self, half: HalfMessage, pending: PendingPut) -> None:
+        message, properties = _real_message(half)
+        wait = properties.get(names.WAIT, "true") != "false"
+        self._writer.put(message, properties, wait, pending)
+        if pending.result.status in STORED:
+            self._put_op(half)
+
+    def rollback(self, half: HalfMessage) -> bool:
+        return self._put_op(half)
+
+    def _put_op(self, half: HalfMessage) -> bool:
+        """The op message that ends `half`: its body is the half message's queue offset, in decimal."""
+        pending = PendingPut()
+        op = MessageToStore(
+            TRANS_OP_HALF_TOPIC,
+            half.queue_id,
+            b"%d" % half.queue_offset,
+            _OP_PROPERTIES,
+            born_timestamp=self._now_ms(),
+            born_host=self._store_host,
+            store_host=self._store_host,
+            tags_code=tags_code(OP_TAG),
+        )
+        self._writer.put(op, {}, False, pending)
+        if pending.result.status is PutStatus.PUT_OK:
+            return True
+        log.warning("an op message was not stored", status=pending.result.status.name, queue_offset=half.queue_offset)
+        return False
+
+    # -- checking ----------------------------------------------------------------------------------------------------
+
+    def put_back(self, half: HalfMessage) -> bool:
+        copy = _copy(half, TRANS_HALF_TOPIC, half.queue_id, store_host=self._store_host)
+        result = self._put_now(copy)
+        if result.status is not PutStatus.PUT_OK:
+            log.warning("a half message was not put back", status=result.status.name, queue_offset=half.queue_offset)
+            return False
+        half.queue_offset = result.queue_offset
+        half.physical_offset = result.physical_offset
+        half.store_host = self._store_host
+        return True
+
+    def give_up(self, half: HalfMessage) -> bool:
+        topic = self._topics.check_max_time_topic()
+        queue_id = random.randrange(max(1, topic.write_queue_nums))
+        result = self._put_now(_copy(half, TRANS_CHECK_MAX_TIME_TOPIC, queue_id, store_host=half.store_host))
+        log.info(
+            "a half message is given up",
+            status=result.status.name,
+            check_times=half.check_times,
+            physical_offset=half.physical_offset,
+            group=half.properties.get(names.PRODUCER_GROUP),
+        )
+        return result.status is PutStatus.PUT_OK
+
+    def resume(self, physical_offset: int, pending: PendingPut) -> None:
+        data = self._store.record_at(physical_offset)
+        if data is None:
+            raise RecordError(f"there is no message at physical offset {physical_offset}")
+        half = _half(data, read_fields(data, 0, len(data)))
+        half.properties[names.TRANSACTION_CHECK_TIMES] = "0"
+        self._writer.put(_copy(half, TRANS_HALF_TOPIC, 0, store_host=half.store_host), {}, False, pending)
+
+    def _put_now(self, message: MessageToStore) -> PutResult:
+        """Append and commit, so that the message can be read when this returns."""
+        pending = PendingPut()
+        self._writer.put(message, {}, False, pending)
+        self._store.commit()
+        return pending.result
+
+    # -- reading for a check run (CheckReads) ------------------------------------------------------------------------
+
+    def pull_ops(self, queue_id: int, queue_offset: int) -> OpPull:
+        found = self._store.get_messages(TRANS_OP_HALF_TOPIC, queue_id, queue_offset, OP_PULL_COUNT)
+        if found.status is GetStatus.FOUND:
+            return OpPull([op for op in map(_op, found.records) if op is not None], found.next_begin_offset)
+        if found.status in (GetStatus.OFFSET_OVERFLOW_ONE, GetStatus.NO_MESSAGE_IN_QUEUE):
+            return OpPull([], queue_offset)
+        return OpPull([], found.next_begin_offset, is_moved=True)
+
+    def read_half(self, queue_id: int, queue_offset: int) -> HalfRead:
+        found = self._store.get_messages(TRANS_HALF_TOPIC, queue_id, queue_offset, 1)
+        if found.status is GetStatus.FOUND:
+            data = found.records[0]
+            try:
+                return HalfRead(_half(data, read_fields(data, 0, len(data))))
+            except RecordError as error:
+                log.warning("a half message cannot be read", queue_offset=queue_offset, error=str(error))
+        is_end = found.status in (GetStatus.OFFSET_OVERFLOW_ONE, GetStatus.NO_MESSAGE_IN_QUEUE)
+        return HalfRead(None, is_end, found.next_begin_offset)
+
+    def queue_ids(self) -> range:
+        return range(self._topics.half_topic().read_queue_nums)
+
+    def half_offset(self, queue_id: int) -> int:
+        return self._consumed(TRANS_HALF_TOPIC, queue_id)
+
+    def op_offset(self, queue_id: int) -> int:
+        return self._consumed(TRANS_OP_HALF_TOPIC, queue_id)
+
+    def _consumed(self, topic: str, queue_id: int) -> int:
+        queue_offset = self._offsets.query(TRANS_CONSUMER_GROUP, topic, queue_id)
+        return queue_offset if queue_offset != NO_OFFSET else self._store.min_offset(topic, queue_id)
+
+    def keep_offsets(self, queue_id: int, half_offset: int, op_offset: int) -> None:
+        for topic, queue_offset in ((TRANS_HALF_TOPIC, half_offset), (TRANS_OP_HALF_TOPIC, op_offset)):
+            if queue_offset != self._consumed(topic, queue_id):
+                self._offsets.commit(TRANS_CONSUMER_GROUP, topic, queue_id, queue_offset)
+
+
+class ProducerChecks:
+    """Asks a producer of the message's group with CHECK_TRANSACTION_STATE, which it answers with END_TRANSACTION."""
+
+    def __init__(self, producers: ProducerTable, transactions: TransactionStore) -> None:
+        self._producers = producers
+        self._transactions = transactions
+
+    def check(self, half: HalfMessage) -> None:
+        group = half.properties.get(names.PRODUCER_GROUP)
+        channel = self._producers.pick(group) if group else None
+        if channel is None:
+            log.warning("nobody to ask about a transaction", group=group, physical_offset=half.physical_offset)
+            return
+        uniq_key = half.properties.get(names.UNIQ_KEY)
+        header = CheckTransactionStateRequestHeader(
+            tran_state_table_offset=half.queue_offset,
+            commit_log_offset=half.physical_offset,
+            msg_id=uniq_key,
+            transaction_id=uniq_key,
+            offset_msg_id=offset_message_id(half.store_host, half.physical_offset),
+        )
+        request = new_request(RequestCode.CHECK_TRANSACTION_STATE, header, _check_body(half), oneway=True)
+        if not channel.connection.send_oneway(request):
+            log.warning("a producer could not be asked about a transaction", group=group, remote=channel.remote_text)
+
+    def discard(self, half: HalfMessage) -> bool:
+        return self._transactions.give_up(half)
+
+
+class TransactionChecks:
+    """The check task. `run` belongs to masters: start it when the broker becomes one, cancel it when it ends."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        transactions: TransactionStore,
+        listener: CheckListener,
+        *,
+        now_ms: NowMs,
+    ) -> None:
+        self._configuration = configuration
+        self._transactions = transactions
+        self._listener = listener
+        self._now_ms = now_ms
+        self._next_run = inf
+
+    def seconds_to_next(self) -> float:
+        """Time to the next check, inf when none will come."""
+        return self._next_run - trio.current_time()
+
+    async def run(self) -> None:
+        """Check every transactionCheckInterval until cancelled; the first time after one interval."""
+        while True:
+            self._next_run = trio.current_time() + self._configuration.broker.transaction_check_interval_ms / 1000
+            await trio.sleep_until(self._next_run)
+            try:
+                await self.check()
+            except Exception:
+                log.exception("a transaction check failed", retry_seconds=AFTER_FAILURE_SECONDS)
+                await trio.sleep(AFTER_FAILURE_SECONDS)
+
+    async def check(self) -> None:
+        """One run over all half queues."""
+        for queue_id in self._transactions.queue_ids():
+            await self._check_queue(queue_id)
+
+    async def _check_queue(self, queue_id: int) -> None:
+        transactions = self._transactions
+        broker = self._configuration.broker
+        reserved_ms = self._configuration.store.file_reserved_time_hours * HOUR_MS
+        run = CheckRun(
+            queue_id,
+            transactions.half_offset(queue_id),
+            transactions.op_offset(queue_id),
+            self._now_ms(),
+            CheckRules(broker.transaction_timeout_ms, broker.transaction_check_max, reserved_ms),
+        )
+        try:
+            while True:
+                action = run.step(transactions, self._now_ms())
+                half = action.half
+                if action.kind is Kind.END:
+                    return
+                if half is not None:
+                    run.carried_out(self._carry_out(action.kind, half))
+                await trio.lowlevel.checkpoint()
+        finally:
+            transactions.keep_offsets(queue_id, run.half_offset, run.op_offset)
+
+    def _carry_out(self, kind: Kind, half: HalfMessage) -> bool:
+        if kind is Kind.DISCARD:
+            return self._listener.discard(half)
+        if not self._transactions.put_back(half):
+            return False
+        if kind is Kind.CHECK:
+            self._listener.check(half)
+        return True
+
+
+STORED = frozenset(
+    {
+        PutStatus.PUT_OK,
+        PutStatus.FLUSH_DISK_TIMEOUT,
+        PutStatus.FLUSH_SLAVE_TIMEOUT,
+        PutStatus.SLAVE_NOT_AVAILABLE,
+    }
+)
+"""Statuses of messages that are in the log, however safe they are."""
+
+
+def _half(data: bytes, record: RecordFields) -> HalfMessage:
+    return HalfMessage(
+        queue_id=record.queue_id,
+        queue_offset=record.queue_offset,
+        physical_offset=record.physical_offset,
+        store_timestamp=record.store_timestamp,
+        born_timestamp=record.born_timestamp,
+        born_host=record.born_host,
+        store_host=record.store_host,
+        flag=record.flag,
+        sys_flag=record.sys_flag,
+        reconsume_times=record.reconsume_times,
+        body=data[record.body_at : record.body_at + record.body_length],
+        properties=property_text.parse_bytes(record.properties),
+    )
+
+
+def _op(data: bytes) -> OpMessage | None:
+    try:
+        record = read_fields(data, 0, len(data))
+    except RecordError as error:
+        log.warning("an op message cannot be read", error=str(error))
+        return None
+    text = data[record.body_at : record.body_at + record.body_length]
+    is_op = property_text.parse_bytes(record.properties).get(names.TAGS) == OP_TAG
+    half_offset = int(text) if is_op and text.isdigit() and len(text) <= 19 else None
+    return OpMessage(record.queue_offset, half_offset, record.born_timestamp)
+
+
+def _real_message(half: HalfMessage) -> tuple[MessageToStore, dict[str, str]]:
+    """What a commit stores, and its properties as the store shall see them. Raises RecordError.
+
+    The stored text still holds REAL_TOPIC, REAL_QID and TRAN_MSG. Only when the message is to be delayed, it is written
+    anew from the table, which has lost them.
+    """
+    properties = dict(half.properties)
+    text = property_text.encode(properties)
+    topic = properties.pop(names.REAL_TOPIC, None)
+    queue_id = properties.pop(names.REAL_QUEUE_ID, "")
+    properties.pop(names.TRANSACTION_PREPARED, None)
+    if not topic or not queue_id.isascii() or not queue_id.isdigit():
+        raise RecordError(f"REAL_TOPIC {topic!r} and REAL_QID {queue_id!r} of the half message do not name a queue")
+    message = _copy(half, topic, int(queue_id), store_host=half.store_host)
+    message.properties = text
+    message.sys_flag = sys_flag.with_transaction_type(half.sys_flag, sys_flag.TRANSACTION_COMMIT)
+    message.prepared_transaction_offset = half.physical_offset
+    return message, properties
+
+
+def _copy(half: HalfMessage, topic: str, queue_id: int, *, store_host: bytes) -> MessageToStore:
+    properties = half.properties
+    return MessageToStore(
+        topic,
+        queue_id,
+        half.body,
+        property_text.encode(properties),
+        born_timestamp=half.born_timestamp,
+        born_host=half.born_host,
+        store_host=store_host,
+        flag=half.flag,
+        sys_flag=half.sys_flag,
+        reconsume_times=half.reconsume_times,
+        tags_code=tags_code(properties.get(names.TAGS)),
+        uniq_key=properties.get(names.UNIQ_KEY),
+        keys=properties.get(names.KEYS),
+    )
+
+
+def _check_body(half: HalfMessage) -> bytes:
+    """The record that a producer is asked about: the half message under its real topic and queue, WAIT switched off."""
+    properties = {**half.properties, names.WAIT: "false"}
+    queue_id = properties.get(names.REAL_QUEUE_ID, "")
+    body = bytearray()
+    encode_into(
+        body,
+        properties.get(names.REAL_TOPIC, "").encode(),
+        int(queue_id) if queue_id.isascii() and queue_id.isdigit() else half.queue_id,
+        half.flag,
+        half.queue_offset,
+        half.physical_offset,
+        half.sys_flag,
+        half.born_timestamp,
+        half.born_host,
+        half.store_timestamp,
+        half.store_host,
+        half.reconsume_times,
+        0,
+        half.body,
+        property_text.encode(properties),
+    )
+    return bytes(body)

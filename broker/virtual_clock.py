@@ -1,0 +1,284 @@
+"""A clock that a test moves: hours of a cluster's time pass in milliseconds, for clients that notice nothing of it.
+
+    clock = VirtualClock()
+    with LocalCluster(clock=clock) as cluster:      # runs in a thread of its own
+        ...                                         # any clients, also in other processes
+        clock.advance(2 * 3600)                     # two hours later, everything due has happened, in its order
+
+The clock goes on as clocks do and jumps ahead when it is told to. What it rules is the cluster: when delayed messages
+are due, transactions checked, files deleted, and the time stamps of the store. Clients keep their own time, so whatever
+is about them (idle connections, missing heartbeats, locks of queues, held pulls, brokers silent at the NameServer)
+counts real time: a jump never ends a live client.
+
+`advance` jumps from one thing that is due to the next: a delayed message, a transaction check, a full hour (when
+retention looks at deleteWhen), a deletion that is going on. After each it waits until the cluster is idle, and, when
+messages were stored, until its clients have been silent for `settle_seconds` of real time, so that what they do in
+answer (a retry, a commit) happens before the clock goes on. When nothing else is pending it gives them
+`patience_seconds`, since the next thing may be what a client makes of the message in its hands. Housekeeping that
+nobody can see runs once for each jump.
+
+One clock is for one cluster at a time. Everything but `attach` may be called from any thread.
+"""
+
+from __future__ import annotations
+
+import datetime
+import time
+from bisect import bisect_right
+from collections.abc import Awaitable, Callable
+from functools import partial
+from math import inf
+
+import trio
+
+from protocol.clock import JumpHeard, NowMs
+from store.files import Files
+
+SHORTEST_JUMP_SECONDS = 0.1
+"""What is due now and stays due (a message that the store refuses) is looked at again after so long."""
+JUST_BEHIND_SECONDS = 0.0005
+"""Times are asked for in whole ms: a jump ends a little behind what it is for."""
+LONGEST_WAIT_SECONDS = 2.0
+"""Longest real time to wait for idleness after one jump: somebody may send all the time."""
+LOOK_SECONDS = 0.0005
+MAX_JUMPS_KEPT = 10_000
+
+
+class VirtualClock(trio.abc.Clock):
+    """See the module's text.
+
+    `start`: the wall clock's time when the cluster starts (local time when it has no zone), now by default.
+    `settle_seconds`, `patience_seconds`: real time that is left to clients, see there.
+    """
+
+    def __init__(
+        self, start: datetime.datetime | None = None, *, settle_seconds: float = 0.02, patience_seconds: float = 0.25
+    ) -> None:
+        self._start_ms = time.time_ns() // 1_000_000 if start is None else int(start.timestamp() * 1000)
+        self._began = time.perf_counter()
+        self._ahead_seconds = 0.0
+        self._jumps = _Jumps(self._start_ms - time.time_ns() // 1_000_000)
+        self._settle_seconds = settle_seconds
+        self._patience_seconds = patience_seconds
+        self._run: _Run | None = None
+        self._heard: list[JumpHeard] = []
+
+    # trio.abc.Clock.
+
+    def start_clock(self) -> None:
+        """It runs since it was made."""
+
+    def current_time(self) -> float:
+        return time.perf_counter() - self._began + self._ahead_seconds
+
+    def deadline_to_sleep_time(self, deadline: float) -> float:
+        return deadline - self.current_time()
+
+    # What tests use.
+
+    def now_ms(self) -> int:
+        """The cluster's wall clock, milliseconds since 1970."""
+        return self._start_ms + int(self.current_time() * 1000)
+
+    @property
+    def now(self) -> datetime.datetime:
+        """The same as local time."""
+        return datetime.datetime.fromtimestamp(self.now_ms() / 1000)
+
+    def advance(self, seconds: float) -> None:
+        """Have so much time pass; returns when everything that fell due has happened. Blocks; in a trio task say
+        `advance_async`, in asyncio `asyncio.to_thread(clock.advance, seconds)`."""
+        self._in_run(self._advance, self.current_time() + seconds)
+
+    async def advance_async(self, seconds: float) -> None:
+        """`advance` for trio programs (whose run is not the cluster's, so their tasks go on meanwhile)."""
+        await trio.to_thread.run_sync(partial(self.advance, seconds))
+
+    def advance_to(self, moment: datetime.datetime | datetime.time) -> None:
+        """Advance to a moment; a time of day is the next such time. Raises ValueError when it is over."""
+        if isinstance(moment, datetime.time):
+            now = self.now
+            moment = datetime.datetime.combine(now.date(), moment)
+            if moment <= now:
+                moment += datetime.timedelta(days=1)
+        seconds = moment.timestamp() - self.now_ms() / 1000
+        if seconds < 0:
+            raise ValueError(f"{moment} is over: the clock says {self.now}")
+        self.advance(seconds)
+
+    def advance_until(self, condition: Callable[[], object], *, at_most_seconds: float) -> None:
+        """Jump from one thing that is due to the next until `condition()` is true (it is asked in this thread, also
+        while clients work). Raises TimeoutError when it is not after so much of the cluster's time."""
+        target = self.current_time() + at_most_seconds
+        while not self._comes_true(condition):
+            if self.current_time() >= target:
+                raise TimeoutError(f"not in {at_most_seconds:g} s of the cluster's time: {condition}")
+            self._in_run(self._step, target)
+
+    async def advance_until_async(self, condition: Callable[[], object], *, at_most_seconds: float) -> None:
+        """`advance_until` for trio programs; `condition` is asked in a thread."""
+        await trio.to_thread.run_sync(partial(self.advance_until, condition, at_most_seconds=at_most_seconds))
+
+    # What the cluster uses.
+
+    def attach(self, seconds_to_next: Callable[[], float], log_end: Callable[[], int]) -> None:
+        """From now on this trio run's time is told. `seconds_to_next`: time to the next thing that is due but for full
+        hours (inf: none); `log_end`: grows with every message that is stored."""
+        self._run = _Run(trio.lowlevel.current_trio_token(), trio.Lock(), seconds_to_next, log_end)
+
+    def detach(self) -> None:
+        self._run = None
+        self._heard.clear()
+
+    def on_jump(self, heard: JumpHeard) -> None:
+        """Have `heard(seconds)` called, in the cluster's thread, after each jump."""
+        self._heard.append(heard)
+
+    def files(self) -> Files:
+        """Files whose times of modification are the cluster's time."""
+        return _TimedFiles(self._jumps)
+
+    # Inside.
+
+    def _in_run(self, function: Callable[[float], Awaitable[None]], target: float) -> None:
+        run = self._run
+        if run is None:
+            self._jump(max(0.0, target - self.current_time()))
+        else:
+            trio.from_thread.run(function, target, trio_token=run.token)
+
+    def _comes_true(self, condition: Callable[[], object]) -> bool:
+        if condition():
+            return True
+        if self._run is not None:
+            trio.from_thread.run(self._work_off, trio_token=self._run.token)
+        return bool(condition())
+
+    async def _advance(self, target: float) -> None:
+        await self._work_off()
+        while self.current_time() < target:
+            await self._step(target)
+
+    async def _step(self, target: float) -> None:
+        """Jump to the next thing that is due, at most to `target`, and let it happen."""
+        run = self._run
+        if run is None:
+            return
+        async with run.lock:
+            from broker.tasks import next_hour
+
+            now_ms = self.now_ms()
+            until_due = min(run.seconds_to_next(), (next_hour(now_ms) - now_ms) / 1000) + JUST_BEHIND_SECONDS
+            until_due = max(SHORTEST_JUMP_SECONDS, until_due)
+            self._jump(max(0.0, min(target - self.current_time(), until_due)))
+        await self._work_off()
+
+    def _jump(self, seconds: float) -> None:
+        self._ahead_seconds += seconds
+        self._jumps.add(seconds * 1000)
+        for heard in self._heard:
+            heard(seconds)
+
+    async def _work_off(self) -> None:
+        """Until the cluster is idle and its clients have nothing to say to what it stored."""
+        from trio.testing import wait_all_tasks_blocked
+
+        run = self._run
+        if run is None:
+            return
+        threads = trio.to_thread.current_default_thread_limiter()
+        is_patient = False
+        with trio.move_on_after(LONGEST_WAIT_SECONDS):
+            async with run.lock:
+                while True:
+                    await wait_all_tasks_blocked()
+                    if threads.borrowed_tokens:
+                        await trio.sleep(LOOK_SECONDS)  # a flush or an unlink
+                        continue
+                    log_end = run.log_end()
+                    if log_end != run.settled_end:
+                        run.settled_end = log_end
+                        is_patient = True
+                        await wait_all_tasks_blocked(self._settle_seconds)
+                    elif is_patient and run.seconds_to_next() == inf:
+                        is_patient = False
+                        await self._wait_stored(run)
+                    else:
+                        return
+
+    async def _wait_stored(self, run: _Run) -> None:
+        """Until a client stored something, or patience is over."""
+        with trio.move_on_after(self._patience_seconds):
+            while run.log_end() == run.settled_end:  # noqa: ASYNC110 (the logs of several brokers have no common event)
+                await trio.sleep(LOOK_SECONDS)
+
+
+class _Run:
+    """The cluster's trio run."""
+
+    def __init__(
+        self,
+        token: trio.lowlevel.TrioToken,
+        lock: trio.Lock,
+        seconds_to_next: Callable[[], float],
+        log_end: Callable[[], int],
+    ) -> None:
+        self.token = token
+        self.lock = lock
+        self.seconds_to_next = seconds_to_next
+        self.log_end = log_end
+        self.settled_end = -1
+
+
+class _Jumps:
+    """Real times of the jumps, to tell what the cluster's time was at a real time. Keeps the last ones."""
+
+    def __init__(self, ahead_ms: float) -> None:
+        self._real_ms = [0]
+        self._ahead_ms = [ahead_ms]
+
+    def add(self, jump_ms: float) -> None:
+        ahead_ms = self._ahead_ms[-1] + jump_ms
+        real_ms = time.time_ns() // 1_000_000
+        if real_ms <= self._real_ms[-1]:
+            self._ahead_ms[-1] = ahead_ms
+            return
+        self._real_ms.append(real_ms)
+        self._ahead_ms.append(ahead_ms)
+        if len(self._real_ms) > MAX_JUMPS_KEPT:
+            del self._real_ms[: MAX_JUMPS_KEPT // 2], self._ahead_ms[: MAX_JUMPS_KEPT // 2]
+
+    def at(self, real_ms: int) -> int:
+        """The cluster's time at a real time."""
+        return real_ms + int(self._ahead_ms[max(0, bisect_right(self._real_ms, real_ms) - 1)])
+
+    def real_at(self, cluster_ms: int) -> int:
+        """The real time at which it was this time in the cluster; the next jump's when it was jumped over."""
+        for jumped_ms, ahead_ms in zip(reversed(self._real_ms), reversed(self._ahead_ms), strict=True):
+            if cluster_ms - ahead_ms >= jumped_ms:
+                return int(cluster_ms - ahead_ms)
+        return self._real_ms[0]
+
+
+class _TimedFiles(Files):
+    def __init__(self, jumps: _Jumps) -> None:
+        self._jumps = jumps
+
+    def modified_ms(self, path: str) -> int:
+        return self._jumps.at(super().modified_ms(path))
+
+    def set_modified(self, path: str, modified_ms: int) -> None:
+        super().set_modified(path, self._jumps.real_at(modified_ms))
+
+
+def run_now_ms(start: datetime.datetime | None = None) -> NowMs:
+    """A wall clock that follows the clock of this trio run, for programs that bring their own (trio's MockClock):
+
+    async def test_a_delay(autojump_clock):
+        now_ms = run_now_ms()
+        async with LocalCluster(now_ms=now_ms) as cluster, Producer(..., now_ms=now_ms) as producer: ...
+    """
+    clock = trio.lowlevel.current_clock()
+    began = clock.current_time()
+    start_ms = time.time_ns() // 1_000_000 if start is None else int(start.timestamp() * 1000)
+    return lambda: start_ms + int((clock.current_time() - began) * 1000)

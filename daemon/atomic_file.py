@@ -1,0 +1,27 @@
+"""Small files that are replaced whole, never written in place (RocketMQ: MixAll.string2File)."""
+
+import os
+from pathlib import Path
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Replace a file so that a crash leaves the old or the new content; the old one also stays as <name>.bak."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(path.name + ".tmp")
+    with temporary.open("wb") as stream:
+        stream.write(data)
+        stream.flush()
+        os.fsync(stream.fileno())
+    if path.exists():
+        backup = path.with_name(path.name + ".bak")
+        backup.unlink(missing_ok=True)
+        try:
+            os.link(path, backup)
+        except OSError:
+            backup.write_bytes(path.read_bytes())  # a file system without hard links
+    temporary.replace(path)
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)

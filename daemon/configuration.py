@@ -1,0 +1,227 @@
+"""From files, command line and environment to settings records.
+
+Later layers win:
+
+    0. what the program passes as defaults
+    1. system properties (-D in JAVA_OPT, JAVA_OPT_EXT) and environment variables, as defaults for the keys they feed
+    2. the TLS file that the property tls.config.file names, for keys that begin with "tls."
+    3. the file given with -c: Java properties, or YAML when its name ends in .yml or .yaml
+    4. options of the command line (-n), and what a program passes as overrides
+
+The layers are used while a daemon boots, by one task: `bind` each settings record from them, then ask for the keys of
+the file that nothing took. What may change later belongs to the daemon.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import structlog
+
+from daemon.environment import Environment
+from daemon.errors import StartError
+from protocol import java_properties
+from protocol.java_properties import PropertiesError
+from protocol.settings import SettingError, bind, declarations
+
+log = structlog.get_logger("daemon.configuration")
+
+_Record = TypeVar("_Record")
+
+_PROPERTY_KEYS: dict[str, tuple[str, ...]] = {
+    "rocketmq.namesrv.addr": ("namesrvAddr",),
+    "com.rocketmq.remoting.socket.sndbuf.size": ("serverSocketSndBufSize", "clientSocketSndBufSize"),
+    "com.rocketmq.remoting.socket.rcvbuf.size": ("serverSocketRcvBufSize", "clientSocketRcvBufSize"),
+    "com.rocketmq.remoting.socket.backlog": ("serverSocketBacklog",),
+    "com.rocketmq.remoting.clientAsyncSemaphoreValue": ("clientAsyncSemaphoreValue",),
+    "com.rocketmq.remoting.clientOnewaySemaphoreValue": ("clientOnewaySemaphoreValue",),
+    "com.rocketmq.remoting.client.worker.size": ("clientWorkerThreads",),
+    "com.rocketmq.remoting.client.connect.timeout": ("connectTimeoutMillis",),
+    "com.rocketmq.remoting.client.channel.maxIdleTimeSeconds": ("clientChannelMaxIdleTimeSeconds",),
+    "com.rocketmq.remoting.client.closeSocketIfTimeout": ("clientCloseSocketIfTimeout",),
+    "com.rocketmq.remoting.write.buffer.high.water.mark": ("writeBufferHighWaterMark",),
+    "com.rocketmq.remoting.write.buffer.low.water.mark": ("writeBufferLowWaterMark",),
+}
+"""System properties that give settings their defaults (RocketMQ: NettySystemConfig, MixAll)."""
+
+_FILE_PROPERTIES = {
+    "rmqAddressServerDomain": "rocketmq.namesrv.domain",
+    "rmqAddressServerSubGroup": "rocketmq.namesrv.domain.subgroup",
+}
+"""Keys of a file that stand for system properties."""
+
+_TLS_FILE = "/etc/rocketmq/tls.properties"
+_TLS_ONLY_PROPERTIES = frozenset({"tls.server.mode", "tls.enable"})
+
+
+class ConfigurationLayers:
+    """Key -> text of all layers together, and which source each text came from.
+
+    file: the -c file, or None. file_values: its keys as written, also the unknown ones, which config listings keep.
+    """
+
+    def __init__(self, environment: Environment) -> None:
+        self.environment = environment
+        self.file: Path | None = None
+        self.file_values: dict[str, str] = {}
+        self._values: dict[str, str] = {}
+        self._sources: dict[str, str] = {}
+        self._known: set[str] = set()
+
+    def add(self, values: Mapping[str, str], source: str) -> None:
+        """Lay `values` over what is there."""
+        for key, text in values.items():
+            self._values[key] = text
+            self._sources[key] = source
+
+    def bind(self, cls: type[_Record]) -> _Record:
+        """The settings record of class `cls`; raises SettingError naming the file (or option), key and reason."""
+        self._known.update(declaration.key for declaration in declarations(cls))
+        try:
+            record, _ = bind(cls, self._values, source="configuration")
+        except SettingError as error:
+            raise SettingError(self._sources[error.key], error.key, error.reason) from None
+        return record
+
+    @property
+    def values(self) -> Mapping[str, str]:
+        """All layers together, also keys that no record declares, such as system properties."""
+        return self._values
+
+    def get(self, key: str) -> str | None:
+        """The text of one key."""
+        return self._values.get(key)
+
+    def source(self, key: str) -> str:
+        """Where the text of `key` came from: a file's name, a variable, an option, or "default"."""
+        return self._sources.get(key, "default")
+
+    def unknown_values(self) -> dict[str, str]:
+        """Entries of the file that no record bound so far declares; config listings show them."""
+        return {key: text for key, text in self.file_values.items() if key not in self._known}
+
+    def unknown_keys(self) -> dict[str, str | None]:
+        """Keys of the file that mean nothing -> the declared key that looks most like it."""
+        unknown = [key for key in self.unknown_values() if key not in _FILE_PROPERTIES]
+        if not unknown:
+            return {}
+        from difflib import get_close_matches
+
+        lowered = {key.lower(): key for key in self._known}
+        guesses: dict[str, str | None] = {}
+        for key in unknown:
+            found = get_close_matches(key.lower(), lowered, 1, 0.8)
+            guesses[key] = lowered[found[0]] if found else None
+        return guesses
+
+
+def load_configuration(
+    environment: Environment,
+    *,
+    file: Path | None = None,
+    overrides: Mapping[str, str] | None = None,
+    defaults: Mapping[str, str] | None = None,
+) -> ConfigurationLayers:
+    """All layers. Raises StartError for a file that cannot be read or is not what its name says."""
+    configuration = ConfigurationLayers(environment)
+    configuration.add(defaults or {}, "default")
+    for name, value in environment.properties.items():
+        source = f"{environment.sources[name]} -D{name}"
+        configuration.add({name: value}, source)
+        configuration.add(dict.fromkeys(_PROPERTY_KEYS.get(name, ()), value), source)
+    _add_variables(configuration)
+    _add_tls_file(configuration)
+    if file is not None:
+        configuration.file = file
+        configuration.file_values = read_file(file)
+        configuration.add(configuration.file_values, str(file))
+        for key, name in _FILE_PROPERTIES.items():
+            if key in configuration.file_values:
+                configuration.add({name: configuration.file_values[key]}, str(file))
+    configuration.add(overrides or {}, "command line")
+    return configuration
+
+
+def read_file(path: Path) -> dict[str, str]:
+    """Key -> text of a properties or YAML file. Raises StartError naming the file, and the line where possible."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise StartError(f"cannot read the configuration file {path}: {error.strerror}") from None
+    if path.suffix.lower() in (".yml", ".yaml"):
+        return _parse_yaml(path, data)
+    try:
+        return java_properties.parse(data.decode("latin-1"))
+    except PropertiesError as error:
+        raise StartError(f"{path}: {error}") from None
+
+
+def write_text(path: Path, values: Mapping[str, str]) -> bytes:
+    """The content of a configuration file of that name: what `read_file` would read as `values`."""
+    if path.suffix.lower() in (".yml", ".yaml"):
+        import json
+
+        return "".join(f"{json.dumps(key)}: {json.dumps(text)}\n" for key, text in values.items()).encode()
+    return java_properties.format(values).encode("ascii")
+
+
+def warn_of_unknown_keys(configuration: ConfigurationLayers) -> None:
+    """One warning for each key of the file that no record took."""
+    for key, guess in configuration.unknown_keys().items():
+        hint = {"did_you_mean": guess} if guess else {}
+        log.warning("unknown configuration key has no effect", file=str(configuration.file), key=key, **hint)
+
+
+def check_namesrv_addresses(text: str, source: str) -> None:
+    """Raises StartError unless `text` is "host:port;host:port", as RocketMQ's start does."""
+    for address in text.split(";"):
+        host, colon, port = address.strip().rpartition(":")
+        if not (host and colon and port.isascii() and port.isdigit() and int(port) <= 65535):
+            raise StartError(
+                f"{source}: the Name Server Address[{text}] illegal, please set it as follows, "
+                f'"127.0.0.1:9876;192.168.0.1:9876"'
+            )
+
+
+def _add_variables(configuration: ConfigurationLayers) -> None:
+    environment = configuration.environment
+    configuration.add({"rocketmqHome": str(environment.rocketmq_home)}, "ROCKETMQ_HOME")
+    for variable, key, name in (
+        ("NAMESRV_ADDR", "namesrvAddr", "rocketmq.namesrv.addr"),
+        ("ROCKETMQ_SERIALIZE_TYPE", "rocketmq.serialize.type", "rocketmq.serialize.type"),
+    ):
+        value = environment.variables.get(variable)
+        if value and name not in environment.properties:
+            configuration.add({key: value}, variable)
+
+
+def _add_tls_file(configuration: ConfigurationLayers) -> None:
+    stated = configuration.get("tls.config.file")
+    path = Path(stated or _TLS_FILE)
+    if not path.is_file():
+        if stated:
+            raise StartError(f"{configuration.source('tls.config.file')}: there is no file {path}")
+        return
+    values = read_file(path)
+    configuration.add(
+        {key: text for key, text in values.items() if key.startswith("tls.") and key not in _TLS_ONLY_PROPERTIES},
+        str(path),
+    )
+
+
+def _parse_yaml(path: Path, data: bytes) -> dict[str, str]:
+    import yaml
+
+    try:
+        # BaseLoader leaves every value as it is written: 04 stays "04", no stays "no".
+        document: Any = yaml.load(data, Loader=yaml.BaseLoader)
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise StartError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
+    if document is None or document == "":
+        return {}
+    if not isinstance(document, dict):
+        raise StartError(f"{path}: a mapping of keys to values is expected at the top")
+    for key, value in document.items():
+        if not isinstance(key, str) or not isinstance(value, str):
+            raise StartError(f"{path}: {key}: a plain value is expected, not a {type(value).__name__}")
+    return document

@@ -1,0 +1,70 @@
+"""What the surroundings say: environment variables, and the Java system properties that start scripts put into them.
+
+RocketMQ's scripts hand `JAVA_OPT` and `JAVA_OPT_EXT` to the JVM. Their `-Dname=value` parts are RocketMQ's system
+properties and count here too; the JVM's own options (-Xmx8g, -XX:...) mean nothing to this program and are ignored.
+"""
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+_PROJECT_DIRECTORY = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """`properties`: Java system properties by name. `sources`: where each came from, for error messages."""
+
+    variables: Mapping[str, str]
+    properties: Mapping[str, str]
+    sources: Mapping[str, str]
+
+    @property
+    def user_home(self) -> Path:
+        """Java's user.home: property, else HOME, else the account's directory, else where the process runs."""
+        stated = self.properties.get("user.home") or self.variables.get("HOME")
+        if stated:
+            return Path(stated)
+        try:
+            return Path("~").expanduser()
+        except RuntimeError:
+            return Path.cwd()
+
+    @property
+    def rocketmq_home(self) -> Path:
+        """The installation directory: property rocketmq.home.dir, else ROCKETMQ_HOME, else the one this program lies
+        in when it has a conf/ directory, else where the process runs. (RocketMQ refuses to start without the first
+        two.)"""
+        stated = self.properties.get("rocketmq.home.dir") or self.variables.get("ROCKETMQ_HOME")
+        if stated:
+            return Path(stated)
+        return _PROJECT_DIRECTORY if (_PROJECT_DIRECTORY / "conf").is_dir() else Path.cwd()
+
+    @property
+    def run_directory(self) -> Path:
+        """Where running daemons leave their process ids for mqshutdown."""
+        return self.user_home / ".triomq" / "run"
+
+
+def read_environment(variables: Mapping[str, str]) -> Environment:
+    """From a mapping such as os.environ. The last of equal properties wins, as in the JVM."""
+    properties: dict[str, str] = {}
+    sources: dict[str, str] = {}
+    for variable in ("JAVA_OPT", "JAVA_OPT_EXT"):
+        for option in _words(variables.get(variable, "")):
+            if not option.startswith("-D"):
+                continue
+            name, _, value = option[2:].partition("=")
+            if name:
+                properties[name] = value
+                sources[name] = variable
+    return Environment(dict(variables), properties, sources)
+
+
+def _words(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError:
+        # An unbalanced quote: the shell would have split at blanks too.
+        return text.split()

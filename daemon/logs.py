@@ -1,0 +1,259 @@
+"""Where log lines go: files that roll, and standard error for what an operator should see.
+
+    2024-05-01T08:30:00.123Z WARN  broker.send - disk nearly full used=0.91 path=/store
+
+One line per event: time (UTC), level, logger, event, then key=value pairs (quoted when they hold blanks or controls).
+A traceback follows on indented lines. Values of keys that name secrets are masked.
+
+Files lie in <user.home>/logs/rocketmqlogs, or where TRIOMQ_LOG_DIR says; "-" there means standard error only.
+TRIOMQ_LOG_LEVEL (debug, info, warning, error) is the least level written, info when unset. With files, standard error
+gets the first line of warnings and worse, so a daemon that is well says nothing but its boot line. Each file rolls at
+its size and keeps a fixed number of older ones in otherdays/, so logs never take more than the sum of that table.
+
+State: open files, owned by the LogFiles made at boot; written from the event loop thread and, rarely, from worker
+threads, hence one lock. A disk that takes no more lines must not stop a broker: such lines are counted and dropped,
+and the count is written when the file takes lines again. No log line may be needed for correctness.
+"""
+
+import io
+import re
+import sys
+import threading
+import time
+from collections.abc import Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+import structlog
+
+from daemon.environment import Environment
+from daemon.errors import StartError
+
+_MIB = 1 << 20
+_LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
+_NAMES = {"debug": "DEBUG", "info": "INFO ", "warning": "WARN ", "error": "ERROR", "critical": "FATAL"}
+_SECRET = re.compile(r"secret|password|passwd|signature|security_?token|credential", re.IGNORECASE)
+_PLAIN = re.compile(r"[^\s\"'=\\\x00-\x1f\x7f]+", re.ASCII)
+_MAX_VALUE_CHARACTERS = 2000
+_SPEAKS_FOR_ITSELF = "daemon.run"  # tells the operator on standard error what it also logs
+
+
+@dataclass(frozen=True, slots=True)
+class LogFileRule:
+    """Loggers whose name begins with `prefix` (at a dot) write to `name`, which rolls at `roll_bytes` and keeps
+    `keep_count` older files."""
+
+    prefix: str
+    name: str
+    roll_bytes: int
+    keep_count: int
+
+
+BROKER_LOG_FILES: tuple[LogFileRule, ...] = (
+    LogFileRule("", "broker_default.log", 100 * _MIB, 10),
+    LogFileRule("broker", "broker.log", 128 * _MIB, 20),
+    LogFileRule("daemon", "broker.log", 128 * _MIB, 20),
+    LogFileRule("broker.protection", "protection.log", 100 * _MIB, 10),
+    LogFileRule("broker.watermark", "watermark.log", 100 * _MIB, 10),
+    LogFileRule("broker.transactions", "transaction.log", 100 * _MIB, 10),
+    LogFileRule("broker.lock", "lock.log", 100 * _MIB, 5),
+    LogFileRule("broker.stats", "stats.log", 100 * _MIB, 5),
+    LogFileRule("broker.filters", "filter.log", 100 * _MIB, 10),
+    LogFileRule("store", "store.log", 128 * _MIB, 10),
+    LogFileRule("remoting", "remoting.log", 100 * _MIB, 10),
+)
+NAMESRV_LOG_FILES: tuple[LogFileRule, ...] = (LogFileRule("", "namesrv.log", 100 * _MIB, 5),)
+
+
+class LogFile:
+    """One file that rolls into otherdays/<name>.1.log (youngest) ... <name>.<keep_count>.log."""
+
+    def __init__(self, directory: Path, rule: LogFileRule) -> None:
+        self._path = directory / rule.name
+        self._rolled_directory = directory / "otherdays"
+        self._rule = rule
+        self._stream: io.FileIO | None = None
+        self._size_bytes = 0
+        self._lost_count = 0
+
+    def write(self, line: str) -> None:
+        data = line.encode("utf-8", "backslashreplace")
+        try:
+            stream = self._opened()
+            if self._size_bytes and self._size_bytes + len(data) > self._rule.roll_bytes:
+                stream = self._roll()
+            if self._lost_count:
+                data = f"... {self._lost_count} lines lost\n".encode() + data
+            stream.write(data)
+        except OSError:
+            self._lost_count += 1
+            return
+        self._size_bytes += len(data)
+        self._lost_count = 0
+
+    def close(self) -> None:
+        if self._stream is not None:
+            self._stream.close()
+            self._stream = None
+
+    def _opened(self) -> io.FileIO:
+        if self._stream is None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._stream = io.FileIO(self._path, "a")
+            self._size_bytes = self._path.stat().st_size
+        return self._stream
+
+    def _roll(self) -> io.FileIO:
+        self.close()
+        self._rolled_directory.mkdir(exist_ok=True)
+        for number in range(self._rule.keep_count - 1, 0, -1):
+            older = self._rolled(number)
+            if older.exists():
+                older.replace(self._rolled(number + 1))
+        self._path.replace(self._rolled(1))
+        return self._opened()
+
+    def _rolled(self, number: int) -> Path:
+        return self._rolled_directory / f"{self._path.stem}.{number}{self._path.suffix}"
+
+
+class LogFiles:
+    """All files of one daemon by logger name, and standard error. Made once by `configure_logs`."""
+
+    def __init__(self, directory: Path | None, rules: Sequence[LogFileRule], stderr: TextIO) -> None:
+        self._stderr = stderr
+        self._has_files = directory is not None
+        self._lock = threading.Lock()
+        files: dict[str, LogFile] = {}
+        if directory is not None:
+            for rule in rules:
+                files.setdefault(rule.name, LogFile(directory, rule))
+        self._files = files
+        self._by_prefix = {rule.prefix: files[rule.name] for rule in rules} if directory else {}
+
+    def __call__(self, *names: Any) -> "LogTarget":
+        """structlog's logger factory: what `get_logger(name)` writes to."""
+        name = str(names[0]) if names else "root"
+        return LogTarget(self, name, self._file_for(name))
+
+    def write(self, target: "LogTarget", level: str, line: str) -> None:
+        with self._lock:
+            if target.file is not None:
+                target.file.write(line)
+            if not self._has_files:
+                self._tell(line)
+            elif _LEVELS[level] >= _LEVELS["warning"] and target.name != _SPEAKS_FOR_ITSELF:
+                self._tell(line[: line.index("\n") + 1])
+
+    def _tell(self, text: str) -> None:
+        try:
+            self._stderr.write(text)
+            self._stderr.flush()
+        except (OSError, ValueError):
+            pass  # nobody reads it any more
+
+    def close(self) -> None:
+        with self._lock:
+            for file in self._files.values():
+                file.close()
+
+    def _file_for(self, name: str) -> LogFile | None:
+        prefix = name
+        while prefix and prefix not in self._by_prefix:
+            prefix = prefix.rpartition(".")[0]
+        return self._by_prefix.get(prefix)
+
+
+class LogTarget:
+    """What structlog calls with the rendered line of one logger; one method per level."""
+
+    __slots__ = ("_files", "file", "name")
+
+    def __init__(self, files: LogFiles, name: str, file: LogFile | None) -> None:
+        self._files = files
+        self.file = file
+        self.name = name
+
+    def debug(self, line: str) -> None:
+        self._files.write(self, "debug", line)
+
+    def info(self, line: str) -> None:
+        self._files.write(self, "info", line)
+
+    def warning(self, line: str) -> None:
+        self._files.write(self, "warning", line)
+
+    def error(self, line: str) -> None:
+        self._files.write(self, "error", line)
+
+    def critical(self, line: str) -> None:
+        self._files.write(self, "critical", line)
+
+
+def render(target: Any, level: str, event: MutableMapping[str, Any]) -> str:
+    """structlog's last processor: the whole line, with its newline."""
+    seconds, ms = divmod(time.time_ns() // 1_000_000, 1000)
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
+    name = getattr(target, "name", "root")
+    exception = _traceback(event.pop("exc_info", None))
+    text = _clean(str(event.pop("event", "")))
+    pairs = "".join(f" {key}={_value(key, value)}" for key, value in event.items())
+    return f"{stamp}.{ms:03}Z {_NAMES.get(level, 'INFO ')} {name} - {text}{pairs}\n{exception}"
+
+
+def configure_logs(
+    environment: Environment, rules: Sequence[LogFileRule], *, subdirectory: str = "", stderr: TextIO | None = None
+) -> LogFiles:
+    """Make all structlog loggers of this process write as described above. Raises StartError for an unknown level."""
+    level = environment.variables.get("TRIOMQ_LOG_LEVEL", "info").lower()
+    if level not in _LEVELS:
+        raise StartError(f"TRIOMQ_LOG_LEVEL: {level!r} is none of {', '.join(_LEVELS)}")
+    directory = log_directory(environment)
+    files = LogFiles(directory / subdirectory if directory else None, rules, stderr or sys.stderr)
+    structlog.configure(
+        processors=[render],
+        wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
+        logger_factory=files,
+        cache_logger_on_first_use=True,
+    )
+    return files
+
+
+def log_directory(environment: Environment) -> Path | None:
+    """Where log files lie; None when all lines go to standard error."""
+    stated = environment.variables.get("TRIOMQ_LOG_DIR")
+    if stated == "-":
+        return None
+    return Path(stated) if stated else environment.user_home / "logs" / "rocketmqlogs"
+
+
+def _value(key: str, value: Any) -> str:
+    if _SECRET.search(key):
+        return "***"
+    if isinstance(value, Mapping):
+        value = {inner: "***" if _SECRET.search(str(inner)) else item for inner, item in value.items()}
+    text = value if isinstance(value, str) else str(value)
+    if len(text) > _MAX_VALUE_CHARACTERS:
+        text = text[:_MAX_VALUE_CHARACTERS] + "..."
+    return text if _PLAIN.fullmatch(text) else '"' + _clean(text).replace('"', '\\"') + '"'
+
+
+def _clean(text: str) -> str:
+    """Nothing that a peer sent may break out of its line."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def _traceback(exc_info: Any) -> str:
+    if not exc_info:
+        return ""
+    import traceback
+
+    error = exc_info if isinstance(exc_info, BaseException) else sys.exc_info()[1]
+    if isinstance(exc_info, tuple):
+        error = exc_info[1]
+    if error is None:
+        return ""
+    return "".join("    " + line + "\n" for line in "".join(traceback.format_exception(error)).splitlines())

@@ -1,0 +1,32 @@
+"""A running daemon's process id in a file, by which mqshutdown finds what it may end.
+
+<user.home>/.triomq/run/<program>.<pid>.pid holds the process id. mqshutdown also looks at the command line of that
+process before it signals it, so a file left behind by a killed daemon does no harm.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import structlog
+
+log = structlog.get_logger("daemon.pid_file")
+
+
+@contextmanager
+def pid_file(directory: Path, program: str) -> Iterator[None]:
+    """The file exists while the block runs. A directory that cannot be written costs a warning, not the start."""
+    path = directory / f"{program}.{os.getpid()}.pid"
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{os.getpid()}\n")
+    except OSError as error:
+        log.warning("no pid file, mqshutdown will not find this process", path=str(path), reason=error.strerror)
+    try:
+        yield
+    finally:
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            log.warning("pid file left behind", path=str(path), reason=error.strerror)

@@ -1,0 +1,149 @@
+"""The life of a daemon process: boot, one line on standard output, run, stop when asked, an exit code.
+
+The daemon itself is `serve`, an async callable that calls `task_status.started(boot_line)` once it accepts requests,
+and runs until it is cancelled. Cancelled, it stops gracefully; whatever it shields must end by itself. When it does
+not within the deadline, the process ends with code 3.
+"""
+
+import gc
+import os
+import resource
+import sys
+import threading
+from collections.abc import Awaitable, Iterator
+from typing import Protocol
+
+import structlog
+import trio
+
+from daemon.errors import ExitCode, StartError
+from daemon.signals import wait_stop_signal
+from protocol.settings import SettingError
+
+log = structlog.get_logger("daemon.run")
+
+_NOFILE_CEILING = 1 << 20  # for systems whose hard limit is "unlimited" but not granted
+
+
+class Serve(Protocol):
+    """What `run` runs: starts with the boot line, ends when cancelled."""
+
+    def __call__(self, *, task_status: trio.TaskStatus[str]) -> Awaitable[None]: ...
+
+
+def run(program: str, serve: Serve, *, stop_deadline_seconds: float, log_hint: str = "") -> ExitCode:
+    """Run `serve` until a stop signal. All errors end here: one line on standard error, details in the log.
+
+    `log_hint` says where the log is. Returns the exit code.
+    """
+    raise_open_files_limit()
+    watchdog = _StopWatchdog(program, stop_deadline_seconds)
+    try:
+        trio.run(_supervise, serve, watchdog)
+        return ExitCode.STOPPED
+    except KeyboardInterrupt:
+        return ExitCode.FAILED
+    except BaseException as error:
+        return report(program, error, log_hint)
+    finally:
+        watchdog.cancel()
+
+
+def report(program: str, error: BaseException, log_hint: str = "") -> ExitCode:
+    """One line on standard error for an error that ends the process, and its exit code.
+
+    Only errors nobody foresaw get a traceback, in the log.
+    """
+    causes = list(_leaves(error))
+    for cause in causes:
+        if isinstance(cause, StartError):
+            _complain(program, str(cause))
+            return cause.exit_code
+    for cause in causes:
+        if isinstance(cause, SettingError):
+            _complain(program, str(cause))
+            return ExitCode.REFUSED
+    first = causes[0]
+    if isinstance(first, OSError) and len(causes) == 1:
+        log.info("ended by an error of the operating system", exc_info=error)
+        _complain(program, _os_error_text(first))
+    else:
+        log.critical("ended by an error", exc_info=error)
+        hint = f"; see {log_hint}" if log_hint else ""
+        _complain(program, f"failed: {type(first).__name__}: {first}{hint}")
+    return ExitCode.FAILED
+
+
+def raise_open_files_limit() -> None:
+    """Connections and store files are descriptors: take as many as the system allows."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _NOFILE_CEILING if hard == resource.RLIM_INFINITY else hard
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        except (OSError, ValueError) as error:
+            log.info("open files limit stays", soft=soft, hard=hard, reason=str(error))
+
+
+class _StopWatchdog:
+    """Ends the process when a stop takes too long. A thread, since the event loop may be what hangs."""
+
+    def __init__(self, program: str, deadline_seconds: float) -> None:
+        self._program = program
+        self._deadline_seconds = deadline_seconds
+        self._timer: threading.Timer | None = None
+
+    def start(self) -> None:
+        self._timer = threading.Timer(self._deadline_seconds, self._expire)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def cancel(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _expire(self) -> None:
+        _complain(self._program, f"not stopped after {self._deadline_seconds:g} s, giving up")
+        os._exit(ExitCode.STOPPED_LATE)
+
+
+async def _supervise(serve: Serve, watchdog: _StopWatchdog) -> None:
+    async with trio.open_nursery() as nursery:
+        await nursery.start(_stop_when_asked, nursery.cancel_scope, watchdog)
+        boot_line: str = await nursery.start(_serve_then_end, serve, nursery.cancel_scope)
+        print(boot_line, flush=True)  # noqa: T201
+        log.info("booted", line=boot_line)
+        # What boot made lives as long as the process: keep it out of every later collection.
+        gc.collect()
+        gc.freeze()
+
+
+async def _serve_then_end(serve: Serve, scope: trio.CancelScope, *, task_status: trio.TaskStatus[str]) -> None:
+    await serve(task_status=task_status)
+    scope.cancel()
+
+
+async def _stop_when_asked(
+    scope: trio.CancelScope, watchdog: _StopWatchdog, *, task_status: trio.TaskStatus[None]
+) -> None:
+    number = await wait_stop_signal(task_status=task_status)
+    log.info("stopping", signal=number.name)
+    watchdog.start()
+    scope.cancel()
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from _leaves(inner)
+    else:
+        yield error
+
+
+def _os_error_text(error: OSError) -> str:
+    where = f": {error.filename}" if error.filename else ""
+    return f"{error.strerror or error}{where}"
+
+
+def _complain(program: str, text: str) -> None:
+    print(f"{program}: {text}", file=sys.stderr, flush=True)  # noqa: T201

@@ -1,0 +1,80 @@
+"""Transactions: a store that counts what is committed, and a check listener that decides without asking the producer.
+
+python examples/extending/transactions.py
+"""
+
+from typing import Any
+
+import trio
+
+from broker.configuration import Configuration
+from broker.embedded import LocalCluster
+from broker.extensions import Extensions
+from broker.message_writer import PendingPut
+from broker.transaction_check import HalfMessage
+from broker.transactions import CheckListener, TransactionStore
+from mqclient.api import LocalTransactionState, Message, MessageExt, TransactionProducer
+
+seen: list[str] = []
+looked = trio.Event()
+
+
+class CountedTransactions:
+    """Entry point: [project.entry-points."triomq.transaction_stores"] counted = "my_package:CountedTransactions"
+
+    It does one thing itself and leaves the rest to the broker's own."""
+
+    commits = 0
+
+    def __init__(self, own: TransactionStore, configuration: Configuration) -> None:
+        self.own = own
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.own, name)
+
+    def commit(self, half: HalfMessage, pending: PendingPut) -> None:
+        type(self).commits += 1
+        self.own.commit(half, pending)
+
+
+class GiveUpAtOnce:
+    """Entry point: [project.entry-points."triomq.transaction_listeners"] give-up = "my_package:GiveUpAtOnce" """
+
+    def __init__(self, own: CheckListener, configuration: Configuration) -> None:
+        self.own = own
+
+    def check(self, half: HalfMessage) -> None:
+        """The broker's own would ask the producer here."""
+        seen.append(half.properties.get("KEYS", ""))
+        looked.set()
+
+    def discard(self, half: HalfMessage) -> bool:
+        return self.own.discard(half)
+
+
+def undecided(message: Message, argument: str) -> LocalTransactionState:
+    return LocalTransactionState.COMMIT_MESSAGE if argument == "paid" else LocalTransactionState.UNKNOW
+
+
+def never_asked(message: MessageExt) -> LocalTransactionState:
+    raise AssertionError("the check listener does not ask")
+
+
+async def main() -> None:
+    extensions = Extensions(
+        transaction_store=CountedTransactions,  # type: ignore[arg-type]  # __getattr__ has the rest
+        transaction_listener=GiveUpAtOnce,
+    )
+    settings = {"transactionTimeOut": "100", "transactionCheckInterval": "100"}
+    async with (
+        LocalCluster(extensions=extensions, settings=settings) as cluster,
+        TransactionProducer("p", undecided, never_asked, name_server=cluster.name_server) as producer,
+    ):
+        await producer.send_in_transaction(Message("Orders", b"...", keys="order-1"), "paid")
+        await producer.send_in_transaction(Message("Orders", b"...", keys="order-2"), "open")
+        await looked.wait()
+    print(f"committed: {CountedTransactions.commits}, looked at: {seen[0]}")
+
+
+if __name__ == "__main__":
+    trio.run(main)

@@ -1,0 +1,356 @@
+"""The API of the old `rocketmq-client-python` (a wrapper of the C++ client), for programs that were written for it.
+
+    from mqclient.compat import Message, Producer, PushConsumer, ConsumeStatus     # was: from rocketmq.client import
+    ...
+
+    producer = Producer("PID-XXX")
+    producer.set_name_server_address("127.0.0.1:9876")
+    producer.start()
+    message = Message("YOUR-TOPIC")
+    message.set_keys("XXX"); message.set_tags("XXX"); message.set_body("XXXX")
+    result = producer.send_sync(message)
+    print(result.status, result.msg_id, result.offset)
+    producer.shutdown()
+
+It is a thin layer over `mqclient.blocking`. Listeners are called in threads. New programs should use that, or
+`mqclient.api`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+from mqclient import blocking
+from mqclient.config import Credentials
+from mqclient.consume_rules import ConsumeRules
+from mqclient.errors import MQClientError
+from mqclient.outgoing import SendRules
+from mqclient.results import ConsumeStatus as CoreConsumeStatus
+from mqclient.results import LocalTransactionState, PullStatus, SendStatus
+from mqclient.results import MessageModel as CoreMessageModel
+from protocol import message as core
+from protocol.message_queue import MessageQueue
+
+RocketMQException = MQClientError
+
+
+class ConsumeStatus(IntEnum):
+    """What a listener answers; True and None count as success, an exception or False as "later"."""
+
+    CONSUME_SUCCESS = 0
+    RECONSUME_LATER = 1
+
+
+class MessageModel(IntEnum):
+    BROADCASTING = 0
+    CLUSTERING = 1
+
+
+class TransactionStatus(IntEnum):
+    COMMIT = 0
+    ROLLBACK = 1
+    UNKNOWN = 2
+
+
+class SendResult(NamedTuple):
+    """`status`: the SendStatus; `offset`: queue offset."""
+
+    status: SendStatus
+    msg_id: str
+    offset: int
+
+
+class Message:
+    """A message to send."""
+
+    def __init__(self, topic: str) -> None:
+        self._message = core.Message(topic)
+
+    def set_keys(self, keys: str) -> None:
+        self._message.keys = keys
+
+    def set_tags(self, tags: str) -> None:
+        self._message.tags = tags
+
+    def set_body(self, body: str | bytes) -> None:
+        self._message.body = body.encode() if isinstance(body, str) else body
+
+    def set_property(self, key: str, value: str) -> None:
+        self._message.properties[key] = value
+
+    def set_delay_time_level(self, delay_time_level: int) -> None:
+        self._message.delay_level = delay_time_level
+
+
+class RecvMessage:
+    """A message received."""
+
+    def __init__(self, message: core.MessageExt) -> None:
+        self.raw = message
+
+    @property
+    def topic(self) -> str:
+        return self.raw.topic
+
+    @property
+    def tags(self) -> str | None:
+        return self.raw.tags
+
+    @property
+    def keys(self) -> str | None:
+        return self.raw.keys
+
+    @property
+    def body(self) -> bytes:
+        return self.raw.body
+
+    @property
+    def id(self) -> str:
+        return self.raw.msg_id
+
+    @property
+    def delay_time_level(self) -> int:
+        return self.raw.delay_level
+
+    @property
+    def queue_id(self) -> int:
+        return self.raw.queue_id
+
+    @property
+    def reconsume_times(self) -> int:
+        return self.raw.reconsume_times
+
+    @property
+    def store_size(self) -> int:
+        return self.raw.store_size_bytes
+
+    @property
+    def born_timestamp(self) -> int:
+        return self.raw.born_timestamp
+
+    @property
+    def store_timestamp(self) -> int:
+        return self.raw.store_timestamp
+
+    @property
+    def queue_offset(self) -> int:
+        return self.raw.queue_offset
+
+    @property
+    def commit_log_offset(self) -> int:
+        return self.raw.physical_offset
+
+    @property
+    def prepared_transaction_offset(self) -> int:
+        return self.raw.prepared_transaction_offset
+
+    def get_property(self, key: str) -> str | None:
+        return self.raw.properties.get(key)
+
+    def __str__(self) -> str:
+        return self.body.decode("utf-8", "replace")
+
+    def __bytes__(self) -> bytes:
+        return self.body
+
+
+class _Named:
+    """What producers and consumers have in common: they are configured first and started then."""
+
+    def __init__(self, group_id: str) -> None:
+        self._group = group_id
+        self._options: dict[str, Any] = {}
+        self._face: Any = None
+
+    def set_name_server_address(self, addr: str) -> None:
+        self._options["name_server"] = addr
+
+    def set_namesrv_addr(self, addr: str) -> None:
+        self._options["name_server"] = addr
+
+    def set_session_credentials(self, access_key: str, access_secret: str, channel: str = "") -> None:
+        self._options["credentials"] = Credentials(access_key, access_secret)
+
+    def set_instance_name(self, name: str) -> None:
+        self._options["instance_name"] = name
+
+    def set_group(self, group_id: str) -> None:
+        self._group = group_id
+
+    def _make(self) -> Any:
+        raise NotImplementedError
+
+    def start(self) -> None:
+        self._face = self._make().start()
+
+    def shutdown(self) -> None:
+        if self._face is not None:
+            self._face.close()
+            self._face = None
+
+    def _running(self) -> Any:
+        if self._face is None:
+            raise RocketMQException("not started: call start() first")
+        return self._face
+
+    def __enter__(self) -> Any:
+        self.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.shutdown()
+
+
+class Producer(_Named):
+    """`orderly` has no effect: give a sharding key."""
+
+    def __init__(self, group_id: str, orderly: bool = False, timeout: int | None = None, **_: object) -> None:
+        super().__init__(group_id)
+        if timeout is not None:
+            self._options["send_timeout_seconds"] = timeout / 1000
+        self._rules: dict[str, int] = {}
+
+    def set_timeout(self, timeout: int) -> None:
+        """Milliseconds."""
+        self._options["send_timeout_seconds"] = timeout / 1000
+
+    def set_compress_level(self, level: int) -> None:
+        self._rules["compression_level"] = level
+
+    def set_max_message_size(self, max_size: int) -> None:
+        self._rules["max_message_bytes"] = max_size
+
+    def _make(self) -> Any:
+        return blocking.Producer(self._group, rules=SendRules(**self._rules), **self._options)
+
+    def send_sync(self, msg: Message) -> SendResult:
+        return _result(self._running().send(msg._message))
+
+    def send_oneway(self, msg: Message) -> None:
+        self._running().send_oneway(msg._message)
+
+    def send_orderly(
+        self, msg: Message, arg: object, retry_times: int = 0, queue_select_callback: Any = None
+    ) -> SendResult:
+        """`queue_select_callback(queue_count, message, arg)` answers a queue number; without one, messages with the
+        same `arg` go to the same queue."""
+        select = queue_select_callback or (lambda count, _message, key: hash(key) % count)
+        return self._select(msg, lambda count: select(count, msg, arg))
+
+    def send_orderly_with_sharding_key(self, msg: Message, sharding_key: str) -> SendResult:
+        return _result(self._running().send(msg._message, sharding_key=sharding_key))
+
+    def _select(self, msg: Message, choose: Callable[[int], int]) -> SendResult:
+        queues: list[MessageQueue] = self._running().queues(msg._message.topic)
+        return _result(self._running().send(msg._message, queue=queues[choose(len(queues)) % len(queues)]))
+
+
+def _result(result: Any) -> SendResult:
+    return SendResult(result.status, result.message_id, result.queue_offset)
+
+
+_STATES = {
+    TransactionStatus.COMMIT: LocalTransactionState.COMMIT_MESSAGE,
+    TransactionStatus.ROLLBACK: LocalTransactionState.ROLLBACK_MESSAGE,
+    TransactionStatus.UNKNOWN: LocalTransactionState.UNKNOW,
+}
+
+
+class TransactionMQProducer(Producer):
+    """`checker_callback(message)` answers a TransactionStatus when the broker asks."""
+
+    def __init__(
+        self, group_id: str, checker_callback: Callable[[RecvMessage], TransactionStatus], user_args: object = None
+    ) -> None:
+        super().__init__(group_id)
+        self._checker = checker_callback
+
+    def _make(self) -> Any:
+        def execute(message: core.Message, argument: Any) -> LocalTransactionState:
+            original, callback, user_args = argument
+            return _STATES[TransactionStatus(callback(original, user_args))]
+
+        def check(message: core.MessageExt) -> LocalTransactionState:
+            return _STATES[TransactionStatus(self._checker(RecvMessage(message)))]
+
+        return blocking.TransactionProducer(self._group, execute, check, **self._options)
+
+    def send_message_in_transaction(
+        self, message: Message, local_execute: Callable[[Message, object], TransactionStatus], user_args: object = None
+    ) -> SendResult:
+        """`local_execute(message, user_args)` is the local transaction."""
+        result = self._running().send_in_transaction(message._message, (message, local_execute, user_args))
+        return _result(result.send)
+
+
+class PushConsumer(_Named):
+    """Subscribe with a callback, then start."""
+
+    def __init__(
+        self, group_id: str, orderly: bool = False, message_model: MessageModel = MessageModel.CLUSTERING
+    ) -> None:
+        super().__init__(group_id)
+        self._options["ordered"] = orderly
+        self.set_message_model(message_model)
+        self._rules: dict[str, Any] = {}
+        self._callbacks: dict[str, tuple[Callable[[RecvMessage], Any], str]] = {}
+
+    def set_message_model(self, message_model: MessageModel) -> None:
+        self._options["model"] = CoreMessageModel[MessageModel(message_model).name]
+
+    def set_thread_count(self, thread_count: int) -> None:
+        self._rules["concurrency"] = thread_count
+
+    def set_message_batch_max_size(self, max_size: int) -> None:
+        """Has no effect: callbacks get one message at a time, as they always did in Python."""
+
+    def subscribe(self, topic: str, callback: Callable[[RecvMessage], Any], expression: str = "*") -> None:
+        """`callback(message)` answers a ConsumeStatus (or nothing)."""
+        self._callbacks[topic] = (callback, expression)
+        if self._face is not None:
+            self._face.subscribe(topic, expression)
+
+    def _make(self) -> Any:
+        consumer = blocking.PushConsumer(self._group, rules=ConsumeRules(**self._rules), **self._options)
+        for topic, (_, expression) in self._callbacks.items():
+            consumer.subscribe(topic, expression)
+        consumer.listen(self._dispatch)
+        return consumer
+
+    def _dispatch(self, message: core.MessageExt) -> CoreConsumeStatus:
+        callback, _ = self._callbacks[message.topic]
+        answer = callback(RecvMessage(message))
+        if answer is None or answer is True or (answer == ConsumeStatus.CONSUME_SUCCESS and answer is not False):
+            return CoreConsumeStatus.CONSUME_SUCCESS
+        return CoreConsumeStatus.RECONSUME_LATER
+
+
+class PullConsumer(_Named):
+    """`pull` goes through all messages of a topic from where it stopped the last time."""
+
+    def __init__(self, group_id: str) -> None:
+        super().__init__(group_id)
+        self._offsets: dict[MessageQueue, int] = {}
+
+    def _make(self) -> Any:
+        return blocking.PullConsumer(self._group, **self._options)
+
+    def set_message_queue_offset(self, queue: MessageQueue, offset: int) -> None:
+        self._offsets[queue] = offset
+
+    def get_message_queue_offset(self, queue: MessageQueue) -> int:
+        return self._offsets.get(queue, 0)
+
+    def pull(self, topic: str, expression: str = "*", max_num: int = 32) -> Iterator[RecvMessage]:
+        """The messages that are there now, queue after queue."""
+        consumer = self._running()
+        for queue in consumer.queues(topic):
+            while True:
+                result = consumer.pull(queue, expression, self.get_message_queue_offset(queue), max_count=max_num)
+                self._offsets[queue] = result.next_begin_offset
+                for message in result.messages:
+                    yield RecvMessage(message)
+                if result.status in (PullStatus.NO_NEW_MSG,) or result.next_begin_offset >= result.max_offset:
+                    break

@@ -1,0 +1,36 @@
+"""Calling the application: async functions are awaited, plain functions run in a thread so that they may block."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import trio
+
+
+def is_async(function: Callable[..., Any]) -> bool:
+    """True for `async def` functions, their partials, and objects with an async `__call__`."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
+
+
+class Handler:
+    """One function of the application, callable from trio. `limit` bounds the threads it may use at once."""
+
+    __slots__ = ("_async", "_function", "_limiter")
+
+    def __init__(self, function: Callable[..., Any], limit: int = 20) -> None:
+        self._function = function
+        self._async = is_async(function)
+        self._limiter = None if self._async else trio.CapacityLimiter(limit)
+
+    async def __call__(self, *args: Any) -> Any:
+        """What the function returns or raises. A thread that runs cannot be cancelled: its call is waited for."""
+        if self._async:
+            return await self._function(*args)
+        answer = await trio.to_thread.run_sync(self._function, *args, limiter=self._limiter)
+        # A plain function may hand back an awaitable (a lambda around an async function): await it here.
+        return await answer if inspect.isawaitable(answer) else answer

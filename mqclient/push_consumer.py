@@ -1,0 +1,564 @@
+"""Consuming with a listener or in a loop; the queues are shared out among the members of the group.
+
+    async with PushConsumer("billing", name_server="127.0.0.1:9876") as consumer:
+        consumer.subscribe("Orders", "new || paid")
+        async for message in consumer:
+            ...
+
+A message counts as consumed when the next one is asked for (or after `consumer.ack()`). A message whose loop body was
+left by an exception, a `break` or a cancellation is not consumed: it is delivered again after a restart. Several
+tasks may loop over one consumer; each has its own current message.
+
+    async with PushConsumer("billing", name_server="127.0.0.1:9876") as consumer:
+        consumer.subscribe("Orders")
+        consumer.listen(handle)             # async def handle(message), or a plain function, which then runs in a
+        thread await trio.sleep_forever()
+
+A message counts as consumed when the listener returned; when it raised (or answered RECONSUME_LATER), the broker
+delivers it again, later each time, and after 16 times puts it into the dead letter topic %DLQ%<group>. Delivery is at
+least once.
+
+With `ordered=True` the messages of a queue are consumed one after the other in the order they were sent, by one member
+of the group at a time; a failed one holds up its queue.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Self, Unpack
+
+import trio
+
+from mqclient import running_info
+from mqclient.allocation import Averagely, Strategy
+from mqclient.assigned import AssignedQueue
+from mqclient.client import Client
+from mqclient.concurrent import ConcurrentConsuming, OfferedMessage
+from mqclient.config import ClientConfig, ClientOptions
+from mqclient.consume_rules import ConsumeRules
+from mqclient.consumer_stats import ConsumerStats
+from mqclient.consuming import Listener, OrderedConsuming
+from mqclient.delivery import Delivery
+from mqclient.errors import ClientClosed, ConfigurationError, MQClientError, NoRoute
+from mqclient.first_offset import first_offset
+from mqclient.handlers import Handler
+from mqclient.hooks import ConsumeHook, FilterHook
+from mqclient.log import get_logger
+from mqclient.offset_store import BrokerOffsets, FileOffsets, OffsetStore
+from mqclient.pull_loop import PullLoop
+from mqclient.pulling import Puller
+from mqclient.rebalance import Rebalancer
+from mqclient.results import ConsumeFromWhere, ConsumeStatus, MessageModel, RetryLater
+from mqclient.subscribing import subscription
+from protocol import system_topics
+from protocol.bodies.heartbeat import CONSUME_PASSIVELY, ConsumerData
+from protocol.bodies.running_info import ConsumeMessageDirectlyResult, ConsumerRunningInfo
+from protocol.message import MessageExt
+from protocol.message_queue import MessageQueue
+from protocol.subscription import SQL92, TAG, SubscriptionData
+
+__all__ = [
+    "ConsumeFromWhere",
+    "ConsumeRules",
+    "ConsumeStatus",
+    "Delivery",
+    "MessageExt",
+    "MessageModel",
+    "MessageQueue",
+    "PushConsumer",
+    "RetryLater",
+]
+
+log = get_logger("mqclient.push")
+
+RECEIVES_BETWEEN_CHECKPOINTS = 64
+UNSETTLED_SECONDS = 1.0
+"""How soon to look again at topics without route, members that are not listed yet, locks not granted."""
+
+
+class PushConsumer:
+    """See the module's text. All members of a group must subscribe to the same topics with the same expressions.
+
+    `model`: CLUSTERING shares the messages out, BROADCASTING gives every member all of them. `ordered`: one at a time
+    for each queue. `consume_from`: where a group begins that has no offset yet, with `consume_from_time` (local time
+    when it has no zone) for CONSUME_FROM_TIMESTAMP. `strategy`: how queues are shared out. `client`: share this open
+    client. `trace`: send message trace (trace.py), to the usual topic or to the one named.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        *,
+        client: Client | None = None,
+        model: MessageModel = MessageModel.CLUSTERING,
+        ordered: bool = False,
+        consume_from: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
+        consume_from_time: datetime | None = None,
+        strategy: Strategy | None = None,
+        rules: ConsumeRules | None = None,
+        consume_hooks: Iterable[ConsumeHook] = (),
+        filter_hooks: Iterable[FilterHook] = (),
+        trace: bool | str = False,
+        **options: Unpack[ClientOptions],
+    ) -> None:
+        if not group.strip() or group == system_topics.DEFAULT_CONSUMER_GROUP:
+            raise ConfigurationError(f"the consumer group must have a name of its own, not {group!r}")
+        if client is not None and options:
+            raise ConfigurationError(f"options of the shared client cannot be changed here: {', '.join(options)}")
+        if consume_from is ConsumeFromWhere.CONSUME_FROM_TIMESTAMP and consume_from_time is None:
+            raise ConfigurationError("CONSUME_FROM_TIMESTAMP needs consume_from_time")
+        self._client = client if client is not None else Client(ClientConfig(**options))
+        self._owns_client = client is None
+        self.group_name = group
+        self.group = self._client.namespace.wrap(group)
+        self.model = model
+        self.ordered = ordered
+        self.rules = rules or ConsumeRules()
+        self.stats = ConsumerStats(self._client.config.now_ms)
+        self.consume_hooks: list[ConsumeHook] = list(consume_hooks)
+        self._trace_topic = system_topics.TRACE_TOPIC if trace is True else trace or None
+        self._consume_from = consume_from
+        self._consume_from_time = consume_from_time
+        self._strategy = strategy or Averagely()
+        self._filter_hooks = list(filter_hooks)
+        self._subscriptions: dict[str, SubscriptionData] = {}
+        self._listener: Listener | None = None
+        self._iterating = False
+        self._paused = False
+        self._started_ms = 0
+        self._stack = AsyncExitStack()
+        self._nursery: trio.Nursery | None = None
+        self._wake = trio.Event()
+        self._shared = trio.Event()
+        self._listener_set = trio.Event()
+        self._tell_brokers = False
+        self._missing: set[str] = set()
+        self._received = 0
+        self._deliveries_in, self._deliveries_out = trio.open_memory_channel[Delivery](0)
+        self._current: weakref.WeakKeyDictionary[trio.lowlevel.Task, Delivery] = weakref.WeakKeyDictionary()
+        self._last: tuple[trio.lowlevel.Task, Delivery] | None = None
+        """The entry of `_current` that was made last: mostly there is one task that loops, and this is faster."""
+        self._offsets: OffsetStore
+        if self.is_broadcasting:
+            config = self._client.config
+            self._offsets = FileOffsets(config.offset_directory, self._client.client_id, self.group)
+        else:
+            self._offsets = BrokerOffsets(self._client, self.group)
+        self._puller = Puller(self._client, self.group, self._filter_hooks)
+        self._rebalancer = Rebalancer(
+            self._client, self.group, model, self._strategy, self._offsets, self, ordered=ordered
+        )
+        self._consuming: ConcurrentConsuming | OrderedConsuming = self._make_consuming(self._listen_call)
+        self._loop = PullLoop(self._client, self, self._puller, self.rules, self._submit, self._skipped)
+
+    # Life.
+
+    async def __aenter__(self) -> Self:
+        if self._nursery is not None:
+            raise ClientClosed("this consumer is already open")
+        async with AsyncExitStack() as stack:
+            if self._owns_client:
+                await stack.enter_async_context(self._client)
+            elif not self._client.is_open:
+                raise ClientClosed("the shared client is not open")
+            if self._trace_topic is not None:
+                from mqclient.trace import TraceSender
+
+                trace = await stack.enter_async_context(TraceSender(self._client, self._trace_topic))
+                self.consume_hooks.append(trace)
+            await self._offsets.open()
+            self._client.add_consumer(self)
+            stack.push_async_callback(self._leave)
+            self._nursery = await stack.enter_async_context(trio.open_nursery())
+            self._started_ms = self._client.config.now_ms()
+            self._consuming.start()
+            self.start_soon(self._keep_balanced)
+            if self.ordered and not self.is_broadcasting:
+                self.start_soon(self._keep_locks)
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._nursery is not None:
+            try:
+                await self._finish_calls(wait=error is None)
+            finally:
+                self._nursery.cancel_scope.cancel()
+                await self._stack.aclose()
+                self._nursery = None
+
+    async def _finish_calls(self, *, wait: bool) -> None:
+        """Stop pulling, and let calls of the listener that run come to an end."""
+        self._paused = True
+        if self._iterating:
+            # Messages acknowledged a moment ago: let the tasks that handed them out note it.
+            for _ in range(3):
+                await trio.lowlevel.checkpoint()
+        if self._iterating or self._listener is None or not wait:
+            return
+        with trio.move_on_after(self.rules.close_seconds):
+            for assigned in list(self._rebalancer.assigned.values()):
+                while assigned.busy:
+                    await assigned.wait_change(1)
+
+    async def _leave(self) -> None:
+        """Store the offsets, give the locks back, sign off; also when the block was cancelled."""
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + 5):
+            try:
+                await self._offsets.persist()
+                await self._rebalancer.close()
+            finally:
+                await self._client.remove_consumer(self.group)
+        self._client.consumers.pop(self.group, None)
+
+    def start_soon(self, function: Callable[..., Awaitable[None]], *args: object) -> None:
+        if self._nursery is None:
+            raise ClientClosed("this consumer is closed: use it inside `async with PushConsumer(...) as consumer`")
+        self._nursery.start_soon(function, *args)
+
+    # What the application calls.
+
+    def subscribe(self, topic: str, expression: str = "*", *, sql: bool = False) -> None:
+        """Consume this topic, too, or change its expression. Works before and while the consumer is open.
+
+        `expression`: "*", tags separated by "||", or with `sql` a SQL92 condition on properties (the broker needs
+        enablePropertyFilter=true). A topic that does not exist yet is consumed as soon as it does.
+        """
+        wire = self._client.namespace.wrap(topic)
+        self._subscriptions[wire] = subscription(self._client, wire, expression, SQL92 if sql else TAG)
+        self._tell_brokers = True
+        self.wake_rebalance()
+
+    def unsubscribe(self, topic: str) -> None:
+        """Consume this topic no longer."""
+        self._subscriptions.pop(self._client.namespace.wrap(topic), None)
+        self._tell_brokers = True
+        self.wake_rebalance()
+
+    def listen(self, handler: Callable[[MessageExt], Any]) -> None:
+        """Have `handler(message)` called for every message. An `async def` is awaited; a plain function runs in a
+        thread, so it may block. It answers None or a ConsumeStatus, or raises (also `RetryLater`)."""
+        call = Handler(handler, self.rules.concurrency)
+        size = self.rules.batch_max_size
+        if size != 1:
+            raise ConfigurationError(f"batch_max_size is {size}: use listen_batch, which gets lists of messages")
+
+        async def one(messages: Sequence[MessageExt]) -> ConsumeStatus | None:
+            answer: ConsumeStatus | None = await call(messages[0])
+            return answer
+
+        self._set_listener(one)
+
+    def listen_batch(self, handler: Callable[[Sequence[MessageExt]], Any]) -> None:
+        """Like `listen`, with up to `rules.batch_max_size` messages of one queue; they succeed or fail together."""
+        call = Handler(handler, self.rules.concurrency)
+
+        async def several(messages: Sequence[MessageExt]) -> ConsumeStatus | None:
+            answer: ConsumeStatus | None = await call(messages)
+            return answer
+
+        self._set_listener(several)
+
+    def _set_listener(self, listener: Listener) -> None:
+        if self._listener is not None:
+            raise ConfigurationError("this consumer already has a listener, or is being looped over")
+        self._listener = listener
+        self._listener_set.set()
+        if isinstance(self._consuming, ConcurrentConsuming) and not self._iterating:
+            self._consuming.listen()
+
+    async def receive(self) -> Delivery:
+        """The next message, to be settled with `ack` or `retry_later`. Not together with a listener."""
+        if self._nursery is None:
+            raise ClientClosed("this consumer is closed: use it inside `async with PushConsumer(...) as consumer`")
+        if self._listener is None:
+            self._iterating = True
+            self._set_listener(self._hand_out)
+        elif not self._iterating:
+            raise ConfigurationError("this consumer has a listener: messages go there")
+        consuming = self._consuming
+        if isinstance(consuming, ConcurrentConsuming):
+            self._received += 1
+            if self._received % RECEIVES_BETWEEN_CHECKPOINTS == 0:
+                await trio.lowlevel.checkpoint()
+            return consuming.take_nowait() or await consuming.take()
+        return await self._deliveries_out.receive()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> MessageExt:
+        self.ack()
+        delivery = await self.receive()
+        if self._last is not None:
+            self._current[self._last[0]] = self._last[1]
+        self._last = (trio.lowlevel.current_task(), delivery)
+        return delivery.message
+
+    def ack(self) -> None:
+        """The message this task got last from its `async for` is consumed. Asking for the next one does the same."""
+        delivery = self._take_current()
+        if delivery is not None:
+            delivery.ack()
+
+    def retry_later(self, delay_level: int = 0) -> None:
+        """The message this task got last from its `async for` shall be delivered again later; see `RetryLater`."""
+        delivery = self._take_current()
+        if delivery is not None:
+            delivery.retry_later(delay_level)
+
+    def _take_current(self) -> Delivery | None:
+        task = trio.lowlevel.current_task()
+        last = self._last
+        if last is not None and last[0] is task:
+            self._last = None
+            return last[1]
+        return self._current.pop(task, None)
+
+    def suspend(self) -> None:
+        """Pull and consume nothing until `resume`; the queues stay with this member."""
+        self._paused = True
+
+    def resume(self) -> None:
+        self._paused = False
+        for assigned in self._rebalancer.assigned.values():
+            assigned.notify()
+        if isinstance(self._consuming, ConcurrentConsuming):
+            self._consuming.wake()
+
+    @property
+    def assigned_queues(self) -> list[MessageQueue]:
+        """The queues this member holds now, retry topics included."""
+        unwrap = self._client.namespace.unwrap
+        return sorted(
+            MessageQueue(unwrap(queue.topic), queue.broker_name, queue.queue_id) for queue in self._rebalancer.assigned
+        )
+
+    @property
+    def client(self) -> Client:
+        return self._client
+
+    async def wait_assigned(self, topic: str) -> list[MessageQueue]:
+        """Wait until this member has its share of the topic's queues, at least one; the share."""
+        wire = self._client.namespace.wrap(topic)
+        while not (self._rebalancer.last_shares.get(wire) and self._rebalancer.of_topic(wire)):
+            await self._shared.wait()
+        return [queue for queue in self.assigned_queues if queue.topic == topic]
+
+    # ConsumerMember.
+
+    def topics(self) -> set[str]:
+        topics = set(self._subscriptions)
+        if not self.is_broadcasting:
+            topics.add(system_topics.retry_topic(self.group))
+        return topics
+
+    def heartbeat_data(self) -> ConsumerData:
+        return ConsumerData(
+            group_name=self.group,
+            consume_type=CONSUME_PASSIVELY,
+            message_model=self.model.value,
+            consume_from_where=self._consume_from.value,
+            subscription_data_set=self.subscriptions(),
+            unit_mode=self._client.config.unit_mode,
+        )
+
+    def subscriptions(self) -> list[SubscriptionData]:
+        """All, with that of the retry topic, by topic."""
+        return [one for topic in sorted(self.topics()) if (one := self.subscription_of(topic)) is not None]
+
+    def wake_rebalance(self) -> None:
+        self._wake.set()
+
+    async def persist_offsets(self) -> None:
+        await self._offsets.persist()
+
+    async def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
+        for queue, queue_offset in offsets.items():
+            assigned = self._rebalancer.assigned.get(queue)
+            if queue.topic != topic or assigned is None:
+                continue
+            await self._restart_at(assigned, queue_offset)
+        self.wake_rebalance()
+
+    def consume_offsets(self, topic: str) -> dict[MessageQueue, int]:
+        return self._offsets.table.snapshot(topic)
+
+    def running_info(self, with_stacks: bool) -> ConsumerRunningInfo:
+        return running_info.of_consumer(
+            self._client,
+            self._rebalancer.assigned.values(),
+            self._offsets.table,
+            self.stats,
+            self.subscriptions(),
+            properties={
+                "consumerGroup": self.group_name,
+                "messageModel": self.model.value,
+                "consumeFromWhere": self._consume_from.value,
+            },
+            consume_type=CONSUME_PASSIVELY,
+            ordered=self.ordered,
+            concurrency=self.rules.concurrency,
+            started_ms=self._started_ms,
+            with_stacks=with_stacks,
+        )
+
+    async def consume_directly(self, message: MessageExt, broker_name: str | None) -> ConsumeMessageDirectlyResult:
+        message.topic = self._client.namespace.unwrap(message.topic)
+        queue = MessageQueue(message.topic, broker_name or "", message.queue_id)
+        began = trio.current_time()
+        verdict = await self._consuming.call(queue, [message])
+        if isinstance(verdict.error, Exception) and not isinstance(verdict.error, RetryLater):
+            outcome, remark = "CR_THROW_EXCEPTION", f"{type(verdict.error).__name__}: {verdict.error}"
+        else:
+            outcome, remark = ("CR_SUCCESS" if verdict.ok else "CR_LATER"), None
+        return ConsumeMessageDirectlyResult(
+            consume_result=outcome,
+            order=self.ordered,
+            remark=remark,
+            spent_time_mills=int((trio.current_time() - began) * 1000),
+        )
+
+    # Holder (rebalance.py).
+
+    async def first_offset(self, queue: MessageQueue) -> int:
+        return await first_offset(self._client, self._offsets, queue, self._consume_from, self._consume_from_time)
+
+    def opened(self, assigned: AssignedQueue) -> None:
+        self.start_soon(self._run_queue, assigned)
+
+    async def closed(self, assigned: AssignedQueue) -> None:
+        self._puller.forget(assigned.queue)
+
+    def queues_changed(self, topic: str, every: Collection[MessageQueue], ours: Collection[MessageQueue]) -> None:
+        self._shared.set()
+        self._shared = trio.Event()
+
+    # PullOwner and ConsumeOwner.
+
+    @property
+    def is_paused(self) -> bool:
+        return self._paused
+
+    @property
+    def is_ordered(self) -> bool:
+        return self.ordered
+
+    @property
+    def is_broadcasting(self) -> bool:
+        return self.model is MessageModel.BROADCASTING
+
+    def subscription_of(self, topic: str) -> SubscriptionData | None:
+        known = self._subscriptions.get(topic)
+        if known is None and topic == system_topics.retry_topic(self.group):
+            known = self._subscriptions[topic] = subscription(self._client, topic, "*", TAG)
+        return known
+
+    def cached_bytes_total(self) -> int:
+        return sum(assigned.window.cached_bytes for assigned in self._rebalancer.assigned.values())
+
+    async def offset_illegal(self, assigned: AssignedQueue, next_offset: int) -> None:
+        await self._restart_at(assigned, next_offset)
+        self.wake_rebalance()
+
+    def pulled(self, topic: str, cost_ms: int, count: int) -> None:
+        self.stats.pulled(topic, cost_ms, count)
+
+    def consumed(self, topic: str, cost_ms: int, ok: int, failed: int) -> None:
+        self.stats.consumed(topic, cost_ms, ok, failed)
+
+    # Inside.
+
+    def _make_consuming(self, listener: Listener) -> ConcurrentConsuming | OrderedConsuming:
+        if self.ordered:
+            return OrderedConsuming(self._client, self, self._offsets, self.rules, listener, self.consume_hooks)
+        held = self._rebalancer.assigned
+        return ConcurrentConsuming(
+            self._client, self, self._offsets, self.rules, listener, self.consume_hooks, lambda: list(held.values())
+        )
+
+    async def _listen_call(self, messages: Sequence[MessageExt]) -> ConsumeStatus | None:
+        if self._listener is None:
+            await self._listener_set.wait()
+        assert self._listener is not None
+        return await self._listener(messages)
+
+    async def _hand_out(self, messages: Sequence[MessageExt]) -> None:
+        """The listener of `async for`: hand the message to whoever asks, wait until it is settled."""
+        for message in messages:
+            refused = True
+            while refused:
+                offered = OfferedMessage()
+                delivery = Delivery(message, offered)
+                if isinstance(self._consuming, ConcurrentConsuming):
+                    self._consuming.offer(delivery)
+                else:
+                    await self._deliveries_in.send(delivery)
+                await offered.wait()
+                refused = offered.refused
+
+    async def _submit(self, assigned: AssignedQueue, messages: Sequence[MessageExt]) -> None:
+        await self._consuming.submit(assigned, messages)
+
+    def _skipped(self, assigned: AssignedQueue) -> None:
+        self._offsets.table.update(assigned.queue, assigned.next_offset, increase_only=True)
+
+    async def _run_queue(self, assigned: AssignedQueue) -> None:
+        """The pull loop of a held queue, and beside it the task that consumes it in order."""
+        with assigned.scope:
+            async with trio.open_nursery() as nursery:
+                beside = self._consuming.opened(assigned)
+                if beside is not None:
+                    nursery.start_soon(beside, assigned)
+                nursery.start_soon(self._loop.run, assigned)
+
+    async def _keep_balanced(self) -> None:
+        while True:
+            self._wake = trio.Event()
+            try:
+                settled = await self._balance()
+            except Exception:
+                log.exception("rebalancing failed and is tried again", group=self.group)
+                settled = False
+            with trio.move_on_after(self.rules.rebalance_interval_seconds if settled else UNSETTLED_SECONDS):
+                await self._wake.wait()
+
+    async def _balance(self) -> bool:
+        for topic in self.topics():
+            try:
+                await self._client.route(topic)
+            except NoRoute as error:
+                if not system_topics.is_retry_topic(topic) and topic not in self._missing:
+                    self._missing.add(topic)
+                    log.warning("waiting for a topic", group=self.group, topic=topic, reason=str(error))
+            except MQClientError as error:
+                log.warning("no name server answered", group=self.group, error=str(error))
+                return False
+            else:
+                self._missing.discard(topic)
+        if self._tell_brokers:
+            self._tell_brokers = False
+            await self._client.heartbeat_all()
+        return await self._rebalancer.rebalance(self.topics())
+
+    async def _keep_locks(self) -> None:
+        while True:
+            await trio.sleep(self.rules.lock_interval_seconds)
+            await self._rebalancer.lock_held()
+
+    async def _restart_at(self, assigned: AssignedQueue, queue_offset: int) -> None:
+        """Forget what was pulled of a queue; the next rebalance opens it at `queue_offset`."""
+        assigned.window.drop()
+        self._offsets.table.update(assigned.queue, queue_offset)
+        try:
+            await self._offsets.persist_now(assigned.queue)
+        except MQClientError as error:
+            log.warning("offset not stored", queue=str(assigned.queue), error=str(error))
+        self._rebalancer.assigned.pop(assigned.queue, None)
+        assigned.drop()

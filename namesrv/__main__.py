@@ -1,0 +1,85 @@
+"""mqnamesrv: options, configuration, log, and then the controller until a signal comes (RocketMQ: NamesrvStartup)."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from functools import partial
+
+import trio
+
+from daemon.command_line import CommandLine, parse_command_line, settings_listing
+from daemon.configuration import ConfigurationLayers, load_configuration, warn_of_unknown_keys
+from daemon.environment import Environment, read_environment
+from daemon.errors import StartError
+from daemon.logs import NAMESRV_LOG_FILES, configure_logs, log_directory
+from daemon.pid_file import pid_file
+from daemon.run import report, run
+from namesrv.config import bind_settings, namesrv_defaults
+from namesrv.controller import serve
+from namesrv.product_environment import DEFAULT_DOMAIN, DEFAULT_SUBGROUP, AddressServer
+from protocol.settings import SettingError
+from remoting.tls import TlsSettings
+
+PROGRAM = "mqnamesrv"
+STOP_DEADLINE_SECONDS = 10.0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The exit code of the process."""
+    options = parse_command_line(PROGRAM, sys.argv[1:] if arguments is None else arguments, letters="chnp")
+    environment = read_environment(os.environ)
+    try:
+        layers = _load(options, environment)
+        records = bind_settings(layers)
+        if options.print_all:
+            print(settings_listing(records), end="")  # noqa: T201
+            return 0
+        files = configure_logs(environment, NAMESRV_LOG_FILES)
+    except (StartError, SettingError) as error:
+        return report(PROGRAM, error)
+    warn_of_unknown_keys(layers)
+    work = partial(
+        serve,
+        *records,
+        extra=layers.unknown_values(),
+        address_server=AddressServer(
+            layers.get("rocketmq.namesrv.domain") or DEFAULT_DOMAIN,
+            layers.get("rocketmq.namesrv.domain.subgroup") or DEFAULT_SUBGROUP,
+        ),
+        tls=TlsSettings.from_values(layers.values),
+    )
+    serialize_type = (layers.get("rocketmq.serialize.type") or "JSON").upper()
+    boot_line = f"The Name Server boot success. serializeType={serialize_type}"
+
+    async def serve_process(*, task_status: trio.TaskStatus[str]) -> None:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(work)
+            task_status.started(boot_line)
+
+    try:
+        with pid_file(environment.run_directory, PROGRAM):
+            hint = log_directory(environment)
+            return run(PROGRAM, serve_process, stop_deadline_seconds=STOP_DEADLINE_SECONDS, log_hint=str(hint or ""))
+    finally:
+        files.close()
+
+
+def _load(options: CommandLine, environment: Environment) -> ConfigurationLayers:
+    overrides: dict[str, str] = {}
+    if options.namesrv_addr is not None:
+        overrides["namesrvAddr"] = options.namesrv_addr
+    if options.config_file is not None:
+        # RocketMQ: what an administrator changes goes into the file the server was started with.
+        overrides["configStorePath"] = str(options.config_file)
+    return load_configuration(
+        environment,
+        file=options.config_file,
+        overrides=overrides,
+        defaults=namesrv_defaults(environment.user_home),
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,67 @@
+"""Settings of the NameServer under RocketMQ's keys (RocketMQ: NamesrvConfig; its port is in NettyServerConfig).
+
+What a running NameServer lets UPDATE_NAMESRV_CONFIG change is only what `changeable` says: never a path, since who can
+move the file that is written can write anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from daemon.configuration import ConfigurationLayers
+from protocol.settings import setting
+from remoting.config import ServerSettings
+
+DEFAULT_PORT = 9876
+
+
+@dataclass(frozen=True)
+class NamesrvSettings:
+    """What the NameServer itself reads. An empty path keeps in memory only what the file would hold."""
+
+    rocketmq_home: str = setting("rocketmqHome", "", meaning="installation directory")
+    kv_config_path: str = setting("kvConfigPath", "", meaning="JSON file of the key-value configuration")
+    config_store_path: str = setting(
+        "configStorePath", "", meaning="file that UPDATE_NAMESRV_CONFIG writes; the -c file when there is one"
+    )
+    product_env_name: str = setting(
+        "productEnvName", "center", meaning="environment that clusterTest asks for routes", changeable=True
+    )
+    cluster_test: bool = setting(
+        "clusterTest", False, meaning="ask the product environment for the routes of unknown topics"
+    )
+    order_message_enable: bool = setting(
+        "orderMessageEnable", False, meaning="add orderTopicConf to routes", changeable=True
+    )
+    namesrv_addr: str | None = setting("namesrvAddr", None, meaning="NameServers that clusterTest asks")
+    max_topics: int = setting(
+        "maxTopics", 500_000, meaning="topics above this are refused (TrioMQ only)", minimum=1, changeable=True
+    )
+    max_broker_addresses: int = setting(
+        "maxBrokerAddresses", 20_000, meaning="brokers above this are refused (TrioMQ only)", minimum=1, changeable=True
+    )
+    max_kv_entries: int = setting(
+        "maxKvEntries", 100_000, meaning="key-value entries above this are refused (TrioMQ only)", minimum=1,
+        changeable=True,
+    )
+
+
+PATH_KEYS = frozenset({"kvConfigPath", "configStorePath", "configStorePathName", "rocketmqHome"})
+"""Keys whose presence alone refuses an update request."""
+
+
+def namesrv_defaults(user_home: Path) -> Mapping[str, str]:
+    """RocketMQ's defaults that depend on the surroundings: paths below the user's home, and the port."""
+    directory = user_home / "namesrv"
+    return {
+        "listenPort": str(DEFAULT_PORT),
+        "kvConfigPath": str(directory / "kvConfig.json"),
+        "configStorePath": str(directory / "namesrv.properties"),
+    }
+
+
+def bind_settings(configuration: ConfigurationLayers) -> tuple[NamesrvSettings, ServerSettings]:
+    """Both records of a NameServer process, with its defaults. Raises SettingError."""
+    return configuration.bind(NamesrvSettings), configuration.bind(ServerSettings)

@@ -1,0 +1,159 @@
+"""One NameServer: builds its parts, listens, forgets dead brokers (RocketMQ: NamesrvController).
+
+    async with trio.open_nursery() as nursery:
+        port = await nursery.start(partial(serve, NamesrvSettings(), ServerSettings(listen_port=0)))
+
+`serve` runs until it is cancelled. Nothing it holds outlives it but the two files of the settings (kvConfigPath,
+configStorePath); without those paths it keeps everything in memory, so that many fit into one test process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import structlog
+import trio
+
+from daemon.errors import listen_error
+from namesrv.config import NamesrvSettings
+from namesrv.kv_config import KvConfig
+from namesrv.processor import AskProductEnvironment, NamesrvProcessor
+from namesrv.product_environment import AddressServer, ProductEnvironment
+from namesrv.routes import RouteTable
+from namesrv.runtime_config import RuntimeConfig
+from protocol.clock import OnJump
+from remoting.config import ServerSettings
+from remoting.connection import Connection
+from remoting.processor_table import ProcessorTable
+from remoting.server import RemotingServer
+from remoting.tls import ServerCertificates, TlsSettings
+from remoting.turn import Turn
+
+log = structlog.get_logger("namesrv")
+
+SCAN_FIRST_SECONDS = 5.0
+SCAN_PERIOD_SECONDS = 10.0
+KV_LOG_FIRST_SECONDS = 60.0
+KV_LOG_PERIOD_SECONDS = 600.0
+DRAIN_SECONDS = 2.0
+
+
+class BrokerConnections:
+    """Watches connections for the route table: a broker whose connection closes is gone at once."""
+
+    def __init__(self, routes: RouteTable) -> None:
+        self._routes = routes
+
+    def connection_opened(self, connection: Connection) -> None:
+        pass
+
+    def connection_closed(self, connection: Connection) -> None:
+        gone = self._routes.drop_owner(connection)
+        if gone:
+            reason = connection.close_reason
+            log.warning("brokers gone, their connection closed", addresses=",".join(gone), reason=reason)
+
+
+async def serve(
+    settings: NamesrvSettings,
+    server_settings: ServerSettings,
+    *,
+    extra: Mapping[str, str] | None = None,
+    address_server: AddressServer | None = None,
+    tls: TlsSettings | None = None,
+    on_jump: OnJump | None = None,
+    task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Run a NameServer until cancelled; `task_status` gets the port it listens on.
+
+    extra: keys of the configuration file that no settings record declares. on_jump: subscribes to the jumps of a clock
+    that makes them. Raises StartError when it cannot start.
+    """
+    routes = RouteTable()
+    kv_config = KvConfig(Path(settings.kv_config_path) if settings.kv_config_path else None)
+    kv_config.load()
+    config = RuntimeConfig(settings, server_settings, extra=extra)
+    async with AsyncExitStack() as stack:
+        ask = await _product_environment(settings, address_server or AddressServer(), stack)
+        processor = NamesrvProcessor(routes, kv_config, config, ask_product_environment=ask)
+        table = ProcessorTable()
+        processor.register_all(table)
+        tls = tls or TlsSettings()
+        certificates = ServerCertificates(tls)
+        server = RemotingServer(
+            server_settings,
+            Turn(),
+            events=BrokerConnections(routes),
+            tls_mode=tls.mode,
+            tls_context=certificates.context,
+        )
+        port = _bind(server, server_settings, table)
+        if on_jump is not None:
+            on_jump(routes.time_jumped)
+            on_jump(server.time_jumped)
+        stopping = trio.Event()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_tell_cancelled, stopping)
+            # What was answered leaves before connections close, so cancelling must not reach them by itself.
+            with trio.CancelScope(shield=True):
+                async with trio.open_nursery() as connections:
+                    await connections.start(server.serve)
+                    log.info("NameServer started", port=port)
+                    task_status.started(port)
+                    async with trio.open_nursery() as background:
+                        background.start_soon(scan_silent_brokers, routes)
+                        background.start_soon(log_kv_config, kv_config)
+                        await stopping.wait()
+                        background.cancel_scope.cancel()
+                    log.info("NameServer stops", **routes.sizes())
+                    await server.drain(DRAIN_SECONDS)
+                    connections.cancel_scope.cancel()
+            nursery.cancel_scope.cancel()
+
+
+async def _tell_cancelled(stopping: trio.Event) -> None:
+    try:
+        await trio.sleep_forever()
+    finally:
+        stopping.set()
+
+
+async def scan_silent_brokers(routes: RouteTable) -> None:
+    """Every ten seconds, forget brokers that have not registered for two minutes and close their connections."""
+    await trio.sleep(SCAN_FIRST_SECONDS)
+    while True:
+        for address, owner in routes.drop_silent(trio.current_time()):
+            log.warning("broker gone, it was silent for too long", address=address)
+            if isinstance(owner, Connection):
+                owner.close("its broker did not register in time")
+        await trio.sleep(SCAN_PERIOD_SECONDS)
+
+
+async def log_kv_config(kv_config: KvConfig) -> None:
+    """Every ten minutes, the key-value table into the log."""
+    await trio.sleep(KV_LOG_FIRST_SECONDS)
+    while True:
+        for namespace, key, value in kv_config.items():
+            log.info("key-value entry", namespace=namespace, key=key, value=value)
+        await trio.sleep(KV_LOG_PERIOD_SECONDS)
+
+
+def _bind(server: RemotingServer, settings: ServerSettings, table: ProcessorTable) -> int:
+    try:
+        return server.bind(settings.listen_port, table)
+    except OSError as error:
+        raise listen_error(settings.bind_address, settings.listen_port, error) from None
+
+
+async def _product_environment(
+    settings: NamesrvSettings, address_server: AddressServer, stack: AsyncExitStack
+) -> AskProductEnvironment | None:
+    if not settings.cluster_test:
+        return None
+    from remoting.client import open_client
+
+    client = await stack.enter_async_context(open_client())
+    url = address_server.url(settings.product_env_name)
+    return ProductEnvironment(client, settings.namesrv_addr, url).ask

@@ -1,0 +1,110 @@
+"""The NameServer's key-value configuration (RocketMQ: KVConfigManager): namespace -> key -> value, in kvConfig.json.
+
+A change is written before it is visible: the new table goes into the file (a temporary file first, the former content
+into .bak, then a rename), and only then takes the place of the old one in memory. So an answer of success means that
+the change survives a restart, and after a failure memory and file still agree.
+
+Read by anybody on the event loop's thread; changed only through `put` and `delete`, which queue at one lock and write
+in a worker thread that gets nothing but bytes and a path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import structlog
+import trio
+
+from daemon.atomic_file import write_atomically
+from daemon.errors import StartError
+from protocol.bodies.kv_table import KVConfigSerializeWrapper
+from protocol.codes import ResponseCode
+from protocol.errors import BodyError, RequestRefused
+
+log = structlog.get_logger("namesrv.kv_config")
+
+_Table = dict[str, dict[str, str]]
+
+
+class KvConfig:
+    """See the module's text. Without a path nothing is read or written."""
+
+    def __init__(self, path: Path | None, *, max_entries: int = 100_000) -> None:
+        self.path = path
+        self.max_entries = max_entries
+        self._table: _Table = {}
+        self._changing = trio.Lock()
+
+    def load(self) -> None:
+        """Read the file; when it is torn, the .bak beside it. No file is an empty table. Raises StartError."""
+        if self.path is None:
+            return
+        backup = self.path.with_name(self.path.name + ".bak")
+        if not self.path.exists():
+            return
+        try:
+            self._table = _read(self.path)
+            return
+        except BodyError as error:
+            broken = error
+        try:
+            self._table = _read(backup)
+        except (BodyError, StartError):
+            raise StartError(f"{self.path} cannot be read: {broken}; repair it or move it away") from None
+        log.warning("kvConfig.json is damaged, its backup was read", path=str(self.path), error=str(broken))
+
+    def get(self, namespace: str, key: str) -> str | None:
+        return self._table.get(namespace, {}).get(key)
+
+    def namespace(self, namespace: str) -> Mapping[str, str] | None:
+        """All keys of a namespace; None when there never was one in it."""
+        return self._table.get(namespace)
+
+    async def put(self, namespace: str, key: str, value: str) -> None:
+        """Set and persist. Raises RequestRefused when the file cannot be written or the table is full."""
+        async with self._changing:
+            present = self._table.get(namespace, {})
+            if key not in present and self.entry_count() >= self.max_entries:
+                raise RequestRefused(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"there are {self.max_entries} entries, the limit (maxKvEntries)",
+                )
+            await self._replace({**self._table, namespace: {**present, key: value}})
+        log.info("key-value entry set", namespace=namespace, key=key, value=value)
+
+    async def delete(self, namespace: str, key: str) -> None:
+        """Remove and persist; a namespace stays when its last key goes. An unknown key changes nothing."""
+        async with self._changing:
+            if key not in self._table.get(namespace, {}):
+                return
+            rest = {other: value for other, value in self._table[namespace].items() if other != key}
+            await self._replace({**self._table, namespace: rest})
+        log.info("key-value entry deleted", namespace=namespace, key=key)
+
+    def entry_count(self) -> int:
+        return sum(map(len, self._table.values()))
+
+    def items(self) -> list[tuple[str, str, str]]:
+        """(namespace, key, value) of every entry."""
+        return [(name, key, value) for name, table in self._table.items() for key, value in table.items()]
+
+    async def _replace(self, table: _Table) -> None:
+        if self.path is not None:
+            data = KVConfigSerializeWrapper(config_table=table).encode_pretty()
+            try:
+                await trio.to_thread.run_sync(write_atomically, self.path, data)
+            except OSError as error:
+                reason = f"{self.path} cannot be written: {error.strerror}; nothing was changed"
+                raise RequestRefused(ResponseCode.SYSTEM_ERROR, reason) from None
+        self._table = table
+
+
+def _read(path: Path) -> _Table:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise StartError(f"{path} cannot be read: {error.strerror}") from None
+    if not data.strip():
+        raise BodyError("the file is empty")
+    return KVConfigSerializeWrapper.decode(data).config_table

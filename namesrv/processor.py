@@ -1,0 +1,331 @@
+"""What a NameServer answers (RocketMQ: DefaultRequestProcessor): one method for each request code.
+
+Every answer comes from the tables in memory, at once; only changes of the key-value table and of the configuration wait
+for a file. Bad input costs the sender an answer with a sentence, never the connection.
+
+RocketMQ's NameServer does not answer request codes it does not know, so that the caller waits for its timeout. Here the
+processor table answers code 3, "request type <n> not supported", as brokers do; all clients understand that.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+import structlog
+import trio
+
+from namesrv.kv_config import KvConfig
+from namesrv.routes import UNIT_FLAG, UNIT_SUB_FLAG, BrokerKey, MasterAddress, RouteLimits, RouteTable
+from namesrv.runtime_config import RuntimeConfig
+from protocol.bodies.kv_table import ORDER_TOPIC_CONFIG, KVTable
+from protocol.bodies.name_list import TopicList
+from protocol.bodies.route import TopicRouteData
+from protocol.bodies.topic_config import DataVersion, RegisterBrokerBody, TopicConfigSerializeWrapper
+from protocol.codes import RequestCode, ResponseCode
+from protocol.command import RemotingCommand, new_response
+from protocol.errors import HeaderFieldError, RequestRefused
+from protocol.headers.namesrv import (
+    AddWritePermOfBrokerRequestHeader,
+    AddWritePermOfBrokerResponseHeader,
+    DeleteKVConfigRequestHeader,
+    DeleteTopicFromNamesrvRequestHeader,
+    GetKVConfigRequestHeader,
+    GetKVConfigResponseHeader,
+    GetKVListByNamespaceRequestHeader,
+    GetRouteInfoRequestHeader,
+    GetTopicsByClusterRequestHeader,
+    PutKVConfigRequestHeader,
+    QueryDataVersionRequestHeader,
+    QueryDataVersionResponseHeader,
+    RegisterBrokerRequestHeader,
+    RegisterBrokerResponseHeader,
+    UnRegisterBrokerRequestHeader,
+    WipeWritePermOfBrokerRequestHeader,
+    WipeWritePermOfBrokerResponseHeader,
+)
+from remoting.connection import Connection
+from remoting.processor_table import Pool, Processor, ProcessorTable
+
+log = structlog.get_logger("namesrv.processor")
+
+FIRST_VERSION_WITH_REGISTER_BODY = 37  # V3_0_11; older brokers send a TopicConfigSerializeWrapper
+FIRST_VERSION_WITH_STANDARD_JSON = 401  # V4_9_4
+
+_MAX_KEPT_ANSWERS = 20_000
+
+AskProductEnvironment = Callable[[RemotingCommand], Awaitable[bytes | None]]
+"""Asks another environment for a route (clusterTest): the TopicRouteData body, or None."""
+
+_LaterAnswer = Coroutine[Any, Any, RemotingCommand]
+
+
+class NamesrvProcessor:
+    """The request codes of one NameServer, over its three tables.
+
+    It keeps encoded route answers as long as the route table's revision stays, since thousands of clients ask for the
+    same routes every 30 seconds.
+    """
+
+    def __init__(
+        self,
+        routes: RouteTable,
+        kv_config: KvConfig,
+        config: RuntimeConfig,
+        *,
+        ask_product_environment: AskProductEnvironment | None = None,
+    ) -> None:
+        self._routes = routes
+        self._kv_config = kv_config
+        self._config = config
+        self._ask_product_environment = ask_product_environment
+        self._kept_answers: dict[tuple[str, bool], bytes] = {}
+        self._kept_revision = -1
+        self.apply_limits()
+
+    def register_all(self, table: ProcessorTable) -> None:
+        """Enter every code into a processor table."""
+        at_once: dict[RequestCode, Processor] = {
+            RequestCode.GET_KV_CONFIG: self._get_kv,
+            RequestCode.GET_KVLIST_BY_NAMESPACE: self._get_kv_namespace,
+            RequestCode.REGISTER_BROKER: self._register_broker,
+            RequestCode.UNREGISTER_BROKER: self._unregister_broker,
+            RequestCode.QUERY_DATA_VERSION: self._query_data_version,
+            RequestCode.GET_ROUTEINFO_BY_TOPIC: self._get_route,
+            RequestCode.GET_BROKER_CLUSTER_INFO: self._get_cluster_info,
+            RequestCode.WIPE_WRITE_PERM_OF_BROKER: self._wipe_write_perm,
+            RequestCode.ADD_WRITE_PERM_OF_BROKER: self._add_write_perm,
+            RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self._get_all_topics,
+            RequestCode.DELETE_TOPIC_IN_NAMESRV: self._delete_topic,
+            RequestCode.GET_TOPICS_BY_CLUSTER: self._get_topics_by_cluster,
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: self._get_system_topics,
+            RequestCode.GET_UNIT_TOPIC_LIST: self._get_unit_topics,
+            RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: self._get_unit_sub_topics,
+            RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: self._get_unit_sub_ununit_topics,
+            RequestCode.GET_NAMESRV_CONFIG: self._get_config,
+        }
+        for code, processor in at_once.items():
+            table.register(code, processor)
+        # Changes queue at one lock each; a bound on the queue keeps a flood of them from filling memory.
+        changes = Pool("namesrv changes", 1000)
+        table.register(RequestCode.PUT_KV_CONFIG, self._put_kv, changes)
+        table.register(RequestCode.DELETE_KV_CONFIG, self._delete_kv, changes)
+        table.register(RequestCode.UPDATE_NAMESRV_CONFIG, self._update_config, changes)
+
+    def apply_limits(self) -> None:
+        """Give the tables the limits that the configuration holds now."""
+        settings = self._config.namesrv
+        self._routes.limits = RouteLimits(settings.max_topics, settings.max_broker_addresses)
+        self._kv_config.max_entries = settings.max_kv_entries
+
+    # Brokers.
+
+    def _register_broker(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        header = request.header(RegisterBrokerRequestHeader)
+        if header.body_crc32 and header.body_crc32 != zlib.crc32(request.body) & 0x7FFFFFFF:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, "crc32 not match")
+        body = _registration(request, header.compressed)
+        topics = body.topic_config_serialize_wrapper
+        broker = BrokerKey(header.cluster_name, header.broker_name, header.broker_id, header.broker_addr)
+        is_new = self._routes.data_version(broker.address) is None
+        master = self._routes.register(
+            broker,
+            ha_address=header.ha_server_addr,
+            data_version=topics.data_version,
+            topics=topics.topic_config_table,
+            filter_servers=body.filter_server_list,
+            owner=connection,
+            now=trio.current_time(),
+        )
+        if is_new:
+            log.info(
+                "broker registered",
+                name=broker.name,
+                id=broker.id,
+                address=broker.address,
+                cluster=broker.cluster,
+                topics=len(topics.topic_config_table),
+            )
+        return self._registered(request, master)
+
+    def _registered(self, request: RemotingCommand, master: MasterAddress) -> RemotingCommand:
+        order_topics = self._kv_config.namespace(ORDER_TOPIC_CONFIG)
+        return new_response(
+            request,
+            header=RegisterBrokerResponseHeader(ha_server_addr=master.ha_address, master_addr=master.address),
+            body=b"" if order_topics is None else KVTable(table=dict(order_topics)).encode(),
+        )
+
+    def _unregister_broker(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        header = request.header(UnRegisterBrokerRequestHeader)
+        broker = BrokerKey(header.cluster_name, header.broker_name, header.broker_id, header.broker_addr)
+        self._routes.unregister(broker)
+        log.info("broker unregistered", name=broker.name, id=broker.id, address=broker.address)
+        return new_response(request)
+
+    def _query_data_version(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        header = request.header(QueryDataVersionRequestHeader)
+        theirs = DataVersion.decode(request.body)
+        is_changed = self._routes.is_changed(header.broker_addr, theirs)
+        if not is_changed:
+            self._routes.seen(header.broker_addr, trio.current_time())
+        ours = self._routes.data_version(header.broker_addr)
+        return new_response(
+            request,
+            header=QueryDataVersionResponseHeader(changed=is_changed),
+            body=b"" if ours is None else ours.encode(),
+        )
+
+    # Routes.
+
+    def _get_route(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | _LaterAnswer:
+        try:
+            header = request.header(GetRouteInfoRequestHeader)
+        except HeaderFieldError:
+            return _no_route(request, "null")
+        is_standard = request.version >= FIRST_VERSION_WITH_STANDARD_JSON or bool(header.accept_standard_json_only)
+        body = self._route_answer(header.topic, is_standard)
+        if body is not None:
+            return new_response(request, body=body)
+        if self._ask_product_environment is not None:
+            return self._get_product_route(request, header.topic, self._ask_product_environment)
+        return _no_route(request, header.topic)
+
+    async def _get_product_route(
+        self, request: RemotingCommand, topic: str, ask: AskProductEnvironment
+    ) -> RemotingCommand:
+        body = await ask(request)
+        return _no_route(request, topic) if body is None else new_response(request, body=body)
+
+    def _route_answer(self, topic: str, is_standard: bool) -> bytes | None:
+        if self._config.namesrv.order_message_enable:
+            order_topic_conf = self._kv_config.get(ORDER_TOPIC_CONFIG, topic)
+            route = self._routes.route(topic)
+            return None if route is None else _encode_route(route, is_standard, order_topic_conf)
+        if self._kept_revision != self._routes.revision or len(self._kept_answers) > _MAX_KEPT_ANSWERS:
+            self._kept_answers.clear()
+            self._kept_revision = self._routes.revision
+        answer = self._kept_answers.get((topic, is_standard))
+        if answer is None:
+            route = self._routes.route(topic)
+            if route is None:
+                return None
+            answer = self._kept_answers[topic, is_standard] = _encode_route(route, is_standard, None)
+        return answer
+
+    def _get_cluster_info(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        return new_response(request, body=self._routes.cluster_info().encode())
+
+    def _get_all_topics(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        return _topic_list(request, self._routes.topics())
+
+    def _get_topics_by_cluster(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        header = request.header(GetTopicsByClusterRequestHeader)
+        return _topic_list(request, self._routes.topics_of_cluster(header.cluster))
+
+    def _get_system_topics(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        topics = TopicList(topic_list=self._routes.system_topics(), broker_addr=self._routes.any_broker_address())
+        return new_response(request, body=topics.encode())
+
+    def _get_unit_topics(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        return _topic_list(request, self._routes.topics_by_flag(UNIT_FLAG, UNIT_FLAG))
+
+    def _get_unit_sub_topics(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        return _topic_list(request, self._routes.topics_by_flag(UNIT_SUB_FLAG, UNIT_SUB_FLAG))
+
+    def _get_unit_sub_ununit_topics(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        return _topic_list(request, self._routes.topics_by_flag(UNIT_FLAG | UNIT_SUB_FLAG, UNIT_SUB_FLAG))
+
+    def _delete_topic(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        header = request.header(DeleteTopicFromNamesrvRequestHeader)
+        self._routes.delete_topic(header.topic, header.cluster_name)
+        log.info("topic deleted", topic=header.topic, cluster=header.cluster_name or "all")
+        return new_response(request)
+
+    def _wipe_write_perm(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        header = request.header(WipeWritePermOfBrokerRequestHeader)
+        count = self._routes.wipe_write_perm(header.broker_name)
+        log.info("write permission taken", name=header.broker_name, topics=count, remote=connection.remote.text)
+        return new_response(request, header=WipeWritePermOfBrokerResponseHeader(wipe_topic_count=count))
+
+    def _add_write_perm(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        header = request.header(AddWritePermOfBrokerRequestHeader)
+        count = self._routes.add_write_perm(header.broker_name)
+        log.info("write permission given", name=header.broker_name, topics=count, remote=connection.remote.text)
+        return new_response(request, header=AddWritePermOfBrokerResponseHeader(add_topic_count=count))
+
+    # Key-value table and configuration.
+
+    async def _put_kv(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        header = request.header(PutKVConfigRequestHeader)
+        await self._kv_config.put(header.namespace, header.key, header.value)
+        return new_response(request)
+
+    async def _delete_kv(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        header = request.header(DeleteKVConfigRequestHeader)
+        await self._kv_config.delete(header.namespace, header.key)
+        return new_response(request)
+
+    def _get_kv(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        header = request.header(GetKVConfigRequestHeader)
+        value = self._kv_config.get(header.namespace, header.key)
+        found = value is not None
+        return new_response(
+            request,
+            ResponseCode.SUCCESS if found else ResponseCode.QUERY_NOT_FOUND,
+            None if found else f"No config item, Namespace: {header.namespace} Key: {header.key}",
+            header=GetKVConfigResponseHeader(value=value),
+        )
+
+    def _get_kv_namespace(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        header = request.header(GetKVListByNamespaceRequestHeader)
+        table = self._kv_config.namespace(header.namespace)
+        if table is None:
+            raise RequestRefused(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {header.namespace}")
+        return new_response(request, body=KVTable(table=dict(table)).encode())
+
+    def _get_config(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        return new_response(request, body=self._config.listing())
+
+    async def _update_config(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        if request.body:
+            await self._config.update(request.body, remote=connection.remote.text)
+            self.apply_limits()
+        return new_response(request)
+
+
+def _registration(request: RemotingCommand, compressed: bool) -> RegisterBrokerBody:
+    if not request.body:
+        return RegisterBrokerBody()
+    if request.version < FIRST_VERSION_WITH_REGISTER_BODY:
+        return RegisterBrokerBody(
+            topic_config_serialize_wrapper=TopicConfigSerializeWrapper.decode(request.body)
+        )
+    if compressed:
+        return RegisterBrokerBody.decode_compressed(request.body)
+    return RegisterBrokerBody.decode(request.body)
+
+
+def _encode_route(route: TopicRouteData, is_standard: bool, order_topic_conf: str | None) -> bytes:
+    if order_topic_conf is not None:
+        route = TopicRouteData(
+            broker_datas=route.broker_datas,
+            filter_server_table=route.filter_server_table,
+            order_topic_conf=order_topic_conf,
+            queue_datas=route.queue_datas,
+        )
+    return route.encode_standard() if is_standard else route.encode()
+
+
+def _no_route(request: RemotingCommand, topic: str) -> RemotingCommand:
+    return new_response(
+        request,
+        ResponseCode.TOPIC_NOT_EXIST,
+        f"No topic route info in name server for the topic: {topic}\n"
+        "See http://rocketmq.apache.org/docs/faq/ for further details.",
+    )
+
+
+def _topic_list(request: RemotingCommand, topics: list[str]) -> RemotingCommand:
+    return new_response(request, body=TopicList(topic_list=topics).encode())

@@ -1,0 +1,86 @@
+"""clusterTest: routes of unknown topics come from the NameServers of the product environment.
+
+(RocketMQ: ClusterTestRequestProcessor.) Their addresses are those of namesrvAddr, else what the address server says:
+http://<domain>:8080/rocketmq/<subgroup>-<productEnvName>?nofix=1, asked again at most every two minutes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import structlog
+import trio
+
+from protocol.command import RemotingCommand, new_request
+from remoting.client import RemotingClient
+from remoting.errors import RemotingError
+
+log = structlog.get_logger("namesrv.product_environment")
+
+DEFAULT_DOMAIN = "jmenv.tbsite.net"
+DEFAULT_SUBGROUP = "nsaddr"
+
+REFRESH_SECONDS = 120.0
+INVOKE_SECONDS = 3.0
+FETCH_SECONDS = 3.0
+_MAX_ADDRESS_TEXT_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class AddressServer:
+    """Where the list of NameServers is published (properties rocketmq.namesrv.domain and ...domain.subgroup)."""
+
+    domain: str = DEFAULT_DOMAIN
+    subgroup: str = DEFAULT_SUBGROUP
+
+    def url(self, environment: str) -> str:
+        port = "" if ":" in self.domain else ":8080"
+        return f"http://{self.domain}{port}/rocketmq/{self.subgroup}-{environment}?nofix=1"
+
+
+class ProductEnvironment:
+    """Asks the NameServers of another environment. Owned by the controller, used by the processor."""
+
+    def __init__(self, client: RemotingClient, addresses: str | None, url: str) -> None:
+        self._client = client
+        self._fixed = _split(addresses or "")
+        self._url = url
+        self._fetched: list[str] = []
+        self._fetched_at = -REFRESH_SECONDS
+        self._fetching = trio.Lock()
+
+    async def ask(self, request: RemotingCommand) -> bytes | None:
+        """The body of the answer to the same question there; None when nobody knows, or nobody answers."""
+        question = new_request(request.code, ext_fields=request.ext_fields)
+        question.version = request.version
+        for address in self._fixed or await self._fetch():
+            try:
+                answer = await self._client.invoke(address, question, INVOKE_SECONDS)
+            except RemotingError as error:
+                log.info("product environment did not answer", address=address, error=str(error))
+                continue
+            return answer.body if answer.code == 0 and answer.body else None
+        return None
+
+    async def _fetch(self) -> list[str]:
+        async with self._fetching:
+            now = trio.current_time()
+            if now - self._fetched_at >= REFRESH_SECONDS:
+                self._fetched_at = now
+                try:
+                    self._fetched = _split(await trio.to_thread.run_sync(_fetch, self._url))
+                except OSError as error:
+                    log.warning("address server did not answer", url=self._url, error=str(error))
+        return self._fetched
+
+
+def _fetch(url: str) -> str:
+    from urllib.request import urlopen
+
+    with urlopen(url, timeout=FETCH_SECONDS) as response:
+        text: str = response.read(_MAX_ADDRESS_TEXT_BYTES).decode("utf-8", "replace")
+        return text
+
+
+def _split(addresses: str) -> list[str]:
+    return [address.strip() for address in addresses.split(";") if address.strip()]

@@ -1,0 +1,349 @@
+"""The route tables of a NameServer: which broker serves which topic, and who is still alive. Pure: no I/O, no clock.
+
+    queues           topic -> broker name -> QueueData
+    brokers          broker name -> cluster, broker id -> address
+    clusters         cluster -> broker names
+    live             broker address -> when it last registered, its data version, its HA address, its owner
+    filter servers   broker address -> addresses
+
+The theory (RocketMQ: RouteInfoManager). A broker name is a set of brokers with the same topics: a master (id 0) and
+slaves. Only the master's registrations write `queues`, and only when its data version differs from the one it
+registered before; topics missing from a registration stay, because a broker also registers single topics. A broker
+address disappears when it unregisters, when it has been silent for too long, or when its owner (the connection it
+registered over) goes; the last address of a name takes the name and its queue data along.
+
+One object, owned by the processor; only the event loop's thread may touch it. Nothing here survives a restart: the
+brokers tell it again. `revision` changes with everything that a route answer shows, so answers may be kept.
+`now` is seconds of any monotonic clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from protocol import permission
+from protocol.bodies.route import MASTER_ID, BrokerData, ClusterInfo, QueueData, TopicRouteData
+from protocol.bodies.topic_config import DataVersion, TopicConfig
+from protocol.codes import ResponseCode
+from protocol.errors import RequestRefused
+
+SILENT_SECONDS = 120.0
+"""A broker that has not registered for so long is taken for dead (RocketMQ: BROKER_CHANNEL_EXPIRED_TIME)."""
+
+UNIT_FLAG = 1
+UNIT_SUB_FLAG = 2
+"""Bits of topicSysFlag (RocketMQ: TopicSysFlag)."""
+
+
+@dataclass(frozen=True, slots=True)
+class RouteLimits:
+    """How much the tables take; a registration beyond it is refused as a whole."""
+
+    topic_count: int = 500_000
+    broker_count: int = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerKey:
+    """What a broker says it is, in each registration."""
+
+    cluster: str
+    name: str
+    id: int
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class MasterAddress:
+    """What a slave learns when it registers; both None as long as no master is alive."""
+
+    address: str | None = None
+    ha_address: str | None = None
+
+
+class _BrokerSet:
+    """All brokers of one name."""
+
+    __slots__ = ("addresses", "cluster")
+
+    def __init__(self, cluster: str) -> None:
+        self.cluster = cluster
+        self.addresses: dict[int, str] = {}
+
+
+class _LiveBroker:
+    """One broker address that registered."""
+
+    __slots__ = ("data_version", "ha_address", "last_seen", "owner")
+
+    def __init__(self, last_seen: float, data_version: DataVersion, ha_address: str, owner: object) -> None:
+        self.last_seen = last_seen
+        self.data_version = data_version
+        self.ha_address = ha_address
+        self.owner = owner
+
+
+class RouteTable:
+    """See the module's text. `owner` arguments are compared by identity and never looked into."""
+
+    def __init__(self, limits: RouteLimits | None = None) -> None:
+        self.limits = limits or RouteLimits()
+        self.revision = 0
+        self._queues: dict[str, dict[str, QueueData]] = {}
+        self._brokers: dict[str, _BrokerSet] = {}
+        self._clusters: dict[str, set[str]] = {}
+        self._live: dict[str, _LiveBroker] = {}
+        self._filter_servers: dict[str, list[str]] = {}
+
+    # Brokers come, are seen, and go.
+
+    def register(
+        self,
+        broker: BrokerKey,
+        *,
+        ha_address: str,
+        data_version: DataVersion,
+        topics: Mapping[str, TopicConfig],
+        filter_servers: Iterable[str],
+        owner: object,
+        now: float,
+    ) -> MasterAddress:
+        """Enter or refresh a broker. Raises RequestRefused when a table is full; then nothing has changed."""
+        brokers = self._brokers.get(broker.name)
+        is_new = brokers is None or brokers.addresses.get(broker.id) is None
+        takes_topics = broker.id == MASTER_ID and (is_new or self.is_changed(broker.address, data_version))
+        self._check_limits(broker.address, topics if takes_topics else {})
+        brokers = self._enter(broker)
+        if takes_topics:
+            for name, topic in topics.items():
+                self._enter_queues(broker.name, name, topic)
+        self._live[broker.address] = _LiveBroker(now, data_version, ha_address, owner)
+        self._enter_filter_servers(broker.address, list(filter_servers))
+        return MasterAddress() if broker.id == MASTER_ID else self._master_of(brokers)
+
+    def unregister(self, broker: BrokerKey) -> None:
+        """Remove one broker. Another address that has registered under the same id since stays (RocketMQ drops it)."""
+        self._forget_address(broker.address)
+        brokers = self._brokers.get(broker.name)
+        if brokers is not None and brokers.addresses.get(broker.id) == broker.address:
+            self._remove(broker.name, brokers, broker.id)
+
+    def drop_owner(self, owner: object) -> list[str]:
+        """Remove all brokers that registered last over `owner`; their addresses."""
+        return self._drop(lambda live: live.owner is owner)
+
+    def drop_silent(self, now: float) -> list[tuple[str, object]]:
+        """Remove all brokers that were silent for more than SILENT_SECONDS; their addresses and owners."""
+        silent = [(address, live) for address, live in self._live.items() if now - live.last_seen > SILENT_SECONDS]
+        self._drop(lambda live: now - live.last_seen > SILENT_SECONDS)
+        return [(address, live.owner) for address, live in silent]
+
+    def time_jumped(self, seconds: float) -> None:
+        """The clock jumped ahead, but brokers have not been silent for so long."""
+        for live in self._live.values():
+            live.last_seen += seconds
+
+    def is_changed(self, address: str, data_version: DataVersion) -> bool:
+        """True when this address is unknown or registered last with another data version."""
+        live = self._live.get(address)
+        return live is None or live.data_version != data_version
+
+    def seen(self, address: str, now: float) -> None:
+        """Refresh the liveness of a known broker."""
+        live = self._live.get(address)
+        if live is not None:
+            live.last_seen = now
+
+    def data_version(self, address: str) -> DataVersion | None:
+        live = self._live.get(address)
+        return live.data_version if live is not None else None
+
+    # What administrators change.
+
+    def wipe_write_perm(self, broker_name: str) -> int:
+        """Take the write permission from all topics of a broker name; how many topics it has."""
+        return self._set_perm(broker_name, lambda perm: perm & ~permission.WRITE)
+
+    def add_write_perm(self, broker_name: str) -> int:
+        """Make all topics of a broker name readable and writable; how many topics it has."""
+        return self._set_perm(broker_name, lambda _: permission.READ_WRITE)
+
+    def delete_topic(self, topic: str, cluster: str | None = None) -> None:
+        """Forget a topic, everywhere or at the brokers of one cluster, until a broker registers it again."""
+        self.revision += 1
+        if not cluster:
+            self._queues.pop(topic, None)
+            return
+        queues = self._queues.get(topic)
+        if queues is not None:
+            for broker_name in self._clusters.get(cluster, ()):
+                queues.pop(broker_name, None)
+            if not queues:
+                del self._queues[topic]
+
+    # What clients ask.
+
+    def route(self, topic: str) -> TopicRouteData | None:
+        """Queues and brokers of a topic; None without at least one of each."""
+        queues = self._queues.get(topic)
+        if not queues:
+            return None
+        brokers = [self._broker_data(name) for name in queues if name in self._brokers]
+        if not brokers:
+            return None
+        filter_servers = {}
+        if self._filter_servers:
+            for broker in brokers:
+                for address in broker.broker_addrs.values():
+                    if address in self._filter_servers:
+                        filter_servers[address] = list(self._filter_servers[address])
+        return TopicRouteData(
+            broker_datas=brokers, queue_datas=list(queues.values()), filter_server_table=filter_servers
+        )
+
+    def cluster_info(self) -> ClusterInfo:
+        return ClusterInfo(
+            broker_addr_table={name: self._broker_data(name) for name in self._brokers},
+            cluster_addr_table={cluster: frozenset(names) for cluster, names in self._clusters.items()},
+        )
+
+    def topics(self) -> list[str]:
+        return list(self._queues)
+
+    def topics_of_cluster(self, cluster: str) -> list[str]:
+        """Topics with queues at any broker of the cluster; an unknown cluster has none."""
+        names = self._clusters.get(cluster, set())
+        return [topic for topic, queues in self._queues.items() if not names.isdisjoint(queues)]
+
+    def system_topics(self) -> list[str]:
+        """Clusters and their broker names: each is also the name of a topic."""
+        found: dict[str, None] = {}
+        for cluster, names in self._clusters.items():
+            found[cluster] = None
+            found.update(dict.fromkeys(sorted(names)))
+        return list(found)
+
+    def any_broker_address(self) -> str | None:
+        for brokers in self._brokers.values():
+            for address in brokers.addresses.values():
+                return address
+        return None
+
+    def topics_by_flag(self, mask: int, flag: int) -> list[str]:
+        """Topics whose first queue data has topicSysFlag & mask == flag."""
+        found = []
+        for topic, queues in self._queues.items():
+            first = next(iter(queues.values()))
+            if first.topic_sys_flag & mask == flag:
+                found.append(topic)
+        return found
+
+    def sizes(self) -> dict[str, int]:
+        """Entries per table, for the log."""
+        return {"topics": len(self._queues), "broker_names": len(self._brokers), "brokers": len(self._live)}
+
+    def _check_limits(self, address: str, topics: Mapping[str, TopicConfig]) -> None:
+        if address not in self._live and len(self._live) >= self.limits.broker_count:
+            raise RequestRefused(
+                ResponseCode.SYSTEM_ERROR, f"{len(self._live)} brokers are registered, the limit (maxBrokerAddresses)"
+            )
+        if len(self._queues) + len(topics) > self.limits.topic_count:
+            after = len(self._queues) + sum(name not in self._queues for name in topics)
+            if after > self.limits.topic_count:
+                raise RequestRefused(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"there would be {after} topics, the limit (maxTopics) is {self.limits.topic_count}",
+                )
+
+    def _enter(self, broker: BrokerKey) -> _BrokerSet:
+        self._clusters.setdefault(broker.cluster, set()).add(broker.name)
+        brokers = self._brokers.get(broker.name)
+        if brokers is None:
+            brokers = self._brokers[broker.name] = _BrokerSet(broker.cluster)
+            self.revision += 1
+        # A slave that became master registers the address it had: one address has one id.
+        for other_id in [id for id, address in brokers.addresses.items() if address == broker.address]:
+            if other_id != broker.id:
+                del brokers.addresses[other_id]
+                self.revision += 1
+        if brokers.addresses.get(broker.id) != broker.address:
+            brokers.addresses[broker.id] = broker.address
+            self.revision += 1
+        return brokers
+
+    def _enter_queues(self, broker_name: str, topic_name: str, topic: TopicConfig) -> None:
+        data = QueueData(
+            broker_name=broker_name,
+            perm=topic.perm,
+            read_queue_nums=topic.read_queue_nums,
+            topic_sys_flag=topic.topic_sys_flag,
+            write_queue_nums=topic.write_queue_nums,
+        )
+        queues = self._queues.setdefault(topic_name, {})
+        if queues.get(broker_name) != data:
+            queues[broker_name] = data
+            self.revision += 1
+
+    def _enter_filter_servers(self, address: str, filter_servers: list[str]) -> None:
+        if self._filter_servers.get(address, []) != filter_servers:
+            self.revision += 1
+            if filter_servers:
+                self._filter_servers[address] = filter_servers
+            else:
+                del self._filter_servers[address]
+
+    def _master_of(self, brokers: _BrokerSet) -> MasterAddress:
+        address = brokers.addresses.get(MASTER_ID)
+        live = self._live.get(address) if address is not None else None
+        return MasterAddress(address, live.ha_address) if live is not None else MasterAddress()
+
+    def _set_perm(self, broker_name: str, change: Callable[[int], int]) -> int:
+        count = 0
+        for queues in self._queues.values():
+            data = queues.get(broker_name)
+            if data is not None:
+                count += 1
+                queues[broker_name] = QueueData(
+                    broker_name=broker_name,
+                    perm=change(data.perm),
+                    read_queue_nums=data.read_queue_nums,
+                    topic_sys_flag=data.topic_sys_flag,
+                    write_queue_nums=data.write_queue_nums,
+                )
+        if count:
+            self.revision += 1
+        return count
+
+    def _drop(self, is_gone: Callable[[_LiveBroker], bool]) -> list[str]:
+        gone = [address for address, live in self._live.items() if is_gone(live)]
+        for address in gone:
+            self._forget_address(address)
+            for name, brokers in list(self._brokers.items()):
+                for broker_id in [id for id, known in brokers.addresses.items() if known == address]:
+                    self._remove(name, brokers, broker_id)
+        return gone
+
+    def _forget_address(self, address: str) -> None:
+        self._live.pop(address, None)
+        if self._filter_servers.pop(address, None) is not None:
+            self.revision += 1
+
+    def _remove(self, name: str, brokers: _BrokerSet, broker_id: int) -> None:
+        del brokers.addresses[broker_id]
+        self.revision += 1
+        if brokers.addresses:
+            return
+        del self._brokers[name]
+        for cluster in [cluster for cluster, names in self._clusters.items() if name in names]:
+            self._clusters[cluster].discard(name)
+            if not self._clusters[cluster]:
+                del self._clusters[cluster]
+        for topic in [topic for topic, queues in self._queues.items() if name in queues]:
+            del self._queues[topic][name]
+            if not self._queues[topic]:
+                del self._queues[topic]
+
+    def _broker_data(self, name: str) -> BrokerData:
+        brokers = self._brokers[name]
+        return BrokerData(broker_addrs=dict(brokers.addresses), broker_name=name, cluster=brokers.cluster)

@@ -1,0 +1,84 @@
+"""The configuration a NameServer runs with, as GET_NAMESRV_CONFIG lists it and UPDATE_NAMESRV_CONFIG changes it.
+
+Holds the present settings records; an update replaces them. Who needs a changeable setting reads it here each time.
+An update is refused as a whole: when a path is among its keys (whoever moves the file that is written can write
+anywhere), when a value is bad, when a key cannot change while the daemon runs. Keys that mean nothing here are
+ignored, since mqadmin sends one key to all kinds of servers. What changed is also written to the configuration file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import structlog
+import trio
+
+from daemon.atomic_file import write_atomically
+from daemon.configuration import write_text
+from namesrv.config import PATH_KEYS, NamesrvSettings
+from protocol import java_properties
+from protocol.codes import ResponseCode
+from protocol.errors import RequestRefused
+from protocol.java_properties import PropertiesError
+from protocol.settings import SettingError, changed, to_text
+from remoting.config import ServerSettings
+
+log = structlog.get_logger("namesrv.config")
+
+
+class RuntimeConfig:
+    """`extra`: keys of the start file that nothing here declares; they are listed and kept."""
+
+    def __init__(
+        self, namesrv: NamesrvSettings, server: ServerSettings, *, extra: Mapping[str, str] | None = None
+    ) -> None:
+        self.namesrv = namesrv
+        self.server = server
+        self._extra = dict(extra or {})
+        self._updating = trio.Lock()
+
+    def values(self) -> dict[str, str]:
+        """Every key -> text."""
+        return {**self._extra, **to_text(self.namesrv), **to_text(self.server)}
+
+    def listing(self) -> bytes:
+        """Properties text of every key."""
+        return java_properties.format(self.values()).encode("ascii")
+
+    async def update(self, body: bytes, *, remote: str) -> None:
+        """Apply properties text. Raises RequestRefused."""
+        try:
+            values = java_properties.parse(body.decode("utf-8"))
+        except (PropertiesError, UnicodeDecodeError) as error:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"string2Properties error, {error}") from None
+        if not PATH_KEYS.isdisjoint(values):
+            log.warning("update of a path refused", keys=",".join(sorted(PATH_KEYS & values.keys())), remote=remote)
+            raise RequestRefused(ResponseCode.NO_PERMISSION, "Can not update config path")
+        async with self._updating:
+            await self._apply(values, remote)
+
+    async def _apply(self, values: Mapping[str, str], remote: str) -> None:
+        try:
+            namesrv = changed(self.namesrv, values)
+            server = changed(self.server, values)
+        except SettingError as error:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"{error.key}: {error.reason}") from None
+        unknown = values.keys() - self.values().keys()
+        if unknown:
+            log.warning("update of unknown keys ignored", keys=",".join(sorted(unknown)), remote=remote)
+        if namesrv is self.namesrv and server is self.server:
+            return
+        await self._persist({**self._extra, **to_text(namesrv), **to_text(server)})
+        self.namesrv, self.server = namesrv, server
+        log.info("configuration changed", values=dict(values), remote=remote)
+
+    async def _persist(self, values: Mapping[str, str]) -> None:
+        if not self.namesrv.config_store_path:
+            return
+        path = Path(self.namesrv.config_store_path)
+        try:
+            await trio.to_thread.run_sync(write_atomically, path, write_text(path, values))
+        except OSError as error:
+            reason = f"{path} cannot be written: {error.strerror}; nothing was changed"
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, reason) from None

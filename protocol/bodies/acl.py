@@ -1,0 +1,39 @@
+"""Access control data of a broker. The secret keys are in clear text: never log these."""
+
+from __future__ import annotations
+
+from protocol.bodies.base import Body
+from protocol.bodies.topic_config import DataVersion
+
+
+class PlainAccessConfig(Body, frozen=True, kw_only=True):
+    """One account of an ACL file. Permissions: lists of "name=PERM"."""
+
+    access_key: str | None = None
+    admin: bool = False
+    default_group_perm: str | None = None
+    default_topic_perm: str | None = None
+    group_perms: list[str] | None = None
+    secret_key: str | None = None
+    topic_perms: list[str] | None = None
+    white_remote_address: str | None = None
+
+    def __repr__(self) -> str:
+        return f"PlainAccessConfig(access_key={self.access_key!r}, admin={self.admin})"
+
+
+class GetBrokerClusterAclConfigResponseBody(Body, frozen=True, kw_only=True):
+    """GET_BROKER_CLUSTER_ACL_CONFIG."""
+
+    global_white_addrs: list[str] | None = None
+    plain_access_configs: list[PlainAccessConfig] | None = None
+
+
+class ClusterAclVersionInfo(Body, frozen=True, kw_only=True):
+    """Made by admin clients of the header of GET_BROKER_CLUSTER_ACL_INFO; not on the wire. By file path."""
+
+    acl_config_data_version: DataVersion | None = None
+    all_acl_config_data_version: dict[str, DataVersion] = {}
+    broker_addr: str | None = None
+    broker_name: str | None = None
+    cluster_name: str | None = None

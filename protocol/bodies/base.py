@@ -1,0 +1,108 @@
+"""Base of all JSON bodies: typed records that read leniently and write as fastjson does.
+
+The fields of a record ARE the schema, in alphabetical order of their wire names, the order of the text. Reading a
+body is one call into msgspec; only what that refuses (unquoted keys, references, numbers as text, null for a field
+that cannot be null) is read by `protocol.bodies.fastjson` and then converted. Unknown fields are ignored, absent ones
+take the default that the Java class gives them.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+
+from protocol.bodies import fastjson
+from protocol.errors import BodyError
+
+Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+"""A Java int."""
+Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+"""A Java long."""
+
+
+class Body(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One JSON object of the remoting protocol, named like RocketMQ's class. Values: change with `replace`."""
+
+    def encode(self) -> bytes:
+        """The compact JSON text that RocketMQ writes."""
+        return fastjson.dumps(self)
+
+    def encode_pretty(self) -> bytes:
+        """The JSON text as it stands in a file below config/."""
+        return fastjson.dumps_pretty(self)
+
+    @classmethod
+    def decode(cls: type[B], data: bytes) -> B:
+        """The record of a JSON text; raises `BodyError` naming the class and the place."""
+        body: B = decode_body(cls, data)
+        return body
+
+
+B = TypeVar("B", bound=Body)
+
+_decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
+
+# Everything up to the next unquoted number key: strings, other text, braces and commas that begin none. It is only ever
+# matched where the last match ended, and gives nothing back, so a text is looked at once, whatever it holds.
+_NUMBER_KEY = re.compile(
+    rb"""((?:"(?:[^"\\]++|\\.)*+"|[^"{,]++|[{,](?!\s*+-?\d++\s*+:))*+[{,]\s*+)(-?\d++)\s*+:""", re.DOTALL
+)
+
+
+def decode_body(kind: Any, data: bytes) -> Any:
+    """A value of type `kind` (a record class, or a type such as `list[str]`) from a JSON text; raises `BodyError`."""
+    decoder = _decoders.get(kind)
+    if decoder is None:
+        decoder = _decoders[kind] = msgspec.json.Decoder(kind)
+    if b'"$ref"' not in data:
+        try:
+            return decoder.decode(data)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            pass
+        # Maps with numbers as keys, a large table of offsets for instance, need no more than quotes.
+        quoted = _quote_number_keys(data)
+        if quoted is not None:
+            try:
+                return decoder.decode(quoted)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                pass
+    name = getattr(kind, "__name__", str(kind))
+    try:
+        return msgspec.convert(_without_nulls(fastjson.loads(data)), kind, strict=False, str_keys=True)
+    except msgspec.ValidationError as error:
+        raise BodyError(f"the body is no {name}: {error}") from None
+    except BodyError as error:
+        raise BodyError(f"the body is no {name}: {error}") from None
+    except RecursionError:
+        raise BodyError(f"the body is no {name}: nested too deep") from None
+
+
+def _quote_number_keys(data: bytes) -> bytes | None:
+    """The text with quotes around keys that are numbers; None when there are none."""
+    found = _NUMBER_KEY.match(data)
+    if found is None:
+        return None
+    pieces: list[bytes] = []
+    end = 0
+    while found is not None:
+        pieces += (found[1], b'"', found[2], b'":')
+        end = found.end()
+        found = _NUMBER_KEY.match(data, end)
+    pieces.append(data[end:])
+    return b"".join(pieces)
+
+
+def replace(body: B, **changes: Any) -> B:
+    """A copy of a record with some fields changed."""
+    return msgspec.structs.replace(body, **changes)
+
+
+def _without_nulls(value: Any) -> Any:
+    """The same tree without members that are null: fastjson leaves a field alone when its text says null."""
+    if isinstance(value, dict):
+        return {key: _without_nulls(member) for key, member in value.items() if member is not None}
+    if isinstance(value, list):
+        return [_without_nulls(item) for item in value]
+    return value

@@ -1,0 +1,21 @@
+"""Counters of a broker: VIEW_BROKER_STATS_DATA."""
+
+from __future__ import annotations
+
+from protocol.bodies.base import Body, Int64
+
+
+class BrokerStatsItem(Body, frozen=True, kw_only=True, gc=False):
+    """One counter over one span: its sum, per second, per call."""
+
+    avgpt: float = 0.0
+    sum: Int64 = 0
+    tps: float = 0.0
+
+
+class BrokerStatsData(Body, frozen=True, kw_only=True):
+    """One counter over the last day, hour and minute."""
+
+    stats_day: BrokerStatsItem = BrokerStatsItem()
+    stats_hour: BrokerStatsItem = BrokerStatsItem()
+    stats_minute: BrokerStatsItem = BrokerStatsItem()

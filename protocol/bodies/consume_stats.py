@@ -1,0 +1,66 @@
+"""How far consumers and topics are: GET_CONSUME_STATS, GET_TOPIC_STATS_INFO and the like."""
+
+from __future__ import annotations
+
+from protocol.bodies.base import Body, Int64
+from protocol.message_queue import MessageQueue
+
+
+class OffsetWrapper(Body, frozen=True, kw_only=True, gc=False):
+    """One queue of a group: its end, the group's queue offset, the store time in ms of what was consumed last."""
+
+    broker_offset: Int64 = 0
+    consumer_offset: Int64 = 0
+    last_timestamp: Int64 = 0
+
+
+class ConsumeStats(Body, frozen=True, kw_only=True):
+    """Progress of one group. `consume_tps`: messages per second over the last minute."""
+
+    consume_tps: float = 0.0
+    offset_table: dict[MessageQueue, OffsetWrapper] = {}
+
+    def total_diff(self) -> int:
+        """Messages that the group has still to consume, over all queues."""
+        return sum(wrapper.broker_offset - wrapper.consumer_offset for wrapper in self.offset_table.values())
+
+
+class ConsumeStatsList(Body, frozen=True, kw_only=True):
+    """Progress of every group of a broker: one map {group: [ConsumeStats...]} for each."""
+
+    broker_addr: str | None = None
+    consume_stats_list: list[dict[str, list[ConsumeStats]]] = []
+    total_diff: Int64 = 0
+
+
+class TopicOffset(Body, frozen=True, kw_only=True, gc=False):
+    """Bounds of one queue, and the store time in ms of its last message (0 without one)."""
+
+    last_update_timestamp: Int64 = 0
+    max_offset: Int64 = 0
+    min_offset: Int64 = 0
+
+
+class TopicStatsTable(Body, frozen=True, kw_only=True):
+    """Bounds of all queues of a topic."""
+
+    offset_table: dict[MessageQueue, TopicOffset] = {}
+
+
+class QueueTimeSpan(Body, frozen=True, kw_only=True):
+    """Store times in ms of a queue's first, last and last consumed message. Texts: local yyyy-MM-dd#HH:mm:ss:SSS."""
+
+    consume_time_stamp: Int64 = 0
+    consume_time_stamp_str: str | None = None
+    delay_time: Int64 = 0
+    max_time_stamp: Int64 = 0
+    max_time_stamp_str: str | None = None
+    message_queue: MessageQueue | None = None
+    min_time_stamp: Int64 = 0
+    min_time_stamp_str: str | None = None
+
+
+class QueryConsumeTimeSpanBody(Body, frozen=True, kw_only=True):
+    """QUERY_CONSUME_TIME_SPAN."""
+
+    consume_time_span_set: list[QueueTimeSpan] = []

@@ -1,0 +1,15 @@
+"""Bodies of messages that a broker writes itself."""
+
+from __future__ import annotations
+
+from protocol.bodies.base import Body, Int64
+from protocol.message_queue import MessageQueue
+
+
+class OffsetMovedEvent(Body, frozen=True, kw_only=True):
+    """Body of a message in OFFSET_MOVED_EVENT: a group asked for one queue offset and was sent to another."""
+
+    consumer_group: str | None = None
+    message_queue: MessageQueue | None = None
+    offset_new: Int64 = 0
+    offset_request: Int64 = 0

@@ -1,0 +1,8 @@
+"""The JSON dialect of RocketMQ's bodies and configuration files: one place to import reader and writer from."""
+
+from __future__ import annotations
+
+from protocol.bodies.fastjson_reader import loads, loads_lenient
+from protocol.bodies.fastjson_writer import dumps, dumps_pretty, dumps_standard
+
+__all__ = ["dumps", "dumps_pretty", "dumps_standard", "loads", "loads_lenient"]

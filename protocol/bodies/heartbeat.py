@@ -1,0 +1,90 @@
+"""What clients tell about themselves: HEART_BEAT and CHECK_CLIENT_CONFIG."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from protocol.bodies.base import Body
+from protocol.subscription import SubscriptionData
+
+__all__ = [
+    "BROADCASTING",
+    "CLUSTERING",
+    "CONSUME_ACTIVELY",
+    "CONSUME_FROM_FIRST_OFFSET",
+    "CONSUME_FROM_LAST_OFFSET",
+    "CONSUME_FROM_TIMESTAMP",
+    "CONSUME_FROM_WHERES",
+    "CONSUME_PASSIVELY",
+    "CONSUME_TYPES",
+    "MESSAGE_MODELS",
+    "CheckClientRequestBody",
+    "ConsumerData",
+    "HeartbeatData",
+    "ProducerData",
+    "SubscriptionData",
+    "enum_name",
+]
+
+CONSUME_ACTIVELY: Final = "CONSUME_ACTIVELY"  # pull
+CONSUME_PASSIVELY: Final = "CONSUME_PASSIVELY"  # push
+BROADCASTING: Final = "BROADCASTING"
+CLUSTERING: Final = "CLUSTERING"
+CONSUME_FROM_LAST_OFFSET: Final = "CONSUME_FROM_LAST_OFFSET"
+CONSUME_FROM_FIRST_OFFSET: Final = "CONSUME_FROM_FIRST_OFFSET"
+CONSUME_FROM_TIMESTAMP: Final = "CONSUME_FROM_TIMESTAMP"
+
+
+CONSUME_TYPES: Final = (CONSUME_ACTIVELY, CONSUME_PASSIVELY)
+MESSAGE_MODELS: Final = (BROADCASTING, CLUSTERING)
+CONSUME_FROM_WHERES: Final = (
+    CONSUME_FROM_LAST_OFFSET,
+    "CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST",
+    "CONSUME_FROM_MIN_OFFSET",
+    "CONSUME_FROM_MAX_OFFSET",
+    CONSUME_FROM_FIRST_OFFSET,
+    CONSUME_FROM_TIMESTAMP,
+)
+"""In the order of Java's enums: some C++ clients send the ordinals, which fastjson takes for the names."""
+
+
+def enum_name(value: str | int | None, names: tuple[str, ...], default: str) -> str:
+    """The name of an enum member that came as name or ordinal; `default` for none and for what there is not."""
+    if isinstance(value, int):
+        return names[value] if 0 <= value < len(names) else default
+    return value if value in names else default
+
+
+class ConsumerData(Body, frozen=True, kw_only=True):
+    """One consumer group of a client. The three enums are names, or ordinals from C++ clients (see `enum_name`)."""
+
+    consume_from_where: str | int | None = None
+    consume_type: str | int | None = None
+    group_name: str = ""
+    message_model: str | int | None = None
+    subscription_data_set: list[SubscriptionData] = []
+    unit_mode: bool = False
+
+
+class ProducerData(Body, frozen=True, kw_only=True):
+    """One producer group of a client."""
+
+    group_name: str = ""
+
+
+class HeartbeatData(Body, frozen=True, kw_only=True):
+    """A heartbeat. `client_id` is None when the text has none, which a broker refuses."""
+
+    client_id: str | None = msgspec.field(default=None, name="clientID")
+    consumer_data_set: list[ConsumerData] = []
+    producer_data_set: list[ProducerData] = []
+
+
+class CheckClientRequestBody(Body, frozen=True, kw_only=True):
+    """CHECK_CLIENT_CONFIG: would this subscription compile?"""
+
+    client_id: str | None = None
+    group: str | None = None
+    subscription_data: SubscriptionData | None = None

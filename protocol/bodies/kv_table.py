@@ -1,0 +1,22 @@
+"""Maps of text to text: registration answers, runtime info, namespaces of the NameServer, its kvConfig.json."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from protocol.bodies.base import Body
+
+ORDER_TOPIC_CONFIG: Final = "ORDER_TOPIC_CONFIG"
+"""The NameServer's namespace of ordered topics: topic -> "b-a:4;b-b:4"."""
+
+
+class KVTable(Body, frozen=True, kw_only=True):
+    """One table."""
+
+    table: dict[str, str] = {}
+
+
+class KVConfigSerializeWrapper(Body, frozen=True, kw_only=True):
+    """kvConfig.json: namespace -> key -> value."""
+
+    config_table: dict[str, dict[str, str]] = {}

@@ -1,0 +1,30 @@
+"""Locks that ordered consumers hold on queues: LOCK_BATCH_MQ, UNLOCK_BATCH_MQ."""
+
+from __future__ import annotations
+
+import msgspec
+
+from protocol.bodies.base import Body
+from protocol.message_queue import MessageQueue
+
+
+class LockBatchRequestBody(Body, frozen=True, kw_only=True):
+    """The queues that one client wants to lock for its group."""
+
+    client_id: str | None = None
+    consumer_group: str | None = None
+    mq_set: frozenset[MessageQueue] = frozenset()
+
+
+class UnlockBatchRequestBody(Body, frozen=True, kw_only=True):
+    """The queues that one client gives back."""
+
+    client_id: str | None = None
+    consumer_group: str | None = None
+    mq_set: frozenset[MessageQueue] = frozenset()
+
+
+class LockBatchResponseBody(Body, frozen=True, kw_only=True):
+    """The queues that the client holds now."""
+
+    lock_ok_mq_set: frozenset[MessageQueue] = msgspec.field(default=frozenset(), name="lockOKMQSet")

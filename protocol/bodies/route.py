@@ -1,0 +1,52 @@
+"""Where topics live: TopicRouteData (GET_ROUTEINFO_BY_TOPIC) and ClusterInfo (GET_BROKER_CLUSTER_INFO).
+
+Broker ids are map keys and numbers, so fastjson writes them without quotes, and only clients that ask for standard
+JSON (or are of version V4_9_4 or newer) get them quoted, and only in the route.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from protocol.bodies import fastjson
+from protocol.bodies.base import Body, Int32, Int64
+
+MASTER_ID: Final = 0
+
+
+class BrokerData(Body, frozen=True, kw_only=True):
+    """The addresses ("ip:port") of one broker name, by broker id; 0 is the master."""
+
+    broker_addrs: dict[Int64, str] = {}
+    broker_name: str = ""
+    cluster: str | None = None
+
+
+class QueueData(Body, frozen=True, kw_only=True, gc=False):
+    """How many queues of a topic one broker name has."""
+
+    broker_name: str = ""
+    perm: Int32 = 0
+    read_queue_nums: Int32 = 0
+    topic_sys_flag: Int32 = 0
+    write_queue_nums: Int32 = 0
+
+
+class TopicRouteData(Body, frozen=True, kw_only=True):
+    """The route of one topic. `order_topic_conf` ("b-a:4;b-b:4") only for ordered topics."""
+
+    broker_datas: list[BrokerData] = []
+    filter_server_table: dict[str, list[str]] = {}
+    order_topic_conf: str | None = None
+    queue_datas: list[QueueData] = []
+
+    def encode_standard(self) -> bytes:
+        """Standard JSON: broker ids quoted, maps sorted, ASCII only."""
+        return fastjson.dumps_standard(self)
+
+
+class ClusterInfo(Body, frozen=True, kw_only=True):
+    """All brokers by name, and the broker names of each cluster."""
+
+    broker_addr_table: dict[str, BrokerData] = {}
+    cluster_addr_table: dict[str, frozenset[str]] = {}

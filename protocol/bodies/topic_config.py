@@ -1,0 +1,165 @@
+"""Topics as brokers keep and register them: TopicConfig, DataVersion, and the two forms of REGISTER_BROKER's body.
+
+The compressed form is one zlib stream (level 9) of the following, big endian:
+
+    int32 length | DataVersion as JSON
+    int32 number of topics
+    each topic:  int32 length | "topicName readQueueNums writeQueueNums perm topicFilterType"
+    int32 length | JSON array of filter server addresses, or null
+
+`order` and `topicSysFlag` of the topics do not survive it.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import Final
+
+from protocol import permission
+from protocol.bodies import fastjson
+from protocol.bodies.base import Body, Int32, Int64, decode_body
+from protocol.errors import BodyError
+
+SINGLE_TAG: Final = "SINGLE_TAG"
+MULTI_TAG: Final = "MULTI_TAG"
+
+MAX_INFLATED_BYTES: Final = 64 * 1024 * 1024
+"""Largest inflated registration body that is read; a million topics need about 40 MiB."""
+
+_INT: Final = struct.Struct(">i")
+
+
+class DataVersion(Body, frozen=True, kw_only=True, gc=False):
+    """Version of a table: the time of its last change in ms, and how many changes there were."""
+
+    counter: Int64 = 0
+    timestamp: Int64 = 0
+
+    def next_version(self, now_ms: int) -> DataVersion:
+        """The version after one more change at `now_ms`."""
+        return DataVersion(counter=self.counter + 1, timestamp=now_ms)
+
+
+class TopicConfig(Body, frozen=True, kw_only=True, gc=False):
+    """One topic at one broker. `perm`: bits of `protocol.permission`; `topic_sys_flag`: 1 unit, 2 unit sub."""
+
+    order: bool = False
+    perm: Int32 = permission.READ_WRITE
+    read_queue_nums: Int32 = 16
+    topic_filter_type: str = SINGLE_TAG
+    topic_name: str = ""
+    topic_sys_flag: Int32 = 0
+    write_queue_nums: Int32 = 16
+
+    def encode_line(self) -> str:
+        """The five fields of the compressed registration, separated by blanks (TopicConfig.encode)."""
+        queues = f"{self.read_queue_nums} {self.write_queue_nums}"
+        return f"{self.topic_name} {queues} {self.perm} {self.topic_filter_type}"
+
+    @classmethod
+    def decode_line(cls, line: str) -> TopicConfig:
+        """The reverse of `encode_line`; raises `BodyError`."""
+        parts = line.split(" ")
+        try:
+            name, read, write, perm, filter_type = parts
+            return cls(
+                topic_name=name,
+                read_queue_nums=int(read),
+                write_queue_nums=int(write),
+                perm=int(perm),
+                topic_filter_type=filter_type,
+            )
+        except ValueError:
+            raise BodyError(f"a topic line has five fields, three of them integers, not {line[:200]!r}") from None
+
+    def __str__(self) -> str:
+        """The text of Java's toString, part of some remarks."""
+        return (
+            f"TopicConfig [topicName={self.topic_name}, readQueueNums={self.read_queue_nums}, "
+            f"writeQueueNums={self.write_queue_nums}, perm={permission.perm_text(self.perm)}, "
+            f"topicFilterType={self.topic_filter_type}, topicSysFlag={self.topic_sys_flag}, "
+            f"order={'true' if self.order else 'false'}]"
+        )
+
+
+class TopicConfigSerializeWrapper(Body, frozen=True, kw_only=True):
+    """All topics of a broker, by name: GET_ALL_TOPIC_CONFIG, topics.json, and part of a registration."""
+
+    data_version: DataVersion = DataVersion()
+    topic_config_table: dict[str, TopicConfig] = {}
+
+
+class RegisterBrokerBody(Body, frozen=True, kw_only=True):
+    """The body of REGISTER_BROKER from clients of version V3_0_11 on; older ones send the wrapper alone."""
+
+    filter_server_list: list[str] = []
+    topic_config_serialize_wrapper: TopicConfigSerializeWrapper = TopicConfigSerializeWrapper()
+
+    def encode_compressed(self) -> bytes:
+        """The zlib form, for the header field `compressed` = true."""
+        wrapper = self.topic_config_serialize_wrapper
+        pieces: list[bytes] = []
+        _put(pieces, wrapper.data_version.encode())
+        pieces.append(_INT.pack(len(wrapper.topic_config_table)))
+        for topic in wrapper.topic_config_table.values():
+            _put(pieces, topic.encode_line().encode())
+        _put(pieces, fastjson.dumps(self.filter_server_list))
+        return zlib.compress(b"".join(pieces), 9)
+
+    @classmethod
+    def decode_compressed(cls, data: bytes, *, max_inflated_bytes: int = MAX_INFLATED_BYTES) -> RegisterBrokerBody:
+        """The reverse of `encode_compressed`; raises `BodyError`, also for more than `max_inflated_bytes`."""
+        return _read_inflated(_inflate(data, max_inflated_bytes))
+
+
+def _put(pieces: list[bytes], data: bytes) -> None:
+    pieces.append(_INT.pack(len(data)))
+    pieces.append(data)
+
+
+def _inflate(data: bytes, max_inflated_bytes: int) -> bytes:
+    stream = zlib.decompressobj()
+    try:
+        inflated = stream.decompress(data, max_inflated_bytes)
+    except zlib.error as error:
+        raise BodyError(f"the compressed registration cannot be inflated: {error}") from None
+    if not stream.eof:
+        if stream.unconsumed_tail or len(inflated) >= max_inflated_bytes:
+            raise BodyError(f"the compressed registration inflates to more than {max_inflated_bytes} bytes")
+        raise BodyError("the compressed registration ends too early")
+    return inflated
+
+
+def _read_inflated(data: bytes) -> RegisterBrokerBody:
+    at = 0
+
+    def read_int(what: str) -> int:
+        nonlocal at
+        if at + 4 > len(data):
+            raise BodyError(f"the registration ends inside the length of {what}, at byte {at} of {len(data)}")
+        number: int = _INT.unpack_from(data, at)[0]
+        at += 4
+        if number < 0 or number > len(data) - at:
+            raise BodyError(f"the registration has {number} as length of {what}, with {len(data) - at} bytes left")
+        return number
+
+    def read_piece(what: str) -> bytes:
+        nonlocal at
+        length = read_int(what)
+        at += length
+        return data[at - length : at]
+
+    version = DataVersion.decode(read_piece("the data version"))
+    topics: dict[str, TopicConfig] = {}
+    for _ in range(read_int("the topic table")):
+        try:
+            topic = TopicConfig.decode_line(read_piece("a topic").decode())
+        except UnicodeDecodeError as error:
+            raise BodyError(f"a topic line of the registration is not UTF-8: {error}") from None
+        topics[topic.topic_name] = topic
+    filter_servers: list[str] | None = decode_body(list[str] | None, read_piece("the filter servers"))
+    return RegisterBrokerBody(
+        filter_server_list=filter_servers or [],
+        topic_config_serialize_wrapper=TopicConfigSerializeWrapper(data_version=version, topic_config_table=topics),
+    )

@@ -1,0 +1,164 @@
+"""RemotingCommand: the one value that travels in every frame, request or response (RocketMQ: RemotingCommand).
+
+It is plain data. Its extFields arrive as JSON text, or as a mapping from the other codecs, and are read only as far
+as somebody asks: `header(Class)` reads them into a typed record in one step, `ext_fields` as a mapping of text.
+"""
+
+from __future__ import annotations
+
+from typing import Final, TypeVar
+
+import msgspec
+
+from protocol.headers.base import Header, decode_ext_json, decode_header, decode_header_json, encode_header
+
+JSON: Final = 0
+ROCKETMQ: Final = 1
+MSGPACK: Final = 2
+"""Serialize types (RocketMQ: SerializeType); MSGPACK is TrioMQ's own, answered only to peers that speak it first."""
+
+RPC_RESPONSE: Final = 1
+RPC_ONEWAY: Final = 2
+"""Bits of `flag`."""
+
+JAVA: Final = 0
+VERSION: Final = 407
+"""What TrioMQ says of itself in `language` and `version`: the ordinal of V4_9_7 (RocketMQ: MQVersion)."""
+
+H = TypeVar("H", bound=Header)
+
+
+class RemotingCommand:
+    """One request or response.
+
+    code: request or response code. language: LanguageCode number, -1 when unknown. version: MQVersion ordinal.
+    opaque: the sender's number of the request, copied into the response. flag: bit 0 response, bit 1 one-way.
+    remark: sentence for people, or None. body: bytes, empty when there is none. serialize_type: header codec.
+    """
+
+    __slots__ = (
+        "_ext_fields",
+        "_ext_json",
+        "body",
+        "code",
+        "flag",
+        "language",
+        "opaque",
+        "remark",
+        "serialize_type",
+        "version",
+    )
+
+    def __init__(
+        self,
+        code: int,
+        flag: int = 0,
+        opaque: int = 0,
+        remark: str | None = None,
+        body: bytes = b"",
+        serialize_type: int = JSON,
+        language: int = JAVA,
+        version: int = VERSION,
+        ext_fields: dict[str, str] | None = None,
+        ext_json: msgspec.Raw | None = None,
+    ) -> None:
+        self.code = code
+        self.flag = flag
+        self.opaque = opaque
+        self.remark = remark
+        self.body = body
+        self.serialize_type = serialize_type
+        self.language = language
+        self.version = version
+        self._ext_fields = ext_fields
+        self._ext_json = ext_json
+
+    @property
+    def is_response(self) -> bool:
+        return self.flag & RPC_RESPONSE != 0
+
+    @property
+    def is_oneway(self) -> bool:
+        return self.flag & RPC_ONEWAY != 0
+
+    @property
+    def ext_fields(self) -> dict[str, str] | None:
+        """extFields as a mapping of text, None when the frame has none; raises HeaderFieldError."""
+        if self._ext_json is not None:
+            self._ext_fields = decode_ext_json(self._ext_json)
+            self._ext_json = None
+        return self._ext_fields
+
+    @ext_fields.setter
+    def ext_fields(self, value: dict[str, str] | None) -> None:
+        self._ext_fields = value
+        self._ext_json = None
+
+    def header(self, cls: type[H]) -> H:
+        """The typed header; raises HeaderFieldError naming the first field that is missing or does not parse."""
+        if self._ext_json is not None:
+            return decode_header_json(cls, self._ext_json)
+        return decode_header(cls, self.ext_fields or {})
+
+    def __repr__(self) -> str:
+        kind = "response" if self.is_response else "oneway" if self.is_oneway else "request"
+        try:
+            fields = self.ext_fields
+        except Exception as error:
+            fields = {"unreadable": str(error)}
+        hidden = {
+            key: "***" if key in ("Signature", "SecurityToken") else value for key, value in (fields or {}).items()
+        }
+        return (
+            f"<RemotingCommand {kind} code={self.code} opaque={self.opaque} remark={self.remark!r} "
+            f"ext_fields={hidden} body={len(self.body)} B>"
+        )
+
+
+def new_request(
+    code: int,
+    header: Header | None = None,
+    body: bytes = b"",
+    *,
+    ext_fields: dict[str, str] | None = None,
+    oneway: bool = False,
+    language: int = JAVA,
+) -> RemotingCommand:
+    """A request of `code`; the connection that sends it numbers it (`opaque`) and picks the header codec."""
+    return RemotingCommand(
+        code,
+        flag=RPC_ONEWAY if oneway else 0,
+        body=body,
+        language=language,
+        ext_fields=_merge(header, ext_fields),
+    )
+
+
+def new_response(
+    request: RemotingCommand,
+    code: int = 0,
+    remark: str | None = None,
+    *,
+    header: Header | None = None,
+    body: bytes = b"",
+    ext_fields: dict[str, str] | None = None,
+) -> RemotingCommand:
+    """The answer to `request`: its opaque, its header codec; `ext_fields` are added to those of `header`."""
+    return RemotingCommand(
+        code,
+        flag=RPC_RESPONSE,
+        opaque=request.opaque,
+        remark=remark,
+        body=body,
+        serialize_type=request.serialize_type,
+        ext_fields=_merge(header, ext_fields),
+    )
+
+
+def _merge(header: Header | None, ext_fields: dict[str, str] | None) -> dict[str, str] | None:
+    if header is None:
+        return ext_fields
+    fields = encode_header(header)
+    if ext_fields:
+        fields.update(ext_fields)
+    return fields

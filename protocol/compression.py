@@ -1,0 +1,87 @@
+"""Message bodies that clients compress (sysFlag bit 1 and bits 8-10): ZLIB, LZ4 frame, Zstandard.
+
+ZLIB is always there. LZ4 and ZSTD need the packages `lz4` and `zstandard` (extra `compression`).
+"""
+
+from __future__ import annotations
+
+import zlib
+
+from protocol import sys_flag as bits
+from protocol.errors import BodyError
+
+MAX_DECOMPRESSED_BYTES = 256 * 1024 * 1024
+
+# Fed in small steps, so that the bound above is looked at before a hostile body has grown much further.
+_ZSTD_STEP_BYTES = 4096
+
+
+def compress(body: bytes, compression: int = bits.COMPRESSION_ZLIB, level: int = 5) -> bytes:
+    """`compression` is one of sys_flag.COMPRESSION_*. Raises BodyError when its package is not installed."""
+    if compression == bits.COMPRESSION_ZLIB:
+        return zlib.compress(body, level)
+    if compression == bits.COMPRESSION_LZ4:
+        try:
+            import lz4.frame
+        except ImportError:
+            raise _missing("LZ4", "lz4") from None
+        packed: bytes = lz4.frame.compress(body, compression_level=0)
+        return packed
+    if compression == bits.COMPRESSION_ZSTD:
+        try:
+            import zstandard
+        except ImportError:
+            raise _missing("ZSTD", "zstandard") from None
+        return bytes(zstandard.ZstdCompressor(level=level).compress(body))
+    raise BodyError(f"unknown compression type {compression:#x}")
+
+
+def decompress(body: bytes, compression: int = bits.COMPRESSION_ZLIB) -> bytes:
+    """The inverse. Raises BodyError when the data is damaged, larger than MAX_DECOMPRESSED_BYTES, of an unknown type,
+    or when the package is not installed."""
+    if compression == bits.COMPRESSION_ZLIB:
+        inflater = zlib.decompressobj()
+        try:
+            inflated = inflater.decompress(body, MAX_DECOMPRESSED_BYTES + 1)
+        except zlib.error as error:
+            raise BodyError(f"damaged ZLIB body: {error}") from None
+        return _whole(inflated, inflater.eof, "ZLIB")
+    if compression == bits.COMPRESSION_LZ4:
+        try:
+            import lz4.frame
+        except ImportError:
+            raise _missing("LZ4", "lz4") from None
+        try:
+            unpacker = lz4.frame.LZ4FrameDecompressor()
+            plain: bytes = unpacker.decompress(body, max_length=MAX_DECOMPRESSED_BYTES + 1)
+        except RuntimeError as error:
+            raise BodyError(f"damaged LZ4 body: {error}") from None
+        return _whole(plain, unpacker.eof, "LZ4")
+    if compression == bits.COMPRESSION_ZSTD:
+        try:
+            import zstandard
+        except ImportError:
+            raise _missing("ZSTD", "zstandard") from None
+        try:
+            stream = zstandard.ZstdDecompressor().decompressobj()
+            parts = bytearray()
+            for at in range(0, len(body), _ZSTD_STEP_BYTES):
+                parts += stream.decompress(body[at : at + _ZSTD_STEP_BYTES])
+                if stream.eof or len(parts) > MAX_DECOMPRESSED_BYTES:
+                    break
+        except zstandard.ZstdError as error:
+            raise BodyError(f"damaged ZSTD body: {error}") from None
+        return _whole(bytes(parts), stream.eof, "ZSTD")
+    raise BodyError(f"unknown compression type {compression:#x}")
+
+
+def _whole(plain: bytes, complete: bool, name: str) -> bytes:
+    if len(plain) > MAX_DECOMPRESSED_BYTES:
+        raise BodyError(f"a {name} body grows beyond {MAX_DECOMPRESSED_BYTES} bytes when decompressed")
+    if not complete:
+        raise BodyError(f"damaged {name} body: it ends too early")
+    return plain
+
+
+def _missing(name: str, package: str) -> BodyError:
+    return BodyError(f"{name} bodies need the package {package!r}: pip install 'triomq[compression]'")

@@ -1,0 +1,45 @@
+"""Access control files of a broker. Field names and types: RocketMQ 4.9.7, classes of the same names."""
+
+from __future__ import annotations
+
+from protocol.headers.base import Header
+
+
+class CreateAccessConfigRequestHeader(Header, frozen=True, kw_only=True):
+    """UPDATE_AND_CREATE_ACL_CONFIG request."""
+
+    access_key: str
+    secret_key: str | None = None
+    white_remote_address: str | None = None
+    admin: bool = False
+    default_topic_perm: str | None = None
+    default_group_perm: str | None = None
+    topic_perms: str | None = None  # comma-joined "topic=PERM"
+    group_perms: str | None = None  # comma-joined "group=PERM"
+
+
+class DeleteAccessConfigRequestHeader(Header, frozen=True, kw_only=True):
+    """DELETE_ACL_CONFIG request."""
+
+    access_key: str
+
+
+class GetBrokerAclConfigResponseHeader(Header, frozen=True, kw_only=True):
+    """GET_BROKER_CLUSTER_ACL_INFO response."""
+
+    version: str  # DataVersion as JSON
+    all_acl_file_version: str | None = None  # JSON object: file path -> DataVersion
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
+
+
+class UpdateGlobalWhiteAddrsConfigRequestHeader(Header, frozen=True, kw_only=True):
+    """UPDATE_GLOBAL_WHITE_ADDRS_CONFIG request."""
+
+    global_white_addrs: str  # comma-joined address patterns
+    acl_file_full_path: str | None = None  # absent or empty is the default file; "required" in Java, but not sent
+
+
+class GetBrokerClusterAclConfigResponseHeader(Header, frozen=True, kw_only=True):
+    """GET_BROKER_CLUSTER_ACL_CONFIG response: its only field stays null, the accounts are in the body."""

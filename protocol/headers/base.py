@@ -1,0 +1,157 @@
+"""Typed header records: the fields of a request or response header, read from and written to extFields.
+
+On the wire every header field is text, in all codecs (RocketMQ's CommandCustomHeader). A header class is a frozen
+record whose fields ARE the schema:
+
+    class GetMaxOffsetRequestHeader(Header):
+        topic: str                      # required: no default
+        queue_id: Int32                 # "queueId" on the wire, decimal text
+        broker_name: str | None = msgspec.field(default=None, name="bname")
+
+Reading is one call into msgspec, which turns the text into typed fields. Only when that refuses is the header read
+field by field, to find RocketMQ's lenient reading (any text but "true" is false) or the name of the field at fault.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, TypeVar, get_args, get_type_hints
+
+import msgspec
+
+from protocol.errors import HeaderFieldError
+
+Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+"""A Java Integer: decimal text of a signed 32 bit number."""
+Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+"""A Java Long: decimal text of a signed 64 bit number."""
+
+
+class Header(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename="camel"):
+    """Base of all header records (RocketMQ: CommandCustomHeader)."""
+
+
+H = TypeVar("H", bound=Header)
+
+_decoders: dict[type[Header], msgspec.json.Decoder[Any]] = {}
+_schemas: dict[type[Header], list[tuple[str, str, type, bool, Any]]] = {}
+_flags: dict[type[Header], list[tuple[str, str]]] = {}
+
+
+def decode_header_json(cls: type[H], ext_json: bytes | msgspec.Raw) -> H:
+    """The header of class `cls` from the JSON text of extFields; raises HeaderFieldError naming the field."""
+    decoder = _decoders.get(cls)
+    if decoder is None:
+        decoder = _decoders[cls] = msgspec.json.Decoder(cls, strict=False)
+    try:
+        header: H = decoder.decode(ext_json)
+    except msgspec.ValidationError:
+        return decode_header(cls, decode_ext_json(ext_json))
+    for attribute, _ in flags_of(cls):
+        if getattr(header, attribute):
+            return decode_header(cls, decode_ext_json(ext_json))
+    return header
+
+
+def decode_ext_json(ext_json: bytes | msgspec.Raw) -> dict[str, str]:
+    """extFields as a mapping of text; numbers and booleans of careless writers are taken as their text."""
+    try:
+        value = msgspec.json.decode(ext_json)
+    except msgspec.DecodeError as error:
+        raise HeaderFieldError(f"extFields cannot be read: {error}") from None
+    if not isinstance(value, dict):
+        raise HeaderFieldError("extFields must be an object of texts")
+    return {key: item if isinstance(item, str) else _text(item) for key, item in value.items() if item is not None}
+
+
+def decode_header(cls: type[H], ext_fields: Mapping[str, str]) -> H:
+    """The header of class `cls` from extFields; raises HeaderFieldError naming the field."""
+    try:
+        header = msgspec.convert(ext_fields, cls, strict=False)
+    except msgspec.ValidationError:
+        pass
+    else:
+        for _, name in flags_of(cls):
+            if ext_fields.get(name) == "1":  # msgspec also takes that for true, Java does not
+                break
+        else:
+            return header
+    values: dict[str, Any] = {}
+    for attribute, name, kind, required, default in _schema(cls):
+        text = ext_fields.get(name)
+        if text is None:
+            if required:
+                raise HeaderFieldError(f"the header field <{name}> of {cls.__name__} is required and missing")
+            values[attribute] = default
+        else:
+            values[attribute] = _parse(cls, name, kind, text)
+    return cls(**values)
+
+
+def encode_header(header: Header) -> dict[str, str]:
+    """extFields of a header: integers as decimal text, booleans as true / false, None left out."""
+    fields: dict[str, str] = {}
+    for attribute, name, _, _, _ in _schema(type(header)):
+        value = getattr(header, attribute)
+        if value is not None:
+            fields[name] = value if isinstance(value, str) else _text(value)
+    return fields
+
+
+def _text(value: Any) -> str:
+    if value is True:
+        return "true"
+    if value is False:
+        return "false"
+    return value if isinstance(value, str) else str(value)
+
+
+def _parse(cls: type[Header], name: str, kind: type, text: str) -> Any:
+    if kind is bool:
+        return text.lower() == "true"
+    if kind is not int:
+        return text
+    try:
+        number = int(text) if text.lstrip("+-").isascii() and text.lstrip("+-").isdigit() else None
+    except ValueError:
+        number = None
+    if number is None or not -(2**63) <= number < 2**63:
+        shown = text if len(text) <= 64 else text[:64] + "…"
+        raise HeaderFieldError(f"the header field <{name}> of {cls.__name__} must be an integer, not {shown!r}")
+    try:
+        msgspec.convert(number, _annotation(cls, name))
+    except msgspec.ValidationError:
+        raise HeaderFieldError(
+            f"the header field <{name}> of {cls.__name__} is out of the range of a 32 bit integer: {number}"
+        ) from None
+    return number
+
+
+def flags_of(cls: type[Header]) -> list[tuple[str, str]]:
+    """Attribute and wire name of each field that is true or false."""
+    flags = _flags.get(cls)
+    if flags is None:
+        flags = _flags[cls] = [(row[0], row[1]) for row in _schema(cls) if row[2] is bool]
+    return flags
+
+
+def _annotation(cls: type[Header], name: str) -> Any:
+    hints = get_type_hints(cls, include_extras=True)
+    attribute = next(row[0] for row in _schema(cls) if row[1] == name)
+    return hints[attribute]
+
+
+def _schema(cls: type[Header]) -> list[tuple[str, str, type, bool, Any]]:
+    """Rows of (attribute, wire name, str | int | bool, required, default), in order of declaration."""
+    rows = _schemas.get(cls)
+    if rows is None:
+        hints = get_type_hints(cls)
+        rows = []
+        for field in msgspec.structs.fields(cls):
+            hint = hints[field.name]
+            kinds = [kind for kind in (get_args(hint) or (hint,)) if kind is not type(None)]
+            rows.append(
+                (field.name, field.encode_name, kinds[0], field.required, None if field.required else field.default)
+            )
+        _schemas[cls] = rows
+    return rows

@@ -1,0 +1,94 @@
+"""Clients as the broker knows them: registration, group members, connections, questions passed on to one of them.
+
+Field names and types: RocketMQ 4.9.7, classes of the same names.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from protocol.headers.base import Header, Int32
+
+
+class UnregisterClientRequestHeader(Header, frozen=True, kw_only=True):
+    """UNREGISTER_CLIENT request."""
+
+    client_id: str = msgspec.field(name="clientID")
+    producer_group: str | None = None
+    consumer_group: str | None = None
+
+
+class UnregisterClientResponseHeader(Header, frozen=True, kw_only=True):
+    """UNREGISTER_CLIENT response: no fields."""
+
+
+class GetConsumerListByGroupRequestHeader(Header, frozen=True, kw_only=True):
+    """GET_CONSUMER_LIST_BY_GROUP request."""
+
+    consumer_group: str
+
+
+class GetConsumerListByGroupResponseHeader(Header, frozen=True, kw_only=True):
+    """GET_CONSUMER_LIST_BY_GROUP response: no fields."""
+
+
+class NotifyConsumerIdsChangedRequestHeader(Header, frozen=True, kw_only=True):
+    """NOTIFY_CONSUMER_IDS_CHANGED request."""
+
+    consumer_group: str
+
+
+class GetConsumerConnectionListRequestHeader(Header, frozen=True, kw_only=True):
+    """GET_CONSUMER_CONNECTION_LIST request."""
+
+    consumer_group: str
+
+
+class GetProducerConnectionListRequestHeader(Header, frozen=True, kw_only=True):
+    """GET_PRODUCER_CONNECTION_LIST request."""
+
+    producer_group: str
+
+
+class GetConsumerStatusRequestHeader(Header, frozen=True, kw_only=True):
+    """GET_CONSUMER_STATUS_FROM_CLIENT, INVOKE_BROKER_TO_GET_CONSUMER_STATUS request."""
+
+    topic: str
+    group: str
+    client_addr: str | None = None  # a client id; blank asks all
+
+
+class GetConsumerRunningInfoRequestHeader(Header, frozen=True, kw_only=True):
+    """GET_CONSUMER_RUNNING_INFO request."""
+
+    consumer_group: str
+    client_id: str
+    jstack_enable: bool = False
+
+
+class ConsumeMessageDirectlyResultRequestHeader(Header, frozen=True, kw_only=True):
+    """CONSUME_MESSAGE_DIRECTLY request."""
+
+    consumer_group: str
+    client_id: str | None = None
+    msg_id: str | None = None  # the offset message id
+    broker_name: str | None = None  # added by the broker when it passes the request on
+
+
+class GetAllProducerInfoRequestHeader(Header, frozen=True, kw_only=True):
+    """GET_ALL_PRODUCER_INFO request: no fields."""
+
+
+class RegisterFilterServerRequestHeader(Header, frozen=True, kw_only=True):
+    """REGISTER_FILTER_SERVER request."""
+
+    filter_server_addr: str
+
+
+class RegisterMessageFilterClassRequestHeader(Header, frozen=True, kw_only=True):
+    """REGISTER_MESSAGE_FILTER_CLASS request."""
+
+    consumer_group: str
+    topic: str
+    class_name: str
+    class_crc: Int32 = msgspec.field(name="classCRC")

@@ -1,0 +1,28 @@
+"""Subscription groups and how far they have consumed.
+
+Field names and types: RocketMQ 4.9.7, classes of the same names.
+"""
+
+from __future__ import annotations
+
+from protocol.headers.base import Header
+
+
+class DeleteSubscriptionGroupRequestHeader(Header, frozen=True, kw_only=True):
+    """DELETE_SUBSCRIPTIONGROUP request."""
+
+    group_name: str
+    remove_offset: bool = False
+
+
+class GetConsumeStatsRequestHeader(Header, frozen=True, kw_only=True):
+    """GET_CONSUME_STATS request."""
+
+    consumer_group: str
+    topic: str | None = None  # blank: every topic of the group
+
+
+class GetConsumeStatsInBrokerHeader(Header, frozen=True, kw_only=True):
+    """GET_BROKER_CONSUME_STATS request."""
+
+    is_order: bool = False  # only ordered topics

@@ -1,0 +1,45 @@
+"""Transactional messages. Field names and types: RocketMQ 4.9.7, classes of the same names."""
+
+from __future__ import annotations
+
+import msgspec
+
+from protocol.headers.base import Header, Int32, Int64
+
+
+class EndTransactionRequestHeader(Header, frozen=True, kw_only=True):
+    """END_TRANSACTION request."""
+
+    producer_group: str
+    tran_state_table_offset: Int64  # queue offset of the half message
+    commit_log_offset: Int64  # physical offset of the half message
+    commit_or_rollback: Int32  # 8 commit, 12 rollback, 0 unknown
+    from_transaction_check: bool = False
+    msg_id: str  # the client's UNIQ_KEY
+    transaction_id: str | None = None
+    broker_name: str | None = msgspec.field(default=None, name="bname")
+
+
+class EndTransactionResponseHeader(Header, frozen=True, kw_only=True):
+    """END_TRANSACTION response: declared, never sent."""
+
+
+class CheckTransactionStateRequestHeader(Header, frozen=True, kw_only=True):
+    """CHECK_TRANSACTION_STATE request."""
+
+    tran_state_table_offset: Int64  # queue offset of the half message
+    commit_log_offset: Int64  # physical offset of the half message
+    msg_id: str | None = None
+    transaction_id: str | None = None
+    offset_msg_id: str | None = None
+    broker_name: str | None = msgspec.field(default=None, name="bname")
+
+
+class CheckTransactionStateResponseHeader(Header, frozen=True, kw_only=True):
+    """CHECK_TRANSACTION_STATE response: declared, never sent (the client answers with END_TRANSACTION)."""
+
+
+class ResumeCheckHalfMessageRequestHeader(Header, frozen=True, kw_only=True):
+    """RESUME_CHECK_HALF_MESSAGE request."""
+
+    msg_id: str | None = None  # the offset message id

@@ -1,0 +1,169 @@
+"""Messages as applications see them: `Message` is what they send, `MessageExt` what they get back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from protocol import message_id
+from protocol import property_names as names
+from protocol.address import HostPort
+
+KEY_SEPARATOR = " "
+
+
+class Message:
+    """A message to send. `properties` holds everything but topic, body and flag, also tags and keys (Message.java)."""
+
+    __slots__ = ("body", "flag", "properties", "topic", "transaction_id")
+
+    def __init__(
+        self,
+        topic: str,
+        body: bytes = b"",
+        *,
+        tags: str | None = None,
+        keys: str | Iterable[str] | None = None,
+        flag: int = 0,
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
+        self.topic = topic
+        self.body = body
+        self.flag = flag
+        self.properties: dict[str, str] = dict(properties) if properties else {}
+        self.transaction_id: str | None = None
+        if tags:
+            self.properties[names.TAGS] = tags
+        if keys:
+            self.keys = keys if isinstance(keys, str) else KEY_SEPARATOR.join(keys)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(topic={self.topic!r}, body=<{len(self.body)} bytes>, {self.properties!r})"
+
+    @property
+    def tags(self) -> str | None:
+        return self.properties.get(names.TAGS)
+
+    @tags.setter
+    def tags(self, tags: str | None) -> None:
+        self._put(names.TAGS, tags)
+
+    @property
+    def keys(self) -> str | None:
+        """The keys as stored, separated by one blank."""
+        return self.properties.get(names.KEYS)
+
+    @keys.setter
+    def keys(self, keys: str | None) -> None:
+        self._put(names.KEYS, keys)
+
+    @property
+    def key_list(self) -> list[str]:
+        return [key for key in (self.keys or "").split(KEY_SEPARATOR) if key]
+
+    @property
+    def delay_level(self) -> int:
+        """1-based delay level, 0 when the message is not delayed."""
+        return _to_int(self.properties.get(names.DELAY), 0)
+
+    @delay_level.setter
+    def delay_level(self, level: int) -> None:
+        self._put(names.DELAY, str(level))
+
+    @property
+    def wait_store_msg_ok(self) -> bool:
+        """Whether the broker's answer waits for flush and replication."""
+        return self.properties.get(names.WAIT, "true") != "false"
+
+    @wait_store_msg_ok.setter
+    def wait_store_msg_ok(self, wait: bool) -> None:
+        self.properties[names.WAIT] = "true" if wait else "false"
+
+    @property
+    def buyer_id(self) -> str | None:
+        return self.properties.get(names.BUYER_ID)
+
+    @buyer_id.setter
+    def buyer_id(self, buyer_id: str | None) -> None:
+        self._put(names.BUYER_ID, buyer_id)
+
+    @property
+    def uniq_key(self) -> str | None:
+        """The id that the sending client gave it."""
+        return self.properties.get(names.UNIQ_KEY)
+
+    def put_user_property(self, name: str, value: str) -> None:
+        """Raises ValueError for names that RocketMQ keeps for itself and for empty names or values."""
+        if name in names.RESERVED:
+            raise ValueError(f"the property name {name!r} is used by the system, choose another one")
+        if not name.strip() or not value.strip():
+            raise ValueError(f"name and value of property {name!r} must not be blank")
+        self.properties[name] = value
+
+    def user_property(self, name: str) -> str | None:
+        return self.properties.get(name)
+
+    def _put(self, name: str, value: str | None) -> None:
+        if value is None:
+            self.properties.pop(name, None)
+        else:
+            self.properties[name] = value
+
+
+class MessageExt(Message):
+    """A stored message: a Message plus where, when and from whom it came (MessageExt.java).
+
+    Timestamps are wall clock milliseconds. `store_size_bytes` is the size of the whole record. `broker_name` is filled
+    in by the client that pulled it.
+    """
+
+    __slots__ = (
+        "body_crc",
+        "born_host",
+        "born_timestamp",
+        "broker_name",
+        "physical_offset",
+        "prepared_transaction_offset",
+        "queue_id",
+        "queue_offset",
+        "reconsume_times",
+        "store_host",
+        "store_size_bytes",
+        "store_timestamp",
+        "sys_flag",
+    )
+
+    def __init__(self, topic: str, body: bytes = b"", *, properties: dict[str, str] | None = None) -> None:
+        super().__init__(topic, body, properties=properties)
+        self.broker_name: str | None = None
+        self.queue_id = 0
+        self.queue_offset = 0
+        self.physical_offset = 0
+        self.store_size_bytes = 0
+        self.sys_flag = 0
+        self.body_crc = 0
+        self.born_timestamp = 0
+        self.born_host = UNKNOWN_HOST
+        self.store_timestamp = 0
+        self.store_host = UNKNOWN_HOST
+        self.reconsume_times = 0
+        self.prepared_transaction_offset = 0
+
+    @property
+    def offset_msg_id(self) -> str:
+        """The broker's own id: store host and physical offset."""
+        return message_id.offset_message_id(self.store_host.packed, self.physical_offset)
+
+    @property
+    def msg_id(self) -> str:
+        """The client's id, or the broker's when the sender gave none."""
+        return self.properties.get(names.UNIQ_KEY) or self.offset_msg_id
+
+
+UNKNOWN_HOST = HostPort("0.0.0.0", 0)
+
+
+def _to_int(text: str | None, default: int) -> int:
+    try:
+        return int(text) if text else default
+    except ValueError:
+        return default

@@ -1,0 +1,34 @@
+"""Permission bits of a topic or of a whole broker (org.apache.rocketmq.common.constant.PermName)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+INHERIT: Final = 1  # the topic may serve as template for automatic creation
+WRITE: Final = 2
+READ: Final = 4
+READ_WRITE: Final = READ | WRITE
+
+
+def is_readable(perm: int) -> bool:
+    """True when consumers may pull."""
+    return perm & READ == READ
+
+
+def is_writeable(perm: int) -> bool:
+    """True when producers may send."""
+    return perm & WRITE == WRITE
+
+
+def is_inherited(perm: int) -> bool:
+    """True when topics may be created from this one."""
+    return perm & INHERIT == INHERIT
+
+
+def perm_text(perm: int) -> str:
+    """Three letters as Java's perm2String writes them: "RW-", "R--", "RWX"."""
+    return (
+        ("R" if is_readable(perm) else "-")
+        + ("W" if is_writeable(perm) else "-")
+        + ("X" if is_inherited(perm) else "-")
+    )

@@ -1,0 +1,47 @@
+"""The stored text of message properties (MessageDecoder.messageProperties2String and string2messageProperties).
+
+    name \\x01 value \\x02 name \\x01 value ...
+
+4.9 writes no trailing \\x02, older clients do; readers take both. The order has no meaning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+NAME_VALUE_SEPARATOR: Final = "\x01"
+PROPERTY_SEPARATOR: Final = "\x02"
+
+MAX_PROPERTIES_BYTES: Final = 32767
+
+
+def parse(text: str) -> dict[str, str]:
+    """Text to table. Pairs without a separator, name or value are dropped, a later duplicate wins; a value may hold
+    the name separator itself."""
+    table: dict[str, str] = {}
+    if text:
+        for pair in text.split(PROPERTY_SEPARATOR):
+            name, _, value = pair.partition(NAME_VALUE_SEPARATOR)
+            if name and value:
+                table[name] = value
+    return table
+
+
+def parse_bytes(data: bytes) -> dict[str, str]:
+    """The stored bytes to table; broken UTF-8 reads as U+FFFD, as in Java."""
+    return parse(data.decode("utf-8", "replace"))
+
+
+def format(table: Mapping[str, str]) -> str:
+    """Table to text, in the order of the table, without a trailing separator."""
+    return "\x02".join([f"{name}\x01{value}" for name, value in table.items()])
+
+
+def encode(table: Mapping[str, str]) -> bytes:
+    """Table to the stored bytes. Lone surrogates become "?", as in Java."""
+    text = format(table)
+    try:
+        return text.encode("utf-8")
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "replace")

@@ -1,0 +1,341 @@
+"""The stored record (CommitLog, MessageDecoder): the layout on disk, on the HA port and in pull answers.
+
+    TOTALSIZE 4 | MAGICCODE 4 | BODYCRC 4 | QUEUEID 4 | FLAG 4 | QUEUEOFFSET 8 | PHYSICALOFFSET 8 | SYSFLAG 4
+    | BORNTIMESTAMP 8 | BORNHOST 8 or 20 | STORETIMESTAMP 8 | STOREHOST 8 or 20 | RECONSUMETIMES 4
+    | PREPAREDTRANSACTIONOFFSET 8 | BODYLENGTH 4 + body | TOPICLENGTH 1 + topic | PROPERTIESLENGTH 2 + properties
+
+The hosts are 20 bytes long when SYSFLAG has BORN_HOST_V6 or STORE_HOST_V6. Everything is big endian and signed. A blank
+record (TOTALSIZE, BLANK_MAGIC) fills the end of a log file. BODYCRC covers the body only: CRC-32 without its top bit.
+
+A batch unit is what a producer sends inside a batch request and never what is stored:
+
+    TOTALSIZE 4 | MAGICCODE 4 | BODYCRC 4 | FLAG 4 | BODYLENGTH 4 + body | PROPERTIESLENGTH 2 + properties
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+from typing import Final
+from zlib import crc32
+
+from protocol import compression, properties, sys_flag
+from protocol.address import HostPort
+from protocol.errors import BodyError, RecordError
+from protocol.message import Message, MessageExt
+
+MESSAGE_MAGIC: Final = -626843481
+BLANK_MAGIC: Final = -875286124
+
+# Bytes of a record with two IPv4 hosts beside body, topic and properties; each IPv6 host adds 12.
+FIXED_BYTES: Final = 91
+BLANK_BYTES: Final = 8
+BATCH_FIXED_BYTES: Final = 22
+MAX_TOPIC_BYTES: Final = 127
+
+# Where fields lie that do not depend on the hosts.
+QUEUE_ID_AT: Final = 12
+QUEUE_OFFSET_AT: Final = 20
+PHYSICAL_OFFSET_AT: Final = 28
+SYS_FLAG_AT: Final = 36
+
+_HEAD: Final = struct.Struct(">iiiiiqqiq")
+_HEAD_V4_V4: Final = struct.Struct(">iiiiiqqiq8sq8siqi")
+_HEAD_V6_V4: Final = struct.Struct(">iiiiiqqiq20sq8siqi")
+_HEAD_V4_V6: Final = struct.Struct(">iiiiiqqiq8sq20siqi")
+_HEAD_V6_V6: Final = struct.Struct(">iiiiiqqiq20sq20siqi")
+_BLANK: Final = struct.Struct(">ii")
+_BATCH_HEAD: Final = struct.Struct(">iiiii")
+_INT64: Final = struct.Struct(">q")
+_SHORT: Final = struct.Struct(">h")
+_pack_head_v4_v4: Final = _HEAD_V4_V4.pack
+_pack_short: Final = _SHORT.pack
+
+
+def body_crc(body: bytes | memoryview) -> int:
+    """What BODYCRC holds for this body."""
+    return crc32(body) & 0x7FFFFFFF
+
+
+def record_size_bytes(sys_flags: int, body_length: int, topic_length: int, properties_length: int) -> int:
+    """Size of a record; the lengths are in bytes."""
+    size = FIXED_BYTES + body_length + topic_length + properties_length
+    if sys_flags & 0x30:
+        size += (12 if sys_flags & sys_flag.BORN_HOST_V6 else 0) + (12 if sys_flags & sys_flag.STORE_HOST_V6 else 0)
+    return size
+
+
+def encode_into(
+    tail: bytearray,
+    topic: bytes,
+    queue_id: int,
+    flag: int,
+    queue_offset: int,
+    physical_offset: int,
+    sys_flags: int,
+    born_timestamp: int,
+    born_host: bytes,
+    store_timestamp: int,
+    store_host: bytes,
+    reconsume_times: int,
+    prepared_transaction_offset: int,
+    body: bytes,
+    stored_properties: bytes,
+) -> int:
+    """Append one record to `tail` and return its size. Hosts are packed; their lengths win over the bits in
+    `sys_flags`, which are set to match. Raises struct.error when a number or length does not fit its field."""
+    born_v6 = len(born_host) == 20
+    store_v6 = len(store_host) == 20
+    size = FIXED_BYTES + len(body) + len(topic) + len(stored_properties)
+    pack = _pack_head_v4_v4
+    if born_v6 or store_v6:
+        size += (12 if born_v6 else 0) + (12 if store_v6 else 0)
+        pack = (_HEAD_V4_V6 if not born_v6 else _HEAD_V6_V6 if store_v6 else _HEAD_V6_V4).pack
+    sys_flags = (
+        (sys_flags & ~0x30)
+        | (sys_flag.BORN_HOST_V6 if born_v6 else 0)
+        | (sys_flag.STORE_HOST_V6 if store_v6 else 0)
+    )
+    # packed before the tail changes, so that a value that does not fit leaves the tail as it was
+    properties_length = _pack_short(len(stored_properties))
+    head = pack(
+        size,
+        MESSAGE_MAGIC,
+        crc32(body) & 0x7FFFFFFF,
+        queue_id,
+        flag,
+        queue_offset,
+        physical_offset,
+        sys_flags,
+        born_timestamp,
+        born_host,
+        store_timestamp,
+        store_host,
+        reconsume_times,
+        prepared_transaction_offset,
+        len(body),
+    )
+    if len(topic) > MAX_TOPIC_BYTES:
+        raise struct.error(f"a topic of {len(topic)} bytes does not fit its length byte")
+    tail += head
+    tail += body
+    tail.append(len(topic))
+    tail += topic
+    tail += properties_length
+    tail += stored_properties
+    return size
+
+
+def encode_record(message: MessageExt) -> bytes:
+    """The record of a MessageExt whose body is as it shall be stored."""
+    tail = bytearray()
+    encode_into(
+        tail,
+        message.topic.encode(),
+        message.queue_id,
+        message.flag,
+        message.queue_offset,
+        message.physical_offset,
+        message.sys_flag,
+        message.born_timestamp,
+        message.born_host.packed,
+        message.store_timestamp,
+        message.store_host.packed,
+        message.reconsume_times,
+        message.prepared_transaction_offset,
+        message.body,
+        properties.encode(message.properties),
+    )
+    return bytes(tail)
+
+
+def encode_blank(size_bytes: int) -> bytes:
+    """The start of the record that fills the `size_bytes` left in a log file; the rest stays as it is."""
+    return _BLANK.pack(size_bytes, BLANK_MAGIC)
+
+
+class RecordFields:
+    """The fields of one record, body and properties still raw. `body_at` is relative to the buffer that was read."""
+
+    __slots__ = (
+        "body_at",
+        "body_crc",
+        "body_length",
+        "born_host",
+        "born_timestamp",
+        "flag",
+        "physical_offset",
+        "prepared_transaction_offset",
+        "properties",
+        "queue_id",
+        "queue_offset",
+        "reconsume_times",
+        "size_bytes",
+        "store_host",
+        "store_timestamp",
+        "sys_flag",
+        "topic",
+    )
+
+    def __init__(
+        self,
+        head: tuple[int, int, int, int, int, int, int, int, int, bytes, int, bytes, int, int, int],
+        body_at: int,
+        topic: bytes,
+        stored_properties: bytes,
+    ) -> None:
+        self.size_bytes = head[0]
+        self.body_crc = head[2]
+        self.queue_id = head[3]
+        self.flag = head[4]
+        self.queue_offset = head[5]
+        self.physical_offset = head[6]
+        self.sys_flag = head[7]
+        self.born_timestamp = head[8]
+        self.born_host = head[9]
+        self.store_timestamp = head[10]
+        self.store_host = head[11]
+        self.reconsume_times = head[12]
+        self.prepared_transaction_offset = head[13]
+        self.body_length = head[14]
+        self.body_at = body_at
+        self.topic = topic
+        self.properties = stored_properties
+
+
+# What a buffer may be; all of them slice, and struct reads them in place.
+Buffer = bytes | bytearray | memoryview
+
+
+def read_fields(buffer: Buffer, offset: int, end: int) -> RecordFields:
+    """The record at `offset`, which must lie wholly before `end`. Checks magic and that all lengths add up to
+    TOTALSIZE, not the CRC. Raises RecordError saying what does not fit."""
+    if end - offset < FIXED_BYTES:
+        raise RecordError(f"{end - offset} bytes at {offset} are too few for a record")
+    magic = int.from_bytes(buffer[offset + 4 : offset + 8], "big", signed=True)
+    if magic != MESSAGE_MAGIC:
+        raise RecordError(f"magic code {magic & 0xFFFFFFFF:#010x} at {offset} is not that of a record")
+    sys_flags = int.from_bytes(buffer[offset + SYS_FLAG_AT : offset + SYS_FLAG_AT + 4], "big")
+    layout = _HEAD_V4_V4
+    if sys_flags & 0x30:
+        if not sys_flags & sys_flag.BORN_HOST_V6:
+            layout = _HEAD_V4_V6
+        else:
+            layout = _HEAD_V6_V6 if sys_flags & sys_flag.STORE_HOST_V6 else _HEAD_V6_V4
+    body_at = offset + layout.size
+    if body_at > end:
+        raise RecordError(f"the record at {offset} is cut short inside its fixed fields")
+    head = layout.unpack_from(buffer, offset)
+    size_bytes: int = head[0]
+    body_length: int = head[14]
+    record_end = offset + size_bytes
+    if size_bytes < FIXED_BYTES or record_end > end:
+        raise RecordError(f"total size {size_bytes} of the record at {offset} does not fit into {end - offset} bytes")
+    topic_at = body_at + body_length + 1
+    if body_length < 0 or topic_at > record_end:
+        raise RecordError(f"body length {body_length} of the record at {offset} does not fit its size {size_bytes}")
+    properties_at = topic_at + buffer[topic_at - 1] + 2
+    if properties_at > record_end:
+        raise RecordError(f"topic length {buffer[topic_at - 1]} of the record at {offset} does not fit its total size")
+    properties_length = record_end - properties_at
+    if int.from_bytes(buffer[properties_at - 2 : properties_at], "big") != properties_length:
+        raise RecordError(f"the lengths inside the record at {offset} do not add up to its total size {size_bytes}")
+    return RecordFields(
+        head, body_at, bytes(buffer[topic_at : properties_at - 2]), bytes(buffer[properties_at:record_end])
+    )
+
+
+def decode_record(buffer: Buffer, offset: int = 0, *, decompress: bool = True) -> MessageExt:
+    """The message at `offset`. With `decompress`, a body that the sender compressed is inflated (`sys_flag` keeps its
+    bits). Raises RecordError for anything that is not a whole record, also when the CRC or the compression is wrong."""
+    fields = read_fields(buffer, offset, len(buffer))
+    body = bytes(buffer[fields.body_at : fields.body_at + fields.body_length])
+    if body and body_crc(body) != fields.body_crc:
+        raise RecordError(f"the body of the record at {offset} does not match its CRC")
+    if decompress and fields.sys_flag & sys_flag.COMPRESSED and body:
+        try:
+            body = compression.decompress(body, sys_flag.compression_type(fields.sys_flag))
+        except BodyError as error:
+            raise RecordError(f"the body of the record at {offset}: {error}") from error
+    message = MessageExt(fields.topic.decode("utf-8", "replace"), body)
+    message.properties = properties.parse_bytes(fields.properties)
+    message.flag = fields.flag
+    message.queue_id = fields.queue_id
+    message.queue_offset = fields.queue_offset
+    message.physical_offset = fields.physical_offset
+    message.store_size_bytes = fields.size_bytes
+    message.sys_flag = fields.sys_flag
+    message.body_crc = fields.body_crc
+    message.born_timestamp = fields.born_timestamp
+    message.born_host = HostPort.from_packed(fields.born_host)
+    message.store_timestamp = fields.store_timestamp
+    message.store_host = HostPort.from_packed(fields.store_host)
+    message.reconsume_times = fields.reconsume_times
+    message.prepared_transaction_offset = fields.prepared_transaction_offset
+    return message
+
+
+def iterate_records(buffer: Buffer, *, decompress: bool = True) -> Iterator[MessageExt]:
+    """All messages of a buffer of consecutive records (a pull answer). Raises RecordError at the first broken one."""
+    offset = 0
+    while offset < len(buffer):
+        message = decode_record(buffer, offset, decompress=decompress)
+        offset += message.store_size_bytes
+        yield message
+
+
+def store_timestamp_at(buffer: Buffer, offset: int = 0) -> int:
+    """STORETIMESTAMP of the record at `offset`."""
+    at = offset + (68 if buffer[offset + SYS_FLAG_AT + 3] & sys_flag.BORN_HOST_V6 else 56)
+    timestamp: int = _INT64.unpack_from(buffer, at)[0]
+    return timestamp
+
+
+class BatchUnit:
+    """One message inside a batch request; `properties` is its own stored text."""
+
+    __slots__ = ("body", "flag", "properties")
+
+    def __init__(self, flag: int, body: bytes, stored_properties: bytes) -> None:
+        self.flag = flag
+        self.body = body
+        self.properties = stored_properties
+
+
+def encode_batch(messages: Iterable[Message]) -> bytes:
+    """The body of a batch request (MessageDecoder.encodeMessages)."""
+    units = bytearray()
+    for message in messages:
+        text = properties.encode(message.properties)
+        if len(text) > properties.MAX_PROPERTIES_BYTES:
+            raise RecordError(f"properties of {len(text)} bytes are longer than {properties.MAX_PROPERTIES_BYTES}")
+        size = BATCH_FIXED_BYTES + len(message.body) + len(text)
+        units += _BATCH_HEAD.pack(size, 0, 0, message.flag, len(message.body))
+        units += message.body
+        units += _SHORT.pack(len(text))
+        units += text
+    return bytes(units)
+
+
+def split_batch(body: Buffer) -> list[BatchUnit]:
+    """The units of a batch request. TOTALSIZE, MAGICCODE and BODYCRC are not looked at, as in the broker. Raises
+    RecordError when the lengths do not fit."""
+    units: list[BatchUnit] = []
+    offset = 0
+    end = len(body)
+    while offset < end:
+        if end - offset < BATCH_FIXED_BYTES:
+            raise RecordError(f"{end - offset} bytes at {offset} are too few for a message of a batch")
+        _, _, _, flag, body_length = _BATCH_HEAD.unpack_from(body, offset)
+        body_at = offset + _BATCH_HEAD.size
+        properties_at = body_at + body_length + 2
+        if body_length < 0 or properties_at > end:
+            raise RecordError(f"body length {body_length} of the batch message at {offset} does not fit")
+        properties_length = _SHORT.unpack_from(body, properties_at - 2)[0]
+        offset = properties_at + properties_length
+        if properties_length < 0 or offset > end:
+            raise RecordError(f"properties length {properties_length} at {properties_at - 2} of a batch does not fit")
+        units.append(
+            BatchUnit(flag, bytes(body[body_at : body_at + body_length]), bytes(body[properties_at:offset]))
+        )
+    return units

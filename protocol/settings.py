@@ -1,0 +1,213 @@
+"""Declarative configuration records: frozen dataclasses whose fields know their RocketMQ key, bounds and meaning.
+
+    @dataclass(frozen=True)
+    class StoreSettings:
+        flush_interval_ms: int = setting("flushIntervalCommitLog", 500, meaning="ms between flushes", minimum=1)
+
+    settings, used = bind(StoreSettings, {"flushIntervalCommitLog": "200"}, source="broker.conf")
+    to_text(settings)                                              # {"flushIntervalCommitLog": "200"}
+    changed(settings, {"flushIntervalCommitLog": "100"})           # only what is declared changeable
+
+Values arrive as text (properties files, command lines, update requests) and are parsed by the annotated type:
+bool, int, float, str, an Enum (by name), or one of these `| None` (empty text is None).
+"""
+
+import dataclasses
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from enum import Enum
+from functools import lru_cache
+from typing import Any, TypeVar
+
+_METADATA = "triomq.setting"
+_Record = TypeVar("_Record")
+
+
+class SettingError(ValueError):
+    """A configuration value that cannot be used: where it came from, which key, and why."""
+
+    def __init__(self, source: str, key: str, reason: str) -> None:
+        super().__init__(f"{source}: {key}: {reason}")
+        self.source = source
+        self.key = key
+        self.reason = reason
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Declaration:
+    """What a record says about one of its fields. `shown_as` is the key in listings where that differs (RocketMQ's
+    field name instead of its setter's)."""
+
+    name: str
+    key: str
+    shown_as: str
+    type: Any
+    nullable: bool
+    meaning: str
+    important: bool
+    minimum: float | None
+    maximum: float | None
+    changeable: bool
+
+
+def setting(
+    key: str,
+    default: Any,
+    *,
+    meaning: str,
+    important: bool = False,
+    minimum: float | None = None,
+    maximum: float | None = None,
+    changeable: bool = False,
+    shown_as: str | None = None,
+) -> Any:
+    """A dataclass field for RocketMQ's `key`. A callable default is called once for each record made without a value.
+
+    `important` keys are those of `-m`; `minimum` and `maximum` are inclusive; `changeable` ones may be changed by an
+    update request while the daemon runs.
+    """
+    metadata = {
+        _METADATA: {
+            "key": key,
+            "shown_as": shown_as or key,
+            "meaning": meaning,
+            "important": important,
+            "minimum": minimum,
+            "maximum": maximum,
+            "changeable": changeable,
+        }
+    }
+    if callable(default) and not isinstance(default, Enum):
+        return dataclasses.field(default_factory=default, metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def declarations(cls: Any) -> tuple[Declaration, ...]:
+    """The settings of a record class in the order of declaration; fields made without `setting` are left out."""
+    return _declarations(cls)
+
+
+@lru_cache(maxsize=64)
+def _declarations(cls: type) -> tuple[Declaration, ...]:
+    hints = typing.get_type_hints(cls)
+    found: list[Declaration] = []
+    for field in dataclasses.fields(cls):
+        if _METADATA not in field.metadata:
+            continue
+        hint, nullable = _without_none(hints[field.name])
+        found.append(Declaration(name=field.name, type=hint, nullable=nullable, **field.metadata[_METADATA]))
+    return tuple(found)
+
+
+def bind(cls: type[_Record], values: Mapping[str, str], *, source: str) -> tuple[_Record, set[str]]:
+    """A record from `values` (keys are RocketMQ's) and defaults, and the keys that were used.
+
+    Keys the record does not declare are left alone: another record may own them. Raises SettingError.
+    """
+    fields: dict[str, Any] = {}
+    used: set[str] = set()
+    for declaration in declarations(cls):
+        if declaration.key in values:
+            fields[declaration.name] = _parse(declaration, values[declaration.key], source)
+            used.add(declaration.key)
+    return cls(**fields), used
+
+
+def to_text(record: Any, *, important_only: bool = False, null: str | None = None) -> dict[str, str]:
+    """Listed key -> value as Java prints it. Values of None are left out, or written as `null` when given."""
+    texts: dict[str, str] = {}
+    for declaration in declarations(type(record)):
+        value = getattr(record, declaration.name)
+        if important_only and not declaration.important:
+            continue
+        if value is not None:
+            texts[declaration.shown_as] = _text(value)
+        elif null is not None:
+            texts[declaration.shown_as] = null
+    return texts
+
+
+def changed(record: _Record, values: Mapping[str, str], *, source: str = "update") -> _Record:
+    """The record with `values` applied; it is the same object when nothing differs.
+
+    A value equal to the present one is always accepted, so that a whole listing can be sent back. Raises SettingError
+    for a bad value and for a key that may not change while the daemon runs. Keys of other records are left alone.
+    """
+    differing: dict[str, Any] = {}
+    for declaration, text in _given(type(record), values):
+        value = _parse(declaration, text, source)
+        if value == getattr(record, declaration.name):
+            continue
+        if not declaration.changeable:
+            raise SettingError(source, declaration.key, "cannot be changed while running; edit the file and restart")
+        differing[declaration.name] = value
+    return dataclasses.replace(record, **differing) if differing else record  # type: ignore[type-var]
+
+
+def _given(cls: type, values: Mapping[str, str]) -> Iterator[tuple[Declaration, str]]:
+    for declaration in declarations(cls):
+        for key in dict.fromkeys((declaration.key, declaration.shown_as)):
+            if key in values:
+                yield declaration, values[key]
+                break
+
+
+def _without_none(hint: Any) -> tuple[Any, bool]:
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        arguments = [argument for argument in typing.get_args(hint) if argument is not types.NoneType]
+        if len(arguments) != 1:
+            raise TypeError(f"a setting has one type, optionally with None, not {hint}")
+        return arguments[0], True
+    return hint, False
+
+
+def _parse(declaration: Declaration, text: str, source: str) -> Any:
+    text = text.strip()
+    if not text and declaration.nullable:
+        return None
+    wanted = declaration.type
+    if wanted is str:
+        return text
+    if wanted is bool:
+        return _parse_bool(declaration, text, source)
+    if wanted in (int, float):
+        return _parse_number(declaration, text, source)
+    if isinstance(wanted, type) and issubclass(wanted, Enum):
+        if text not in wanted.__members__:
+            raise SettingError(source, declaration.key, f"{text!r} is none of {', '.join(wanted.__members__)}")
+        return wanted[text]
+    raise TypeError(f"{declaration.key}: no way to read a {wanted}")
+
+
+def _parse_bool(declaration: Declaration, text: str, source: str) -> bool:
+    # Java takes every other word for false; a typing error that silently turns something off is refused here.
+    lowered = text.lower()
+    if lowered not in ("true", "false"):
+        raise SettingError(source, declaration.key, f"{text!r} is neither true nor false")
+    return lowered == "true"
+
+
+def _parse_number(declaration: Declaration, text: str, source: str) -> int | float:
+    kind: type[int] | type[float] = declaration.type
+    try:
+        # int() also takes "1_000" and non-ASCII digits, which Java's parseInt does not.
+        if "_" in text or not text.isascii():
+            raise ValueError(text)
+        value = kind(text)
+    except ValueError:
+        what = "a whole number" if kind is int else "a number"
+        raise SettingError(source, declaration.key, f"{text!r} is not {what}") from None
+    if declaration.minimum is not None and not value >= declaration.minimum:
+        raise SettingError(source, declaration.key, f"{text} is less than the minimum {declaration.minimum}")
+    if declaration.maximum is not None and not value <= declaration.maximum:
+        raise SettingError(source, declaration.key, f"{text} is more than the maximum {declaration.maximum}")
+    return value
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, Enum):
+        return value.name
+    return str(value)

@@ -1,0 +1,76 @@
+"""What a consumer group wants of one topic, and how an expression becomes that.
+
+Source: SubscriptionData, FilterAPI, ExpressionType of RocketMQ 4.9.7. The SQL92 expressions themselves are compiled
+by the broker; here they stay text.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from protocol.java import string_hash
+
+SUB_ALL: Final = "*"
+TAG: Final = "TAG"
+SQL92: Final = "SQL92"
+
+
+class SubscriptionError(ValueError):
+    """The expression of a subscription cannot be read."""
+
+
+class SubscriptionData(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One topic of a consumer group's subscription, as it travels in heartbeats.
+
+    `sub_string` is "*" for everything, else tags separated by `||` (TAG) or an expression (SQL92). `code_set` holds
+    Java's String.hashCode of each tag, what the consume queue entries carry. `sub_version` is the time of creation in
+    ms: the broker keeps the newest. Two values are equal when all fields are, as in Java.
+    """
+
+    class_filter_mode: bool = False
+    code_set: frozenset[int] = frozenset()
+    expression_type: str | None = TAG
+    sub_string: str = SUB_ALL
+    sub_version: int = 0
+    tags_set: frozenset[str] = frozenset()
+    topic: str = ""
+
+    @property
+    def is_tag(self) -> bool:
+        """True for tag subscriptions (an absent type counts as TAG)."""
+        return is_tag_type(self.expression_type)
+
+
+def is_tag_type(expression_type: str | None) -> bool:
+    """True for TAG, and for an absent or empty type, which RocketMQ takes as TAG."""
+    return not expression_type or expression_type == TAG
+
+
+def build_subscription(
+    topic: str, expression: str | None, expression_type: str | None = TAG, *, sub_version: int = 0
+) -> SubscriptionData:
+    """SubscriptionData of an expression; `sub_version` is the time of creation in ms.
+
+    TAG: None, "" and "*" take everything; otherwise tags split at `||`, trimmed, empty ones dropped.
+    Raises `SubscriptionError` when no tag is left, or when another type comes without an expression.
+    """
+    if not is_tag_type(expression_type):
+        if not expression:
+            raise SubscriptionError(f"Expression can't be null! {expression_type}")
+        return SubscriptionData(
+            topic=topic, sub_string=expression, expression_type=expression_type, sub_version=sub_version
+        )
+    if not expression or expression == SUB_ALL:
+        return SubscriptionData(topic=topic, sub_version=sub_version)
+    tags = frozenset(tag for part in expression.split("||") if (tag := part.strip()))
+    if not tags:
+        raise SubscriptionError(f"subString split error: no tag in {expression!r}")
+    return SubscriptionData(
+        topic=topic,
+        sub_string=expression,
+        sub_version=sub_version,
+        tags_set=tags,
+        code_set=frozenset(string_hash(tag) for tag in tags),
+    )

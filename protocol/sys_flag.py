@@ -1,0 +1,45 @@
+"""Bits of the two fields called sysFlag: that of a message (MessageSysFlag) and that of a pull (PullSysFlag)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+COMPRESSED: Final = 0x1
+MULTI_TAGS: Final = 0x2
+
+TRANSACTION_NOT: Final = 0x0
+TRANSACTION_PREPARED: Final = 0x4
+TRANSACTION_COMMIT: Final = 0x8
+TRANSACTION_ROLLBACK: Final = 0xC
+TRANSACTION_MASK: Final = 0xC
+
+BORN_HOST_V6: Final = 0x10
+STORE_HOST_V6: Final = 0x20
+NEED_UNWRAP: Final = 0x40
+INNER_BATCH: Final = 0x80
+
+COMPRESSION_LZ4: Final = 0x100
+COMPRESSION_ZSTD: Final = 0x200
+COMPRESSION_ZLIB: Final = 0x300
+COMPRESSION_MASK: Final = 0x700
+
+PULL_COMMIT_OFFSET: Final = 0x1
+PULL_SUSPEND: Final = 0x2
+PULL_SUBSCRIPTION: Final = 0x4
+PULL_CLASS_FILTER: Final = 0x8
+PULL_LITE: Final = 0x10
+
+
+def transaction_type(sys_flag: int) -> int:
+    """One of the TRANSACTION_* values."""
+    return sys_flag & TRANSACTION_MASK
+
+
+def with_transaction_type(sys_flag: int, transaction: int) -> int:
+    """The same flag with its transaction bits replaced."""
+    return (sys_flag & ~TRANSACTION_MASK) | transaction
+
+
+def compression_type(sys_flag: int) -> int:
+    """One of the COMPRESSION_* values; clients before 4.9.3 leave the bits at 0 and mean ZLIB."""
+    return (sys_flag & COMPRESSION_MASK) or COMPRESSION_ZLIB

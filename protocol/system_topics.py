@@ -1,0 +1,168 @@
+"""Topic and group names with a meaning of their own, and the rules for names that users may choose.
+
+Sources: TopicValidator, MixAll, TransactionalMessageUtil, TopicConfigManager, SubscriptionGroupManager of 4.9.7.
+The broker's own topics (cluster name, broker name, trace topic, reply topic) depend on its configuration, so they are
+not in `SYSTEM_TOPICS`: their owner passes them as `more_system_topics`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container
+from typing import Final
+
+from protocol.errors import RequestRefused
+
+AUTO_CREATE_TOPIC: Final = "TBW102"  # the template of automatic creation
+SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
+BENCHMARK_TOPIC: Final = "BenchmarkTest"
+TRANS_HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
+TRANS_OP_HALF_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+TRANS_CHECK_MAX_TIME_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
+TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
+SELF_TEST_TOPIC: Final = "SELF_TEST_TOPIC"
+OFFSET_MOVED_EVENT: Final = "OFFSET_MOVED_EVENT"
+SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
+
+RETRY_PREFIX: Final = "%RETRY%"
+DLQ_PREFIX: Final = "%DLQ%"
+LMQ_PREFIX: Final = "%LMQ%"
+REPLY_TOPIC_POSTFIX: Final = "REPLY_TOPIC"
+
+SYSTEM_TOPICS: Final = frozenset(
+    {
+        AUTO_CREATE_TOPIC,
+        SCHEDULE_TOPIC,
+        BENCHMARK_TOPIC,
+        TRANS_HALF_TOPIC,
+        TRACE_TOPIC,
+        TRANS_OP_HALF_TOPIC,
+        TRANS_CHECK_MAX_TIME_TOPIC,
+        SELF_TEST_TOPIC,
+        OFFSET_MOVED_EVENT,
+    }
+)
+NOT_ALLOWED_SEND_TOPICS: Final = frozenset(
+    {
+        SCHEDULE_TOPIC,
+        TRANS_HALF_TOPIC,
+        TRANS_OP_HALF_TOPIC,
+        TRANS_CHECK_MAX_TIME_TOPIC,
+        SELF_TEST_TOPIC,
+        OFFSET_MOVED_EVENT,
+    }
+)
+
+TOOLS_CONSUMER_GROUP: Final = "TOOLS_CONSUMER"
+FILTERSRV_CONSUMER_GROUP: Final = "FILTERSRV_CONSUMER"
+SELF_TEST_CONSUMER_GROUP: Final = "SELF_TEST_C_GROUP"
+ONS_HTTP_PROXY_GROUP: Final = "CID_ONS-HTTP-PROXY"
+ONS_PULL_GROUP: Final = "CID_ONSAPI_PULL"
+ONS_PERMISSION_GROUP: Final = "CID_ONSAPI_PERMISSION"
+ONS_OWNER_GROUP: Final = "CID_ONSAPI_OWNER"
+TRANS_CONSUMER_GROUP: Final = "CID_RMQ_SYS_TRANS"
+SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"  # created on use even without autoCreateSubscriptionGroup
+DEFAULT_CONSUMER_GROUP: Final = "DEFAULT_CONSUMER"
+DEFAULT_PRODUCER_GROUP: Final = "DEFAULT_PRODUCER"
+CLIENT_INNER_PRODUCER_GROUP: Final = "CLIENT_INNER_PRODUCER"
+SYSTEM_GROUPS: Final = (
+    TOOLS_CONSUMER_GROUP,
+    FILTERSRV_CONSUMER_GROUP,
+    SELF_TEST_CONSUMER_GROUP,
+    ONS_HTTP_PROXY_GROUP,
+    ONS_PULL_GROUP,
+    ONS_PERMISSION_GROUP,
+    ONS_OWNER_GROUP,
+)
+
+TOPIC_MAX_LENGTH: Final = 127
+_LEGAL_NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
+
+
+class TopicRefused(RequestRefused, ValueError):
+    """A topic name that a request may not use. `code` and `remark` are what RocketMQ answers, word for word."""
+
+    def __init__(self, remark: str, code: int = 1) -> None:
+        super().__init__(code, remark)
+
+
+class TopicBlank(TopicRefused):
+    """No name, or only white space."""
+
+
+class TopicIllegal(TopicRefused):
+    """A character outside `%|a-zA-Z0-9_-`."""
+
+
+class TopicTooLong(TopicRefused):
+    """More than 127 characters."""
+
+
+class TopicReserved(TopicRefused):
+    """The name of a system topic: it cannot be created, changed or deleted."""
+
+
+class TopicNotForSending(TopicRefused):
+    """A topic that only the broker writes."""
+
+
+def check_topic_name(topic: str | None) -> None:
+    """Raise a `TopicRefused` when the name is blank, has an illegal character or is longer than 127 characters."""
+    if topic is None or not topic.strip():
+        raise TopicBlank("The specified topic is blank.")
+    if _LEGAL_NAME.fullmatch(topic) is None:
+        raise TopicIllegal("The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$")
+    if len(topic) > TOPIC_MAX_LENGTH:
+        raise TopicTooLong("The specified topic is longer than topic max length.")
+
+
+def is_system_topic(topic: str, more_system_topics: Container[str] = ()) -> bool:
+    """True for the fixed system topics, names with the system prefix, and those the caller adds."""
+    return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX) or topic in more_system_topics
+
+
+def check_not_system_topic(topic: str, more_system_topics: Container[str] = ()) -> None:
+    """Raise `TopicReserved` for a system topic (asked before a topic is created, changed or deleted)."""
+    if is_system_topic(topic, more_system_topics):
+        raise TopicReserved(f"The topic[{topic}] is conflict with system topic.")
+
+
+def check_may_send(topic: str) -> None:
+    """Raise `TopicNotForSending` (code 16) for topics that only the broker writes."""
+    if topic in NOT_ALLOWED_SEND_TOPICS:
+        raise TopicNotForSending(f"Sending message to topic[{topic}] is forbidden.", code=16)
+
+
+def retry_topic(group: str) -> str:
+    """`%RETRY%<group>`: messages that the group failed to consume, waiting for another try."""
+    return RETRY_PREFIX + group
+
+
+def dlq_topic(group: str) -> str:
+    """`%DLQ%<group>`: messages that the group gave up."""
+    return DLQ_PREFIX + group
+
+
+def reply_topic(cluster: str) -> str:
+    """`<cluster>_REPLY_TOPIC`: answers of the request-reply pattern."""
+    return f"{cluster}_{REPLY_TOPIC_POSTFIX}"
+
+
+def is_retry_topic(topic: str) -> bool:
+    """True for `%RETRY%<group>`."""
+    return topic.startswith(RETRY_PREFIX)
+
+
+def is_dlq_topic(topic: str) -> bool:
+    """True for `%DLQ%<group>`."""
+    return topic.startswith(DLQ_PREFIX)
+
+
+def is_lmq(name: str | None) -> bool:
+    """True for the name of a light message queue (or of its group), `%LMQ%<name>`."""
+    return name is not None and name.startswith(LMQ_PREFIX)
+
+
+def group_of_retry_topic(topic: str) -> str:
+    """The group of a `%RETRY%<group>` topic (the text after the prefix)."""
+    return topic[len(RETRY_PREFIX) :]

@@ -1,0 +1,250 @@
+"""Calls to any number of servers (RocketMQ: NettyRemotingClient).
+
+One connection for each address, made when it is first needed, shared by all calls, made anew after it broke. Requests
+that a server sends back over it go to `table`. The table of connections is bounded; the one unused for longest goes
+first, and idle ones are closed.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl as _ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import trio
+
+from protocol.address import HostPort
+from protocol.command import RPC_ONEWAY, RemotingCommand
+from protocol.frame import MAX_FRAME_BYTES
+from remoting.config import ClientSettings
+from remoting.connection import Connection
+from remoting.errors import ConnectFailed, ConnectionClosed, RemotingTimeout, TooManyRequests
+from remoting.log import get_logger
+from remoting.poller import AVAILABLE as POLLER_AVAILABLE
+from remoting.poller import Poller
+from remoting.processor_table import Processor, ProcessorTable
+from remoting.stream_transport import serve_stream
+from remoting.turn import Turn
+
+log = get_logger("remoting.client")
+
+MAX_ADDRESSES = 4096
+SWEEP_SECONDS = 10
+
+BeforeCall = Callable[[str, RemotingCommand], None]
+"""Called with the address before a request is sent: access control signs here (RocketMQ: RPCHook)."""
+
+
+class RemotingClient:
+    """See the module's text; made by `open_client`."""
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        nursery: trio.Nursery,
+        turn: Turn,
+        *,
+        serialize_type: int = 0,
+        language: int | None = None,
+        tls_context: _ssl.SSLContext | None = None,
+    ) -> None:
+        self.table = ProcessorTable()
+        self._settings = settings
+        self._nursery = nursery
+        self._turn = turn
+        self._serialize_type = serialize_type
+        self._language = language
+        self._tls_context = tls_context
+        self._connections: dict[str, Connection] = {}
+        self._connecting: dict[str, trio.Lock] = {}
+        self._poller: Poller | None = None
+        self._before: list[BeforeCall] = []
+        self._on_close: list[Callable[[str, Connection], None]] = []
+
+    def register(self, code: int, processor: Processor) -> None:
+        """Have `processor` handle requests of `code` that servers send to us."""
+        self.table.register(code, processor)
+
+    def before_call(self, hook: BeforeCall) -> None:
+        self._before.append(hook)
+
+    def on_connection_closed(self, hook: Callable[[str, Connection], None]) -> None:
+        """Have `hook(address, connection)` called when a connection ends; it must not await or raise."""
+        self._on_close.append(hook)
+
+    async def invoke(self, address: str, command: RemotingCommand, timeout_seconds: float = 3.0) -> RemotingCommand:
+        """Send a request to `address` ("host:port") and wait for its answer; connecting counts as waiting.
+
+        Raises ConnectFailed, ConnectionClosed, RemotingTimeout, TooManyRequests.
+        """
+        left = timeout_seconds
+        connection = self._connections.get(address)
+        if connection is None or not connection.is_open:
+            started = trio.current_time()
+            connection = await self._connect(address, timeout_seconds)
+            left = max(0.0, timeout_seconds - (trio.current_time() - started))
+        for hook in self._before:
+            hook(address, command)
+        try:
+            return await connection.invoke(command, left)
+        except RemotingTimeout:
+            if self._settings.close_on_timeout and trio.current_time() - connection.last_active > timeout_seconds:
+                connection.close("a call timed out and nothing came since")
+            raise
+
+    async def invoke_oneway(self, address: str, command: RemotingCommand, timeout_seconds: float = 3.0) -> None:
+        """Send a request that gets no answer. Raises ConnectFailed, ConnectionClosed, TooManyRequests."""
+        connection = self._connections.get(address)
+        if connection is None or not connection.is_open:
+            connection = await self._connect(address, timeout_seconds)
+        command.flag |= RPC_ONEWAY
+        for hook in self._before:
+            hook(address, command)
+        with trio.move_on_after(timeout_seconds):
+            await connection.wait_drained()
+        if not connection.send_oneway(command):
+            if connection.is_open:
+                raise TooManyRequests(f"{address} does not take what is sent to it fast enough")
+            raise ConnectionClosed(f"connection to {address} is closed: {connection.close_reason}")
+
+    def connection(self, address: str) -> Connection | None:
+        """The open connection to `address`, if there is one."""
+        connection = self._connections.get(address)
+        return connection if connection is not None and connection.is_open else None
+
+    async def close_address(self, address: str) -> None:
+        """Send what is waiting, then close the connection to `address`."""
+        connection = self._connections.get(address)
+        if connection is not None:
+            with trio.move_on_after(1):
+                await trio.lowlevel.checkpoint()
+                await connection.wait_drained()
+            connection.close("closed by us")
+
+    async def _connect(self, address: str, timeout_seconds: float) -> Connection:
+        lock = self._connecting.setdefault(address, trio.Lock())
+        try:
+            async with lock:
+                present = self._connections.get(address)
+                if present is not None and present.is_open:
+                    return present
+                return await self._open(address, timeout_seconds)
+        finally:
+            if not lock.statistics().tasks_waiting and not lock.locked():
+                self._connecting.pop(address, None)
+
+    async def _open(self, address: str, timeout_seconds: float) -> Connection:
+        host, port = _split(address)
+        limit = min(timeout_seconds, self._settings.connect_timeout_ms / 1000)
+        try:
+            with trio.fail_after(limit):
+                stream = await trio.open_tcp_stream(host, port)
+        except trio.TooSlowError:
+            raise ConnectFailed(f"connect to {address} failed: no answer in {limit:g} s") from None
+        except OSError as error:
+            reason = error.__cause__.exceptions[0] if isinstance(error.__cause__, ExceptionGroup) else error
+            raise ConnectFailed(f"connect to {address} failed: {reason}") from None
+        remote, local = (HostPort(*name[:2]) for name in (stream.socket.getpeername(), stream.socket.getsockname()))
+        connection = Connection(
+            self.table,
+            self._turn,
+            self._nursery,
+            remote,
+            local,
+            max_frame_bytes=MAX_FRAME_BYTES,
+            max_unanswered=self._settings.async_limit,
+            high_water_bytes=self._settings.write_high_water_bytes,
+            low_water_bytes=self._settings.write_low_water_bytes,
+            serialize_type=self._serialize_type,
+            language=self._language,
+            on_close=self._forget,
+        )
+        self._make_room()
+        self._connections[address] = connection
+        if self._tls_context is not None:
+            tls = trio.SSLStream(stream, self._tls_context, server_hostname=host, https_compatible=True)
+            self._nursery.start_soon(serve_stream, tls, connection, self._turn)
+            await trio.lowlevel.checkpoint()
+        elif POLLER_AVAILABLE:
+            if self._poller is None:
+                self._poller = Poller(self._turn)
+                self._nursery.start_soon(self._poller.run)
+            sock = socket.socket(fileno=socket.dup(stream.socket.fileno()))
+            await stream.aclose()
+            sock.setblocking(False)
+            self._poller.add(sock, connection)
+        else:
+            self._nursery.start_soon(serve_stream, stream, connection, self._turn)
+            await trio.lowlevel.checkpoint()
+        return connection
+
+    def _forget(self, connection: Connection) -> None:
+        for address, known in list(self._connections.items()):
+            if known is connection:
+                del self._connections[address]
+                for hook in self._on_close:
+                    hook(address, connection)
+
+    def _make_room(self) -> None:
+        if len(self._connections) >= MAX_ADDRESSES:
+            oldest = min(self._connections.values(), key=lambda connection: connection.last_active)
+            oldest.close(f"more than {MAX_ADDRESSES} addresses are in use")
+
+    def time_jumped(self, seconds: float) -> None:
+        """The clock jumped ahead, but peers have not been silent for so long."""
+        for connection in self._connections.values():
+            connection.last_active += seconds
+
+    async def sweep(self) -> None:
+        """Close connections that have been silent for the idle time; runs until cancelled."""
+        while True:
+            await trio.sleep(SWEEP_SECONDS)
+            now = trio.current_time()
+            for connection in list(self._connections.values()):
+                if now - connection.last_active > self._settings.idle_seconds:
+                    connection.close(f"idle for {self._settings.idle_seconds} s")
+
+    def close(self) -> None:
+        for connection in list(self._connections.values()):
+            connection.close("closed by us")
+
+
+@asynccontextmanager
+async def open_client(
+    settings: ClientSettings | None = None,
+    *,
+    serialize_type: int = 0,
+    language: int | None = None,
+    tls_context: _ssl.SSLContext | None = None,
+) -> AsyncIterator[RemotingClient]:
+    """A client for as long as the block lasts; what was sent leaves before it ends.
+
+    `serialize_type` is the header codec of its requests, `language` the LanguageCode it presents (None: Java, as the
+    servers do).
+    """
+    turn = Turn()
+    async with trio.open_nursery() as nursery:
+        client = RemotingClient(
+            settings or ClientSettings(),
+            nursery,
+            turn,
+            serialize_type=serialize_type,
+            language=language,
+            tls_context=tls_context,
+        )
+        nursery.start_soon(turn.run)
+        nursery.start_soon(client.sweep)
+        try:
+            yield client
+        finally:
+            turn.end()
+            client.close()
+            nursery.cancel_scope.cancel()
+
+
+def _split(address: str) -> tuple[str, int]:
+    host, colon, port = address.strip().rpartition(":")
+    if not colon or not port.isascii() or not port.isdigit():
+        raise ConnectFailed(f"{address!r} is not host:port")
+    return host.removeprefix("[").removesuffix("]"), int(port)

@@ -1,0 +1,275 @@
+"""One connection, both directions: requests of the peer and their answers, requests to the peer and theirs.
+
+It holds the decoder, the output that waits for the end of the turn, the requests to the peer that are unanswered, and
+the tasks that the peer's requests started. It knows no socket: a driver (poller, stream_transport) feeds it what it
+read and takes what it wrote. Only the event loop's thread may touch it.
+
+A connection is closed once, for a reason; then its tasks are cancelled, its unanswered requests fail, its owner hears
+of it. Nothing that one peer sends can cost another connection anything: bad frames doom only their own connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+import outcome
+import trio
+
+from protocol.address import HostPort
+from protocol.command import RPC_ONEWAY, RPC_RESPONSE, RemotingCommand
+from protocol.errors import FrameError
+from protocol.frame import FrameDecoder, encode_frame
+from remoting.errors import ConnectionClosed, RemotingTimeout, TooManyRequests
+from remoting.log import get_logger
+from remoting.turn import Turn
+
+log = get_logger("remoting.connection")
+
+DEFAULT_HIGH_WATER_BYTES = 4 * 1024 * 1024
+
+
+class Transport(Protocol):
+    """What a driver offers to its connection."""
+
+    def write(self, data: bytes) -> None: ...
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class RequestHandler(Protocol):
+    """Who handles the peer's requests (processor_table.ProcessorTable)."""
+
+    def handle(self, connection: Connection, request: RemotingCommand) -> None: ...
+
+
+class ConnectionEvents(Protocol):
+    """Who wants to know of connections; called on the event loop, must not await or raise."""
+
+    def connection_opened(self, connection: Connection) -> None: ...
+
+    def connection_closed(self, connection: Connection) -> None: ...
+
+
+AnswerObserver = Callable[["Connection", RemotingCommand, RemotingCommand], None]
+
+
+class Connection:
+    """See the module's text. `remote` and `local` are the two ends; `labels` is free for the owner's notes."""
+
+    def __init__(
+        self,
+        handler: RequestHandler,
+        turn: Turn,
+        nursery: trio.Nursery,
+        remote: HostPort,
+        local: HostPort,
+        *,
+        max_frame_bytes: int,
+        max_unanswered: int,
+        high_water_bytes: int = 0,
+        low_water_bytes: int = 0,
+        serialize_type: int = 0,
+        language: int | None = None,
+        on_close: Callable[[Connection], None] | None = None,
+    ) -> None:
+        self.remote = remote
+        self.local = local
+        self.is_open = True
+        self.close_reason: str | None = None
+        self.last_active = trio.current_time()
+        self.transport: Transport | None = None
+        self.paused = False
+        self._handler = handler
+        self._turn = turn
+        self._nursery = nursery
+        self._decoder = FrameDecoder(max_frame_bytes)
+        self._output: list[bytes] = []
+        self._marked = False
+        self._backlog_bytes = 0
+        self._high_water_bytes = high_water_bytes or DEFAULT_HIGH_WATER_BYTES
+        self._low_water_bytes = low_water_bytes or self._high_water_bytes // 4
+        self._drained: trio.Event | None = None
+        self._doom: str | None = None
+        self._unanswered: dict[int, trio.lowlevel.Task] = {}
+        self._max_unanswered = max_unanswered
+        self._next_opaque = 0
+        self._serialize_type = serialize_type
+        self._language = language
+        self._scopes: set[trio.CancelScope] = set()
+        self._on_close = on_close
+        self.on_answer: AnswerObserver | None = None
+
+    # What the driver calls.
+
+    def receive(self, data: bytes) -> None:
+        """Handle the bytes that one read brought. The driver has begun a turn and ends it."""
+        try:
+            commands = self._decoder.feed(data)
+        except Exception as error:  # whatever a frame does to the decoder, only its own connection pays for it
+            decoded = error.decoded if isinstance(error, FrameError) else []
+            commands = [command for command in decoded if isinstance(command, RemotingCommand)]
+            self._doom = f"malformed frame: {error}"
+            log.warning("connection closed for a malformed frame", remote=self.remote.text, error=str(error))
+            self._mark()
+        handler = self._handler
+        for command in commands:
+            if command.flag & RPC_RESPONSE:
+                self._resolve(command)
+            else:
+                handler.handle(self, command)
+
+    def flush(self) -> None:
+        """Hand the turn's output to the transport (called by Turn.end)."""
+        self._marked = False
+        output = self._output
+        if output and self.transport is not None:
+            data = output[0] if len(output) == 1 else b"".join(output)
+            self._output = []
+            self.transport.write(data)
+        if self._doom is not None:
+            self.close(self._doom)
+
+    def wrote(self, backlog_bytes: int) -> None:
+        """The transport's backlog (bytes taken but not sent) changed: back-pressure in both directions."""
+        self._backlog_bytes = backlog_bytes
+        if self._drained is not None:
+            self._drained.set()
+            self._drained = None
+        if backlog_bytes > self._high_water_bytes:
+            if not self.paused and self.transport is not None:
+                self.paused = True
+                self.transport.pause_reading()
+        elif self.paused and backlog_bytes <= self._low_water_bytes and self.transport is not None:
+            self.paused = False
+            self.transport.resume_reading()
+
+    # What processors call.
+
+    def answer(self, request: RemotingCommand, response: RemotingCommand) -> None:
+        """Send `response` to `request` with this turn's output. A one-way request gets none; nor does a closed peer.
+
+        `on_answer` sees every answer first, also one that nobody gets; it must not raise."""
+        if self.on_answer is not None:
+            self.on_answer(self, request, response)
+        if request.flag & RPC_ONEWAY or not self.is_open:
+            return
+        self._output.append(encode_frame(response))
+        if not self._marked:
+            self._marked = True
+            self._turn.mark(self)
+
+    def start_soon(self, function: Callable[..., Awaitable[None]], *args: Any) -> None:
+        """Run an async function in a scope of this connection; its closing cancels it. It must not raise."""
+        self._nursery.start_soon(self._run_scoped, function, args)
+
+    async def _run_scoped(self, function: Callable[..., Awaitable[None]], args: tuple[Any, ...]) -> None:
+        if not self.is_open:
+            return
+        with trio.CancelScope() as scope:
+            self._scopes.add(scope)
+            try:
+                await function(*args)
+            except Exception:
+                log.exception("a task of a connection failed", remote=self.remote.text)
+            finally:
+                self._scopes.discard(scope)
+
+    async def invoke(self, command: RemotingCommand, timeout_seconds: float) -> RemotingCommand:
+        """Send a request to the peer and wait for its answer.
+
+        Raises RemotingTimeout, ConnectionClosed, TooManyRequests.
+        """
+        if not self.is_open:
+            raise ConnectionClosed(f"connection to {self.remote.text} is closed: {self.close_reason}")
+        if len(self._unanswered) >= self._max_unanswered:
+            raise TooManyRequests(f"{self._max_unanswered} requests to {self.remote.text} are unanswered")
+        response: RemotingCommand | None = None
+        with trio.move_on_after(timeout_seconds):
+            if self._backlog_bytes > self._high_water_bytes:
+                await self.wait_drained()
+            opaque = self._number(command)
+            self._unanswered[opaque] = trio.lowlevel.current_task()
+
+            def abandon(_: object) -> trio.lowlevel.Abort:
+                # Forgotten right here: until the cancelled task runs, an answer or a close must not wake it again.
+                self._unanswered.pop(opaque, None)
+                return trio.lowlevel.Abort.SUCCEEDED
+
+            try:
+                self._send(command)
+                response = await trio.lowlevel.wait_task_rescheduled(abandon)
+            finally:
+                self._unanswered.pop(opaque, None)
+        if response is None:
+            raise RemotingTimeout(f"{self.remote.text} did not answer request {command.code} in {timeout_seconds:g} s")
+        return response
+
+    def send_oneway(self, command: RemotingCommand) -> bool:
+        """Send a request that gets no answer; False when the connection is closed or its backlog is full."""
+        if not self.is_open or self._backlog_bytes > self._high_water_bytes:
+            return False
+        command.flag |= RPC_ONEWAY
+        self._number(command)
+        self._send(command)
+        return True
+
+    async def wait_drained(self, backlog_bytes: int | None = None) -> None:
+        """Wait until the peer has taken all but so many bytes (None: the low water mark), or the connection closed."""
+        limit = self._low_water_bytes if backlog_bytes is None else backlog_bytes
+        while self.is_open and self._backlog_bytes > limit:
+            if self._drained is None:
+                self._drained = trio.Event()
+            await self._drained.wait()
+
+    def close(self, reason: str) -> None:
+        """Close for `reason`; further calls do nothing."""
+        if not self.is_open:
+            return
+        self.is_open = False
+        self.close_reason = reason
+        self._output.clear()
+        if self._drained is not None:
+            self._drained.set()
+        for scope in list(self._scopes):
+            scope.cancel()
+        error = ConnectionClosed(f"connection to {self.remote.text} was closed: {reason}")
+        unanswered = list(self._unanswered.values())
+        self._unanswered.clear()
+        for task in unanswered:
+            trio.lowlevel.reschedule(task, outcome.Error(error))
+        if self.transport is not None:
+            self.transport.close()
+        if self._on_close is not None:
+            self._on_close(self)
+
+    def _number(self, command: RemotingCommand) -> int:
+        opaque = self._next_opaque = (self._next_opaque + 1) & 0x7FFFFFFF
+        command.opaque = opaque
+        command.serialize_type = self._serialize_type
+        if self._language is not None:
+            command.language = self._language
+        return opaque
+
+    def _send(self, command: RemotingCommand) -> None:
+        self._output.append(encode_frame(command))
+        self._mark()
+
+    def _mark(self) -> None:
+        if not self._marked:
+            self._marked = True
+            self._turn.mark(self)
+
+    def _resolve(self, response: RemotingCommand) -> None:
+        """Give an answer to whoever waits for it; a late one is dropped."""
+        task = self._unanswered.pop(response.opaque, None)
+        if task is not None:
+            trio.lowlevel.reschedule(task, outcome.Value(response))
+
+    def __repr__(self) -> str:
+        state = "open" if self.is_open else f"closed: {self.close_reason}"
+        return f"<Connection {self.remote.text} {state}>"

@@ -1,0 +1,52 @@
+"""Loggers of a package that is used by daemons and inside other people's programs alike.
+
+Where structlog is configured (the daemons do it, or the program around us) its configuration says what becomes of a
+line. Where it is not, lines go to Python's own `logging` under the same name and not to standard output, which is what
+an unconfigured structlog would do: there warnings and worse appear on standard error unless the program says otherwise.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import MutableMapping
+from typing import Any
+
+import structlog
+
+
+def get_logger(name: str) -> Any:
+    """A structured logger; asked at each call whether structlog has been configured meanwhile."""
+    return _Logger(name)
+
+
+class _Logger:
+    def __init__(self, name: str) -> None:
+        self._structured = structlog.get_logger(name)
+        self._standard = standard_logger(name)
+
+    def __getattr__(self, method: str) -> Any:
+        return getattr(self._structured if structlog.is_configured() else self._standard, method)
+
+
+def standard_logger(name: str) -> structlog.stdlib.BoundLogger:
+    """A structured logger over `logging.getLogger(name)`, whatever structlog's configuration."""
+    logger: structlog.stdlib.BoundLogger = structlog.wrap_logger(
+        logging.getLogger(name),
+        processors=[structlog.stdlib.filter_by_level, structlog.processors.format_exc_info, _render],
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=True,
+    )
+    return logger
+
+
+def line_text(event: MutableMapping[str, Any]) -> str:
+    """An event and its values as one line, with the traceback below it when there is one. Empties the mapping."""
+    text = str(event.pop("event", ""))
+    trace = event.pop("exception", None)
+    pairs = " ".join(f"{key}={value!r}" if isinstance(value, str) else f"{key}={value}" for key, value in event.items())
+    line = f"{text} [{pairs}]" if pairs else text
+    return f"{line}\n{trace}" if trace else line
+
+
+def _render(_: Any, __: str, event: MutableMapping[str, Any]) -> str:
+    return line_text(event)

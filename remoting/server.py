@@ -1,0 +1,264 @@
+"""A listening server: sockets to connections, connections to the processor table (RocketMQ: NettyRemotingServer).
+
+It owns its connections from accept to close. Their requests go to `table`, their comings and goings to `events`.
+Several ports may share one server (RocketMQ's fast port, 10909, is such a one, with a table of its own).
+
+`serve` runs until it is cancelled; `drain` first stops accepting and gives unfinished requests time.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+import trio
+
+from protocol.address import HostPort
+from remoting.config import ServerSettings
+from remoting.connection import Connection, ConnectionEvents
+from remoting.log import get_logger
+from remoting.poller import AVAILABLE as POLLER_AVAILABLE
+from remoting.poller import Poller
+from remoting.processor_table import ProcessorTable
+from remoting.stream_transport import serve_stream
+from remoting.turn import Turn
+
+log = get_logger("remoting.server")
+
+SWEEP_SECONDS = 10
+TLS_HANDSHAKE_BYTE = 0x16
+TLS_DISABLED, TLS_PERMISSIVE, TLS_ENFORCING = "disabled", "permissive", "enforcing"
+
+TlsContext = Callable[[], "Awaitable[ssl.SSLContext | None]"]
+"""Gives the context for new connections; called for each, so that certificates can change while the server runs, and
+awaited, so that the first one can be made then (tls.ServerCertificates.context)."""
+
+
+class NoEvents:
+    """For servers whose owner does not follow connections."""
+
+    def connection_opened(self, connection: Connection) -> None:
+        pass
+
+    def connection_closed(self, connection: Connection) -> None:
+        pass
+
+
+class RemotingServer:
+    """See the module's text. Build it, `bind` its ports, then run `serve` in a nursery."""
+
+    def __init__(
+        self,
+        settings: ServerSettings,
+        turn: Turn,
+        *,
+        events: ConnectionEvents | None = None,
+        tls_mode: str = TLS_DISABLED,
+        tls_context: TlsContext | None = None,
+    ) -> None:
+        self._settings = settings
+        self._turn = turn
+        self._events: ConnectionEvents = events or NoEvents()
+        self._tls_mode = tls_mode
+        self._tls_context = tls_context
+        self._bound: list[tuple[socket.socket, ProcessorTable]] = []
+        self._connections: set[Connection] = set()
+        self._poller: Poller | None = None
+        self._nursery: trio.Nursery | None = None
+
+    @property
+    def connections(self) -> frozenset[Connection]:
+        return frozenset(self._connections)
+
+    def bind(self, port: int, table: ProcessorTable) -> int:
+        """Take a TCP port (0: any free one) for requests to `table` and return it; raises OSError when it is taken."""
+        sock = listening_socket(self._settings.bind_address, port, self._settings.backlog)
+        self._bound.append((sock, table))
+        taken: int = sock.getsockname()[1]
+        return taken
+
+    def release(self) -> None:
+        """Give back every port that was bound; only before `serve`."""
+        for sock, _ in self._bound:
+            sock.close()
+        self._bound.clear()
+
+    async def serve(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Accept and serve until cancelled; then every connection is closed."""
+        try:
+            async with trio.open_nursery() as nursery:
+                self._nursery = nursery
+                nursery.start_soon(self._turn.run)
+                nursery.start_soon(self._sweep)
+                if POLLER_AVAILABLE:
+                    self._poller = Poller(self._turn)
+                    for sock, table in self._bound:
+                        self._poller.listen(sock, partial(self._accepted, table))
+                    nursery.start_soon(self._poller.run)
+                else:
+                    for sock, table in self._bound:
+                        listener = trio.SocketListener(trio.socket.from_stdlib_socket(sock))
+                        nursery.start_soon(self._accept_streams, listener, table)
+                task_status.started()
+        finally:
+            self.stop_listening()
+            for connection in list(self._connections):
+                connection.close("server stopped")
+
+    async def serve_stream(
+        self, stream: trio.abc.Stream, table: ProcessorTable, remote: HostPort, local: HostPort
+    ) -> None:
+        """Serve one connection that comes as a stream (tests use memory streams); `serve` must be running."""
+        await serve_stream(stream, self._connect(table, remote, local), self._turn)
+
+    def time_jumped(self, seconds: float) -> None:
+        """The clock jumped ahead, but peers have not been silent for so long."""
+        for connection in self._connections:
+            connection.last_active += seconds
+
+    def stop_listening(self) -> None:
+        """Accept nothing more; open connections go on."""
+        if self._poller is not None:
+            self._poller.stop_listening()
+        for sock, _ in self._bound:
+            sock.close()
+
+    async def drain(self, deadline_seconds: float) -> None:
+        """Stop accepting, then wait until what was answered has left, at most so long."""
+        self.stop_listening()
+        self._turn.end()
+        with trio.move_on_after(deadline_seconds):
+            for connection in list(self._connections):
+                await connection.wait_drained(0)
+
+    def _connect(self, table: ProcessorTable, remote: HostPort, local: HostPort) -> Connection:
+        assert self._nursery is not None, "serve() is not running"
+        settings = self._settings
+        connection = Connection(
+            table,
+            self._turn,
+            self._nursery,
+            remote,
+            local,
+            max_frame_bytes=settings.max_frame_bytes,
+            max_unanswered=settings.async_limit + settings.oneway_limit,
+            high_water_bytes=settings.write_high_water_bytes,
+            low_water_bytes=settings.write_low_water_bytes,
+            on_close=self._closed,
+        )
+        self._connections.add(connection)
+        self._events.connection_opened(connection)
+        return connection
+
+    def _closed(self, connection: Connection) -> None:
+        self._connections.discard(connection)
+        self._events.connection_closed(connection)
+
+    def _accepted(self, table: ProcessorTable, sock: socket.socket) -> None:
+        """A new socket of the poller: plain ones stay there, those that might speak TLS get a task."""
+        try:
+            remote, local = _ends(sock)
+            if len(self._connections) >= self._settings.max_connections:
+                log.warning("too many connections; a new one is closed", limit=self._settings.max_connections)
+                sock.close()
+                return
+            self._tune(sock)
+        except OSError:
+            sock.close()  # the peer is gone already
+            return
+        assert self._nursery is not None
+        assert self._poller is not None
+        if self._tls_context is not None and self._tls_mode != TLS_DISABLED:
+            self._nursery.start_soon(self._tell_tls, table, sock, remote, local)
+        else:
+            self._poller.add(sock, self._connect(table, remote, local))
+
+    async def _tell_tls(self, table: ProcessorTable, sock: socket.socket, remote: HostPort, local: HostPort) -> None:
+        """Look at the first byte without taking it: a TLS handshake or a plain frame."""
+        assert self._poller is not None
+        first = b""
+        with trio.move_on_after(self._settings.idle_seconds):
+            try:
+                await trio.lowlevel.wait_readable(sock)
+                first = sock.recv(1, socket.MSG_PEEK)
+            except OSError:
+                first = b""
+        if not first:
+            sock.close()
+        elif first[0] == TLS_HANDSHAKE_BYTE:
+            await self._serve_tls(table, sock, remote, local)
+        elif self._tls_mode == TLS_ENFORCING:
+            log.warning("a connection without TLS was closed: tls.server.mode is enforcing", remote=remote.text)
+            sock.close()
+        else:
+            self._poller.add(sock, self._connect(table, remote, local))
+
+    async def _serve_tls(self, table: ProcessorTable, sock: socket.socket, remote: HostPort, local: HostPort) -> None:
+        context = await self._tls_context() if self._tls_context is not None else None
+        if context is None:
+            log.warning("a TLS connection was closed: no usable certificate is configured", remote=remote.text)
+            sock.close()
+            return
+        plain = trio.SocketStream(trio.socket.from_stdlib_socket(sock))
+        stream = trio.SSLStream(plain, context, server_side=True, https_compatible=True)
+        try:
+            with trio.fail_after(10):
+                await stream.do_handshake()
+        except (trio.BrokenResourceError, trio.TooSlowError, OSError) as error:
+            log.warning("a TLS handshake failed", remote=remote.text, error=str(error.__cause__ or error))
+            await trio.aclose_forcefully(stream)
+            return
+        await serve_stream(stream, self._connect(table, remote, local), self._turn)
+
+    async def _accept_streams(self, listener: trio.SocketListener, table: ProcessorTable) -> None:
+        """Where there is no epoll: a task for each connection."""
+        assert self._nursery is not None
+        while True:
+            stream = await listener.accept()
+            remote, local = _ends(stream.socket)
+            self._nursery.start_soon(serve_stream, stream, self._connect(table, remote, local), self._turn)
+
+    def _tune(self, sock: socket.socket) -> None:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self._settings.send_buffer_bytes:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._settings.send_buffer_bytes)
+        if self._settings.receive_buffer_bytes:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._settings.receive_buffer_bytes)
+
+    async def _sweep(self) -> None:
+        """Close connections without any read or write for the idle time; listen again after a want of descriptors."""
+        idle_seconds = self._settings.idle_seconds
+        while True:
+            await trio.sleep(SWEEP_SECONDS)
+            if self._poller is not None:
+                self._poller.wake_listeners()
+            now = trio.current_time()
+            for connection in [c for c in self._connections if now - c.last_active > idle_seconds]:
+                log.info("an idle connection is closed", remote=connection.remote.text, idle_seconds=idle_seconds)
+                connection.close(f"idle for {idle_seconds} s")
+
+
+def listening_socket(address: str, port: int, backlog: int) -> socket.socket:
+    """A listening socket: all addresses of both families where the system has both, else the given one."""
+    if not address and socket.has_dualstack_ipv6():
+        try:
+            return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=backlog)
+        except OSError as error:
+            import errno
+
+            if error.errno not in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL):
+                raise
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    return socket.create_server((address, port), family=family, backlog=backlog)
+
+
+def _ends(sock: socket.socket | trio.socket.SocketType) -> tuple[HostPort, HostPort]:
+    """Remote and local end; IPv4 in IPv6 clothes is undressed."""
+    remote, local = sock.getpeername(), sock.getsockname()
+    return _host_port(remote), _host_port(local)
+
+
+def _host_port(name: tuple[str, int]) -> HostPort:
+    return HostPort(name[0].removeprefix("::ffff:") if "." in name[0] else name[0], name[1])

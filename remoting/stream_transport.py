@@ -1,0 +1,101 @@
+"""One connection over a trio stream, with a reading and a writing task: TLS, memory streams in tests, no epoll.
+
+Output waits in a queue that the connection's back-pressure bounds: above the high water mark nothing more is read.
+"""
+
+from __future__ import annotations
+
+import trio
+
+from remoting.connection import Connection
+from remoting.log import get_logger
+from remoting.turn import Turn
+
+log = get_logger("remoting.stream")
+
+RECEIVE_BYTES = 256 * 1024
+
+
+class StreamTransport:
+    """The writing half of a stream; `serve_stream` is the reading half."""
+
+    def __init__(self, stream: trio.abc.Stream, connection: Connection) -> None:
+        self._connection = connection
+        self._output: list[bytes] = []
+        self._output_bytes = 0
+        self._wakeup = trio.Event()
+        self._resumed = trio.Event()
+        self._resumed.set()
+        self._stream = stream
+        self._closed = False
+        self.scope = trio.CancelScope()
+
+    def write(self, data: bytes) -> None:
+        self._output.append(data)
+        self._output_bytes += len(data)
+        self._wakeup.set()
+        self._connection.wrote(self._output_bytes)
+
+    def pause_reading(self) -> None:
+        self._resumed = trio.Event()
+
+    def resume_reading(self) -> None:
+        self._resumed.set()
+
+    def close(self) -> None:
+        """Let the writer send what it has for a moment, then end both tasks."""
+        self._closed = True
+        self._wakeup.set()
+        self._resumed.set()
+        self.scope.deadline = min(self.scope.deadline, trio.current_time() + 1)
+
+    async def read_loop(self, turn: Turn) -> None:
+        connection = self._connection
+        while connection.is_open:
+            await self._resumed.wait()
+            try:
+                data = await self._stream.receive_some(RECEIVE_BYTES)
+            except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+                connection.close(f"read failed: {error.__cause__ or error}")
+                return
+            if not data:
+                connection.close("closed by the peer")
+                return
+            turn.begin()
+            connection.last_active = turn.began
+            connection.receive(bytes(data))
+            turn.end()
+
+    async def write_loop(self) -> None:
+        connection = self._connection
+        while True:
+            await self._wakeup.wait()
+            if not self._output:
+                if self._closed:
+                    return
+                self._wakeup = trio.Event()
+                continue
+            data = b"".join(self._output)
+            self._output.clear()
+            try:
+                await self._stream.send_all(data)
+            except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+                connection.close(f"write failed: {error.__cause__ or error}")
+                return
+            connection.last_active = trio.current_time()
+            self._output_bytes -= len(data)
+            connection.wrote(self._output_bytes)
+
+
+async def serve_stream(stream: trio.abc.Stream, connection: Connection, turn: Turn) -> None:
+    """Serve `connection` over `stream` until either is closed; closes both."""
+    transport = StreamTransport(stream, connection)
+    connection.transport = transport
+    try:
+        with transport.scope:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(transport.write_loop)
+                await transport.read_loop(turn)
+    finally:
+        connection.close("stopped")
+        await trio.aclose_forcefully(stream)

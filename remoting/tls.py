@@ -1,0 +1,250 @@
+"""TLS: what the tls.* keys say, and the SSL contexts made of it (RocketMQ: TlsSystemConfig, TlsHelper).
+
+    TlsSettings          the keys, from system properties and the TLS file
+    ServerCertificates   the server's context: made at the first handshake, made anew when its files change
+    client_context       the context of outgoing connections
+
+In test mode, which is the default, the server shows a certificate that it signed itself and forgets at its end, and a
+client believes everybody. All other files are then unused. Open connections keep the context they began with.
+
+Python's ssl cannot ask for a client certificate without checking it. So with tls.server.authClient=false, which means
+"any certificate is accepted", none is asked for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ssl
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import trio
+
+from protocol.settings import bind, setting
+from remoting.log import get_logger
+
+log = get_logger("remoting.tls")
+
+DISABLED, PERMISSIVE, ENFORCING = "disabled", "permissive", "enforcing"
+WATCH_SECONDS = 0.5
+_CLIENT_AUTH = {"optional": ssl.CERT_OPTIONAL, "require": ssl.CERT_REQUIRED}
+
+
+class TlsError(Exception):
+    """A context cannot be made: the text says which file or program and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class TlsSettings:
+    """The tls.* keys. File paths are PEM files; empty is None."""
+
+    mode_text: str = setting("tls.server.mode", PERMISSIVE, meaning="disabled, permissive or enforcing")
+    client_enabled_text: str = setting("tls.enable", "", meaning="true: outgoing connections use TLS")
+    test_mode_text: str = setting(
+        "tls.test.mode.enable", "true", meaning="self-signed certificate; clients believe everybody"
+    )
+    client_auth_text: str = setting("tls.server.need.client.auth", "none", meaning="none, optional or require")
+    server_key: str | None = setting("tls.server.keyPath", None, meaning="PKCS#8 private key")
+    server_key_password: str | None = setting("tls.server.keyPassword", None, meaning="password of the private key")
+    server_certificate: str | None = setting("tls.server.certPath", None, meaning="certificate chain")
+    check_clients_text: str = setting("tls.server.authClient", "false", meaning="true: check client certificates")
+    server_trust: str | None = setting("tls.server.trustCertPath", None, meaning="CAs of client certificates")
+    client_key: str | None = setting("tls.client.keyPath", None, meaning="PKCS#8 private key")
+    client_key_password: str | None = setting("tls.client.keyPassword", None, meaning="password of the private key")
+    client_certificate: str | None = setting("tls.client.certPath", None, meaning="certificate chain")
+    check_servers_text: str = setting("tls.client.authServer", "false", meaning="true: check server certificates")
+    client_trust: str | None = setting("tls.client.trustCertPath", None, meaning="CAs of server certificates")
+
+    @classmethod
+    def from_values(cls, values: Mapping[str, str]) -> TlsSettings:
+        """From key -> text (the configuration's layers); other keys are left alone. Never raises: as in RocketMQ an
+        unknown mode is permissive, an unknown authentication none, and every word but "true" false."""
+        return bind(cls, values, source="tls")[0]
+
+    @property
+    def mode(self) -> str:
+        """One of disabled, permissive, enforcing."""
+        return self.mode_text if self.mode_text in (DISABLED, ENFORCING) else PERMISSIVE
+
+    @property
+    def is_test_mode(self) -> bool:
+        return _is_true(self.test_mode_text)
+
+    @property
+    def client_auth(self) -> ssl.VerifyMode:
+        """What the server wants of its clients; see the module's text."""
+        if self.is_test_mode or not _is_true(self.check_clients_text):
+            return ssl.CERT_NONE
+        return _CLIENT_AUTH.get(self.client_auth_text.lower(), ssl.CERT_NONE)
+
+    @property
+    def checks_servers(self) -> bool:
+        return not self.is_test_mode and _is_true(self.check_servers_text)
+
+    def use_for_clients(self, use_tls: bool | None = None) -> bool:
+        """Whether outgoing connections use TLS: the key useTLS, else tls.enable, else when the server enforces it."""
+        if use_tls is not None:
+            return use_tls
+        if self.client_enabled_text:
+            return _is_true(self.client_enabled_text)
+        return self.mode == ENFORCING
+
+    def __repr__(self) -> str:
+        return f"TlsSettings(mode={self.mode!r}, test_mode={self.is_test_mode})"  # no password
+
+
+class ServerCertificates:
+    """The context for new TLS connections of a server. Give `context` to RemotingServer, run `watch` beside it.
+
+    Only the event loop touches it. A context that cannot be made is logged once for each cause, and connections are
+    refused TLS; one that cannot be made anew leaves the former one in force.
+    """
+
+    def __init__(self, settings: TlsSettings) -> None:
+        self._settings = settings
+        self._context: ssl.SSLContext | None = None
+        self._is_tried = False
+        self._making = trio.Lock()
+        self._hashes = self._read_hashes()
+        self._pending: set[str] = set()
+
+    async def context(self) -> ssl.SSLContext | None:
+        """The context, or None when there is none; the first call makes it."""
+        if not self._is_tried:
+            async with self._making:
+                if not self._is_tried:
+                    await self._make()
+        return self._context
+
+    async def watch(self) -> None:
+        """Take changed files into use until cancelled; returns when no file is configured.
+
+        Configured files are read at once, so that mistakes in them are logged at the start of the server.
+        """
+        if self._hashes:
+            await self.context()
+        while self._hashes:
+            await trio.sleep(WATCH_SECONDS)
+            await self.refresh()
+
+    async def refresh(self) -> bool:
+        """Look at the files once: a changed trust file counts at once, certificate and key when both have changed. True
+        when the context was to be made anew."""
+        hashes = self._read_hashes()
+        self._pending |= {path for path, digest in hashes.items() if digest != self._hashes[path]}
+        self._hashes = hashes
+        if not self._is_tried or not self._is_reload_due():
+            return False
+        self._pending.clear()
+        log.info("TLS files changed")
+        await self._make()
+        return True
+
+    def _is_reload_due(self) -> bool:
+        settings = self._settings
+        pair = {path for path in (settings.server_certificate, settings.server_key) if path is not None}
+        return settings.server_trust in self._pending or (bool(pair) and pair <= self._pending)
+
+    async def _make(self) -> None:
+        try:
+            self._context = await trio.to_thread.run_sync(make_server_context, self._settings)
+        except (TlsError, OSError, ValueError) as error:
+            left = "the former certificate stays in use" if self._context else "connections are served without TLS"
+            log.error("no TLS context", error=str(error), consequence=left)
+        self._is_tried = True  # not when cancelled: then the next connection tries
+
+    def _read_hashes(self) -> dict[str, bytes]:
+        """Path -> digest of each configured file; an unreadable one has an empty digest."""
+        settings = self._settings
+        if settings.is_test_mode or settings.mode == DISABLED:
+            return {}
+        paths = (settings.server_certificate, settings.server_key, settings.server_trust)
+        return {path: _digest(path) for path in paths if path is not None}
+
+
+def make_server_context(settings: TlsSettings) -> ssl.SSLContext:
+    """The server's context; reads files, in test mode starts a program. Raises TlsError."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    if settings.is_test_mode:
+        _load_throw_away_certificate(context)
+        return context
+    if settings.server_certificate is None or settings.server_key is None:
+        raise TlsError("tls.server.certPath and tls.server.keyPath are both needed without tls.test.mode.enable")
+    _load_pair(context, settings.server_certificate, settings.server_key, settings.server_key_password)
+    context.verify_mode = settings.client_auth
+    if context.verify_mode is not ssl.CERT_NONE:
+        _load_trust(context, settings.server_trust, ssl.Purpose.CLIENT_AUTH)
+    elif settings.client_auth_text.lower() in _CLIENT_AUTH:
+        log.warning("clients are not asked for certificates", because="tls.server.authClient is false")
+    return context
+
+
+def client_context(settings: TlsSettings) -> ssl.SSLContext:
+    """The context of outgoing connections; host names are not checked, as in RocketMQ. Raises TlsError."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_REQUIRED if settings.checks_servers else ssl.CERT_NONE
+    if settings.checks_servers:
+        _load_trust(context, settings.client_trust, ssl.Purpose.SERVER_AUTH)
+    if not settings.is_test_mode and settings.client_certificate is not None and settings.client_key is not None:
+        _load_pair(context, settings.client_certificate, settings.client_key, settings.client_key_password)
+    return context
+
+
+def _load_pair(context: ssl.SSLContext, certificate: str, key: str, password: str | None) -> None:
+    for path in (certificate, key):
+        if not Path(path).is_file():
+            raise TlsError(f"there is no file {path}")
+    try:
+        # Without a password OpenSSL would ask the terminal for one.
+        context.load_cert_chain(certificate, key, password or "")
+    except (OSError, ValueError) as error:  # SSLError is an OSError
+        raise TlsError(f"certificate {certificate} and key {key} cannot be used: {error}") from None
+
+
+def _load_trust(context: ssl.SSLContext, path: str | None, purpose: ssl.Purpose) -> None:
+    """CAs from the file, the system's own without one."""
+    if path is None:
+        context.load_default_certs(purpose)
+        return
+    try:
+        context.load_verify_locations(path)
+    except OSError as error:
+        raise TlsError(f"the trusted certificates {path} cannot be used: {error}") from None
+
+
+_OPENSSL = (
+    *("openssl", "req", "-x509", "-nodes", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"),
+    *("-days", "3650", "-subj", "/CN=triomq test mode", "-config", "/dev/null"),
+)
+
+
+def _load_throw_away_certificate(context: ssl.SSLContext) -> None:
+    """A new key and a certificate that it signs itself, made by the openssl program; no file of them is left."""
+    with tempfile.TemporaryDirectory(prefix="triomq-tls-") as directory:
+        key, certificate = Path(directory, "key.pem"), Path(directory, "certificate.pem")
+        command = [*_OPENSSL, "-keyout", str(key), "-out", str(certificate)]
+        try:
+            subprocess.run(command, check=True, capture_output=True, timeout=10)
+        except FileNotFoundError:
+            raise TlsError(
+                "test mode needs the openssl program for its self-signed certificate; install it, or set "
+                "tls.test.mode.enable=false with tls.server.certPath and tls.server.keyPath"
+            ) from None
+        except (OSError, subprocess.SubprocessError) as error:
+            raise TlsError(f"openssl made no self-signed certificate: {error}") from None
+        context.load_cert_chain(certificate, key)
+
+
+def _digest(path: str) -> bytes:
+    try:
+        return hashlib.sha256(Path(path).read_bytes()).digest()
+    except OSError:
+        return b""
+
+
+def _is_true(text: str) -> bool:
+    return text.strip().lower() == "true"

@@ -1,0 +1,31 @@
+"""Compiles the hot modules with mypyc where that is asked for: TRIOMQ_COMPILE=1 pip install . (or bin/build).
+
+Without it, and where no C compiler is, the same source runs as plain Python.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from setuptools import setup
+
+HERE = Path(__file__).resolve().parent
+
+
+def hot_modules() -> list[str]:
+    """The files to compile, one a line in compiled.txt."""
+    lines = (HERE / "compiled.txt").read_text().splitlines()
+    return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+
+
+def extensions() -> list[object]:
+    if os.environ.get("TRIOMQ_COMPILE") != "1":
+        return []
+    from mypyc.build import mypycify
+
+    options = ["--config-file", str(HERE / "pyproject.toml")]
+    return list(mypycify([*options, *hot_modules()], opt_level="3", debug_level="0"))
+
+
+setup(ext_modules=extensions())

@@ -1,0 +1,89 @@
+"""python -m store verify|dump|rebuild DIR [-c broker.conf]: look at, or make whole, a store that no broker has open."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import trio
+
+from protocol import java_properties
+from protocol.settings import bind
+from store import offline
+from store.config import StoreSettings
+from store.errors import StoreError
+from store.message_store import MessageStore
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit code: 0 all is well, 1 problems were found, 2 the directory cannot be read."""
+    parser = argparse.ArgumentParser(prog="python -m store", description=__doc__)
+    parser.add_argument("command", choices=["verify", "dump", "rebuild"])
+    parser.add_argument("directory", help="storePathRootDir")
+    parser.add_argument("-c", "--configFile", help="broker configuration with the file sizes")
+    parser.add_argument("--start", type=int, default=None, help="dump: physical offset of the first record")
+    arguments = parser.parse_args(argv)
+    try:
+        settings = _settings(arguments.directory, arguments.configFile)
+        if not Path(arguments.directory).is_dir():
+            raise StoreError(f"{arguments.directory} is no directory")
+        if arguments.command == "verify":
+            return _verify(settings)
+        if arguments.command == "dump":
+            for line in offline.dump(settings, arguments.start):
+                sys.stdout.write(line + "\n")
+            return 0
+        return trio.run(_rebuild, settings)
+    except BrokenPipeError:
+        return 0
+    except (StoreError, ValueError, OSError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+
+
+def _settings(directory: str, config_file: str | None) -> StoreSettings:
+    path = Path(config_file) if config_file else Path(directory) / "broker.conf"
+    values = java_properties.parse(path.read_text("iso-8859-1")) if config_file or path.exists() else {}
+    settings, _ = bind(StoreSettings, {**values, "storePathRootDir": directory}, source=str(path))
+    return settings
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def _verify(settings: StoreSettings) -> int:
+    findings = offline.verify(settings, _say)
+    _say(f"log: {findings.records} records from {findings.log_begin} to {findings.log_end}")
+    for problem in findings.problems:
+        _say(f"PROBLEM {problem}")
+    _say("no problems" if not findings.problems else f"{len(findings.problems)} problems")
+    return 1 if findings.problems else 0
+
+
+async def _rebuild(settings: StoreSettings) -> int:
+    store = MessageStore(settings, now_ms=_now_ms)
+    store.lock()  # nobody else may have it open
+    store.unlock()
+    for path in offline.clear_derived(settings):
+        _say(f"the old files are in {path}")
+    await store.load()
+    report = store.recovery_report
+    if report is not None:
+        _say(f"{report.records} records read, {report.added_entries} queue entries made")
+        for damage in report.damages:
+            _say(f"damaged from {damage.begin} to {damage.end}: {damage.reason}; saved under {store.paths.salvage}")
+    await store.close()
+    return 0
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,430 @@
+"""Appending and committing: from a MessageToStore to bytes in the log, entries in queues, keys in the index.
+
+Holds the entries of what was appended and not committed yet. `append` only touches memory; `commit` makes one write of
+the log, dispatches from memory, and then tells everybody. Plain functions that never await: the order in which they are
+called is the order of the log, and only the store's own thread may call them.
+
+When the log cannot be written, everything of that commit is taken back: queue offsets, bytes, and the results, which
+turn into refusals. When only a queue or the index cannot be written, the log has the messages already; their entries
+stay in memory and are tried again, and puts are refused until that worked.
+"""
+
+from __future__ import annotations
+
+import errno
+import struct
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from protocol import properties, record, sys_flag
+from protocol import property_names as names
+from protocol.clock import NowMs
+from protocol.java import cached_string_hash
+from protocol.record import BatchUnit
+from store.commit_log import CommitLog
+from store.consume_queue import ConsumeQueue
+from store.dispatch import Dispatch, DispatchEntry
+from store.errors import StoreBroken, StoreError, StoreFull
+from store.queue_table import QueueTable
+from store.results import MessageToStore, PutResult, PutStatus
+from store.watermark import Watermark
+
+log = structlog.get_logger("store.append")
+
+_PUT_OK: Final = PutStatus.PUT_OK
+
+MAX_PROPERTIES_BYTES = properties.MAX_PROPERTIES_BYTES
+# What a record may be larger than maxMessageSize.
+RECORD_ALLOWANCE_BYTES = 64 * 1024
+# Commit by itself when so much is pending: the tail buffer has a bound whatever the caller does.
+MAX_PENDING_BYTES = 8 * 1024 * 1024
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+class Appending:
+    """`refusal` is why nothing may be appended at present; whoever has a cause to refuse puts it in with `refuse`."""
+
+    __slots__ = (
+        "_broken",
+        "_dispatch",
+        "_log",
+        "_now_ms",
+        "_pending",
+        "_queues",
+        "_refusals",
+        "accepted",
+        "buffer_bytes",
+        "committed",
+        "flushed",
+        "has_backlog",
+        "last_store_timestamp",
+        "max_message_bytes",
+        "multi_dispatch",
+        "refusal",
+    )
+
+    def __init__(
+        self,
+        *,
+        commit_log: CommitLog,
+        queues: QueueTable,
+        dispatch: Dispatch,
+        committed: Watermark,
+        flushed: Watermark,
+        now_ms: NowMs,
+        max_message_bytes: int,
+        multi_dispatch: bool,
+        broken: Callable[[str], None],
+    ) -> None:
+        self._log = commit_log
+        self._queues = queues
+        self._dispatch = dispatch
+        self._now_ms = now_ms
+        self._broken = broken
+        self._pending: list[DispatchEntry] = []
+        self.committed = committed
+        # Whom to wait for when a message need not survive this process: `committed`, but for a store with a buffer.
+        self.accepted = committed
+        self.buffer_bytes = 0
+        self.flushed = flushed
+        self.max_message_bytes = max_message_bytes
+        self.multi_dispatch = multi_dispatch
+        self.refusal: str | None = None
+        self._refusals: dict[str, str] = {}
+        self.has_backlog = False
+        self.last_store_timestamp = 0
+
+    def refuse(self, cause: str, text: str | None) -> None:
+        """Refuse puts for this cause from now on, or (None) no longer."""
+        if text is None:
+            self._refusals.pop(cause, None)
+        else:
+            self._refusals[cause] = text
+        self.refusal = next(iter(self._refusals.values()), None)
+
+    def is_refused_for(self, cause: str) -> bool:
+        return cause in self._refusals
+
+    # -- appending -------------------------------------------------------------------------------------------------
+
+    def append(self, message: MessageToStore) -> PutResult:
+        if self.refusal is not None:
+            return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, reason=self.refusal)
+        try:
+            queue = self._queues.get(message.topic, message.queue_id)
+        except ValueError as error:
+            return PutResult(PutStatus.MESSAGE_ILLEGAL, reason=str(error))
+        more = None
+        if message.multi_queues and self.multi_dispatch:
+            try:
+                more = self._take_more_queues(message)
+            except ValueError as error:
+                return PutResult(PutStatus.MESSAGE_ILLEGAL, reason=str(error))
+        stored_properties = message.properties if more is None else _with_queue_offsets(message.properties, more)
+        topic = queue.topic_bytes
+        size = record.FIXED_BYTES + len(message.body) + len(topic) + len(stored_properties)
+        size += len(message.born_host) + len(message.store_host) - 16
+        if len(topic) > record.MAX_TOPIC_BYTES or len(stored_properties) > MAX_PROPERTIES_BYTES:
+            return _too_long(topic, stored_properties)
+        if len(message.body) > self.max_message_bytes or size > self.max_message_bytes + RECORD_ALLOWANCE_BYTES:
+            return PutResult(
+                PutStatus.MESSAGE_ILLEGAL,
+                reason=f"body of {len(message.body)} bytes exceeds maxMessageSize {self.max_message_bytes}",
+            )
+        if not self._log.fits(size):
+            return PutResult(PutStatus.MESSAGE_ILLEGAL, reason=f"a record of {size} bytes does not fit a log file")
+        result = self._encode(message, queue, topic, stored_properties, size)
+        if more is not None and result.is_ok:
+            # One entry per queue, however often it is named.
+            self._pending[-1].more_queues = list(dict(more).items())
+            for other in dict(more):
+                other.next_offset += 1
+        if self._log.pending_bytes > MAX_PENDING_BYTES:
+            self.commit()
+        return result
+
+    def _encode(
+        self, message: MessageToStore, queue: ConsumeQueue, topic: bytes, stored_properties: bytes, size: int
+    ) -> PutResult:
+        commit_log = self._log
+        physical_offset = commit_log.place(size)
+        is_queued = not message.sys_flag & sys_flag.TRANSACTION_PREPARED  # the bit that prepared and rollback share
+        queue_offset = queue.next_offset if is_queued else 0
+        store_timestamp = self._now_ms()
+        try:
+            record.encode_into(
+                commit_log.tail,
+                topic,
+                message.queue_id,
+                message.flag,
+                queue_offset,
+                physical_offset,
+                message.sys_flag,
+                message.born_timestamp,
+                message.born_host,
+                store_timestamp,
+                message.store_host,
+                message.reconsume_times,
+                message.prepared_transaction_offset,
+                message.body,
+                stored_properties,
+            )
+        except struct.error as error:
+            return PutResult(PutStatus.MESSAGE_ILLEGAL, reason=f"a number does not fit its field: {error}")
+        commit_log.next_offset = physical_offset + size
+        result = PutResult(_PUT_OK, physical_offset, size, queue_offset, store_timestamp, 1)
+        tags_code = message.tags_code
+        if message.deliver_after_ms > 0:
+            tags_code = store_timestamp + message.deliver_after_ms
+        if is_queued:
+            queue.next_offset = queue_offset + 1
+        self._pending.append(
+            DispatchEntry(
+                message.topic,
+                queue if is_queued else None,
+                physical_offset,
+                size,
+                queue_offset,
+                tags_code,
+                store_timestamp,
+                message.sys_flag,
+                message.uniq_key,
+                message.keys,
+                stored_properties,
+                result,
+            )
+        )
+        return result
+
+    def append_batch(self, message: MessageToStore, units: list[BatchUnit]) -> PutResult:
+        """See MessageStore.append_batch."""
+        if self.refusal is not None:
+            return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, reason=self.refusal)
+        if not units:
+            return PutResult(PutStatus.MESSAGE_ILLEGAL, reason="the batch is empty")
+        if len(message.body) > self.max_message_bytes:
+            return PutResult(
+                PutStatus.MESSAGE_ILLEGAL,
+                reason=f"a batch of {len(message.body)} bytes exceeds maxMessageSize {self.max_message_bytes}",
+            )
+        try:
+            queue = self._queues.get(message.topic, message.queue_id)
+        except ValueError as error:
+            return PutResult(PutStatus.MESSAGE_ILLEGAL, reason=str(error))
+        topic = queue.topic_bytes
+        prepared: list[tuple[BatchUnit, bytes, int]] = []
+        total = 0
+        for unit in units:
+            stored = _join(unit.properties, message.properties)
+            if len(topic) > record.MAX_TOPIC_BYTES or len(stored) > MAX_PROPERTIES_BYTES:
+                return _too_long(topic, stored)
+            size = record.FIXED_BYTES + len(unit.body) + len(topic) + len(stored)
+            size += len(message.born_host) + len(message.store_host) - 16
+            if len(unit.body) > self.max_message_bytes or size > self.max_message_bytes + RECORD_ALLOWANCE_BYTES:
+                return PutResult(PutStatus.MESSAGE_ILLEGAL, reason=f"a message of the batch has {size} bytes")
+            prepared.append((unit, stored, size))
+            total += size
+        if message.sys_flag & sys_flag.TRANSACTION_MASK or not self._log.fits(total):
+            return PutResult(PutStatus.MESSAGE_ILLEGAL, reason=f"no batch of {total} bytes or with transactions")
+        self._log.place(total)
+        return self._encode_batch(message, queue, topic, prepared)
+
+    def _encode_batch(
+        self, message: MessageToStore, queue: ConsumeQueue, topic: bytes, prepared: list[tuple[BatchUnit, bytes, int]]
+    ) -> PutResult:
+        commit_log = self._log
+        begin = physical_offset = commit_log.next_offset
+        tail_length = len(commit_log.tail)
+        store_timestamp = self._now_ms()
+        first_queue_offset = queue_offset = queue.next_offset
+        result = PutResult(PutStatus.PUT_OK, begin, 0, queue_offset, store_timestamp, len(prepared), [])
+        entries: list[DispatchEntry] = []
+        offsets: list[int] = []
+        for unit, stored, size in prepared:
+            try:
+                record.encode_into(
+                    commit_log.tail,
+                    topic,
+                    message.queue_id,
+                    unit.flag,
+                    queue_offset,
+                    physical_offset,
+                    message.sys_flag,
+                    message.born_timestamp,
+                    message.born_host,
+                    store_timestamp,
+                    message.store_host,
+                    message.reconsume_times,
+                    message.prepared_transaction_offset,
+                    unit.body,
+                    stored,
+                )
+            except struct.error as error:
+                del commit_log.tail[tail_length:]
+                return PutResult(PutStatus.MESSAGE_ILLEGAL, reason=f"a number does not fit its field: {error}")
+            table = properties.parse_bytes(stored)
+            tags = table.get(names.TAGS)
+            entries.append(
+                DispatchEntry(
+                    message.topic,
+                    queue,
+                    physical_offset,
+                    size,
+                    queue_offset,
+                    cached_string_hash(tags) if tags else 0,
+                    store_timestamp,
+                    message.sys_flag,
+                    table.get(names.UNIQ_KEY),
+                    table.get(names.KEYS),
+                    stored,
+                    result,
+                )
+            )
+            offsets.append(physical_offset)
+            physical_offset += size
+            queue_offset += 1
+        commit_log.next_offset = physical_offset
+        queue.next_offset = first_queue_offset + len(prepared)
+        result.size_bytes = physical_offset - begin
+        result.physical_offsets = offsets
+        self._pending.extend(entries)
+        if commit_log.pending_bytes > MAX_PENDING_BYTES:
+            self.commit()
+        return result
+
+    def _take_more_queues(self, message: MessageToStore) -> list[tuple[ConsumeQueue, int]]:
+        """The queues of INNER_MULTI_DISPATCH with the offset that each will give. Raises ValueError."""
+        return [
+            (queue, queue.next_offset)
+            for queue in [
+                self._dispatch.multi_queue(name, message.queue_id) for name in (message.multi_queues or "").split(",")
+            ]
+        ]
+
+    # -- committing ------------------------------------------------------------------------------------------------
+
+    @property
+    def has_pending(self) -> bool:
+        return bool(self._pending) or self._log.pending_bytes > 0
+
+    def commit(self, *, buffered: bool = False) -> None:
+        """See MessageStore.commit. `buffered` lets a store with a buffer (transientStorePoolEnable) put it off."""
+        if self._log.next_offset == self._log.committed_offset:
+            if self.has_backlog:
+                self._write_queues()
+            return
+        if buffered and self._log.pending_bytes < self.buffer_bytes:
+            self.accepted.advance(self._log.next_offset)
+            return
+        pending = self._pending
+        self._pending = []
+        try:
+            self._log.write_pending()
+        except OSError as error:
+            if self.buffer_bytes and error.errno in _DISK_FULL:
+                self._keep_buffered(pending, error)
+            else:
+                self._take_back(pending, error)
+            return
+        if "log" in self._refusals:
+            self.refuse("log", None)
+            log.info("commit log could be written again")
+        for entry in pending:
+            self._dispatch.apply(entry)
+        if pending:
+            self.last_store_timestamp = pending[-1].store_timestamp
+        self._write_queues()
+        self.committed.advance(self._log.committed_offset)
+        if self.accepted is not self.committed:
+            self.accepted.advance(self._log.committed_offset)
+
+    def _keep_buffered(self, pending: list[DispatchEntry], error: OSError) -> None:
+        """These messages were accepted already: they stay in memory and are tried again, and no more are taken."""
+        self._pending = pending + self._pending
+        if "log" not in self._refusals:
+            self.refuse("log", f"the commit log cannot be written: {error}")
+            log.error("commit log cannot be written, puts are refused until it can", error=str(error))
+
+    def dispatched(self, store_timestamp: int) -> None:
+        """Records that came as raw bytes (a slave) were dispatched by the caller: write and publish."""
+        self.last_store_timestamp = max(self.last_store_timestamp, store_timestamp)
+        self._write_queues()
+        self.committed.advance(self._log.committed_offset)
+
+    def _write_queues(self) -> None:
+        """Write the touched queues and publish those that were written."""
+        written: list[ConsumeQueue] = []
+        try:
+            self._queues.write_touched(written)
+        except OSError as error:
+            self._queue_failed(error)
+        else:
+            if self.has_backlog:
+                self.has_backlog = False
+                self.refuse("queue", None)
+                log.info("consume queues could be written again")
+        for queue in written:
+            queue.publish()
+
+    def _queue_failed(self, error: OSError) -> None:
+        if error.errno not in _DISK_FULL:
+            self._broken(f"a consume queue cannot be written: {error}")
+        elif not self.has_backlog:
+            self.has_backlog = True
+            self.refuse("queue", f"a consume queue cannot be written: {error}")
+            log.error("consume queues cannot be written, puts are refused until they can", error=str(error))
+
+    def _take_back(self, pending: list[DispatchEntry], error: OSError) -> None:
+        """Nothing of this commit happened."""
+        committed = self._log.committed_offset
+        for entry in pending:
+            for queue in (entry.queue, *(more for more, _ in entry.more_queues or ())):
+                if queue is not None:
+                    queue.next_offset = queue.end + queue.buffered_count
+        failure: StoreError
+        is_full = error.errno in _DISK_FULL
+        try:
+            self._log.take_back()
+        except OSError as second:
+            is_full = False
+            error = second
+        if is_full:
+            failure = StoreFull(f"no space for {len(pending)} messages in the commit log: {error}")
+            log.error("commit log cannot be written, messages refused", messages=len(pending), error=str(error))
+        else:
+            failure = StoreBroken(f"the commit log cannot be written: {error}")
+            self._broken(str(failure))
+        self.accepted.reject(failure, committed)
+        for entry in pending:
+            if entry.result is not None:
+                entry.result.status = PutStatus.SERVICE_NOT_AVAILABLE
+                entry.result.reason = str(failure)
+        if self.committed is not self.accepted:  # else those who were told may already wait for the next commit
+            self.committed.reject(failure, committed)
+        self.flushed.reject(failure, committed)
+
+
+def _too_long(topic: bytes, stored_properties: bytes) -> PutResult:
+    if len(topic) > record.MAX_TOPIC_BYTES:
+        return PutResult(PutStatus.MESSAGE_ILLEGAL, reason=f"the topic has {len(topic)} bytes, 127 are possible")
+    if len(stored_properties.decode("utf-8", "replace")) > MAX_PROPERTIES_BYTES:
+        return PutResult(PutStatus.MESSAGE_ILLEGAL, reason="the properties text is longer than 32767 characters")
+    return PutResult(
+        PutStatus.PROPERTIES_SIZE_EXCEEDED, reason=f"the properties have {len(stored_properties)} bytes, at most 32767"
+    )
+
+
+def _join(first: bytes, second: bytes) -> bytes:
+    """Properties of a batch unit, then those of the batch."""
+    if not first or not second:
+        return first or second
+    return first + second if first.endswith(b"\x02") else first + b"\x02" + second
+
+
+def _with_queue_offsets(stored_properties: bytes, more: list[tuple[ConsumeQueue, int]]) -> bytes:
+    table = properties.parse_bytes(stored_properties)
+    table.pop(names.WAIT, None)
+    table[names.INNER_MULTI_QUEUE_OFFSET] = ",".join([str(offset) for _, offset in more])
+    return properties.encode(table)

@@ -1,0 +1,68 @@
+"""Where things are in a store directory, and what files are called.
+
+    <root>/commitlog/<20 digits>                         start physical offset
+    <root>/consumequeue/<topic>/<queueId>/<20 digits>    start byte offset in the queue
+    <root>/consumequeue_ext/<topic>/<queueId>/<20 digits>
+    <root>/index/<yyyyMMddHHmmssSSS>                     local creation time
+    <root>/checkpoint   abort   lock   config/*.json
+    <root>/salvage/<20 digits>.bin                       ours: damaged log bytes that recovery took out
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from store.config import StoreSettings
+
+NAME_DIGITS = 20
+
+
+class Layout:
+    """Paths of one store, as text. Values only: nothing here looks at a disk."""
+
+    __slots__ = ("abort", "archive_mark", "checkpoint", "commit_logs", "config", "index", "lock", "queues",
+                 "queues_ext", "read_only_commit_logs", "root", "salvage")  # fmt: skip
+
+    def __init__(self, settings: StoreSettings) -> None:
+        root = settings.store_path_root_dir.rstrip("/") or "/"
+        self.root = root
+        self.commit_logs = _paths(settings.store_path_commit_log) or [f"{root}/commitlog"]
+        self.read_only_commit_logs = _paths(settings.read_only_commit_log_store_paths)
+        self.queues = f"{root}/consumequeue"
+        self.queues_ext = f"{root}/consumequeue_ext"
+        self.index = f"{root}/index"
+        self.checkpoint = f"{root}/checkpoint"
+        self.abort = f"{root}/abort"
+        self.lock = f"{root}/lock"
+        self.config = f"{root}/config"
+        self.salvage = f"{root}/salvage"
+        self.archive_mark = f"{self.config}/archived.json"
+
+    def queue(self, topic: str, queue_id: int) -> str:
+        return f"{self.queues}/{topic}/{queue_id}"
+
+    def queue_ext(self, topic: str, queue_id: int) -> str:
+        return f"{self.queues_ext}/{topic}/{queue_id}"
+
+
+def _paths(text: str | None) -> list[str]:
+    return [path.strip().rstrip("/") for path in (text or "").split(",") if path.strip()]
+
+
+def file_name(start_offset: int) -> str:
+    """Name of a log or queue file that starts there."""
+    return f"{start_offset:0{NAME_DIGITS}d}"
+
+
+def start_offset(name: str) -> int | None:
+    """The inverse; None for anything that is no such name."""
+    return int(name) if len(name) == NAME_DIGITS and name.isascii() and name.isdigit() else None
+
+
+def index_name(now_ms: int) -> str:
+    """Name of an index file made now."""
+    return f"{datetime.fromtimestamp(now_ms // 1000):%Y%m%d%H%M%S}{now_ms % 1000:03d}"
+
+
+def is_index_name(name: str) -> bool:
+    return len(name) == 17 and name.isascii() and name.isdigit()

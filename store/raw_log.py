@@ -1,0 +1,149 @@
+"""A slave's log: bytes as the master has them, and what has to be made from them.
+
+    ... records in queues and index ... | dispatched_offset ... part of a record ... | end of the log
+
+Bytes come in any pieces, so the log may end in the middle of a record; a record is entered when it is whole. Queues
+take the offset that the record holds, since the log of a slave may begin later than its master's: what is missing in
+front is filled up, and a queue that its master began anew (its topic was deleted) is begun anew here as well. Nothing
+that comes is trusted to be a record; where none can begin, `fault` says so and nothing more is taken.
+"""
+
+from __future__ import annotations
+
+import structlog
+
+from protocol import record
+from protocol.errors import RecordError
+from store.appending import Appending
+from store.commit_log import CommitLog
+from store.consume_queue import ConsumeQueue
+from store.dispatch import Dispatch, DispatchEntry
+from store.errors import LogCut
+from store.log_scan import scanned
+from store.queue_table import QueueTable
+
+log = structlog.get_logger("store.raw_log")
+
+MAX_GAP_ENTRIES = 5_000_000
+"""A larger jump in queue offsets is taken for a damaged number (as in recovery)."""
+
+
+class RawLog:
+    """Only MessageStore uses it, and only while the store belongs to a slave."""
+
+    __slots__ = ("_appending", "_dispatch", "_filled", "_log", "_queues", "dispatched_offset", "fault")
+
+    def __init__(
+        self, *, commit_log: CommitLog, queues: QueueTable, dispatch: Dispatch, appending: Appending
+    ) -> None:
+        self._log = commit_log
+        self._queues = queues
+        self._dispatch = dispatch
+        self._appending = appending
+        self._filled: list[ConsumeQueue] = []
+        self.dispatched_offset = 0
+        self.fault: str | None = None
+
+    def append(self, physical_offset: int, data: bytes) -> bool:
+        """See MessageStore.append_raw."""
+        if self._appending.has_pending or self.fault is not None:
+            return False
+        if self._appending.has_backlog:  # queue entries wait for room on the disk; their number needs a bound
+            return False
+        if self._log.min_offset < 0 and self._log.committed_offset == 0:
+            self._log.set_end(physical_offset)
+            self.dispatched_offset = physical_offset
+            self._appending.committed.value = self._appending.flushed.value = physical_offset
+        if physical_offset != self._log.next_offset:
+            return False
+        if len(data) > self._log.next_file_start(physical_offset) - physical_offset:
+            return False
+        try:
+            self._log.append_raw(data)
+        except OSError as error:
+            log.error("replicated bytes cannot be written", physical_offset=physical_offset, error=str(error))
+            return False
+        self._dispatch_new()
+        return True
+
+    def _dispatch_new(self) -> None:
+        """Enter the whole records among the bytes that came; the rest waits for more."""
+        end = self._log.committed_offset
+        last_timestamp = 0
+        while self.dispatched_offset < end:
+            at = self.dispatched_offset
+            size = self._size_at(at, end)
+            if size <= 0:
+                break
+            self.dispatched_offset = at + size
+            data = self._log.read(at, size) if at + size <= end else None
+            if data is None or data[4:8] != _MAGIC:  # the rest of a file
+                continue
+            try:
+                fields = record.read_fields(data, 0, size)
+            except RecordError as error:
+                log.error("replicated bytes are no record and enter no queue", physical_offset=at, error=str(error))
+                continue
+            entry = self._dispatch.entry_of(scanned(fields, at))
+            last_timestamp = fields.store_timestamp
+            self._enter(entry)
+        self._appending.dispatched(last_timestamp)
+        for queue in self._filled:
+            queue.correct_min_offset(self._log.min_offset)
+        self._filled.clear()
+
+    def _size_at(self, at: int, end: int) -> int:
+        """Bytes of the whole record, or of the rest of the file, that begins there; 0 when more has to come first or
+        nothing can begin there (`fault`)."""
+        room = self._log.next_file_start(at) - at
+        if room < record.BLANK_BYTES:
+            return room
+        head = self._log.read_some(at, record.BLANK_BYTES)
+        if len(head) < record.BLANK_BYTES:
+            return 0
+        size = int.from_bytes(head[:4], "big", signed=True)
+        if head[4:] == _BLANK_MAGIC and size == room:
+            return room
+        if head[4:] != _MAGIC or not record.FIXED_BYTES <= size <= room:
+            self.fault = (
+                f"no record begins at {at} (size {size}): the master's log is damaged there, or its "
+                f"mappedFileSizeCommitLog is not {self._log.file_size_bytes} as here"
+            )
+            log.error("nothing more is taken from the master", reason=self.fault)
+            return 0
+        return size if at + size <= end else 0
+
+    def _enter(self, entry: DispatchEntry) -> None:
+        if entry.queue is not None:
+            self._make_room(entry.queue, entry.queue_offset)
+            for more, queue_offset in entry.more_queues or ():
+                self._make_room(more, queue_offset)
+        self._dispatch.apply(entry)
+
+    def _make_room(self, queue: ConsumeQueue, queue_offset: int) -> None:
+        """Have the queue end where the record belongs."""
+        expected = queue.end + queue.buffered_count
+        if queue_offset == expected:
+            return
+        if queue_offset < expected:
+            log.warning("the master began a queue anew", topic=queue.topic, queue_id=queue.queue_id,
+                        queue_offset=queue_offset, before=expected)  # fmt: skip
+            self._appending.dispatched(0)  # writes what is buffered
+            if queue.buffered_count == 0 and queue_offset >= queue.first_in_files:
+                queue.end_mark.reject(LogCut(f"queue {queue.queue_id} of {queue.topic} was begun anew"))
+                queue.cut(queue_offset)
+                queue.min_offset = min(queue.min_offset, queue_offset)
+            return
+        if expected and queue_offset - expected > MAX_GAP_ENTRIES:
+            log.error("unbelievable queue offset", topic=queue.topic, queue_id=queue.queue_id,
+                      queue_offset=queue_offset, expected=expected)  # fmt: skip
+            return
+        was_buffered = queue.buffered_count > 0
+        queue.fill(queue_offset)
+        self._filled.append(queue)
+        if queue.buffered_count and not was_buffered:
+            self._queues.touched.append(queue)
+
+
+_MAGIC = (record.MESSAGE_MAGIC & 0xFFFFFFFF).to_bytes(4, "big")
+_BLANK_MAGIC = (record.BLANK_MAGIC & 0xFFFFFFFF).to_bytes(4, "big")

@@ -1,0 +1,143 @@
+"""Taking back the end of a slave's log that its master does not have, and everything that was made from it.
+
+The bytes are saved first, under salvage/: they may hold messages that a former master acknowledged. Then queues, index
+and log end at the cut, in this order, so that a crash in between leaves what recovery makes whole: queues that are
+behind their log. Nothing is flushed meanwhile. Those who wait for offsets behind the cut get LogCut.
+
+Only for stores of slaves: nobody else may write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import structlog
+import trio
+
+from protocol import record
+from store.checkpoint import Checkpoint
+from store.commit_log import CommitLog
+from store.errors import LogCut
+from store.files import Files
+from store.flush import Flush
+from store.index import Index
+from store.layout import Layout, file_name
+from store.queue_table import QueueTable
+from store.watermark import Watermark
+
+log = structlog.get_logger("store.tail_cut")
+
+_COPY_BYTES = 1 << 20
+_STEPS_BETWEEN_LOOKS = 4096
+_MAGIC = (record.MESSAGE_MAGIC & 0xFFFFFFFF).to_bytes(4, "big")
+_BLANK_MAGIC = (record.BLANK_MAGIC & 0xFFFFFFFF).to_bytes(4, "big")
+
+
+class TailCut:
+    """The parts of one store that a cut concerns. `offload` runs a blocking function elsewhere."""
+
+    def __init__(
+        self,
+        *,
+        files: Files,
+        paths: Layout,
+        commit_log: CommitLog,
+        queues: QueueTable,
+        index: Index,
+        checkpoint: Checkpoint,
+        flush: Flush,
+        committed: Watermark,
+        flushed: Watermark,
+        offload: Callable[..., Awaitable[Any]],
+        broken: Callable[[str], None],
+    ) -> None:
+        self._files = files
+        self._paths = paths
+        self._log = commit_log
+        self._queues = queues
+        self._index = index
+        self._checkpoint = checkpoint
+        self._flush = flush
+        self._committed = committed
+        self._flushed = flushed
+        self._offload = offload
+        self._broken = broken
+
+    async def border(self, physical_offset: int) -> int:
+        """Start of the record, whole or not, that holds the byte at this offset, or the offset itself when a record may
+        begin there. Walks the log file from its start, with looks at the event loop."""
+        file = self._log.sequence.find(physical_offset)
+        at = file.start if file is not None else physical_offset
+        steps = 0
+        while at < physical_offset:
+            head = self._log.read_some(at, 8)
+            behind = self._log.next_file_start(at)
+            if head[4:8] == _MAGIC:
+                behind = min(at + max(8, int.from_bytes(head[:4], "big")), behind)
+            elif head[4:8] != _BLANK_MAGIC:
+                return at
+            if behind > physical_offset:
+                return at
+            at = behind
+            steps += 1
+            if steps % _STEPS_BETWEEN_LOOKS == 0:
+                await trio.lowlevel.checkpoint()
+        return at
+
+    async def cut(self, physical_offset: int, newest_store_timestamp: Callable[[], int]) -> str:
+        """End the log at this record border; answers where what was behind it is saved. Raises OSError when that fails:
+        nothing was changed, or the store is broken."""
+        async with self._flush.halted():
+            end = self._log.committed_offset
+            saved = await self._save(physical_offset, end)
+            try:
+                self._checkpoint.forget_offsets()
+                self._cut_queues(physical_offset)
+                self._log.sequence.truncate(physical_offset)
+                self._log.set_end(physical_offset)
+                self._index.cut(physical_offset)
+                self._checkpoint.lower(newest_store_timestamp())
+                self._checkpoint.save()
+            except OSError as error:
+                self._broken(f"the end of the log cannot be taken back: {error}")
+                raise
+            self._index.filled = [file for file in self._index.filled if file in self._index.files]
+            reason = LogCut(f"the log was cut at {physical_offset}, where it differs from the master's")
+            self._committed.set_back(physical_offset, reason)
+            if self._flushed.value > physical_offset:
+                self._flushed.set_back(physical_offset, reason)
+        log.error(
+            "the end of the log differs from the master's and was cut",
+            physical_offset=physical_offset,
+            size_bytes=end - physical_offset,
+            saved_as=saved,
+        )
+        return saved
+
+    def _cut_queues(self, physical_offset: int) -> None:
+        for queue in self._queues:
+            if queue.max_physical_end > physical_offset:
+                queue.end_mark.reject(LogCut(f"the end of queue {queue.queue_id} of {queue.topic} was cut"))
+                queue.truncate_beyond(physical_offset)
+
+    async def _save(self, begin: int, end: int) -> str:
+        path = f"{self._paths.salvage}/{file_name(begin)}-{end}.tail"
+        self._files.make_directories(self._paths.salvage)
+        fd = self._files.create(path, end - begin)
+        try:
+            at = begin
+            while at < end:
+                data = self._log.read_some(at, min(_COPY_BYTES, end - at))
+                if not data:  # a file is missing in between
+                    at = min(self._log.next_file_start(at), end)
+                    continue
+                await self._offload(self._files.pwrite, fd, data, at - begin)
+                at += len(data)
+            await self._offload(self._files.datasync, fd)
+        except OSError:
+            self._files.unlink(path)
+            raise
+        finally:
+            self._files.close(fd)
+        return path

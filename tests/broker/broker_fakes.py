@@ -1,0 +1,159 @@
+"""Fakes of the broker's surroundings that record what was done to them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from protocol.address import HostPort
+from protocol.command import RemotingCommand
+from store.results import QueryResult
+
+T = TypeVar("T")
+
+
+class FakeClock:
+    """A wall clock that stands still until it is moved."""
+
+    def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
+        self.now_ms = now_ms
+
+    def __call__(self) -> int:
+        return self.now_ms
+
+    def advance(self, ms: int) -> None:
+        self.now_ms += ms
+
+
+class FakeConnection:
+    """A connection that keeps what is sent; `on_invoke` answers calls."""
+
+    def __init__(self, address: str = "10.0.0.1:1") -> None:
+        self.remote = HostPort.parse(address)
+        self.local = HostPort.parse("10.0.0.9:10911")
+        self.is_open = True
+        self.closed_because: str | None = None
+        self.oneways: list[RemotingCommand] = []
+        self.invoked: list[tuple[RemotingCommand, float]] = []
+        self.answers: list[tuple[RemotingCommand, RemotingCommand]] = []
+        self.on_invoke: Callable[[RemotingCommand], Awaitable[RemotingCommand]] | None = None
+
+    def close(self, reason: str = "") -> None:
+        self.is_open = False
+        self.closed_because = reason
+
+    def send_oneway(self, command: RemotingCommand) -> bool:
+        if not self.is_open:
+            return False
+        self.oneways.append(command)
+        return True
+
+    async def invoke(self, command: RemotingCommand, timeout_seconds: float) -> RemotingCommand:
+        self.invoked.append((command, timeout_seconds))
+        assert self.on_invoke is not None, "nobody answers calls on this connection"
+        return await self.on_invoke(command)
+
+    def answer(self, request: RemotingCommand, response: RemotingCommand) -> None:
+        self.answers.append((request, response))
+
+
+class FakeStore:
+    """A store whose queues are lists of (physical offset, size, tags code, store time)."""
+
+    def __init__(self) -> None:
+        self.entries: dict[tuple[str, int], list[tuple[int, int, int, int]]] = {}
+        self.starts: dict[tuple[str, int], int] = {}
+        self.records: dict[int, bytes] = {}
+        self.max_physical_offset = 0
+        self.min_physical_offset = 0
+        self.deleted: list[str] = []
+        self.used: list[str] = []
+        self.calls: list[str] = []
+        self.found = QueryResult()
+        self.queries: list[tuple[str, str, int, int, int]] = []
+        self.files: Any = None
+        self.paths: Any = None
+        self.flushed: Any = None
+
+    def fill(self, topic: str, queue_id: int, *store_times: int, tags: int = 0) -> None:
+        """Give a queue one entry of 100 bytes for each store time."""
+        queue = self.entries.setdefault((topic, queue_id), [])
+        for store_time in store_times:
+            queue.append((self.max_physical_offset, 100, tags, store_time))
+            self.max_physical_offset += 100
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        return self.starts.get((topic, queue_id), 0)
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        return len(self.entries.get((topic, queue_id), []))
+
+    def leads_to_ext_unit(self, topic: str, queue_id: int, tags_code: int) -> bool:
+        return False
+
+    def queue_entries(self, topic: str, queue_id: int, queue_offset: int, count: int) -> list[tuple[int, int, int]]:
+        queue = self.entries.get((topic, queue_id), [])
+        return [entry[:3] for entry in queue[queue_offset : queue_offset + count]]
+
+    def store_time_at(self, topic: str, queue_id: int, queue_offset: int) -> int:
+        queue = self.entries.get((topic, queue_id), [])
+        return queue[queue_offset][3] if 0 <= queue_offset < len(queue) else -1
+
+    def earliest_store_time(self, topic: str, queue_id: int) -> int:
+        return self.store_time_at(topic, queue_id, self.min_offset(topic, queue_id))
+
+    def earliest_log_time(self) -> int:
+        return -1
+
+    def queue_offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
+        queue = self.entries.get((topic, queue_id), [])
+        return next((number for number, entry in enumerate(queue) if entry[3] >= timestamp_ms), max(0, len(queue) - 1))
+
+    def record_at(self, physical_offset: int) -> bytes | None:
+        return self.records.get(physical_offset)
+
+    def query_by_key(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> QueryResult:
+        self.queries.append((topic, key, max_count, begin_ms, end_ms))
+        return self.found
+
+    def delete_topic(self, topic: str) -> int:
+        self.deleted.append(topic)
+        return 1
+
+    def delete_unused_topics(self, used: Any) -> int:
+        self.used = sorted(used)
+        return 0
+
+    def delete_expired_queues(self) -> int:
+        self.calls.append("delete_expired_queues")
+        return 0
+
+    def delete_files_now(self) -> None:
+        self.calls.append("delete_files_now")
+
+
+class MemoryFile:
+    """A table file in memory: the present text and those before it."""
+
+    def __init__(self, *texts: str) -> None:
+        self.texts = list(texts)
+
+    def load(self, decode: Callable[[str], T]) -> T | None:
+        for text in reversed(self.texts):
+            try:
+                return decode(text)
+            except ValueError:
+                continue
+        return None
+
+    def save(self, text: str) -> None:
+        self.texts.append(text)
+
+    @property
+    def text(self) -> str:
+        return self.texts[-1]
+
+
+def request(code: int, ext_fields: dict[str, str] | None = None, body: bytes = b"", **members: Any) -> RemotingCommand:
+    """A request as it arrives."""
+    return RemotingCommand(code, opaque=7, ext_fields=ext_fields, body=body, **members)

@@ -1,0 +1,149 @@
+"""A real store with the parts of a broker around it, for tests of what writes into it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import trio
+import trio.testing
+from broker_fakes import MemoryFile
+
+from broker.config import BrokerSettings
+from broker.configuration import Configuration
+from broker.message_writer import AwaitedPut, MessageWriter
+from broker.tables.offsets import OffsetTable
+from broker.tables.producers import ProducerTable
+from broker.tables.topics import TopicTable
+from protocol import properties as property_text
+from protocol import record
+from protocol.address import HostPort
+from protocol.java import string_hash
+from protocol.message import MessageExt
+from store.config import StoreSettings
+from store.message_store import MessageStore
+from store.results import MessageToStore, PutResult
+
+START_MS = 1_700_000_000_000
+BORN_HOST = HostPort("10.0.0.9", 40000)
+STORE_HOST = HostPort("10.0.0.1", 10911)
+
+
+async def inline(function: Callable[..., Any], *arguments: Any) -> Any:
+    """An `offload` without threads, so that the autojump clock sees no waiting."""
+    return function(*arguments)
+
+
+class WallClock:
+    """The wall clock that runs with trio's clock, until it is set to another time."""
+
+    def __init__(self, now_ms: int = START_MS) -> None:
+        self._base_ms = now_ms - trio.current_time() * 1000
+
+    def __call__(self) -> int:
+        return int(self._base_ms + trio.current_time() * 1000)
+
+    def turn(self, ms: int) -> None:
+        """Set it forward or back, without time passing."""
+        self._base_ms += ms
+
+
+class Lab:
+    """A store, a writer and tables; `commits` counts the writes of the log."""
+
+    def __init__(self, root: Path, now_ms: Callable[[], int], broker: dict[str, Any], store: dict[str, Any]) -> None:
+        self.now_ms = now_ms
+        settings = StoreSettings(
+            **{
+                "store_path_root_dir": str(root),
+                "mapped_file_size_commit_log_bytes": 1 << 20,
+                "mapped_file_size_consume_queue_bytes": 20_000,
+                "max_hash_slot_num": 50,
+                "max_index_num": 60,
+                **store,
+            }
+        )
+        self.configuration = Configuration(broker=BrokerSettings(**broker), store=settings)
+        self.store = MessageStore(settings, now_ms=now_ms, offload=inline)
+        self.writer = MessageWriter(self.configuration, self.store, self._wake)
+        self.topics_file = MemoryFile()
+        self.topics = TopicTable(self.topics_file, now_ms=now_ms)
+        self.offsets = OffsetTable(MemoryFile())
+        self.producers = ProducerTable(now_ms)
+        self.is_committing = True
+
+    def _wake(self) -> None:
+        """Here a turn ends with every put."""
+        if self.is_committing:
+            self.store.commit()
+
+    def change(self, **values: Any) -> None:
+        """Settings of the broker that change at run time."""
+        self.configuration.broker = replace(self.configuration.broker, **values)
+
+    async def put(self, topic: str, body: bytes = b"hello", queue_id: int = 0, **properties: str) -> PutResult:
+        """Store a message as a producer sends it."""
+        pending = AwaitedPut()
+        self.writer.put(self.message(topic, body, queue_id, properties), properties, False, pending)
+        return await pending.wait()
+
+    async def put_half(self, topic: str, body: bytes = b"half", queue_id: int = 0, **properties: str) -> PutResult:
+        properties = {"TRAN_MSG": "true", "PGROUP": "PID", **properties}
+        pending = AwaitedPut()
+        self.writer.put_half(self.message(topic, body, queue_id, properties), properties, False, pending)
+        return await pending.wait()
+
+    def message(self, topic: str, body: bytes, queue_id: int, properties: dict[str, str]) -> MessageToStore:
+        tags = properties.get("TAGS")
+        return MessageToStore(
+            topic,
+            queue_id,
+            body,
+            property_text.encode(properties),
+            born_timestamp=self.now_ms(),
+            born_host=BORN_HOST.packed,
+            store_host=STORE_HOST.packed,
+            flag=7,
+            tags_code=string_hash(tags) if tags else 0,
+            uniq_key=properties.get("UNIQ_KEY"),
+            keys=properties.get("KEYS"),
+        )
+
+    def messages(self, topic: str, queue_id: int = 0) -> list[MessageExt]:
+        """All messages of a queue."""
+        found: list[MessageExt] = []
+        offset = self.store.min_offset(topic, queue_id)
+        while offset < self.store.max_offset(topic, queue_id):
+            result = self.store.get_messages(topic, queue_id, offset, 32)
+            found += [record.decode_record(data) for data in result.records]
+            offset = result.next_begin_offset
+        return found
+
+    def bodies(self, topic: str, queue_id: int = 0) -> list[bytes]:
+        return [message.body for message in self.messages(topic, queue_id)]
+
+
+@asynccontextmanager
+async def open_lab(
+    root: Path,
+    *,
+    now_ms: Callable[[], int] | None = None,
+    broker: dict[str, Any] | None = None,
+    store: dict[str, Any] | None = None,
+) -> AsyncIterator[Lab]:
+    """A loaded store, closed at the end."""
+    lab = Lab(root, now_ms or WallClock(), broker or {}, store or {})
+    await lab.store.load()
+    try:
+        yield lab
+    finally:
+        with trio.CancelScope(shield=True):
+            await lab.store.close()
+
+
+async def settle() -> None:
+    """Let every task run until it waits for time or news."""
+    await trio.testing.wait_all_tasks_blocked()

@@ -1,0 +1,121 @@
+"""A whole broker inside the test, on free ports, with a store of its own, and a client that asks it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from broker.configuration import Configuration
+from broker.controller import BrokerController
+from protocol.command import RemotingCommand, new_request
+from remoting.client import RemotingClient, open_client
+
+ANSWER_SECONDS = 10.0
+SETTINGS = {
+    "listenPort": "0",
+    "brokerIP1": "127.0.0.1",
+    "brokerName": "broker-a",
+    "namesrvAddr": "",
+    "mappedFileSizeCommitLog": "1048576",
+    "mappedFileSizeConsumeQueue": "60000",
+    "maxHashSlotNum": "1000",
+    "maxIndexNum": "4000",
+    "maxMessageSize": "65536",
+    "enablePropertyFilter": "true",
+}
+
+
+def now_ms() -> int:
+    return int(time.time() * 1000)
+
+
+class WholeBroker:
+    """A running broker. `controller` is for looking inside."""
+
+    def __init__(self, controller: BrokerController, address: str, client: RemotingClient) -> None:
+        self.controller = controller
+        self.address = address
+        self.client = client
+
+    @property
+    def fast_address(self) -> str:
+        host, port = self.address.rsplit(":", 1)
+        return f"{host}:{int(port) - 2}"
+
+    async def ask(self, code: int, fields: dict[str, Any] | None = None, body: bytes = b"") -> RemotingCommand:
+        """The answer to a request with these fields; those whose value is None are left out."""
+        texts = None if fields is None else {name: str(value) for name, value in fields.items() if value is not None}
+        return await self.client.invoke(self.address, new_request(code, ext_fields=texts, body=body), ANSWER_SECONDS)
+
+    async def create_topic(self, topic: str, queues: int = 2, perm: int = 6) -> None:
+        fields = {
+            "topic": topic,
+            "defaultTopic": "TBW102",
+            "readQueueNums": queues,
+            "writeQueueNums": queues,
+            "perm": perm,
+            "topicFilterType": "SINGLE_TAG",
+            "order": "false",
+        }
+        assert (await self.ask(17, fields)).code == 0
+
+    async def send(self, topic: str, body: bytes = b"x", code: int = 10, **changes: Any) -> RemotingCommand:
+        return await self.ask(code, send_fields(topic, **changes), body)
+
+    async def pull(self, topic: str, **changes: Any) -> RemotingCommand:
+        return await self.ask(11, pull_fields(topic, **changes))
+
+
+def send_fields(topic: str, /, **changes: Any) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "producerGroup": "P",
+        "topic": topic,
+        "defaultTopic": "TBW102",
+        "defaultTopicQueueNums": 4,
+        "queueId": 0,
+        "sysFlag": 0,
+        "bornTimestamp": 1_600_000_000_000,
+        "flag": 0,
+        "properties": "KEYS\x01k1\x02TAGS\x01TagA\x02UNIQ_KEY\x01U1",
+        "reconsumeTimes": 0,
+        "unitMode": "false",
+        "batch": "false",
+    }
+    return {**fields, **changes}
+
+
+def pull_fields(topic: str, /, **changes: Any) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "consumerGroup": "G",
+        "topic": topic,
+        "queueId": 0,
+        "queueOffset": 0,
+        "maxMsgNums": 32,
+        "sysFlag": 4,
+        "commitOffset": 0,
+        "suspendTimeoutMillis": 0,
+        "subscription": "*",
+        "subVersion": 1,
+        "expressionType": "TAG",
+    }
+    return {**fields, **changes}
+
+
+@asynccontextmanager
+async def whole_broker(folder: Path, **settings: str) -> AsyncIterator[WholeBroker]:
+    values = {**SETTINGS, "storePathRootDir": str(folder / "store"), **settings}
+    controller = BrokerController(Configuration.from_values(values, source="test"), now_ms=now_ms)
+    async with trio.open_nursery() as nursery:
+
+        async def serve(*, task_status: trio.TaskStatus[str]) -> None:
+            await controller.serve(task_status=task_status)
+
+        address: str = await nursery.start(serve)
+        async with open_client() as client:
+            yield WholeBroker(controller, address, client)
+        nursery.cancel_scope.cancel()

@@ -1,0 +1,734 @@
+"""Access control: address patterns, files, the checks in RocketMQ's order and words, administration, hot reload."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import structlog.testing
+import trio
+import trio.testing
+import yaml
+from broker_fakes import FakeClock, FakeConnection
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.acl import acl_file
+from broker.acl.access_control import AccessControl
+from broker.acl.access_table import AccessTable
+from broker.acl.accounts import PUB, SUB
+from broker.acl.addresses import AddressPattern
+from broker.acl.errors import AclFileError
+from broker.acl.resources import needed_resources
+from broker.config import BrokerSettings
+from broker.configuration import Configuration
+from broker.errors import AccessDenied
+from broker.processors.acl import AclProcessor
+from protocol import signature
+from protocol.address import HostPort
+from protocol.codes import RequestCode
+from protocol.command import RemotingCommand, new_request
+from protocol.errors import BodyError, RequestRefused
+from protocol.frame import decode_frame
+
+SHOP, OPERATOR = "shopService", "operator"
+SHOP_SECRET, OPERATOR_SECRET = "a-long-secret-1", "a-long-secret-2"
+FILE = """
+globalWhiteRemoteAddresses:
+- 10.1.0.*
+- 127.0.0.1
+accounts:
+- accessKey: shopService
+  secretKey: a-long-secret-1
+  whiteRemoteAddress:
+  admin: false
+  defaultTopicPerm: DENY
+  defaultGroupPerm: SUB
+  topicPerms:
+  - orders=PUB|SUB
+  - invoices=SUB
+  - closed=DENY
+  groupPerms:
+  - billing=SUB
+  - audit=DENY
+- accessKey: operator
+  secretKey: a-long-secret-2
+  whiteRemoteAddress: 10.2.0.*
+  admin: true
+dataVersion:
+- counter: 1
+  timestamp: 1700000000000
+"""
+STRANGER = "192.0.2.7:4000"
+
+
+# -- addresses ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("pattern", "inside", "outside"),
+    [
+        ("", [], ["1.2.3.4", "::1"]),
+        ("*", ["1.2.3.4", "::1"], []),
+        ("*.*.*.*", ["1.2.3.4", "::1"], []),
+        ("*:*:*:*:*:*:*:*", ["1.2.3.4", "::1"], []),
+        ("1.2.3.4", ["1.2.3.4"], ["1.2.3.5", "11.2.3.4", "::1"]),
+        ("1.2.3.4,1.2.3.5", ["1.2.3.4", "1.2.3.5"], ["1.2.3.6"]),
+        ("1.2.3.{4,5, 6}", ["1.2.3.4", "1.2.3.6"], ["1.2.3.7", "1.2.4.4"]),
+        ("1.2.3.*", ["1.2.3.0", "1.2.3.255"], ["1.2.4.0"]),
+        ("1.2.*.*", ["1.2.0.0", "1.2.255.255"], ["1.3.0.0"]),
+        ("1.2.3.5-20", ["1.2.3.5", "1.2.3.20"], ["1.2.3.4", "1.2.3.21"]),
+        ("1.2.5-20.*", ["1.2.5.0", "1.2.20.255"], ["1.2.4.255", "1.2.21.0"]),
+        ("::1", ["::1", "0:0:0:0:0:0:0:1"], ["::2", "1.2.3.4"]),
+        ("AAAA:BB::1", ["aaaa:bb::1"], ["aaaa:bb::2"]),
+        ("aaaa:bbbb::{1,2}", ["aaaa:bbbb::1", "aaaa:bbbb::2"], ["aaaa:bbbb::3"]),
+        ("aaaa::5-200", ["aaaa::5", "aaaa::200"], ["aaaa::4", "aaaa::201", "aaaa::1:5"]),
+        ("aaaa:bb::*", ["aaaa:bb::", "aaaa:bb::ffff"], ["aaaa:bb::1:0", "aaaa:bc::1"]),
+        ("aaaa::1-200:*", ["aaaa::1:0", "aaaa::200:ffff"], ["aaaa::0:1", "aaaa::201:0"]),
+    ],
+)
+def test_address_patterns(pattern: str, inside: list[str], outside: list[str]) -> None:
+    compiled = AddressPattern(pattern)
+    assert [ip for ip in inside if not compiled.matches(HostPort(ip, 1))] == []
+    assert [ip for ip in outside if compiled.matches(HostPort(ip, 1))] == []
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        *(
+            "1.2.3",
+            "1.2.3.4.5",
+            "1.2.3.256",
+            "1.2.3.-1",
+            "*.2.3.4",
+            "1.2.3.x",
+            "1.2.3.9-5",
+            "1.2.3.4,,5.6.7.8",
+            "localhost",
+        ),
+        *(
+            "1.2.3.{4,5",
+            "1.2.3.{4,}",
+            "{1.2.3.4}",
+            "1.2.{3,4}.5",
+            "a::b::c",
+            "1:2:3:4:5:6:7",
+            "1:2:3:4:5:6:7::8:9",
+            "::g",
+        ),
+        *("1.2.3. 4", "1.2.3.\u0661", "1.2.3.1_0"),
+    ],
+)
+def test_what_is_no_pattern(pattern: str) -> None:
+    with pytest.raises(AclFileError):
+        AddressPattern(pattern)
+
+
+@given(st.ip_addresses(v=4), st.ip_addresses(v=4), st.integers(0, 255), st.integers(0, 255))
+def test_ranges_agree_with_arithmetic(
+    base: ipaddress.IPv4Address, asked: ipaddress.IPv4Address, low: int, high: int
+) -> None:
+    if low > high:
+        low, high = high, low
+    prefix = ".".join(str(base).split(".")[:2])
+    groups = [int(part) for part in str(asked).split(".")]
+    expected = str(asked).startswith(prefix + ".") and low <= groups[2] <= high
+    assert AddressPattern(f"{prefix}.{low}-{high}.*").matches(HostPort(str(asked), 1)) == expected
+
+
+@given(st.ip_addresses(v=6))
+def test_an_address_is_a_pattern_of_itself(address: ipaddress.IPv6Address) -> None:
+    for text in (str(address), address.exploded.upper()):
+        assert AddressPattern(text).matches(HostPort(str(address), 1))
+
+
+@given(st.text(alphabet="0123456789abcdef.:*-{},", max_size=30))
+def test_any_text_is_a_pattern_or_refused(text: str) -> None:
+    with contextlib.suppress(AclFileError):
+        AddressPattern(text).matches(HostPort("1.2.3.4", 1))
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+def home_with(tmp_path: Path, text: str | None = FILE, **further: str) -> Path:
+    conf = tmp_path / "conf"
+    conf.mkdir(parents=True)
+    if text is not None:
+        (conf / "plain_acl.yml").write_text(text)
+    for name, content in further.items():
+        path = conf / name.replace("__", "/").replace("_yml", ".yml").replace("_yaml", ".yaml")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    return tmp_path
+
+
+def loaded(home: Path) -> AccessTable:
+    table = AccessTable(home, now_ms=FakeClock())
+    table.load()
+    return table
+
+
+def account_text(access_key: str, secret_key: str = "secretsecret") -> str:
+    return f"accounts:\n- accessKey: {access_key}\n  secretKey: {secret_key}\n"
+
+
+def test_a_file_is_read(tmp_path: Path) -> None:
+    table = loaded(home_with(tmp_path))
+    shop = table.account(SHOP)
+    assert shop is not None
+    assert shop.may("orders", PUB)
+    assert shop.may("orders", PUB | SUB)
+    assert not shop.may("invoices", PUB)
+    assert not shop.may("anything", SUB)
+    assert shop.may("%RETRY%anything", SUB)
+    assert not shop.may("%RETRY%audit", SUB)
+    assert SHOP_SECRET not in repr(shop)
+    assert table.versions() == {str(tmp_path / "conf/plain_acl.yml"): table.default_version()}
+    assert table.default_version().counter == 1
+
+
+def test_a_missing_file_is_made(tmp_path: Path) -> None:
+    table = loaded(tmp_path)
+    assert table.account(SHOP) is None
+    path = tmp_path / "conf/plain_acl.yml"
+    assert path.read_bytes() == b""
+    assert path.stat().st_mode & 0o077 == 0
+    assert table.default_version().counter == 0
+
+
+def test_values_are_read_as_they_are_written(tmp_path: Path) -> None:
+    text = "accounts:\n- accessKey: 0123456789\n  secretKey: 00000001\n  admin: Yes\n  topicPerms:\n  - T=SUB|PUB\n"
+    account = loaded(home_with(tmp_path, text)).account("0123456789")
+    assert account is not None
+    assert account.secret_key == "00000001"
+    assert account.is_admin
+    assert account.permissions == {"T": PUB | SUB}
+
+
+def test_strange_permissions_deny(tmp_path: Path) -> None:
+    text = account_text("strangely") + "  topicPerms:\n  - T=ALL\n  defaultGroupPerm: sub\n"
+    account = loaded(home_with(tmp_path, text)).account("strangely")
+    assert account is not None
+    assert account.permissions == {"T": 0}
+    assert account.default_group_permission == 0
+
+
+def test_further_files_come_first_in_order(tmp_path: Path) -> None:
+    home = home_with(
+        tmp_path,
+        account_text("shared-key", "from-default") + "globalWhiteRemoteAddresses: [1.1.1.1]\n",
+        acl__b_yml=account_text("shared-key", "from-b-file"),
+        acl__sub__a_yaml=account_text("another-key"),
+        acl__note="accounts: [broken",
+        tools_yml=account_text("tools-file-key"),
+    )
+    table = loaded(home)
+    account = table.account("shared-key")
+    assert account is not None
+    assert account.secret_key == "from-b-file"
+    assert table.account("another-key") is not None
+    assert table.account("tools-file-key") is None
+    assert [Path(path).name for path in table.versions()] == ["b.yml", "a.yaml", "plain_acl.yml"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "accounts: {a: b}",
+        "accounts: [text]",
+        "[1, 2]",
+        "a: [",
+        "\x00",
+        "accounts:\n- accessKey: short\n  secretKey: longenough\n",
+        "accounts:\n- accessKey: longenough\n",
+        "accounts:\n- accessKey: longenough\n  secretKey: [a]\n",
+        account_text("longenough") + "  whiteRemoteAddress: 1.2.3\n",
+        account_text("longenough") + "  topicPerms:\n  - T\n",
+        account_text("longenough") + "  topicPerms: T=PUB\n",
+        "globalWhiteRemoteAddresses:\n- 1.2.3.400\n",
+        "!!python/object/apply:os.system [ls]",
+    ],
+)
+def test_a_file_that_cannot_be_used_is_named_without_its_secrets(tmp_path: Path, text: str) -> None:
+    with pytest.raises(AclFileError, match=r"plain_acl\.yml") as error:
+        loaded(home_with(tmp_path, text))
+    assert "secretsecret" not in str(error.value)
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_are_a_file_or_refused(data: bytes) -> None:
+    with contextlib.suppress(AclFileError):
+        acl_file.parse(Path("x.yml"), data, 1)
+
+
+# -- hot reload --------------------------------------------------------------------------------------------------------
+
+
+async def test_changes_are_in_force_within_half_a_second(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    home = home_with(tmp_path)
+    table = loaded(home)
+    default = home / "conf/plain_acl.yml"
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(table.run)
+        default.write_text(account_text("new-account"))
+        await trio.sleep(0.5)
+        assert table.account(SHOP) is None
+        assert table.account("new-account") is not None
+
+        (home / "conf/acl/team").mkdir(parents=True)
+        (home / "conf/acl/team/x.yml").write_text(account_text("team-account"))
+        await trio.sleep(0.5)
+        assert table.account("team-account") is not None
+
+        (home / "conf/acl/team/x.yml").unlink()
+        await trio.sleep(0.5)
+        assert table.account("team-account") is None
+        assert table.account("new-account") is not None
+
+        with structlog.testing.capture_logs() as logs:
+            default.write_text("accounts: [broken")
+            await trio.sleep(5)
+        assert table.account("new-account") is not None, "a broken file leaves its former content in force"
+        assert len([entry for entry in logs if entry["log_level"] == "error"]) == 1
+        nursery.cancel_scope.cancel()
+
+
+async def test_watching_costs_no_reading(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = loaded(home_with(tmp_path))
+
+    def nobody_reads(*_: object) -> None:
+        raise AssertionError("an unchanged file was read")
+
+    monkeypatch.setattr(acl_file, "read", nobody_reads)
+    with trio.move_on_after(60):
+        await table.run()
+    assert table.account(SHOP) is not None
+    assert not table.refresh()
+
+
+# -- checks ------------------------------------------------------------------------------------------------------------
+
+
+def signed(
+    code: int,
+    fields: dict[str, str] | None = None,
+    body: bytes = b"",
+    *,
+    access_key: str = SHOP,
+    secret_key: str = SHOP_SECRET,
+    token: str | None = None,
+) -> RemotingCommand:
+    return new_request(
+        code, body=body, ext_fields=signature.sign_fields(fields or {}, body, access_key, secret_key, token)
+    )
+
+
+@pytest.fixture
+def control(tmp_path: Path) -> AccessControl:
+    return AccessControl(loaded(home_with(tmp_path)))
+
+
+def refusal(control: AccessControl, request: RemotingCommand, remote: str = STRANGER) -> str | None:
+    """RocketMQ's sentence, None when the request may pass."""
+    try:
+        control(cast(Any, FakeConnection(remote)), request)
+    except AccessDenied as denied:
+        assert denied.code == 1
+        text = (denied.remark or "").removeprefix("org.apache.rocketmq.acl.common.AclException: ")
+        sentence, _, place = text.partition(", org.apache.rocketmq.acl.plain.PlainPermissionManager.")
+        assert place
+        return sentence
+    return None
+
+
+SEND = RequestCode.SEND_MESSAGE_V2
+
+
+@pytest.mark.parametrize(
+    ("request_", "remote", "sentence"),
+    [
+        (new_request(SEND, ext_fields={"b": "any"}), "10.1.0.9:1", None),
+        (new_request(SEND), STRANGER, "No accessKey is configured"),
+        (new_request(SEND, ext_fields={"b": "any"}), STRANGER, "No accessKey is configured"),
+        (signed(SEND, access_key="nobody1"), STRANGER, "No acl config for nobody1"),
+        (signed(SEND, {"b": "any"}, access_key=OPERATOR, secret_key="wrong"), "10.2.0.4:9", None),
+        (signed(SEND, secret_key="wrong"), STRANGER, f"Check signature failed for accessKey={SHOP}"),
+        (new_request(SEND, ext_fields={"AccessKey": SHOP}), STRANGER, f"Check signature failed for accessKey={SHOP}"),
+        (signed(SEND, {"b": "orders"}, b"body"), STRANGER, None),
+        (signed(SEND, {"b": "orders"}, token="t"), STRANGER, None),
+        (signed(SEND, {"b": "invoices"}), STRANGER, "No default permission for topic:invoices"),
+        (signed(SEND, {"b": "closed"}), STRANGER, "No default permission for topic:closed"),
+        (signed(SEND, {"b": "unknown"}), STRANGER, "No default permission for topic:unknown"),
+        (signed(SEND, {"b": "RMQ_SYS_TRACE_TOPIC"}), STRANGER, None),
+        (signed(SEND, {"b": "%RETRY%audit", "a": "audit"}), STRANGER, "No default permission for group:audit"),
+        (signed(SEND, {"b": "%RETRY%billing", "a": "billing"}), STRANGER, None),
+        (signed(10, {"topic": "orders"}), STRANGER, None),
+        (signed(10, {"topic": "%RETRY%audit"}), STRANGER, None),
+        (signed(10, {"topic": "%RETRY%audit", "group": "audit"}), STRANGER, "No default permission for group:audit"),
+        (signed(11, {"topic": "invoices", "consumerGroup": "g"}), STRANGER, None),
+        (signed(11, {"topic": "orders", "consumerGroup": "audit"}), STRANGER, "No default permission for group:audit"),
+        (signed(11, {"topic": "no", "consumerGroup": "g"}), STRANGER, "No default permission for topic:no"),
+        (signed(12, {"topic": "no"}), STRANGER, "No default permission for topic:no"),
+        (signed(15, {"topic": "orders", "consumerGroup": "audit"}), STRANGER, "No default permission for group:audit"),
+        (signed(35, {"clientID": "c"}), STRANGER, None),
+        (signed(35, {"consumerGroup": "audit"}), STRANGER, "No default permission for group:audit"),
+        (signed(36, {"group": "audit"}), STRANGER, "No default permission for group:audit"),
+        (signed(38, {"consumerGroup": "audit"}), STRANGER, "No default permission for group:audit"),
+        (signed(320, {"b": "closed"}), STRANGER, None),
+        (signed(26), STRANGER, None),
+        (
+            signed(17, {"topic": "new"}),
+            STRANGER,
+            f"Need admin permission for request code=17, but accessKey={SHOP} is not",
+        ),
+        (signed(17, {"topic": "new"}, access_key=OPERATOR, secret_key=OPERATOR_SECRET), STRANGER, None),
+        (signed(SEND, {"b": "any"}, access_key=OPERATOR, secret_key=OPERATOR_SECRET), STRANGER, None),
+    ],
+)
+def test_checks(control: AccessControl, request_: RemotingCommand, remote: str, sentence: str | None) -> None:
+    assert refusal(control, request_, remote) == sentence
+
+
+def test_an_admin_with_listed_permissions_is_checked(tmp_path: Path) -> None:
+    text = account_text("the-admin") + "  admin: true\n  topicPerms:\n  - T=PUB\n"
+    control = AccessControl(loaded(home_with(tmp_path, text)))
+    request = signed(SEND, {"b": "other"}, access_key="the-admin", secret_key="secretsecret")
+    assert refusal(control, request) == "No default permission for topic:other"
+
+
+@pytest.mark.parametrize("code", [17, 25, 215, 200, 207])
+def test_admin_codes(control: AccessControl, code: int) -> None:
+    assert "Need admin permission" in (refusal(control, signed(code)) or "")
+    assert refusal(control, signed(code, access_key=OPERATOR, secret_key=OPERATOR_SECRET)) is None
+
+
+def test_admin_codes_may_be_widened(tmp_path: Path) -> None:
+    control = AccessControl(loaded(home_with(tmp_path)), admin_codes={50})
+    assert "Need admin permission" in (refusal(control, signed(50)) or "")
+    assert refusal(control, signed(17)) is None
+
+
+def test_both_contents_of_queries_are_taken(control: AccessControl) -> None:
+    """Clients sign _UNIQUE_KEY_QUERY, RocketMQ's broker leaves it out."""
+    fields = {"topic": "orders", "_UNIQUE_KEY_QUERY": "true", "AccessKey": SHOP}
+    for unsigned in ({"Signature"}, {"Signature", "_UNIQUE_KEY_QUERY"}):
+        content = signature.content(fields, leave_out=unsigned)
+        request = new_request(12, ext_fields={**fields, "Signature": signature.sign(content, SHOP_SECRET)})
+        assert refusal(control, request) is None
+
+
+HEARTBEAT = (
+    b'{"clientID":"c","consumerDataSet":[{"groupName":"%s","subscriptionDataSet":[{"topic":"%s","subString":"*"}]}]}'
+)
+
+
+@pytest.mark.parametrize(
+    ("group", "topic", "sentence"),
+    [
+        (b"billing", b"orders", None),
+        (b"audit", b"orders", "No default permission for group:audit"),
+        (b"billing", b"no", "No default permission for topic:no"),
+        (b"billing", b"%RETRY%billing", None),
+    ],
+)
+def test_heartbeats(control: AccessControl, group: bytes, topic: bytes, sentence: str | None) -> None:
+    assert refusal(control, signed(34, body=HEARTBEAT % (group, topic))) == sentence
+
+
+def test_a_heartbeat_that_cannot_be_read_is_an_error() -> None:
+    with pytest.raises(BodyError):
+        needed_resources(new_request(34, body=b"{"))
+
+
+def test_refusals_show_no_secret(control: AccessControl) -> None:
+    with structlog.testing.capture_logs() as logs:
+        refusal(control, signed(SEND, secret_key="wrong"))
+    text = str(logs)
+    assert "Check signature failed" in text
+    assert SHOP_SECRET not in text
+    assert "Signature=" not in text
+
+
+async def test_the_frames_of_the_real_broker(
+    golden_frames: Callable[..., list[dict[str, Any]]], tmp_path: Path
+) -> None:
+    """Every recorded request to the broker with ACL is let through or refused as it was, word for word."""
+    text = """
+globalWhiteRemoteAddresses: [10.10.103.*]
+accounts:
+- {accessKey: RocketMQ, secretKey: 1234567890, admin: false, defaultTopicPerm: DENY, defaultGroupPerm: PUB|SUB,
+   topicPerms: [WireAcl=PUB|SUB, WireAclDeny=DENY], groupPerms: [GID_Wire_denied=DENY]}
+- {accessKey: rocketmq2, secretKey: 12345678, admin: true}
+"""
+    control = AccessControl(loaded(home_with(tmp_path, text)))
+    frames = golden_frames("acl_json")
+    answers = {
+        (frame["conn"], frame["header"]["opaque"]): frame["header"] for frame in frames if frame["type"] == "response"
+    }
+    refused = 0
+    for frame in frames:
+        if frame["type"] == "response" or frame["from"] != "client" or frame["to"] != "broker":
+            continue
+        answer = answers.get((frame["conn"], frame["header"]["opaque"]), {})
+        theirs = answer.get("remark") or ""
+        theirs = theirs if theirs.startswith("org.apache.rocketmq.acl") else None
+        try:
+            control(cast(Any, FakeConnection(STRANGER)), decode_frame(bytes.fromhex(frame["frame_hex"])))
+            ours = None
+        except AccessDenied as denied:
+            ours = denied.remark
+            refused += 1
+        assert ours == theirs, frame["scenario"]
+    assert refused >= 10
+
+
+# -- administration ----------------------------------------------------------------------------------------------------
+
+
+class Admin:
+    def __init__(self, home: Path) -> None:
+        self.clock = FakeClock()
+        self.path = home / "conf/plain_acl.yml"
+        self.table = AccessTable(home, now_ms=self.clock)
+        self.table.load()
+        settings = BrokerSettings(broker_name="b-a", broker_cluster_name="C")
+        self.processor = AclProcessor(Configuration(broker=settings), self.table, address=lambda: "10.0.0.1:10911")
+
+    def ask(self, code: int, **fields: str) -> RemotingCommand:
+        request = new_request(code, ext_fields=fields)
+        request.serialize_type = 1
+        response = self.processor(cast(Any, FakeConnection()), request)
+        assert response is not None
+        return response
+
+    def document(self) -> Any:
+        return yaml.safe_load(self.path.read_text())
+
+
+@pytest.fixture
+def admin(tmp_path: Path) -> Admin:
+    return Admin(home_with(tmp_path))
+
+
+def test_a_new_account(admin: Admin) -> None:
+    response = admin.ask(
+        50,
+        accessKey="newaccount",
+        secretKey="12345678",
+        admin="false",
+        defaultTopicPerm="DENY",
+        topicPerms="A=PUB,B=SUB",
+    )
+    assert (response.code, response.remark, response.serialize_type) == (0, None, 0)
+    account = admin.table.account("newaccount")
+    assert account is not None
+    assert account.permissions == {"A": PUB, "B": SUB}
+    document = admin.document()
+    assert document["accounts"][-1] == {
+        "accessKey": "newaccount",
+        "secretKey": "12345678",
+        "admin": False,
+        "defaultTopicPerm": "DENY",
+        "topicPerms": ["A=PUB", "B=SUB"],
+    }
+    assert document["dataVersion"] == [{"counter": 2, "timestamp": admin.clock.now_ms}]
+    assert [entry["accessKey"] for entry in document["accounts"]] == [SHOP, OPERATOR, "newaccount"]
+    assert document["accounts"][0]["admin"] is False
+
+
+def test_an_account_keeps_what_is_not_given_and_moves_to_the_end(admin: Admin) -> None:
+    admin.ask(50, accessKey=SHOP, secretKey="another-secret", topicPerms="x=PUB")
+    entry = admin.document()["accounts"][-1]
+    assert entry["accessKey"] == SHOP
+    assert entry["secretKey"] == "another-secret"
+    assert entry["defaultGroupPerm"] == "SUB"
+    assert entry["topicPerms"] == ["x=PUB"]
+    assert entry["groupPerms"] == ["billing=SUB", "audit=DENY"]
+    assert entry["admin"] is False
+
+
+def test_an_account_stays_in_its_file(tmp_path: Path) -> None:
+    home = home_with(tmp_path, acl__team_yml=account_text("team-account"))
+    admin = Admin(home)
+    before = admin.path.read_bytes()
+    admin.ask(50, accessKey="team-account", secretKey="another-secret", admin="true")
+    assert admin.path.read_bytes() == before
+    assert "another-secret" in (home / "conf/acl/team.yml").read_text()
+    assert admin.table.versions()[str(home / "conf/acl/team.yml")].counter == 1
+
+
+def test_the_file_keeps_its_mode_and_what_it_had_besides(admin: Admin) -> None:
+    admin.path.write_text(FILE + "ours: [kept]\n")
+    os.chmod(admin.path, 0o640)
+    admin.ask(51, accessKey=SHOP)
+    assert admin.path.stat().st_mode & 0o777 == 0o640
+    assert admin.document()["ours"] == ["kept"]
+    assert list(admin.path.parent.glob("*.tmp")) == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "remark"),
+    [
+        (
+            {"accessKey": "abc", "secretKey": "x"},
+            "The accessKey=abc and secretKey=x cannot be null and length should longer than 6",
+        ),
+        (
+            {"accessKey": "longenough"},
+            "The accessKey=longenough and secretKey=null cannot be null and length should longer than 6",
+        ),
+        ({"topicPerms": "T"}, None),
+        ({"topicPerms": "T=ALL"}, None),
+        ({"groupPerms": "G=PUB=SUB"}, None),
+        ({"defaultTopicPerm": "ALL"}, None),
+        ({"whiteRemoteAddress": "1.2.3"}, None),
+    ],
+)
+def test_refused_accounts(admin: Admin, fields: dict[str, str], remark: str | None) -> None:
+    if remark is None:
+        fields = {"accessKey": "longenough", "secretKey": "longenough", **fields}
+    before = admin.path.read_bytes()
+    with structlog.testing.capture_logs() as logs, pytest.raises(RequestRefused) as refused:
+        admin.ask(50, **fields)
+    assert refused.value.code == 209
+    assert remark is None or refused.value.remark == remark
+    assert admin.path.read_bytes() == before
+    assert "secretKey" not in str(logs)
+
+
+def test_deleting(admin: Admin) -> None:
+    response = admin.ask(51, accessKey=SHOP)
+    assert (response.code, response.serialize_type) == (0, 0)
+    assert admin.table.account(SHOP) is None
+    with pytest.raises(RequestRefused) as refused:
+        admin.ask(51, accessKey="nobody12")
+    assert refused.value.code == 210
+    assert refused.value.remark == "The accesskey[nobody12] corresponding to accessConfig has been deleted failed."
+
+
+def test_white_addresses(admin: Admin) -> None:
+    response = admin.ask(53, globalWhiteAddrs="10.10.15.1,192.168.0.*,1.2.3.{4,5}")
+    assert (response.code, response.serialize_type) == (0, 0)
+    assert admin.document()["globalWhiteRemoteAddresses"] == ["10.10.15.1", "192.168.0.*", "1.2.3.{4,5}"]
+    assert [pattern.text for pattern in admin.table.white_addresses] == ["10.10.15.1", "192.168.0.*", "1.2.3.{4,5}"]
+    response = admin.ask(53, globalWhiteAddrs="10.10.15.1", aclFileFullPath=str(admin.path))
+    assert response.code == 0
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", "{home}/conf/none.yml", "{home}/conf/acl/x.yaml", "{home}/broker.yml"])
+def test_white_addresses_of_other_files_are_refused(tmp_path: Path, path: str) -> None:
+    home = home_with(tmp_path, acl__x_yaml=account_text("team-account"))
+    (home / "broker.yml").write_text("brokerName: a")
+    admin = Admin(home)
+    with pytest.raises(RequestRefused) as refused:
+        admin.ask(53, globalWhiteAddrs="1.2.3.4", aclFileFullPath=path.format(home=home))
+    assert refused.value.code == 211
+    assert refused.value.remark == "The globalWhiteAddresses[1.2.3.4] has been updated failed."
+    assert (home / "broker.yml").read_text() == "brokerName: a"
+
+
+def test_bad_white_addresses_are_refused(admin: Admin) -> None:
+    with pytest.raises(RequestRefused) as refused:
+        admin.ask(53, globalWhiteAddrs="1.2.3")
+    assert refused.value.code == 211
+
+
+def test_a_broken_file_is_not_overwritten(admin: Admin) -> None:
+    admin.path.write_text("accounts: [broken")
+    with pytest.raises(RequestRefused) as refused:
+        admin.ask(51, accessKey=SHOP)
+    assert refused.value.code == 210
+    assert admin.path.read_text() == "accounts: [broken"
+
+
+def test_listings_are_those_of_the_real_broker(
+    golden_frames: Callable[..., list[dict[str, Any]]], tmp_path: Path
+) -> None:
+    text = """
+globalWhiteRemoteAddresses: [10.10.103.*]
+accounts:
+- {accessKey: RocketMQ, secretKey: 1234567890, whiteRemoteAddress: , admin: false, defaultTopicPerm: DENY,
+   defaultGroupPerm: PUB|SUB, topicPerms: [WireAcl=PUB|SUB, WireAclDeny=DENY], groupPerms: [GID_Wire_denied=DENY]}
+- {accessKey: rocketmq2, secretKey: 12345678, whiteRemoteAddress: , admin: true}
+"""
+    admin = Admin(home_with(tmp_path, text))
+    recorded = golden_frames("acl_json", scenario="admin:getAclConfig", answers="GET_BROKER_CLUSTER_ACL_CONFIG")[0]
+    assert admin.ask(54).body.decode() == recorded["body"]
+    fields = admin.ask(52).ext_fields or {}
+    version = '{"counter":0,"timestamp":1700000000000}'
+    assert fields == {
+        "version": version,
+        "allAclFileVersion": f'{{"{admin.path}":{version}}}',
+        "brokerName": "b-a",
+        "brokerAddr": "10.0.0.1:10911",
+        "clusterName": "C",
+    }
+
+
+def test_administration_like_the_real_broker(
+    golden_frames: Callable[..., list[dict[str, Any]]], tmp_path: Path
+) -> None:
+    """The recorded requests of mqadmin one after the other: answers and accounts are those of the real broker."""
+    text = """
+globalWhiteRemoteAddresses: [10.10.103.*]
+accounts:
+- {accessKey: RocketMQ, secretKey: 1234567890, whiteRemoteAddress: , admin: false, defaultTopicPerm: DENY,
+   defaultGroupPerm: PUB|SUB, topicPerms: [WireAcl=PUB|SUB, WireAclDeny=DENY], groupPerms: [GID_Wire_denied=DENY]}
+- {accessKey: rocketmq2, secretKey: 12345678, whiteRemoteAddress: , admin: true}
+"""
+    admin = Admin(home_with(tmp_path, text))
+    frames = golden_frames("acl_json")
+    answers = {(frame["conn"], frame["header"]["opaque"]): frame for frame in frames if frame["type"] == "response"}
+    replayed = []
+    for frame in frames:
+        if frame["type"] != "request" or frame["to"] != "broker" or frame["code"] not in (50, 51, 53, 54):
+            continue
+        theirs = answers[frame["conn"], frame["header"]["opaque"]]
+        request = decode_frame(bytes.fromhex(frame["frame_hex"]))
+        try:
+            ours = admin.processor(cast(Any, FakeConnection()), request)
+            assert ours is not None
+            answer = (ours.code, ours.remark, ours.body.decode())
+        except RequestRefused as refused:
+            answer = (refused.code, refused.remark, "")
+        header = theirs["header"]
+        assert answer == (header["code"], header.get("remark"), theirs["body"] or ""), frame["scenario"]
+        replayed.append(frame["code"])
+    assert set(replayed) == {50, 51, 53, 54}
+    assert admin.table.default_version().counter == 3
+
+
+def test_without_acl() -> None:
+    processor = AclProcessor(Configuration(), None, address=lambda: "a:1")
+    connection = cast(Any, FakeConnection())
+    for code, refused_code, fields in (
+        (52, 1, {}),  # RocketMQ leaves these two unanswered
+        (54, 1, {}),
+        (50, 209, {"accessKey": "a"}),
+        (51, 210, {"accessKey": "a"}),
+        (53, 211, {"globalWhiteAddrs": "a"}),
+    ):
+        with pytest.raises(RequestRefused) as refused:
+            processor(connection, new_request(code, ext_fields=fields))
+        assert refused.value.code == refused_code
+        assert "aclEnable" in (refused.value.remark or "")
+
+
+def test_yaml_is_loaded_only_when_a_file_is_read() -> None:
+    import subprocess
+    import sys
+
+    code = "import sys, broker.acl.access_control, broker.processors.acl; print('yaml' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

@@ -1,0 +1,317 @@
+"""Processors that clients use: heartbeats, offsets, locks, queries."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from broker_fakes import FakeClock, FakeConnection, FakeStore, request
+
+from broker.client_notifier import ClientNotifier
+from broker.config import BrokerSettings
+from broker.configuration import Configuration
+from broker.processors.client import ClientProcessor
+from broker.processors.offset_admin import OffsetAdminProcessor
+from broker.processors.offsets import OffsetProcessor
+from broker.processors.query import QueryProcessor
+from broker.processors.queue_locks import QueueLockProcessor
+from broker.tables.consumers import ConsumerTable
+from broker.tables.groups import GroupTable
+from broker.tables.offsets import OffsetTable
+from broker.tables.producers import ProducerTable
+from broker.tables.queue_locks import QueueLockTable
+from broker.tables.topics import TopicTable
+from protocol.command import ROCKETMQ
+from protocol.errors import BodyError, HeaderFieldError, RequestRefused
+
+HEARTBEAT = {
+    "clientID": "c1",
+    "consumerDataSet": [
+        {
+            "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
+            "consumeType": "CONSUME_PASSIVELY",
+            "groupName": "G",
+            "messageModel": "CLUSTERING",
+            "subscriptionDataSet": [
+                {
+                    "classFilterMode": False,
+                    "codeSet": [2598919],
+                    "expressionType": "TAG",
+                    "subString": "TagA",
+                    "subVersion": 1700000000000,
+                    "tagsSet": ["TagA"],
+                    "topic": "T",
+                }
+            ],
+            "unitMode": False,
+        }
+    ],
+    "producerDataSet": [{"groupName": "P"}],
+}
+
+
+class Surroundings:
+    """A broker's tables, wired as in the controller."""
+
+    def __init__(self, **settings: Any) -> None:
+        clock = FakeClock()
+        self.configuration = Configuration(broker=BrokerSettings(broker_name="b-a", **settings))
+        self.topics = TopicTable(now_ms=clock)
+        self.groups = GroupTable(now_ms=clock)
+        self.notifier = ClientNotifier(self.configuration)
+        self.consumers = ConsumerTable(clock, on_change=self.notifier.consumer_ids_changed)
+        self.producers = ProducerTable(clock)
+        self.offsets = OffsetTable()
+        self.store = FakeStore()
+        self.client = ClientProcessor(self.configuration, self.topics, self.groups, self.consumers, self.producers)
+
+    def beat(self, connection: FakeConnection, **changes: Any) -> None:
+        answer = self.client.heartbeat(connection, request(34, body=json.dumps({**HEARTBEAT, **changes}).encode()))
+        assert (answer.code, answer.remark) == (0, None)
+
+
+@pytest.fixture
+def around() -> Surroundings:
+    return Surroundings()
+
+
+# -- clients ---------------------------------------------------------------------------------------------------------
+
+
+def test_heartbeat_fills_the_tables_and_makes_the_retry_topic(around: Surroundings) -> None:
+    connection = FakeConnection()
+    around.beat(connection)
+    group = around.consumers.get("G")
+    assert group is not None
+    member = group.member("c1")
+    assert member is not None
+    assert (member.language, member.version) == (0, 407)
+    assert group.subscriptions["T"].tags_set == {"TagA"}
+    assert around.groups.get("G") is not None
+    retry = around.topics.get("%RETRY%G")
+    assert retry is not None
+    assert (retry.write_queue_nums, retry.perm, retry.topic_sys_flag) == (1, 6, 0)
+    assert around.producers.connection_of_client("c1") is connection
+
+
+def test_heartbeat_of_a_unit_and_of_a_client_that_says_little(around: Surroundings) -> None:
+    around.beat(FakeConnection(), consumerDataSet=[{"groupName": "G", "unitMode": True}], producerDataSet=[])
+    retry = around.topics.get("%RETRY%G")
+    group = around.consumers.get("G")
+    assert retry is not None
+    assert group is not None
+    assert retry.topic_sys_flag == 2
+    assert group.message_model == "CLUSTERING"
+
+
+@pytest.mark.parametrize(
+    ("members", "expected"),
+    [
+        (
+            {"consumeType": 0, "messageModel": 0, "consumeFromWhere": 5},
+            ("CONSUME_ACTIVELY", "BROADCASTING", "CONSUME_FROM_TIMESTAMP"),
+        ),
+        (
+            {"consumeType": 1, "messageModel": 1, "consumeFromWhere": 4},
+            ("CONSUME_PASSIVELY", "CLUSTERING", "CONSUME_FROM_FIRST_OFFSET"),
+        ),
+        (
+            {"consumeType": 9, "messageModel": "?", "consumeFromWhere": -1},
+            ("CONSUME_PASSIVELY", "CLUSTERING", "CONSUME_FROM_LAST_OFFSET"),
+        ),
+    ],
+)
+def test_heartbeat_of_a_cpp_client(
+    around: Surroundings, members: dict[str, object], expected: tuple[str, str, str]
+) -> None:
+    """Ordinals for names, texts for numbers, and no empty lists: what rocketmq-client-cpp writes."""
+    subscription = {"topic": "T", "subString": "*", "subVersion": "1700000000000"}
+    around.beat(
+        FakeConnection(),
+        consumerDataSet=[{"groupName": "G", "subscriptionDataSet": [subscription], **members}],
+        producerDataSet=[],
+    )
+    group = around.consumers.get("G")
+    assert group is not None
+    assert (group.consume_type, group.message_model, group.consume_from_where) == expected
+    assert group.subscriptions["T"].sub_version == 1_700_000_000_000
+
+
+def test_everybody_is_told_when_a_member_joins_or_leaves(around: Surroundings) -> None:
+    first, second = FakeConnection("10.0.0.1:1"), FakeConnection("10.0.0.1:2")
+    around.beat(first)
+    around.beat(second, clientID="c2")
+    assert [len(connection.oneways) for connection in (first, second)] == [2, 1]
+    notice = second.oneways[0]
+    assert (notice.code, notice.ext_fields, notice.is_oneway) == (40, {"consumerGroup": "G"}, True)
+    around.client.unregister(second, request(35, {"clientID": "c2", "consumerGroup": "G", "producerGroup": "P"}))
+    assert len(first.oneways) == 3
+    assert [channel.client_id for channel in around.producers.channels("P") or []] == ["c1"]
+
+
+def test_nobody_is_told_when_broker_or_group_do_not_want_it() -> None:
+    silent = Surroundings(notify_consumer_ids_changed_enable=False)
+    connection = FakeConnection()
+    silent.beat(connection)
+    assert connection.oneways == []
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", b'{"clientID":""}', b"nonsense"])
+def test_heartbeat_without_client_id_is_refused(around: Surroundings, body: bytes) -> None:
+    with pytest.raises((RequestRefused, BodyError)):
+        around.client.heartbeat(FakeConnection(), request(34, body=body))
+
+
+def test_farewell_needs_a_client_id(around: Surroundings) -> None:
+    with pytest.raises(HeaderFieldError, match="clientID"):
+        around.client.unregister(FakeConnection(), request(35, {"consumerGroup": "G"}))
+
+
+@pytest.mark.parametrize(
+    ("expression_type", "expression", "enabled", "code"),
+    [
+        ("TAG", "a", False, 0),
+        (None, "a", False, 0),
+        ("SQL92", "a > 5", True, 0),
+        ("SQL92", "a > 5", False, 1),
+        ("SQL92", "a >", True, 23),
+    ],
+)
+def test_check_of_a_subscription(expression_type: str | None, expression: str, enabled: bool, code: int) -> None:
+    around = Surroundings(enable_property_filter=enabled)
+    body = {"subscriptionData": {"topic": "T", "subString": expression, "expressionType": expression_type}}
+    checked = request(46, body=json.dumps(body).encode())
+    if code == 0:
+        assert around.client.check_config(FakeConnection(), checked).code == 0
+    else:
+        with pytest.raises(RequestRefused) as refused:
+            around.client.check_config(FakeConnection(), checked)
+        assert refused.value.code == code
+
+
+def test_heartbeats_of_real_clients_are_taken(
+    around: Surroundings, golden_frames: Callable[..., list[dict[str, Any]]]
+) -> None:
+    frames = golden_frames("clients_json", code_name="HEART_BEAT", type="request")
+    assert frames
+    for number, frame in enumerate(frames):
+        beat = request(34, body=frame["body"].encode())
+        assert around.client.heartbeat(FakeConnection(f"10.0.0.1:{number + 1}"), beat).code == 0
+    assert around.consumers.groups()
+
+
+# -- offsets ---------------------------------------------------------------------------------------------------------
+
+
+def offsets(around: Surroundings, memory_bytes: int = 1000) -> OffsetProcessor:
+    return OffsetProcessor(
+        around.configuration, around.offsets, around.consumers, around.store, memory_bytes=memory_bytes
+    )
+
+
+QUEUE = {"consumerGroup": "G", "topic": "T", "queueId": "0"}
+
+
+def test_commit_and_query(around: Surroundings) -> None:
+    processor = offsets(around)
+    committed = processor.update(FakeConnection(), request(15, {**QUEUE, "commitOffset": "7"}))
+    assert (committed.code, committed.remark) == (0, None)
+    answer = processor.query(FakeConnection(), request(14, QUEUE))
+    assert answer.ext_fields == {"offset": "7"}
+
+
+def test_new_group_starts_at_0_on_a_young_queue(around: Surroundings) -> None:
+    processor = offsets(around)
+    assert processor.query(FakeConnection(), request(14, QUEUE)).ext_fields == {"offset": "0"}
+    around.store.fill("T", 0, 1, 2, 3)
+    assert processor.query(FakeConnection(), request(14, QUEUE)).ext_fields == {"offset": "0"}
+
+
+def test_new_group_decides_itself_on_an_old_queue(around: Surroundings) -> None:
+    around.store.fill("T", 0, *range(5))
+    with pytest.raises(RequestRefused) as old:
+        offsets(around).query(FakeConnection(), request(14, QUEUE))
+    assert (old.value.code, old.value.remark) == (
+        22,
+        "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first",
+    )
+    around.store.starts["T", 0] = 1
+    with pytest.raises(RequestRefused):
+        offsets(around, 10**9).query(FakeConnection(), request(14, QUEUE))
+
+
+def test_members_of_a_group(around: Surroundings) -> None:
+    processor = offsets(around)
+    with pytest.raises(RequestRefused, match="no consumer for this group, G"):
+        processor.list_consumers(FakeConnection(), request(38, {"consumerGroup": "G"}))
+    around.beat(FakeConnection())
+    answer = processor.list_consumers(FakeConnection(), request(38, {"consumerGroup": "G"}))
+    assert answer.body == b'{"consumerIdList":["c1"]}'
+
+
+def test_bounds_of_queues(around: Surroundings) -> None:
+    around.store.fill("T", 0, 10, 20, 30)
+    around.store.starts["T", 0] = 1
+    processor = OffsetAdminProcessor(around.store, around.offsets, lambda: {1: 3})
+    queue = {"topic": "T", "queueId": "0"}
+    connection = FakeConnection()
+    assert processor.max_offset(connection, request(30, queue)).ext_fields == {"offset": "3"}
+    assert processor.min_offset(connection, request(31, queue)).ext_fields == {"offset": "1"}
+    assert processor.by_time(connection, request(29, {**queue, "timestamp": "20"})).ext_fields == {"offset": "1"}
+    assert processor.earliest_store_time(connection, request(32, queue)).ext_fields == {"timestamp": "20"}
+    unknown = {"topic": "U", "queueId": "0"}
+    assert processor.earliest_store_time(connection, request(32, unknown)).ext_fields == {"timestamp": "-1"}
+
+
+def test_whole_offset_tables(around: Surroundings) -> None:
+    delays: dict[int, int] = {}
+    processor = OffsetAdminProcessor(around.store, around.offsets, lambda: delays)
+    assert processor.all_consumer_offsets(FakeConnection(), request(43)).body == b'{"offsetTable":{}}'
+    assert processor.all_delay_offsets(FakeConnection(), request(45)).body == b'{"offsetTable":{}}'
+    around.offsets.commit("G", "T", 0, 5)
+    delays[1] = 3
+    assert processor.all_consumer_offsets(FakeConnection(), request(43)).body == b'{"offsetTable":{"T@G":{0:5}}}'
+    assert processor.all_delay_offsets(FakeConnection(), request(45)).body == b'{"offsetTable":{1:3}}'
+
+
+# -- locks -----------------------------------------------------------------------------------------------------------
+
+
+def test_queue_locks() -> None:
+    processor = QueueLockProcessor(QueueLockTable(FakeClock()))
+    body = b'{"clientId":"c1","consumerGroup":"G","mqSet":[{"brokerName":"b-a","queueId":0,"topic":"T"}]}'
+    held = processor.lock(FakeConnection(), request(41, body=body))
+    assert held.body == b'{"lockOKMQSet":[{"brokerName":"b-a","queueId":0,"topic":"T"}]}'
+    other = body.replace(b"c1", b"c2")
+    assert processor.lock(FakeConnection(), request(41, body=other)).body == b'{"lockOKMQSet":[]}'
+    assert processor.unlock(FakeConnection(), request(42, body=body)).code == 0
+    assert b"b-a" in processor.lock(FakeConnection(), request(41, body=other)).body
+    with pytest.raises(RequestRefused, match="clientId"):
+        processor.lock(FakeConnection(), request(41, body=b"{}"))
+
+
+# -- queries ---------------------------------------------------------------------------------------------------------
+
+
+def test_query_by_key_answers_in_json(around: Surroundings) -> None:
+    processor = QueryProcessor(around.configuration, around.store)
+    fields = {"topic": "T", "key": "k", "maxNum": "64", "beginTimestamp": "1", "endTimestamp": "9"}
+    nothing = processor.by_key(FakeConnection(), request(12, fields, serialize_type=ROCKETMQ))
+    assert (nothing.code, nothing.remark) == (22, "can not find message, maybe time range not correct")
+    assert nothing.ext_fields == {"indexLastUpdateTimestamp": "0", "indexLastUpdatePhyoffset": "0"}
+    around.store.found.records = [b"one", b"two"]
+    around.store.found.index_end_timestamp = 5
+    unique = {**fields, "_UNIQUE_KEY_QUERY": "true"}
+    found = processor.by_key(FakeConnection(), request(12, unique, serialize_type=ROCKETMQ))
+    assert (found.code, found.body, found.serialize_type) == (0, b"onetwo", 0)
+    assert found.ext_fields == {"indexLastUpdateTimestamp": "5", "indexLastUpdatePhyoffset": "0"}
+    assert around.store.queries == [("T", "k", 64, 1, 9), ("T", "k", 32, 1, 9)]
+
+
+def test_view_by_offset(around: Surroundings) -> None:
+    processor = QueryProcessor(around.configuration, around.store)
+    around.store.records[8] = b"record"
+    found = processor.by_offset(FakeConnection(), request(33, {"offset": "8"}, serialize_type=ROCKETMQ))
+    assert (found.body, found.serialize_type) == (b"record", 0)
+    with pytest.raises(RequestRefused, match="can not find message by the offset, 9"):
+        processor.by_offset(FakeConnection(), request(33, {"offset": "9"}))

@@ -1,0 +1,25 @@
+"""What is settled between the broker's records when they are bound."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.configuration import Configuration
+from protocol.settings import to_text
+
+
+@pytest.mark.parametrize(
+    ("values", "properties", "shown"),
+    [
+        ({}, {}, "false"),
+        ({}, {"tls.enable": "true"}, "true"),
+        ({}, {"tls.server.mode": "enforcing"}, "true"),
+        ({"useTLS": "false"}, {"tls.enable": "true"}, "false"),
+        ({"useTLS": "true"}, {}, "true"),
+    ],
+)
+def test_the_listing_says_whether_calls_use_tls(values: dict[str, str], properties: dict[str, str], shown: str) -> None:
+    configuration = Configuration(client=Configuration.from_values(values).client if values else Configuration().client)
+    configuration.properties = properties
+    configuration.check()
+    assert to_text(configuration.client)["useTLS"] == shown

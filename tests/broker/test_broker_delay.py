@@ -1,0 +1,351 @@
+"""Delayed delivery over a real store, with a clock that jumps: hours pass in milliseconds."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import tarfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import trio
+import trio.testing
+from broker_fakes import MemoryFile
+from broker_store_lab import START_MS, Lab, WallClock, open_lab, settle
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.delay import DelayedDelivery, DelayOffsets, real_message
+from broker.stats import BrokerStats
+from protocol.bodies.offset import DelayOffsetSerializeWrapper
+from protocol.errors import RecordError
+from protocol.record import decode_record
+from protocol.system_topics import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
+from store.results import MessageToStore, PutResult, PutStatus
+
+LEVEL_MS = [1_000, 5_000, 10_000, 30_000, *(minutes * 60_000 for minutes in (*range(1, 11), 20, 30, 60, 120))]
+
+
+@asynccontextmanager
+async def delivering(lab: Lab, file: MemoryFile | None = None) -> AsyncIterator[DelayOffsets]:
+    offsets = DelayOffsets(file if file is not None else MemoryFile())
+    delivery = DelayedDelivery(lab.configuration, lab.store, lab.writer, offsets, now_ms=lab.now_ms)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(delivery.run)
+        await settle()
+        yield offsets
+        nursery.cancel_scope.cancel()
+
+
+async def test_every_level_delivers_at_its_time_and_never_early(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    async with open_lab(tmp_path) as lab, delivering(lab) as offsets:
+        for level in range(1, 19):
+            await lab.put("T", b"%d" % level, DELAY=str(level), TAGS="A")
+        assert lab.bodies("T") == []
+        await trio.sleep(2 * 3600 + 1)
+        messages = lab.messages("T")
+        assert [int(message.body) for message in messages] == list(range(1, 19))
+        lateness = [
+            message.store_timestamp - START_MS - delay_ms for message, delay_ms in zip(messages, LEVEL_MS, strict=True)
+        ]
+        assert all(0 <= late <= 2 for late in lateness), lateness
+        assert dict(offsets.items()) == dict.fromkeys(range(1, 19), 1)
+
+
+async def test_the_delivered_message_is_the_one_that_was_sent(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    async with open_lab(tmp_path) as lab, delivering(lab):
+        sent = await lab.put("T", b"body", 3, DELAY="1", TAGS="A", KEYS="k1", UNIQ_KEY="U1", WAIT="true", color="red")
+        scheduled = lab.messages(SCHEDULE_TOPIC)[0]
+        assert sent.physical_offset == scheduled.physical_offset
+        await trio.sleep(1.1)
+        message = lab.messages("T", 3)[0]
+        sent_properties = {"DELAY": "1", "TAGS": "A", "KEYS": "k1", "UNIQ_KEY": "U1", "WAIT": "true", "color": "red"}
+        assert message.properties == {**sent_properties, "REAL_TOPIC": "T", "REAL_QID": "3"}
+        assert (message.flag, message.born_timestamp, message.born_host) == (7, START_MS, scheduled.born_host)
+        assert message.prepared_transaction_offset == 0
+        assert lab.store.queue_entries("T", 3, 0, 1)[0][2] == ord("A")
+        assert len(lab.store.query_by_key("T", "k1", 10, 0, 2**62).records) == 1
+
+
+async def test_a_level_above_the_last_is_the_last(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
+    async with open_lab(tmp_path, store={"message_delay_level": "1s 2s"}) as lab, delivering(lab):
+        await lab.put("T", DELAY="99")
+        await trio.sleep(1.9)
+        assert lab.bodies("T") == []
+        await trio.sleep(0.2)
+        assert lab.messages("T")[0].properties["DELAY"] == "2"
+
+
+async def test_due_together_is_written_together(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
+    async with open_lab(tmp_path) as lab, delivering(lab):
+        for number in range(100):
+            await lab.put("T", b"%d" % number, DELAY="1")
+        lab.is_committing = False  # only the delivery itself commits from here on
+        commit = lab.store.commit
+        commits: list[int] = []
+
+        def counted() -> None:
+            commits.append(lab.store.max_offset("T", 0))
+            commit()
+
+        lab.store.commit = counted  # type: ignore[method-assign]
+        await trio.sleep(1.05)
+        assert commits == [0], "one write for all of them"
+        messages = lab.messages("T")
+        assert [int(message.body) for message in messages] == list(range(100))
+        assert len({message.store_timestamp for message in messages}) == 1
+
+
+async def test_thousands_pending_cost_nothing_until_they_are_due(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_lab(tmp_path, store={"mapped_file_size_commit_log_bytes": 1 << 22}) as lab, delivering(lab):
+        for number in range(3000):
+            await lab.put("T", b"%d" % number, number % 4, DELAY="18")
+        await settle()
+        looks: list[int] = []
+        entries = lab.store.queue_entries
+
+        def counted(topic: str, queue_id: int, queue_offset: int, count: int) -> list[tuple[int, int, int]]:
+            looks.append(count)
+            return entries(topic, queue_id, queue_offset, count)
+
+        monkeypatch.setattr(lab.store, "queue_entries", counted)
+        await trio.sleep(600)
+        assert set(looks) == {1}, "only the first pending entry is looked at"
+        assert len(looks) <= 601
+        await trio.sleep(7200)
+        assert sum(len(lab.bodies("T", queue_id)) for queue_id in range(4)) == 3000
+
+
+async def test_an_idle_level_waits_without_looking(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_lab(tmp_path) as lab, delivering(lab):
+
+        def nobody_asks(*_: object) -> list[tuple[int, int, int]]:
+            raise AssertionError("an idle level was looked at")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(lab.store, "queue_entries", nobody_asks)
+            await trio.sleep(3600)
+        await lab.put("T", DELAY="1")
+        await trio.sleep(1.1)
+        assert lab.bodies("T") == [b"hello"]
+
+
+async def test_a_restart_changes_nothing(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
+    file = MemoryFile()
+    clock = WallClock()
+    async with open_lab(tmp_path, now_ms=clock) as lab, delivering(lab, file):
+        await lab.put("T", b"first", DELAY="1")
+        await lab.put("T", b"second", DELAY="2")
+        await lab.put("T", b"missed", DELAY="2")
+        await trio.sleep(2)
+    assert file.text == '{\n\t"offsetTable":{1:1\n\t}\n}'
+    await trio.sleep(100)
+    async with open_lab(tmp_path, now_ms=clock) as lab, delivering(lab, file) as offsets:
+        await trio.sleep(0.01)
+        assert lab.bodies("T") == [b"first", b"second", b"missed"]
+        assert dict(offsets.items()) == {1: 1, 2: 2}
+
+
+async def test_offsets_are_written_now_and_then(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
+    file = MemoryFile()
+    async with open_lab(tmp_path) as lab, delivering(lab, file):
+        await lab.put("T", DELAY="1")
+        await trio.sleep(9)
+        assert file.texts == []
+        await trio.sleep(2)
+        assert file.texts == ['{\n\t"offsetTable":{1:1\n\t}\n}']
+        await trio.sleep(100)
+        assert len(file.texts) == 1, "nothing moved, nothing is written"
+
+
+@pytest.mark.parametrize(("kept", "begins_at"), [("0", 0), ("1", 1), ("99", 2), ("-5", 0)])
+async def test_offsets_are_corrected_into_the_queue(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock, kept: str, begins_at: int
+) -> None:
+    async with open_lab(tmp_path) as lab:
+        for number in range(2):
+            await lab.put("T", b"%d" % number, DELAY="1")
+        await trio.sleep(5)
+        async with delivering(lab, MemoryFile(f'{{"offsetTable":{{1:{kept},7:4}}}}')) as offsets:
+            await trio.sleep(0.1)
+            assert lab.bodies("T") == [b"0", b"1"][begins_at:]
+            assert (offsets.get(1), offsets.get(7)) == (2, 0)
+
+
+async def test_a_clock_set_forward_delivers_within_a_second(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    clock = WallClock()
+    async with open_lab(tmp_path, now_ms=clock) as lab, delivering(lab):
+        await lab.put("T", DELAY="17")
+        await trio.sleep(10.5)
+        clock.turn(3_600_000)
+        await trio.sleep(1)
+        assert lab.bodies("T") == [b"hello"]
+
+
+async def test_a_due_time_further_away_than_the_level_is_now(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    clock = WallClock()
+    async with open_lab(tmp_path, now_ms=clock) as lab, delivering(lab):
+        await lab.put("T", DELAY="5")
+        clock.turn(-3_600_000)
+        await trio.sleep(1.1)
+        assert lab.bodies("T") == [b"hello"]
+
+
+async def test_what_cannot_be_delivered_is_skipped(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
+    async with open_lab(tmp_path) as lab, delivering(lab) as offsets:
+        await lab.put(TRANS_HALF_TOPIC, b"half", DELAY="1")
+        lost = await lab.put("T", b"lost", DELAY="1")
+        await lab.put("T", b"kept", DELAY="1")
+        record_at = lab.store.record_at
+
+        def without_lost(physical_offset: int) -> bytes | None:
+            return None if physical_offset == lost.physical_offset else record_at(physical_offset)
+
+        lab.store.record_at = without_lost  # type: ignore[method-assign]
+        await trio.sleep(1.1)
+        assert lab.bodies("T") == [b"kept"]
+        assert lab.bodies(TRANS_HALF_TOPIC) == []
+        assert offsets.get(1) == 3
+
+
+async def test_a_refused_message_is_tried_again_and_keeps_its_place(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    async with open_lab(tmp_path) as lab, delivering(lab) as offsets:
+        for number in range(4):
+            await lab.put("T", b"%d" % number, DELAY="1")
+        append = lab.store.append
+        refused: list[float] = []
+
+        def full(message: MessageToStore) -> PutResult:
+            if message.body == b"2" and trio.current_time() < 3:
+                refused.append(trio.current_time())
+                return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, reason="full")
+            return append(message)
+
+        lab.store.append = full  # type: ignore[method-assign]
+        await trio.sleep(2)
+        assert lab.bodies("T") == [b"0", b"1"]
+        assert offsets.get(1) == 2
+        pauses = {round(after - before, 3) for before, after in pairwise(refused)}
+        assert pauses == {0.1}
+        await trio.sleep(2)
+        assert lab.bodies("T") == [b"0", b"1", b"2", b"3"]
+
+
+async def test_a_write_that_fails_does_not_move_the_offset(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    async with open_lab(tmp_path) as lab, delivering(lab) as offsets:
+        await lab.put("T", DELAY="1")
+        lab.is_committing = False
+        commit = lab.store.commit
+        fails = True
+
+        def torn() -> None:
+            if fails:
+                lab.store.committed.reject(OSError("disk"))
+            else:
+                commit()
+
+        lab.store.commit = torn  # type: ignore[method-assign]
+        await trio.sleep(1.5)
+        assert offsets.get(1) == 0
+        fails = False
+        await trio.sleep(0.5)
+        assert offsets.get(1) == 1
+
+
+async def test_deliveries_are_counted(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
+    async with open_lab(tmp_path) as lab:
+        stats = BrokerStats("C", now_ms=lab.now_ms)
+        offsets = DelayOffsets()
+        delivery = DelayedDelivery(lab.configuration, lab.store, lab.writer, offsets, now_ms=lab.now_ms, stats=stats)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(delivery.run)
+            await lab.put("T", DELAY="1")
+            await trio.sleep(1.1)
+            assert stats.put_total == 1
+            assert delivery.progress() == {1: (1, 1)}
+            nursery.cancel_scope.cancel()
+
+
+def test_a_file_of_rocketmq_is_read_and_written_alike() -> None:
+    text = '{\n\t"offsetTable":{1:25,2:10,3:2,4:1\n\t}\n}'
+    file = MemoryFile(text)
+    offsets = DelayOffsets(file)
+    offsets.load()
+    assert dict(offsets.items()) == {1: 25, 2: 10, 3: 2, 4: 1}
+    assert not offsets.persist()
+    offsets.set(18, 1)
+    assert offsets.persist()
+    assert file.text == '{\n\t"offsetTable":{1:25,2:10,3:2,4:1,18:1\n\t}\n}'
+
+
+def test_a_slave_takes_its_masters_table() -> None:
+    file = MemoryFile()
+    offsets = DelayOffsets(file)
+    offsets.merge(DelayOffsetSerializeWrapper(offset_table={2: 9}))
+    assert offsets.persist()
+    assert offsets.wrapper().offset_table == {2: 9}
+    offsets.merge(DelayOffsetSerializeWrapper(offset_table={2: 9}))
+    assert not offsets.persist()
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_a_record_or_refused(data: bytes) -> None:
+    with pytest.raises(RecordError):
+        real_message(data)
+
+
+async def test_the_store_of_rocketmq_goes_on(
+    golden: Path, tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    """A store that the real broker left in the middle of its deliveries: exactly the pending ones are delivered."""
+    with tarfile.open(golden / "stores" / "1a_clean" / "store.tar.gz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    expect = json.loads(gzip.decompress((golden / "stores" / "1a_clean" / "expect.json.gz").read_bytes()))
+    root = tmp_path / "store"
+    done = {int(level): offset for level, offset in expect["delay_offset_table"].items()}
+    queues = expect["queues"][SCHEDULE_TOPIC]
+    newest_ms = max(message["storeTimestamp"] for message in expect["messages"])
+    files = {"mapped_file_size_consume_queue_bytes": 4000, "max_hash_slot_num": 500, "max_index_num": 2000}
+    async with open_lab(root, now_ms=WallClock(newest_ms + 1000), store=files) as lab:
+        pending = [
+            decode_record(data)
+            for queue_id, queue in queues.items()
+            for offset, physical_offset, *_ in queue["entries"]
+            if offset >= done.get(int(queue_id) + 1, 0) and (data := lab.store.record_at(physical_offset)) is not None
+        ]
+        assert pending
+        wanted = sorted((m.properties["REAL_TOPIC"], m.properties["UNIQ_KEY"]) for m in pending)
+        before = lab.store.max_physical_offset
+        file = MemoryFile((root / "config" / "delayOffset.json").read_text())
+        async with delivering(lab, file):
+            await trio.sleep(2 * 3600 + 10)
+        delivered = []
+        at = before
+        while at < lab.store.max_physical_offset:
+            data = lab.store.record_at(at)
+            if data is None:
+                at = (at // (1 << 20) + 1) << 20
+                continue
+            message = decode_record(data)
+            delivered.append((message.topic, message.properties["UNIQ_KEY"]))
+            at += len(data)
+        assert sorted(delivered) == wanted

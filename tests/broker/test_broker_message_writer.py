@@ -1,0 +1,138 @@
+"""Many puts in one commit: each is finished once, with what became of its own commit."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+import trio
+from broker_store_lab import Lab, open_lab
+
+from broker import message_writer
+from broker.message_writer import PendingPut
+from store.config import FlushDiskType
+from store.files import Data
+from store.results import PutStatus
+
+pytestmark = pytest.mark.skipif(
+    not str(message_writer.__file__).endswith(".py"), reason="compiled classes have no interpreted subclasses"
+)
+
+OK, REFUSED, LATE = PutStatus.PUT_OK, PutStatus.SERVICE_NOT_AVAILABLE, PutStatus.FLUSH_DISK_TIMEOUT
+
+
+class Put(PendingPut):
+    """Notes when it is finished; may put another one then."""
+
+    def __init__(self, notes: list[tuple[str, PutStatus]], name: str, then: tuple[Lab, str] | None = None) -> None:
+        super().__init__()
+        self._notes = notes
+        self._name = name
+        self._then = then
+
+    def finish(self) -> None:
+        self._notes.append((self._name, self.result.status))
+        if self._then is not None:
+            lab, name = self._then
+            put(lab, self._notes, name)
+
+
+def put(lab: Lab, notes: list[tuple[str, PutStatus]], *names: str, wait: bool = True, then: str = "") -> None:
+    for name in names:
+        pending = Put(notes, name, (lab, then) if then else None)
+        lab.writer.put(lab.message("T", name.encode(), 0, {}), {}, wait, pending)
+
+
+def break_log(lab: Lab, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    """The next write of the log fails."""
+    original = lab.store.files.pwrite
+    failures = [code]
+
+    def pwrite(fd: int, data: Data, at: int) -> None:
+        if failures:
+            raise OSError(failures.pop(), "as asked")
+        original(fd, data, at)
+
+    monkeypatch.setattr(lab.store.files, "pwrite", pwrite)
+
+
+async def test_all_puts_of_a_commit_finish_with_it_in_order(tmp_path: Path) -> None:
+    async with open_lab(tmp_path) as lab:
+        notes: list[tuple[str, PutStatus]] = []
+        lab.is_committing = False
+        put(lab, notes, "a", "b", "c")
+        assert notes == []
+        lab.store.commit()
+        assert notes == [("a", OK), ("b", OK), ("c", OK)]
+        put(lab, notes, "d")
+        lab.store.commit()
+        lab.store.commit()
+        assert notes[3:] == [("d", OK)]
+        assert lab.bodies("T") == [b"a", b"b", b"c", b"d"]
+
+
+async def test_a_put_made_by_one_that_is_finished_belongs_to_the_next_commit(tmp_path: Path) -> None:
+    async with open_lab(tmp_path) as lab:
+        notes: list[tuple[str, PutStatus]] = []
+        lab.is_committing = False
+        put(lab, notes, "a", then="again")
+        put(lab, notes, "b")
+        lab.store.commit()
+        assert notes == [("a", OK), ("b", OK)]
+        lab.store.commit()
+        assert notes[2:] == [("again", OK)]
+
+
+async def test_a_commit_that_fails_refuses_its_puts_and_no_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_lab(tmp_path) as lab:
+        notes: list[tuple[str, PutStatus]] = []
+        lab.is_committing = False
+        put(lab, notes, "before")
+        lab.store.commit()
+        put(lab, notes, "a", "b", then="again")
+        break_log(lab, monkeypatch, errno.ENOSPC)
+        lab.store.commit()
+        assert notes == [("before", OK), ("a", REFUSED), ("b", REFUSED)]
+        lab.store.commit()
+        assert notes[3:] == [("again", OK), ("again", OK)]
+        assert lab.bodies("T") == [b"before", b"again", b"again"]
+
+
+async def test_synchronous_puts_wait_for_the_flush_of_their_commit(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    store = {"flush_disk_type": FlushDiskType.SYNC_FLUSH, "sync_flush_timeout_ms": 1000}
+    async with open_lab(tmp_path, store=store) as lab, trio.open_nursery() as nursery:
+        notes: list[tuple[str, PutStatus]] = []
+        lab.is_committing = False
+        nursery.start_soon(lab.writer.run)
+        put(lab, notes, "a", "b")
+        put(lab, notes, "in memory is enough", wait=False)
+        lab.store.commit()
+        put(lab, notes, "c")
+        lab.store.commit()
+        assert notes == [("in memory is enough", OK)]
+        await trio.sleep(2)
+        assert notes[1:] == [("a", LATE), ("b", LATE), ("c", LATE)], "nobody flushes here"
+        put(lab, notes, "d", "e")
+        lab.store.commit()
+        await nursery.start(lab.store.run)
+        await trio.sleep(0.5)
+        assert notes[4:] == [("d", OK), ("e", OK)]
+        nursery.cancel_scope.cancel()
+
+
+async def test_synchronous_puts_into_a_broken_store_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_lab(tmp_path, store={"flush_disk_type": FlushDiskType.SYNC_FLUSH}) as lab:
+        notes: list[tuple[str, PutStatus]] = []
+        lab.is_committing = False
+        put(lab, notes, "a", "b")
+        break_log(lab, monkeypatch, errno.EIO)
+        lab.store.commit()
+        put(lab, notes, "c")
+        assert notes == [("a", REFUSED), ("b", REFUSED), ("c", REFUSED)]

@@ -1,0 +1,104 @@
+"""The broker and its store: a stop in the middle of a recovery, a disk that fills up and empties."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import trio
+from broker_whole import SETTINGS, now_ms, pull_fields, send_fields, whole_broker
+
+from broker.configuration import Configuration
+from broker.controller import BrokerController
+from protocol.codes import ResponseCode
+from protocol.command import new_request
+from remoting.client import open_client
+from store.files import Files
+
+
+class CountingFiles(Files):
+    """Calls `on_read` with the number of each read of the log."""
+
+    def __init__(self, on_read: object = None) -> None:
+        self.reads = 0
+        self.on_read = on_read
+        self.log_fds: set[int] = set()
+
+    def open(self, path: str, *, write: bool = True) -> int:
+        fd = super().open(path, write=write)
+        if "commitlog/" in path:
+            self.log_fds.add(fd)
+        return fd
+
+    def pread(self, fd: int, size_bytes: int, at: int) -> bytes:
+        if fd in self.log_fds:
+            self.reads += 1
+            if callable(self.on_read):
+                self.on_read(self.reads)
+        return super().pread(fd, size_bytes, at)
+
+
+async def test_a_stop_ends_a_recovery(tmp_path: Path) -> None:
+    settings = {**SETTINGS, "storePathRootDir": str(tmp_path / "store")}
+    body = bytes(60_000)
+    async with whole_broker(tmp_path) as broker:
+        await broker.create_topic("T", 1)
+        for _ in range(800):
+            assert (await broker.send("T", body)).code == 0
+    (tmp_path / "store" / "abort").touch()
+    (tmp_path / "store" / "checkpoint").unlink()
+
+    with trio.CancelScope() as scope:
+        files = CountingFiles(lambda number: scope.cancel() if number == 2 else None)
+        controller = BrokerController(Configuration.from_values(settings), now_ms=now_ms, files=files)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(controller.serve)
+    assert scope.cancelled_caught
+    assert files.reads < 36, "the recovery went on"  # all of it takes more than 48, a stop some steps of 4
+    assert (tmp_path / "store" / "abort").exists()
+
+    async with whole_broker(tmp_path) as broker:  # the lock is free, and everything is there
+        answer = await broker.pull("T", queueOffset=799)
+        assert answer.code == ResponseCode.SUCCESS and answer.body.count(body) == 1
+
+
+class FillingFiles(Files):
+    """A disk whose fullness the test decides."""
+
+    ratio = 0.5
+
+    def disk_usage_ratio(self, path: str) -> float:
+        return self.ratio
+
+
+@pytest.fixture
+def clock() -> trio.testing.MockClock:
+    return trio.testing.MockClock(autojump_threshold=0.05)
+
+
+async def test_a_full_disk_refuses_sends_and_serves_reads(tmp_path: Path, clock: trio.testing.MockClock) -> None:
+    settings = {**SETTINGS, "storePathRootDir": str(tmp_path / "store")}
+    files = FillingFiles()
+    controller = BrokerController(Configuration.from_values(settings), now_ms=now_ms, files=files)
+    async with trio.open_nursery() as nursery, open_client() as client:
+        address = await nursery.start(controller.serve)
+
+        async def ask(code: int, fields: dict[str, object], body: bytes = b"") -> tuple[int, str, bytes]:
+            texts = {name: str(value) for name, value in fields.items()}
+            answer = await client.invoke(address, new_request(code, ext_fields=texts, body=body), 10)
+            return answer.code, answer.remark or "", answer.body
+
+        assert (await ask(10, send_fields("TBW102"), b"before"))[0] == ResponseCode.SUCCESS
+        files.ratio = 0.93
+        await trio.sleep(11)
+        code, remark, _ = await ask(10, send_fields("TBW102"), b"refused")
+        assert code == ResponseCode.SERVICE_NOT_AVAILABLE == 14
+        assert "93%" in remark and "free space" in remark
+        code, _, body = await ask(11, pull_fields("TBW102"))
+        assert code == ResponseCode.SUCCESS and b"before" in body
+        files.ratio = 0.7
+        await trio.sleep(11)
+        assert (await ask(10, send_fields("TBW102"), b"after"))[0] == ResponseCode.SUCCESS
+        code, _, body = await ask(11, pull_fields("TBW102"))
+        assert b"before" in body and b"after" in body and b"refused" not in body
+        nursery.cancel_scope.cancel()

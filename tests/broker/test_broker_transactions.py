@@ -1,0 +1,455 @@
+"""Transactions over a real store: half messages, their ends, the checks of those without an end."""
+
+from __future__ import annotations
+
+import tarfile
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import trio
+import trio.testing
+from broker_fakes import FakeConnection, MemoryFile
+from broker_store_lab import STORE_HOST, Lab, WallClock, open_lab
+
+from broker.delay import DelayedDelivery, DelayOffsets
+from broker.processors.end_transaction import EndTransactionProcessor, ResumeCheckProcessor
+from broker.tables.offsets import OffsetTable
+from broker.transaction_check import HalfMessage
+from broker.transactions import ProducerChecks, TransactionChecks, TransactionLog
+from protocol.codes import RequestCode, ResponseCode
+from protocol.command import RemotingCommand, new_request
+from protocol.errors import HeaderFieldError, RequestRefused
+from protocol.frame import decode_frame
+from protocol.headers.base import encode_header
+from protocol.headers.transaction import (
+    CheckTransactionStateRequestHeader,
+    EndTransactionRequestHeader,
+    ResumeCheckHalfMessageRequestHeader,
+)
+from protocol.message_id import offset_message_id
+from protocol.record import decode_record
+from protocol.system_topics import (
+    TRANS_CHECK_MAX_TIME_TOPIC,
+    TRANS_CONSUMER_GROUP,
+    TRANS_HALF_TOPIC,
+    TRANS_OP_HALF_TOPIC,
+)
+from remoting.processor_table import Pool
+from store.config import BrokerRole
+from store.results import MessageToStore, PutResult, PutStatus
+
+COMMIT, ROLLBACK, UNKNOWN = 8, 12, 0
+
+
+class Transactions:
+    """A broker's transaction parts and one producer of group PID."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.lab = lab
+        self.log = TransactionLog(
+            lab.store, lab.writer, lab.topics, lab.offsets, store_host=STORE_HOST.packed, now_ms=lab.now_ms
+        )
+        self.pool = Pool("transaction", 100)
+        self.end_processor = EndTransactionProcessor(lab.configuration, self.log, pool=self.pool)
+        self.listener = ProducerChecks(lab.producers, self.log)
+        self.checks = TransactionChecks(lab.configuration, self.log, self.listener, now_ms=lab.now_ms)
+        self.producer = FakeConnection()
+        lab.producers.register("PID", cast(Any, self.producer), "client", 0, 407)
+
+    def end(self, put: PutResult, how: int, **changes: Any) -> RemotingCommand | None:
+        """The answer to END_TRANSACTION, None when there is none."""
+        values: dict[str, Any] = {
+            "producer_group": "PID",
+            "tran_state_table_offset": put.queue_offset,
+            "commit_log_offset": put.physical_offset,
+            "commit_or_rollback": how,
+            "msg_id": "U",
+        }
+        header = EndTransactionRequestHeader(**{**values, **changes})
+        answered = len(self.producer.answers)
+        response = self.end_processor(cast(Any, self.producer), new_request(RequestCode.END_TRANSACTION, header))
+        if response is None and len(self.producer.answers) > answered:
+            response = self.producer.answers[-1][1]
+        return response
+
+    def asked(self) -> list[CheckTransactionStateRequestHeader]:
+        return [request.header(CheckTransactionStateRequestHeader) for request in self.producer.oneways]
+
+    def consumed(self) -> tuple[int, int]:
+        """Consumed offsets of the half and the op queue."""
+        query = self.lab.offsets.query
+        return (
+            query(TRANS_CONSUMER_GROUP, TRANS_HALF_TOPIC, 0),
+            query(TRANS_CONSUMER_GROUP, TRANS_OP_HALF_TOPIC, 0),
+        )
+
+
+@asynccontextmanager
+async def open_transactions(root: Path, **options: Any) -> AsyncIterator[Transactions]:
+    async with open_lab(root, **options) as lab:
+        yield Transactions(lab)
+
+
+async def test_commit(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
+    async with open_transactions(tmp_path) as transactions:
+        lab = transactions.lab
+        half = await lab.put_half("T", b"pay", 3, TAGS="A", KEYS="k", UNIQ_KEY="U", WAIT="true", color="red")
+        assert lab.bodies("T", 3) == []
+        response = transactions.end(half, COMMIT)
+        assert response is not None
+        assert (response.code, response.remark) == (0, None)
+        message = lab.messages("T", 3)[0]
+        assert (message.body, message.sys_flag, message.prepared_transaction_offset) == (
+            b"pay",
+            8,
+            half.physical_offset,
+        )
+        stored = lab.messages(TRANS_HALF_TOPIC)[0]
+        assert message.properties == stored.properties
+        assert message.properties["REAL_TOPIC"] == "T"
+        assert message.properties["TRAN_MSG"] == "true"
+        assert (message.flag, message.born_timestamp, message.born_host) == (7, stored.born_timestamp, stored.born_host)
+        op = lab.messages(TRANS_OP_HALF_TOPIC)[0]
+        assert (op.body, op.properties, op.sys_flag) == (b"0", {"TAGS": "d", "WAIT": "true"}, 0)
+        assert (op.born_host, op.store_host) == (STORE_HOST, STORE_HOST)
+        assert lab.store.queue_entries(TRANS_OP_HALF_TOPIC, 0, 0, 1)[0][2] == 100
+        assert transactions.pool.in_flight == 0
+
+
+async def test_rollback(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
+    async with open_transactions(tmp_path) as transactions:
+        await transactions.lab.put_half("T", b"first")
+        half = await transactions.lab.put_half("T", b"second")
+        response = transactions.end(half, ROLLBACK)
+        assert response is not None
+        assert (response.code, response.remark) == (0, "not set any response code")
+        assert transactions.lab.bodies("T") == []
+        assert transactions.lab.bodies(TRANS_OP_HALF_TOPIC) == [b"1"]
+
+
+async def test_unknown_is_not_answered(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
+    async with open_transactions(tmp_path) as transactions:
+        half = await transactions.lab.put_half("T")
+        assert transactions.end(half, UNKNOWN) is None
+        assert transactions.lab.bodies(TRANS_OP_HALF_TOPIC) == []
+
+
+@pytest.mark.parametrize("how", [COMMIT, ROLLBACK])
+@pytest.mark.parametrize(
+    ("changes", "remark"),
+    [
+        ({"commit_log_offset": 1}, "Find prepared transaction message failed"),
+        ({"commit_log_offset": 1 << 40}, "Find prepared transaction message failed"),
+        ({"commit_log_offset": 0}, "Find prepared transaction message failed"),  # a message, but no half message
+        ({"producer_group": "other"}, "The producer group wrong"),
+        ({"tran_state_table_offset": 7}, "The transaction state table offset wrong"),
+    ],
+)
+async def test_the_wrong_half_message_is_refused(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock, how: int, changes: dict[str, Any], remark: str
+) -> None:
+    async with open_transactions(tmp_path) as transactions:
+        await transactions.lab.put("Other", PGROUP="PID")
+        half = await transactions.lab.put_half("T")
+        with pytest.raises(RequestRefused) as refused:
+            transactions.end(half, how, **changes)
+        assert (refused.value.code, refused.value.remark) == (ResponseCode.SYSTEM_ERROR, remark)
+        assert transactions.lab.bodies("T") == transactions.lab.bodies(TRANS_OP_HALF_TOPIC) == []
+        assert transactions.pool.in_flight == 0
+
+
+async def test_bad_requests(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
+    async with open_transactions(tmp_path) as transactions:
+        half = await transactions.lab.put_half("T")
+        with pytest.raises(RequestRefused, match="commitOrRollback field wrong"):
+            transactions.end(half, 4)
+        with pytest.raises(HeaderFieldError, match="producerGroup"):
+            transactions.end_processor(cast(Any, transactions.producer), new_request(RequestCode.END_TRANSACTION))
+
+
+async def test_slaves_end_nothing(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
+    async with open_transactions(tmp_path, store={"broker_role": BrokerRole.SLAVE}) as transactions:
+        with pytest.raises(RequestRefused) as refused:
+            transactions.end(PutResult(PutStatus.PUT_OK, 0, 0, 0), COMMIT)
+        assert (refused.value.code, refused.value.remark) == (11, "not set any response code")
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "remark"),
+    [
+        (PutStatus.MESSAGE_ILLEGAL, 13, "msg body length limit 4194304B, msg properties length limit 32KB."),
+        (PutStatus.SERVICE_NOT_AVAILABLE, 14, "Service not available now."),
+        (PutStatus.OS_PAGECACHE_BUSY, 1, "OS page cache busy, please try another machine"),
+        (PutStatus.CREATE_MAPEDFILE_FAILED, 1, "Create mapped file failed."),
+        (PutStatus.UNKNOWN_ERROR, 1, "UNKNOWN_ERROR"),
+        (PutStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED, 1, "UNKNOWN_ERROR DEFAULT"),
+    ],
+)
+async def test_a_commit_that_the_store_refuses_leaves_the_half_message_open(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock, status: PutStatus, code: int, remark: str
+) -> None:
+    async with open_transactions(tmp_path) as transactions:
+        half = await transactions.lab.put_half("T")
+        append = transactions.lab.store.append
+
+        def refuse(message: MessageToStore) -> PutResult:
+            return PutResult(status) if message.topic == "T" else append(message)
+
+        transactions.lab.store.append = refuse  # type: ignore[method-assign]
+        response = transactions.end(half, COMMIT)
+        assert response is not None
+        assert response.code == code
+        assert response.remark is not None
+        assert response.remark.endswith(remark)
+        assert transactions.lab.bodies(TRANS_OP_HALF_TOPIC) == []
+        assert transactions.pool.in_flight == 0
+
+
+async def test_message_and_op_leave_in_one_commit_the_op_last(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    async with open_transactions(tmp_path) as transactions:
+        lab = transactions.lab
+        half = await lab.put_half("T")
+        lab.is_committing = False
+        assert transactions.end(half, COMMIT) is None, "nothing is answered before it is written"
+        lab.store.commit()
+        assert transactions.producer.answers[-1][1].code == 0
+        message, op = lab.messages("T")[0], lab.messages(TRANS_OP_HALF_TOPIC)[0]
+        assert op.physical_offset == message.physical_offset + message.store_size_bytes
+
+
+async def test_a_delayed_commit_waits_for_its_time(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
+    async with open_transactions(tmp_path) as transactions:
+        lab = transactions.lab
+        delivery = DelayedDelivery(lab.configuration, lab.store, lab.writer, DelayOffsets(), now_ms=lab.now_ms)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(delivery.run)
+            transactions.end(await lab.put_half("T", queue_id=2, DELAY="2"), COMMIT)
+            assert lab.bodies("T", 2) == []
+            await trio.sleep(5.1)
+            message = lab.messages("T", 2)[0]
+            assert message.sys_flag == 8
+            assert "TRAN_MSG" not in message.properties
+            nursery.cancel_scope.cancel()
+
+
+async def test_an_open_half_message_is_checked_and_put_back(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    async with open_transactions(tmp_path) as transactions:
+        lab = transactions.lab
+        half = await lab.put_half("T", b"pay", 3, UNIQ_KEY="U", TAGS="A", WAIT="true")
+        ended = await lab.put_half("T", b"ended", 3)
+        transactions.end(ended, COMMIT)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(transactions.checks.run)
+            await trio.sleep(59)
+            assert transactions.asked() == [], "the first check comes after one interval"
+            await trio.sleep(2)
+            nursery.cancel_scope.cancel()
+        [request] = transactions.producer.oneways
+        assert request.code == RequestCode.CHECK_TRANSACTION_STATE
+        assert request.is_oneway
+        copy = lab.messages(TRANS_HALF_TOPIC)[2]
+        assert copy.properties == {
+            **lab.messages(TRANS_HALF_TOPIC)[0].properties,
+            "TRANSACTION_CHECK_TIMES": "1",
+        }
+        header = transactions.asked()[0]
+        assert (header.commit_log_offset, header.tran_state_table_offset) == (copy.physical_offset, 2)
+        assert (header.msg_id, header.transaction_id, header.offset_msg_id) == ("U", "U", copy.offset_msg_id)
+        body = decode_record(request.body)
+        assert (body.topic, body.queue_id, body.body) == ("T", 3, b"pay")
+        assert body.properties == {**copy.properties, "WAIT": "false"}
+        assert (body.born_timestamp, body.physical_offset) == (copy.born_timestamp, copy.physical_offset)
+        assert half.physical_offset != copy.physical_offset
+        assert transactions.consumed() == (2, 1)
+        answer = transactions.end(PutResult(PutStatus.PUT_OK, copy.physical_offset, 0, 2), COMMIT)
+        assert answer is not None
+        assert answer.code == 0
+        assert lab.bodies("T", 3) == [b"ended", b"pay"]
+
+
+async def test_given_up_after_the_last_check_and_resumed(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    options = {"broker": {"transaction_check_max": 3, "transaction_check_interval_ms": 10_000}}
+    async with open_transactions(tmp_path, **options) as transactions:
+        lab = transactions.lab
+        await lab.put_half("T", b"never", TAGS="never", UNIQ_KEY="U", WAIT="true")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(transactions.checks.run)
+            await trio.sleep(65)
+            assert len(transactions.asked()) == 3
+            assert [m.properties.get("TRANSACTION_CHECK_TIMES") for m in lab.messages(TRANS_HALF_TOPIC)] == [
+                *(None, "1", "2", "3"),
+            ]
+            given_up = lab.messages(TRANS_CHECK_MAX_TIME_TOPIC)[0]
+            assert given_up.properties["TRANSACTION_CHECK_TIMES"] == "3"
+            assert lab.topics.get(TRANS_CHECK_MAX_TIME_TOPIC) is not None
+            assert transactions.consumed()[0] == 4
+
+            resume = ResumeCheckProcessor(transactions.log)
+            header = ResumeCheckHalfMessageRequestHeader(msg_id=given_up.offset_msg_id)
+            resume(cast(Any, transactions.producer), new_request(RequestCode.RESUME_CHECK_HALF_MESSAGE, header))
+            response = transactions.producer.answers[-1][1]
+            assert (response.code, response.remark) == (0, None)
+            assert lab.messages(TRANS_HALF_TOPIC)[-1].properties["TRANSACTION_CHECK_TIMES"] == "0"
+            await trio.sleep(10)
+            assert len(transactions.asked()) == 4
+            nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("message_id", [None, "", "xyz", offset_message_id(STORE_HOST.packed, 1 << 40)])
+async def test_what_cannot_be_resumed(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock, message_id: str | None
+) -> None:
+    async with open_transactions(tmp_path) as transactions:
+        resume = ResumeCheckProcessor(transactions.log)
+        header = ResumeCheckHalfMessageRequestHeader(msg_id=message_id)
+        request = new_request(RequestCode.RESUME_CHECK_HALF_MESSAGE, header)
+        remark = "Exception was thrown when putting message back to RMQ_SYS_TRANS_HALF_TOPIC."
+        with pytest.raises(RequestRefused) as refused:
+            resume(cast(Any, transactions.producer), request)
+        assert (refused.value.code, refused.value.remark) == (1, remark)
+
+
+async def test_a_crash_before_the_end_is_found_by_the_next_check(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    clock = WallClock()
+    async with open_transactions(tmp_path, now_ms=clock) as transactions:
+        await transactions.lab.put_half("T", b"lost")
+        transactions.end(await transactions.lab.put_half("T", b"ended"), ROLLBACK)
+    await trio.sleep(100)
+    async with open_transactions(tmp_path, now_ms=clock) as transactions:
+        await transactions.checks.check()
+        assert len(transactions.asked()) == 1
+        assert transactions.lab.bodies(TRANS_HALF_TOPIC) == [b"lost", b"ended", b"lost"]
+        assert transactions.consumed() == (2, 1)
+        await transactions.checks.check()
+        assert len(transactions.asked()) == 1, "the copy is younger than that run"
+
+
+async def test_nobody_to_ask_and_messages_without_a_group(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    async with open_transactions(tmp_path) as transactions:
+        await transactions.lab.put_half("T", PGROUP="gone")
+        await transactions.lab.put(TRANS_HALF_TOPIC, b"no half message at all")
+        await trio.sleep(100)
+        await transactions.checks.check()
+        assert transactions.asked() == []
+        assert len(transactions.lab.messages(TRANS_HALF_TOPIC)) == 4
+
+
+async def test_a_run_that_fails_is_followed_by_the_next(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
+    async with open_transactions(tmp_path) as transactions:
+        await transactions.lab.put_half("T")
+        failures = [OSError("once")]
+        read_half = transactions.log.read_half
+
+        def once(queue_id: int, queue_offset: int) -> Any:
+            if failures:
+                raise failures.pop()
+            return read_half(queue_id, queue_offset)
+
+        transactions.log.read_half = once  # type: ignore[method-assign]
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(transactions.checks.run)
+            await trio.sleep(131)
+            nursery.cancel_scope.cancel()
+        assert len(transactions.asked()) == 1
+
+
+async def test_store_and_listener_may_be_replaced(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
+    class Listener:
+        def __init__(self) -> None:
+            self.checked: list[HalfMessage] = []
+
+        def check(self, half: HalfMessage) -> None:
+            self.checked.append(half)
+
+        def discard(self, half: HalfMessage) -> bool:
+            return True
+
+    async with open_transactions(tmp_path) as transactions:
+        await transactions.lab.put_half("T", b"mine")
+        await trio.sleep(100)
+        listener = Listener()
+        checks = TransactionChecks(
+            transactions.lab.configuration, transactions.log, listener, now_ms=transactions.lab.now_ms
+        )
+        await checks.check()
+        assert [half.body for half in listener.checked] == [b"mine"]
+        assert transactions.asked() == []
+
+
+async def test_the_check_of_the_real_broker(
+    golden_frames: Callable[..., list[dict[str, Any]]], tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    """The recorded CHECK_TRANSACTION_STATE, made again from the half message inside it."""
+    frame = golden_frames("clients_json", code_name="CHECK_TRANSACTION_STATE")[0]
+    recorded = decode_frame(bytes.fromhex(frame["frame_hex"]))
+    theirs = decode_record(recorded.body)
+    async with open_transactions(tmp_path) as transactions:
+        group = theirs.properties["PGROUP"]
+        transactions.lab.producers.register(group, cast(Any, transactions.producer), "c", 0, 407)
+        half = HalfMessage(
+            queue_id=0,
+            queue_offset=theirs.queue_offset,
+            physical_offset=theirs.physical_offset,
+            store_timestamp=theirs.store_timestamp,
+            born_timestamp=theirs.born_timestamp,
+            born_host=theirs.born_host.packed,
+            store_host=theirs.store_host.packed,
+            flag=theirs.flag,
+            sys_flag=theirs.sys_flag,
+            reconsume_times=0,
+            body=theirs.body,
+            properties={**theirs.properties, "WAIT": "true"},
+        )
+        transactions.listener.check(half)
+        [request] = transactions.producer.oneways
+        assert encode_header(request.header(CheckTransactionStateRequestHeader)) == recorded.ext_fields
+        ours = decode_record(request.body)
+        assert len(request.body) == len(recorded.body)
+        assert request.body[: 88 + 4] == recorded.body[: 88 + 4]
+        assert (ours.topic, ours.queue_id, ours.properties) == (theirs.topic, theirs.queue_id, theirs.properties)
+
+
+async def test_the_store_of_rocketmq_goes_on(
+    golden: Path, tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    """Half messages that the real broker had resolved are resolved here: with its offsets, nobody is asked again."""
+
+
+    with tarfile.open(golden / "stores" / "1a_clean" / "store.tar.gz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    files = {"mapped_file_size_consume_queue_bytes": 4000, "max_hash_slot_num": 500, "max_index_num": 2000}
+    async with open_lab(tmp_path / "store", now_ms=WallClock(1_795_238_500_000), store=files) as lab:
+        lab.offsets = OffsetTable(MemoryFile((tmp_path / "store/config/consumerOffset.json").read_text()))
+        lab.offsets.load()
+        transactions = Transactions(lab)
+        lab.producers.register("PID_Gold_tx", cast(Any, transactions.producer), "c", 0, 407)
+        begin = transactions.consumed()
+        halves, ops = lab.store.max_offset(TRANS_HALF_TOPIC, 0), lab.store.max_offset(TRANS_OP_HALF_TOPIC, 0)
+        ended = {int(body) for body in lab.bodies(TRANS_OP_HALF_TOPIC)}
+        still_open = sorted(set(range(begin[0], halves)) - ended)
+        open_keys = [lab.messages(TRANS_HALF_TOPIC)[queue_offset].keys for queue_offset in still_open]
+        await transactions.checks.check()
+        assert transactions.asked() == [], "their producers wanted an hour"
+        copies = lab.messages(TRANS_HALF_TOPIC)[halves:]
+        assert [copy.keys for copy in copies] == open_keys
+        assert [copy.properties["TRAN_PREPARED_QUEUE_OFFSET"] for copy in copies] == [str(n) for n in still_open]
+        assert transactions.consumed() == (halves, ops)
+        await trio.sleep(3601)
+        await transactions.checks.check()
+        assert [header.tran_state_table_offset for header in transactions.asked()] == [
+            halves + len(copies) + n for n in range(len(copies))
+        ]
+        assert transactions.consumed() == (halves + len(copies), ops)

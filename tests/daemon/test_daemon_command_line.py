@@ -1,0 +1,53 @@
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from daemon.command_line import CommandLine, parse_command_line, settings_listing
+from protocol.settings import setting
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ([], CommandLine()),
+        (["-c", "a.conf", "-n", "x:1"], CommandLine(Path("a.conf"), "x:1")),
+        (["--configFile", "a.conf", "--namesrvAddr=x:1;y:2"], CommandLine(Path("a.conf"), "x:1;y:2")),
+        (["-ca.conf", "-pm"], CommandLine(Path("a.conf"), None, True, True)),
+        (["--printConfigItem"], CommandLine(print_all=True)),
+        (["--printImportantConfig"], CommandLine(print_important=True)),
+        (["start", "-p", "now"], CommandLine(print_all=True, ignored=("start", "now"))),
+    ],
+)
+def test_options(arguments: list[str], expected: CommandLine) -> None:
+    assert parse_command_line("mqbroker", arguments, letters="chmnp") == expected
+
+
+@pytest.mark.parametrize("arguments", [["-x"], ["--nosuch"], ["-c"], ["-m"]])
+def test_wrong_options_print_help_and_end_with_1(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        parse_command_line("mqnamesrv", arguments, letters="chnp")
+    assert caught.value.code == 1
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "usage: mqnamesrv [-c <arg>] [-h] [-n <arg>] [-p]" in printed.err
+
+
+def test_help_ends_with_0(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        parse_command_line("mqbroker", ["-h", "-c", "x"], letters="chmnp")
+    assert caught.value.code == 0
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    assert " -m,--printImportantConfig    print the important settings and end" in printed.out.splitlines()
+
+
+def test_listing() -> None:
+    @dataclass(frozen=True)
+    class Example:
+        name: str = setting("brokerName", "a", meaning="name", important=True)
+        address: str | None = setting("haMasterAddress", None, meaning="address")
+
+    both = "brokerName=a\nhaMasterAddress=\nbrokerName=b\nhaMasterAddress=\n"
+    assert settings_listing([Example(), Example("b")]) == both
+    assert settings_listing([Example()], important_only=True) == "brokerName=a\n"

@@ -1,0 +1,150 @@
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from daemon.configuration import check_namesrv_addresses, load_configuration, read_file
+from daemon.environment import read_environment
+from daemon.errors import ExitCode, StartError
+from protocol.settings import SettingError, setting
+
+
+@dataclass(frozen=True)
+class ExampleBroker:
+    rocketmq_home: str = setting("rocketmqHome", "", meaning="installation")
+    namesrv_addr: str | None = setting("namesrvAddr", None, meaning="NameServers")
+    broker_id: int = setting("brokerId", 0, meaning="0 master")
+
+
+@dataclass(frozen=True)
+class ExampleServer:
+    port: int = setting("listenPort", 8888, meaning="port")
+    send_buffer_bytes: int = setting("serverSocketSndBufSize", 0, meaning="buffer")
+
+
+@dataclass(frozen=True)
+class ExampleTls:
+    mode: str = setting("tls.server.mode", "permissive", meaning="mode")
+    key_path: str | None = setting("tls.server.keyPath", None, meaning="key")
+
+
+def test_java_options_become_properties() -> None:
+    environment = read_environment(
+        {
+            "JAVA_OPT": "-server -Xms8g -Duser.home=/one '-Da=b c' -XX:+UseG1GC",
+            "JAVA_OPT_EXT": "-Duser.home=/two -Dflag",
+            "HOME": "/three",
+        }
+    )
+    assert environment.properties == {"user.home": "/two", "a": "b c", "flag": ""}
+    assert environment.user_home == Path("/two")
+    assert environment.sources["user.home"] == "JAVA_OPT_EXT"
+
+
+def test_an_unbalanced_quote_in_java_options_is_survived() -> None:
+    assert read_environment({"JAVA_OPT": "-Da=1 -Db='x"}).properties == {"a": "1", "b": "'x"}
+
+
+def test_homes() -> None:
+    assert read_environment({"HOME": "/h"}).user_home == Path("/h")
+    assert read_environment({"HOME": ""}).user_home.is_absolute()
+    assert read_environment({"ROCKETMQ_HOME": "/opt/rmq"}).rocketmq_home == Path("/opt/rmq")
+    assert read_environment(
+        {"ROCKETMQ_HOME": "/opt/rmq", "JAVA_OPT": "-Drocketmq.home.dir=/other"}
+    ).rocketmq_home == Path("/other")
+    assert read_environment({}).rocketmq_home.is_dir()
+
+
+def test_later_layers_win(tmp_path: Path) -> None:
+    file = tmp_path / "broker.conf"
+    file.write_text("namesrvAddr=file:9876\nbrokerId=1\nlistenPort = 10911\n")
+    variables = {
+        "NAMESRV_ADDR": "variable:9876",
+        "ROCKETMQ_HOME": "/opt/rmq",
+        "JAVA_OPT": "-Dcom.rocketmq.remoting.socket.sndbuf.size=4096",
+    }
+    environment = read_environment(variables)
+    assert load_configuration(environment).bind(ExampleBroker) == ExampleBroker("/opt/rmq", "variable:9876", 0)
+    loaded = load_configuration(environment, file=file)
+    assert loaded.bind(ExampleBroker) == ExampleBroker("/opt/rmq", "file:9876", 1)
+    assert loaded.bind(ExampleServer) == ExampleServer(10911, 4096)
+    loaded = load_configuration(environment, file=file, overrides={"namesrvAddr": "option:9876"})
+    assert loaded.bind(ExampleBroker).namesrv_addr == "option:9876"
+    assert loaded.source("namesrvAddr") == "command line"
+
+
+def test_a_property_wins_over_the_variable() -> None:
+    environment = read_environment({"NAMESRV_ADDR": "v:9876", "JAVA_OPT": "-Drocketmq.namesrv.addr=property:9876"})
+    assert load_configuration(environment).bind(ExampleBroker).namesrv_addr == "property:9876"
+
+
+def test_a_bad_value_names_file_key_and_reason(tmp_path: Path) -> None:
+    file = tmp_path / "broker.conf"
+    file.write_text("brokerId=first\n")
+    loaded = load_configuration(read_environment({}), file=file)
+    with pytest.raises(SettingError, match=rf"^{file}: brokerId: 'first' is not a whole number$"):
+        loaded.bind(ExampleBroker)
+
+
+def test_a_bad_property_names_its_variable() -> None:
+    environment = read_environment({"JAVA_OPT_EXT": "-Dcom.rocketmq.remoting.socket.sndbuf.size=big"})
+    with pytest.raises(SettingError, match=r"^JAVA_OPT_EXT -Dcom\S+sndbuf\.size: serverSocketSndBuf"):
+        load_configuration(environment).bind(ExampleServer)
+
+
+def test_unknown_keys_of_the_file_with_the_likely_meaning(tmp_path: Path) -> None:
+    file = tmp_path / "broker.conf"
+    file.write_text("brokerID=1\nlistenport=1\nsomethingElse=1\nbrokerId=2\nrmqAddressServerDomain=ns.example\n")
+    loaded = load_configuration(read_environment({}), file=file)
+    loaded.bind(ExampleBroker)
+    loaded.bind(ExampleServer)
+    assert loaded.unknown_keys() == {"brokerID": "brokerId", "listenport": "listenPort", "somethingElse": None}
+    assert loaded.get("rocketmq.namesrv.domain") == "ns.example"
+
+
+def test_the_tls_file_wins_over_properties_except_the_mode(tmp_path: Path) -> None:
+    file = tmp_path / "tls.properties"
+    file.write_text("tls.server.keyPath=/file.key\ntls.server.mode=enforcing\nother=1\n")
+    environment = read_environment(
+        {"JAVA_OPT": f"-Dtls.config.file={file} -Dtls.server.keyPath=/p.key -Dtls.server.mode=disabled"}
+    )
+    assert load_configuration(environment).bind(ExampleTls) == ExampleTls("disabled", "/file.key")
+    missing = read_environment({"JAVA_OPT": f"-Dtls.config.file={tmp_path}/none"})
+    with pytest.raises(StartError, match="there is no file"):
+        load_configuration(missing)
+
+
+def test_yaml_is_read_as_it_is_written(tmp_path: Path) -> None:
+    file = tmp_path / "broker.yaml"
+    file.write_text('deleteWhen: 04\ntraceOn: no\n"brokerId": 1 # comment\nname: ä\n')
+    assert read_file(file) == {"deleteWhen": "04", "traceOn": "no", "brokerId": "1", "name": "ä"}
+    file.write_text("")
+    assert read_file(file) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.yml", "a: [1, 2]\n", "a.yml: a: a plain value is expected, not a list"),
+        ("a.yml", "- a\n", "a.yml: a mapping of keys to values is expected"),
+        ("a.yml", "a: 'x\n", "a.yml: not YAML: .*line 2"),
+        ("a.conf", "ok=1\na=\\u12\n", "a.conf: line 2: "),
+    ],
+)
+def test_a_file_that_cannot_be_used(tmp_path: Path, name: str, text: str, message: str) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(StartError, match=message) as caught:
+        read_file(tmp_path / name)
+    assert caught.value.exit_code == ExitCode.REFUSED
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(StartError, match=r"cannot read the configuration file .*none: No such file"):
+        read_file(tmp_path / "none")
+
+
+def test_namesrv_addresses() -> None:
+    check_namesrv_addresses("127.0.0.1:9876; ns.example:9877", "-n")
+    for text in ("localhost", "a:9876;b", "a:x", ":9876", "a:70000", ""):
+        with pytest.raises(StartError, match=r"illegal, please set it as follows"):
+            check_namesrv_addresses(text, "-n")

@@ -1,0 +1,166 @@
+"""Fixtures: the daemons under test, and real clients in driver processes.
+
+`--interop-target=apache` (or TRIOMQ_INTEROP_TARGET=apache) runs every scenario against the real broker instead: a
+scenario that fails there is wrong itself.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from interop_builds import ToolMissing, go_driver, java_class_path, need_java, node_driver
+from interop_cluster import Cluster, find_peer, running_cluster
+from interop_drivers import Driver
+from interop_texts import corpus
+
+HERE = Path(__file__).resolve().parent
+TARGETS = ("triomq", "apache")
+
+# Client 4.9 keeps its 20 s between rebalances, so with it only the broker's notification makes a quick take-over;
+# client 5 would wait that long for the route of a retry topic that its own first heartbeat made.
+SHORT_REBALANCE_MS = 2000
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--interop-target", choices=TARGETS, help="which daemons the interoperability tests talk to")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.interop)
+
+
+@pytest.fixture(scope="session")
+def target(request: pytest.FixtureRequest) -> str:
+    chosen = request.config.getoption("--interop-target", default=None) or os.environ.get("TRIOMQ_INTEROP_TARGET")
+    chosen = chosen or "triomq"
+    assert chosen in TARGETS, f"TRIOMQ_INTEROP_TARGET is {chosen}, must be one of {TARGETS}"
+    if chosen == "apache":
+        require_apache()
+    return chosen
+
+
+def require_apache() -> Path:
+    """The script that starts Apache's daemons and tools; skips where it cannot run."""
+    peer = find_peer()
+    if peer is None:
+        pytest.skip("Apache's daemons and tools: no peer script (set TRIOMQ_PEER)")
+    try:
+        need_java()
+    except ToolMissing as e:
+        pytest.skip(f"Apache's daemons and tools: {e}")
+    return peer
+
+
+@pytest.fixture(scope="session")
+def peer() -> Path:
+    return require_apache()
+
+
+@pytest.fixture(scope="session")
+def cluster(target: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """One NameServer and broker for all tests that restart nothing; each test makes topics and groups of its own."""
+    with running_cluster(target, tmp_path_factory.mktemp("cluster")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def fragile_cluster(target: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A cluster for tests that stop and kill its daemons; they must leave it running."""
+    with running_cluster(target, tmp_path_factory.mktemp("fragile")) as running:
+        yield running
+
+
+class DriverSet:
+    """The session's driver processes: one shared per kind, and extra ones for tests that kill them."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.shared: dict[str, Driver] = {}
+        self.started: list[Driver] = []
+
+    def start(self, kind: str) -> Driver:
+        try:
+            argv = driver_command(kind)
+        except ToolMissing as e:
+            pytest.skip(f"{kind} client: {e}")
+        driver = Driver(f"{kind}-{len(self.started)}", argv, self.directory)
+        self.started.append(driver)
+        return driver
+
+    def __call__(self, kind: str) -> Driver:
+        if kind not in self.shared or self.shared[kind].ended:
+            self.shared[kind] = self.start(kind)
+        return self.shared[kind]
+
+
+@pytest.fixture(scope="session")
+def drivers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DriverSet]:
+    drivers = DriverSet(tmp_path_factory.mktemp("drivers"))
+    yield drivers
+    for driver in drivers.started:
+        driver.end(signal.SIGKILL)
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_running(drivers: DriverSet) -> Iterator[None]:
+    """A test that failed half-way must not leave consumers behind that disturb the next one."""
+    before = {id(command) for driver in drivers.started for command in driver.unfinished()}
+    yield
+    for driver in drivers.started:
+        for command in driver.unfinished():
+            if id(command) not in before:
+                driver.tell(f"{command.id}\tstop")
+
+
+def driver_command(kind: str) -> list[str]:
+    """How to start a driver: java4, java5 (two generations), java4-binary (ROCKETMQ header codec), java4-tls, go, node,
+    python."""
+    if kind == "go":
+        return [str(go_driver()), "serve"]
+    if kind == "node":
+        return ["node", str(node_driver()), "serve"]
+    if kind == "python":
+        return [sys.executable, str(HERE / "python" / "driver.py"), "serve"]
+    generation, _, codec = kind.partition("-")
+    class_path = java_class_path({"java4": "client4", "java5": "client5"}[generation])
+    options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dfile.encoding=UTF-8"]
+    if generation == "java5":
+        options.append(f"-Drocketmq.client.rebalance.waitInterval={SHORT_REBALANCE_MS}")
+    if codec == "tls":
+        options.append("-Dtls.enable=true")
+    if codec == "binary":
+        options.append("-Drocketmq.serialize.type=ROCKETMQ")
+    return [need_java(), *options, "-cp", class_path, "interop.Main", "serve"]
+
+
+@pytest.fixture(scope="session")
+def java4(drivers: DriverSet) -> Driver:
+    return drivers("java4")
+
+
+@pytest.fixture(scope="session")
+def java5(drivers: DriverSet) -> Driver:
+    return drivers("java5")
+
+
+@pytest.fixture(scope="session")
+def go(drivers: DriverSet) -> Driver:
+    return drivers("go")
+
+
+@pytest.fixture(scope="session")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """About a thousand lines of licenses and a text in many scripts."""
+    return corpus(tmp_path_factory.mktemp("text"))
+
+
+@pytest.fixture(scope="session")
+def short_text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return corpus(tmp_path_factory.mktemp("text"), full=False)

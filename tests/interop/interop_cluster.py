@@ -1,0 +1,192 @@
+"""A NameServer and a broker as processes on free ports with a store of their own: TrioMQ's or the real Apache ones.
+
+Both kinds get the same configuration keys, so every scenario can run against both; against Apache's it proves the test.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import interop_wire as wire
+from free_ports import free_port
+from interop_processes import Child, wait_until
+
+PROJECT = Path(__file__).resolve().parents[2]
+BOOT_SECONDS = 60
+CLUSTER_NAME = "DefaultCluster"
+BROKER_NAME = "broker-a"
+
+# Small files, quick persistence, and what the scenarios need; everything else is at its default.
+BROKER_SETTINGS = {
+    "mappedFileSizeCommitLog": "67108864",
+    "flushConsumerOffsetInterval": "1000",
+    "enablePropertyFilter": "true",
+    "traceTopicEnable": "true",
+    "transactionTimeOut": "1000",
+    "transactionCheckInterval": "1000",
+    "registerNameServerPeriod": "10000",
+    "waitTimeMillsInSendQueue": "5000",
+}
+
+
+def find_peer() -> Path | None:
+    """The script that starts Apache's daemons: TRIOMQ_PEER, or shared/bench/apache/peer next to the project."""
+    named = os.environ.get("TRIOMQ_PEER")
+    path = Path(named) if named else PROJECT.parent / "shared" / "bench" / "apache" / "peer"
+    return path if path.exists() else None
+
+
+class Daemon:
+    """One daemon that can be stopped, killed and started again on the same port and directory."""
+
+    def __init__(self, argv: list[str], directory: Path, address: str) -> None:
+        self.argv = argv
+        self.directory = directory
+        self.address = address
+        self.child: Child | None = None
+
+    def start(self) -> None:
+        environment = dict(os.environ, HOME=str(self.directory), JAVA_TOOL_OPTIONS="")
+        environment["XDG_CACHE_HOME"] = os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache"))
+        self.child = Child(self.argv, log_path=self.directory / "output.log", env=environment)
+        self.child.wait_for_log("boot success", BOOT_SECONDS)
+
+    def _end(self, first_signal: int) -> int | None:
+        if self.child is None:
+            return None
+        status = self.child.end(first_signal, timeout_seconds=30)
+        self.child = None
+        return status
+
+    def stop(self) -> int | None:
+        """SIGTERM: a clean shutdown."""
+        return self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self._end(signal.SIGKILL)
+
+
+class Cluster:
+    """One NameServer and one broker."""
+
+    _topics = count(1)
+
+    def __init__(self, target: str, directory: Path, settings: dict[str, str] | None = None) -> None:
+        self.target = target
+        self.directory = directory
+        self.settings = {**BROKER_SETTINGS, **(settings or {})}
+        namesrv_port = free_port()
+        broker_port = free_port((-2, 0, 1))
+        while namesrv_port in (broker_port - 2, broker_port, broker_port + 1):
+            namesrv_port = free_port()
+        self.namesrv_address = f"127.0.0.1:{namesrv_port}"
+        self.broker_address = f"127.0.0.1:{broker_port}"
+        for part in ("namesrv", "broker"):
+            (directory / part).mkdir(parents=True)
+        self.store = directory / "broker" / "store"
+        commands = self._apache_commands if target == "apache" else self._triomq_commands
+        namesrv_argv, broker_argv = commands(namesrv_port, broker_port)
+        self.namesrv = Daemon(namesrv_argv, directory / "namesrv", self.namesrv_address)
+        self.broker = Daemon(broker_argv, directory / "broker", self.broker_address)
+
+    def _apache_commands(self, namesrv_port: int, broker_port: int) -> tuple[list[str], list[str]]:
+        peer = find_peer()
+        assert peer is not None, "no script to start Apache's daemons; set TRIOMQ_PEER"
+        pairs = [f"{key}={value}" for key, value in self.settings.items()]
+        return (
+            [str(peer), "namesrv", str(self.directory / "namesrv"), str(namesrv_port)],
+            [str(peer), "broker", str(self.directory / "broker"), str(broker_port), self.namesrv_address, *pairs],
+        )
+
+    def _triomq_commands(self, namesrv_port: int, broker_port: int) -> tuple[list[str], list[str]]:
+        namesrv, broker = self.directory / "namesrv", self.directory / "broker"
+        kv_path = namesrv / "namesrv" / "kvConfig.json"
+        (namesrv / "namesrv.conf").write_text(f"listenPort={namesrv_port}\nkvConfigPath={kv_path}\n")
+        pairs = {
+            "listenPort": str(broker_port),
+            "namesrvAddr": self.namesrv_address,
+            "brokerIP1": "127.0.0.1",
+            "brokerName": BROKER_NAME,
+            "storePathRootDir": str(self.store),
+            "storePathCommitLog": str(self.store / "commitlog"),
+            **self.settings,
+        }
+        (broker / "broker.conf").write_text("".join(f"{key}={value}\n" for key, value in pairs.items()))
+        return (
+            [str(PROJECT / "bin" / "mqnamesrv"), "-c", str(namesrv / "namesrv.conf")],
+            [str(PROJECT / "bin" / "mqbroker"), "-c", str(broker / "broker.conf")],
+        )
+
+    def start(self) -> None:
+        self.namesrv.start()
+        self.broker.start()
+        self.wait_registered()
+
+    def stop(self) -> None:
+        self.broker.stop()
+        self.namesrv.stop()
+
+    def verify_store(self) -> None:
+        """Everything in the store of a stopped TrioMQ broker must be sound, whatever the tests did to the broker."""
+        if self.target != "triomq":
+            return
+        configuration = str(self.directory / "broker" / "broker.conf")
+        argv = [sys.executable, "-m", "store", "verify", str(self.store), "-c", configuration]
+        done = subprocess.run(argv, cwd=PROJECT, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 0, f"store verify failed:\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+
+    def is_registered(self) -> bool:
+        answer = wire.ask(self.namesrv_address, wire.GET_BROKER_CLUSTER_INFO)
+        return answer.code == 0 and self.broker_address.encode() in answer.body
+
+    def wait_registered(self, timeout_seconds: float = 35) -> None:
+        wait_until(self.is_registered, timeout_seconds, "the broker is registered at the NameServer")
+
+    def route(self, topic: str) -> Any:
+        """The topic's route as the NameServer answers it, or None."""
+        fields = {"topic": topic, "acceptStandardJsonOnly": "true"}
+        answer = wire.ask(self.namesrv_address, wire.GET_ROUTEINFO_BY_TOPIC, fields)
+        return wire.lenient_json(answer.body) if answer.code == 0 else None
+
+    def create_topic(self, name: str, queues: int = 4, *, numbered: bool = True) -> str:
+        """Makes a topic with a number appended, so that each test has its own; returns its name."""
+        topic = f"{name}_{next(self._topics)}" if numbered else name
+        fields = {
+            "topic": topic,
+            "defaultTopic": "TBW102",
+            "readQueueNums": queues,
+            "writeQueueNums": queues,
+            "perm": 6,
+            "topicFilterType": "SINGLE_TAG",
+            "topicSysFlag": 0,
+            "order": "false",
+        }
+        answer = wire.ask(self.broker_address, wire.UPDATE_AND_CREATE_TOPIC, fields)
+        assert answer.code == 0, f"topic {topic} not made: {answer}"
+        wait_until(lambda: self.route(topic), 10, f"the NameServer knows topic {topic}")
+        return topic
+
+
+@contextmanager
+def running_cluster(target: str, directory: Path, settings: dict[str, str] | None = None) -> Iterator[Cluster]:
+    cluster = Cluster(target, directory, settings)
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.stop()
+        for daemon in (cluster.broker, cluster.namesrv):
+            daemon.kill()
+    try:
+        cluster.verify_store()
+    finally:
+        shutil.rmtree(cluster.store, ignore_errors=True)

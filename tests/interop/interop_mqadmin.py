@@ -1,0 +1,80 @@
+"""The real Java mqadmin in one process that stays up, so that a dozen commands cost one start."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from queue import Empty, Queue
+
+from interop_builds import HERE, need_java
+from interop_processes import Child
+
+END_OF_OUTPUT = "\x1e"
+COMMAND_SECONDS = 30
+QUIET_LOG = "<configuration><root level='OFF'/></configuration>"
+OPENS = [
+    "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
+    "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED",
+    "--add-opens=java.base/java.nio=ALL-UNNAMED",
+]
+
+
+class JavaAdmin:
+    """`run("clusterList", "-n", address)` returns what the command printed (both streams).
+
+    `options` are those of the Java machine; `account` is (access key, secret key)."""
+
+    def __init__(
+        self, peer: Path, directory: Path, options: Sequence[str] = (), account: tuple[str, str] | None = None
+    ) -> None:
+        class_path = subprocess.run(
+            [str(peer), "cp"], capture_output=True, text=True, timeout=400, check=True
+        ).stdout.strip()
+        (directory / "conf").mkdir(parents=True)
+        (directory / "conf" / "logback_tools.xml").write_text(QUIET_LOG)
+        if account is not None:
+            (directory / "conf" / "tools.yml").write_text("accessKey: {}\nsecretKey: {}\n".format(*account))
+        source = str(HERE / "mqadmin" / "AdminBatch.java")
+        self.child = Child(
+            [
+                need_java(),
+                *OPENS,
+                *options,
+                "-XX:TieredStopAtLevel=1",
+                f"-Duser.home={directory}",
+                "-cp",
+                class_path,
+                source,
+            ],
+            log_path=directory / "mqadmin.log",
+            env=dict(os.environ, ROCKETMQ_HOME=str(directory), HOME=str(directory)),
+            piped=True,
+        )
+        self._lines: Queue[str] = Queue(maxsize=10_000)
+        threading.Thread(target=self._read, name="mqadmin-output", daemon=True).start()
+
+    def _read(self) -> None:
+        for line in self.child.stdout:
+            self._lines.put(line.decode().rstrip("\n"))
+
+    def run(self, *words: str) -> str:
+        self.child.stdin.write("\t".join(words).encode() + b"\n")
+        self.child.stdin.flush()
+        lines: list[str] = []
+        while True:
+            try:
+                line = self._lines.get(timeout=COMMAND_SECONDS)
+            except Empty:
+                so_far = "\n".join(lines)
+                raise AssertionError(
+                    f"mqadmin {' '.join(words)}: no end within {COMMAND_SECONDS} s:\n{so_far}"
+                ) from None
+            if line == END_OF_OUTPUT:
+                return "\n".join(lines).strip("\n")
+            lines.append(line)
+
+    def end(self) -> None:
+        self.child.end()

@@ -1,0 +1,325 @@
+"""TLS and access control with the real Java client and the real mqadmin. Both are settings of Apache's virtual machine
+and home directory, which its script does not take, so these run against TrioMQ only."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import ssl
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import interop_wire as wire
+import pytest
+import yaml
+from conftest import DriverSet
+from interop_cluster import CLUSTER_NAME, Cluster, running_cluster
+from interop_drivers import Driver
+from interop_mqadmin import JavaAdmin
+from interop_processes import wait_until
+from interop_texts import assert_bodies, lines_of, numbered
+
+from protocol import signature
+
+ADMIN = ("adminOfAll", "secretOfTheAdmin")
+SHOP = ("shopService", "secretOfTheShop")
+LATER = ("laterService", "secretOfTheLater")
+ACCOUNTS = f"""globalWhiteRemoteAddresses: []
+accounts:
+- accessKey: {ADMIN[0]}
+  secretKey: {ADMIN[1]}
+  admin: true
+- accessKey: {SHOP[0]}
+  secretKey: {SHOP[1]}
+  admin: false
+  defaultTopicPerm: DENY
+  defaultGroupPerm: DENY
+  topicPerms:
+  - Shop_Orders=PUB|SUB
+  - Shop_ReadOnly=SUB
+  groupPerms:
+  - Shop_group=SUB
+"""
+GET_BROKER_RUNTIME_INFO = 28
+
+
+@pytest.fixture(autouse=True)
+def only_triomq(target: str) -> None:
+    if target != "triomq":
+        pytest.skip("TLS and ACL of Apache's daemons are not settable through their script")
+
+
+@contextmanager
+def java_admin(
+    peer: Path, directory: Path, *options: str, account: tuple[str, str] | None = None
+) -> Iterator[JavaAdmin]:
+    admin = JavaAdmin(peer, directory, options, account)
+    try:
+        yield admin
+    finally:
+        admin.end()
+
+
+def transfer(cluster: Cluster, sender: Driver, receiver: Driver, directory: Path, name: str) -> None:
+    """Twenty lines from one client to another, each once and unchanged."""
+    topic = cluster.create_topic(name)
+    common = {"namesrv": cluster.namesrv_address, "topic": topic}
+    file = numbered(directory, 20)
+    received = receiver.receive(**common, group=f"{topic}_group")
+    sent = sender.run("send-lines", **common, file=file)[:-1]
+    assert {event["status"] for event in sent} == {"SEND_OK"}
+    received.wait_messages(20)
+    received.stop()
+    assert_bodies(lines_of(file), received.messages)
+
+
+# -- TLS ---------------------------------------------------------------------------------------------------------------
+
+
+def certificate(directory: Path, name: str) -> tuple[Path, Path]:
+    """A new key and a certificate that it signs itself."""
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl is not installed")
+    key, path = directory / f"{name}.key", directory / f"{name}.pem"
+    words = ["openssl", "req", "-x509", "-nodes", "-newkey", "rsa:2048", "-days", "30", "-subj", f"/CN={name}"]
+    subprocess.run([*words, "-keyout", str(key), "-out", str(path)], check=True, capture_output=True, timeout=30)
+    return key, path
+
+
+def shown_certificate(address: str) -> str:
+    host, _, port = address.rpartition(":")
+    return ssl.get_server_certificate((host, int(port)), timeout=10)
+
+
+def client_port(admin: JavaAdmin, cluster: Cluster, group: str) -> str:
+    """The port at which the group's only member is connected, as the broker sees it."""
+    found: list[str] = []
+
+    def is_connected() -> bool:
+        output = admin.run("consumerConnection", "-g", group, "-n", cluster.namesrv_address)
+        found[:] = re.findall(r"127\.0\.0\.1:(\d+)", output)
+        return bool(found)
+
+    wait_until(is_connected, 20, f"{group} is connected")
+    [port] = found
+    return port
+
+
+def test_permissive_takes_both_kinds_at_one_port(cluster: Cluster, drivers: DriverSet, tmp_path: Path) -> None:
+    plain, secure = drivers("java4"), drivers("java4-tls")
+    transfer(cluster, secure, plain, tmp_path, "SecureToPlain")
+    transfer(cluster, plain, secure, tmp_path, "PlainToSecure")
+
+
+@pytest.fixture(scope="module")
+def enforcing(target: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    if target != "triomq":
+        pytest.skip("TrioMQ only")
+    settings = {"tls.server.mode": "enforcing", "autoCreateTopicEnable": "true"}
+    with running_cluster(target, tmp_path_factory.mktemp("enforcing"), settings) as running:
+        yield running
+
+
+def test_enforcing_refuses_plain_clients_and_serves_the_others(
+    enforcing: Cluster, drivers: DriverSet, peer: Path, tmp_path: Path
+) -> None:
+    secure = drivers("java4-tls")
+    with java_admin(peer, tmp_path / "admin", "-Dtls.enable=true") as admin:
+        made = admin.run("updateTopic", "-t", "Enforced", "-c", CLUSTER_NAME, "-n", enforcing.namesrv_address)
+        assert f"create topic to {enforcing.broker_address} success." in made
+        listed = admin.run("clusterList", "-n", enforcing.namesrv_address)
+        assert enforcing.broker_address in listed
+        wait_until(lambda: enforcing.route("Enforced"), 10, "the topic is registered")
+        common = {"namesrv": enforcing.namesrv_address, "topic": "Enforced"}
+        file = numbered(tmp_path, 20)
+        received = secure.receive(**common, group="Enforced_group")
+        assert len(secure.run("send-lines", **common, file=file)[:-1]) == 20
+        received.wait_messages(20)
+        received.stop()
+        assert_bodies(lines_of(file), received.messages)
+        status = admin.run("topicStatus", "-t", "Enforced", "-n", enforcing.namesrv_address)
+        assert sum(int(line.split()[3]) for line in status.splitlines() if line.startswith("broker-a")) == 20
+    refused = drivers("java4").begin("send-lines", **common, file=file, retries=0, timeout_ms=3000)
+    wait_until(lambda: refused.is_over, 30, "the plain client gives up")
+    assert refused.events[-1]["event"] == "failed"
+
+
+def test_a_new_certificate_is_taken_without_dropping_anybody(
+    target: str, drivers: DriverSet, peer: Path, tmp_path: Path
+) -> None:
+    first_key, first = certificate(tmp_path, "first")
+    second_key, second = certificate(tmp_path, "second")
+    key, path = tmp_path / "server.key", tmp_path / "server.pem"
+    shutil.copy(first_key, key)
+    shutil.copy(first, path)
+    settings = {
+        "tls.server.mode": "permissive",
+        "tls.test.mode.enable": "false",
+        "tls.server.keyPath": str(key),
+        "tls.server.certPath": str(path),
+    }
+    secure = drivers("java4-tls")
+    with running_cluster(target, tmp_path / "cluster", settings) as cluster, java_admin(peer, tmp_path / "a") as admin:
+        topic = cluster.create_topic("Renewed")
+        common = {"namesrv": cluster.namesrv_address, "topic": topic}
+        received = secure.receive(**common, group=f"{topic}_group")
+        file = numbered(tmp_path, 5)
+        secure.run("send-lines", **common, file=file)
+        received.wait_messages(5)
+        assert shown_certificate(cluster.broker_address).split() == first.read_text().split()
+        before = client_port(admin, cluster, f"{topic}_group")
+        shutil.copy(second_key, key)
+        shutil.copy(second, path)
+        began = time.monotonic()
+        wait_until(
+            lambda: shown_certificate(cluster.broker_address).split() == second.read_text().split(),
+            10,
+            "new connections see the new certificate",
+        )
+        print(f"new certificate in use after {time.monotonic() - began:.2f} s")
+        secure.run("send-lines", **common, file=file)
+        received.wait_messages(10)
+        assert client_port(admin, cluster, f"{topic}_group") == before, "the consumer kept its connection"
+        received.stop()
+
+
+# -- access control ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """RocketMQ's home with an account for the administrator and one for a shop."""
+    home = tmp_path_factory.mktemp("home")
+    (home / "conf").mkdir()
+    (home / "conf" / "plain_acl.yml").write_text(ACCOUNTS)
+    return home
+
+
+@pytest.fixture(scope="module")
+def guarded(target: str, home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    if target != "triomq":
+        pytest.skip("TrioMQ only")
+    settings = {"aclEnable": "true", "rocketmqHome": str(home)}
+    with running_cluster(target, tmp_path_factory.mktemp("guarded"), settings) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def guard(guarded: Cluster, peer: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaAdmin]:
+    """mqadmin with the administrator's account; it has made the shop's topics."""
+    with java_admin(peer, tmp_path_factory.mktemp("guard"), account=ADMIN) as admin:
+        for topic in ("Shop_Orders", "Shop_ReadOnly", "Later_Orders"):
+            made = admin.run("updateTopic", "-t", topic, "-c", CLUSTER_NAME, "-n", guarded.namesrv_address)
+            assert "success." in made, made
+            wait_until(lambda topic=topic: guarded.route(topic), 10, f"{topic} is registered")  # type: ignore[misc]
+        yield admin
+
+
+def as_account(account: tuple[str, str]) -> dict[str, str]:
+    return {"access_key": account[0], "secret_key": account[1]}
+
+
+def refusal(java: Driver, cluster: Cluster, topic: str, file: Path, **account: str) -> str:
+    """What the broker says to a send (the Java client wraps it, since it tries other brokers first)."""
+    sending = java.begin("send-lines", namesrv=cluster.namesrv_address, topic=topic, file=file, retries=0, **account)
+    wait_until(lambda: sending.is_over, 30, "the producer gives up")
+    [failed] = sending.of("send_failed")
+    cause: str = failed["cause"]
+    assert "CODE: 1  DESC: org.apache.rocketmq.acl.common.AclException: " in cause
+    return cause
+
+
+def test_java_clients_get_what_their_account_may(
+    guarded: Cluster, guard: JavaAdmin, java4: Driver, tmp_path: Path
+) -> None:
+    common = {"namesrv": guarded.namesrv_address, "topic": "Shop_Orders", **as_account(SHOP)}
+    file = numbered(tmp_path, 10)
+    received = java4.receive(**common, group="Shop_group")
+    assert len(java4.run("send-lines", **common, file=file)[:-1]) == 10
+    received.wait_messages(10)
+    received.stop()
+    assert_bodies(lines_of(file), received.messages)
+
+
+def test_java_clients_are_told_why_they_may_not(
+    guarded: Cluster, guard: JavaAdmin, java4: Driver, tmp_path: Path
+) -> None:
+    file = numbered(tmp_path, 1)
+    assert "No accessKey is configured" in refusal(java4, guarded, "Shop_Orders", file)
+    wrong = as_account((SHOP[0], "anotherSecret"))
+    assert "Check signature failed for accessKey=shopService" in refusal(java4, guarded, "Shop_Orders", file, **wrong)
+    unknown = as_account(("nobodyAtAll", "secretOfNobody"))
+    assert "No acl config for nobodyAtAll" in refusal(java4, guarded, "Shop_Orders", file, **unknown)
+    remark = refusal(java4, guarded, "Shop_ReadOnly", file, **as_account(SHOP))
+    assert "No default permission for topic:Shop_ReadOnly" in remark
+
+
+def test_mqadmin_needs_an_administrator(guarded: Cluster, guard: JavaAdmin, peer: Path, tmp_path: Path) -> None:
+    command = ("updateTopic", "-t", "NotForTheShop", "-b", guarded.broker_address, "-n", guarded.namesrv_address)
+    with java_admin(peer, tmp_path / "shop", account=SHOP) as shop:
+        assert "Need admin permission for request code=17, but accessKey=shopService is not" in shop.run(*command)
+    with java_admin(peer, tmp_path / "nobody") as nobody:
+        assert "No accessKey is configured" in nobody.run(*command)
+    assert guarded.route("NotForTheShop") is None
+
+
+def test_mqadmin_makes_changes_and_removes_accounts(
+    guarded: Cluster, guard: JavaAdmin, home: Path, java4: Driver, tmp_path: Path
+) -> None:
+    here = ("-b", guarded.broker_address, "-n", guarded.namesrv_address)
+    file = numbered(tmp_path, 1)
+    common = {"namesrv": guarded.namesrv_address, "topic": "Later_Orders", "file": file, **as_account(LATER)}
+    assert "No acl config for laterService" in refusal(java4, guarded, "Later_Orders", file, **as_account(LATER))
+    before = guard.run("clusterAclConfigVersion", *here)
+    words = ("-a", LATER[0], "-s", LATER[1], "-t", "Later_Orders=PUB", "-i", "DENY", "-u", "SUB", "-m", "false")
+    made = guard.run("updateAclConfig", *words, *here)
+    assert f"create or update plain access config to {guarded.broker_address} success" in made
+    assert [event["status"] for event in java4.run("send-lines", **common)[:-1]] == ["SEND_OK"]
+    assert "laterService" in (home / "conf" / "plain_acl.yml").read_text()
+    assert guard.run("clusterAclConfigVersion", *here) != before
+    shown = guard.run("getAclConfig", *here)
+    assert "laterService" in shown
+    assert SHOP[0] in shown
+    guard.run("updateAclConfig", "-a", LATER[0], "-s", LATER[1], "-t", "Later_Orders=DENY", *here)
+    assert "No default permission" in refusal(java4, guarded, "Later_Orders", file, **as_account(LATER))
+    deleted = guard.run("deleteAclConfig", "-a", LATER[0], *here)
+    assert f"delete plain access config account from {guarded.broker_address} success" in deleted
+    assert "No acl config for laterService" in refusal(java4, guarded, "Later_Orders", file, **as_account(LATER))
+
+
+def test_mqadmin_changes_the_white_list(guarded: Cluster, guard: JavaAdmin, java4: Driver, tmp_path: Path) -> None:
+    here = ("-b", guarded.broker_address, "-n", guarded.namesrv_address)
+    file = numbered(tmp_path, 1)
+    assert "success" in guard.run("updateGlobalWhiteAddr", "-g", "127.0.0.*", *here)
+    common = {"namesrv": guarded.namesrv_address, "topic": "Shop_Orders", "file": file}
+    assert [event["status"] for event in java4.run("send-lines", **common)[:-1]] == ["SEND_OK"]
+    assert "success" in guard.run("updateGlobalWhiteAddr", "-g", "10.1.2.3", *here)
+    assert "No accessKey is configured" in refusal(java4, guarded, "Shop_Orders", file)
+
+
+def test_an_edited_file_counts_at_once(guarded: Cluster, guard: JavaAdmin, home: Path) -> None:
+    account = ("editedByHand", "secretOfTheHand")
+    file = home / "conf" / "plain_acl.yml"
+    times: list[float] = []
+
+    def answer() -> int:
+        fields = signature.sign_fields({}, b"", *account)
+        return wire.ask(guarded.broker_address, GET_BROKER_RUNTIME_INFO, fields).code
+
+    for _ in range(3):
+        original = file.read_text()
+        assert answer() == 1
+        content = yaml.safe_load(original)
+        content["accounts"].append({"accessKey": account[0], "secretKey": account[1], "admin": True})
+        file.write_text(yaml.safe_dump(content))
+        began = time.monotonic()
+        wait_until(lambda: answer() == 0, 10, "the new account counts")
+        times.append(time.monotonic() - began)
+        file.write_text(original)
+        began = time.monotonic()
+        wait_until(lambda: answer() == 1, 10, "the account is gone")
+        times.append(time.monotonic() - began)
+    print("an edited ACL file counted after " + ", ".join(f"{seconds * 1000:.0f}" for seconds in times) + " ms")

@@ -1,0 +1,108 @@
+"""Unmodified clients of other languages against a cluster whose clock the test moves."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from conftest import DriverSet
+from interop_drivers import Running
+from interop_processes import wait_until
+from interop_texts import numbered
+
+from broker.embedded import LocalCluster, VirtualClock
+from mqclient import blocking
+from mqclient.errors import MQClientError
+
+HOUR_SECONDS = 3600
+LADDER_SECONDS = (10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
+
+
+@pytest.fixture
+def clock(target: str) -> VirtualClock:
+    if target != "triomq":
+        pytest.skip("only TrioMQ takes a clock")
+    return VirtualClock()
+
+
+@pytest.fixture
+def virtual(clock: VirtualClock) -> Iterator[LocalCluster]:
+    with LocalCluster(clock=clock) as cluster:
+        yield cluster
+
+
+def known_group(name_server: str, topic: str, group: str) -> None:
+    """A group whose retry topic is in the routes: Java clients look for it when they start, and then much later."""
+    with (
+        blocking.Admin(name_server=name_server) as admin,
+        blocking.PushConsumer(group, name_server=name_server) as consumer,
+    ):
+        admin.create_topic(topic, read_queues=2, write_queues=2)
+        consumer.subscribe(topic)
+        consumer.wait_assigned(f"%RETRY%{group}")
+
+
+def wait_ready(name_server: str, group: str, received: Running) -> None:
+    """Until the member holds its retry queue."""
+    client_id = received.of("started")[0].get("client_id")
+    if client_id is None:
+        return  # this client takes it at once
+    with blocking.Admin(name_server=name_server) as admin:
+
+        def holds_retry_queue() -> bool:
+            try:
+                info = admin.consumer_running_info(group, client_id)
+            except MQClientError:
+                return False  # the broker has not heard of it yet
+            return any(queue.topic.startswith("%RETRY%") for queue in info.mq_table)
+
+        wait_until(holds_retry_queue, 30, "the member holds its retry queue")
+
+
+@pytest.mark.parametrize("kind", ["java4", "java5", "go"])
+def test_the_retry_ladder(
+    virtual: LocalCluster, clock: VirtualClock, drivers: DriverSet, tmp_path: Path, kind: str
+) -> None:
+    group = "VirtualLadderGroup"
+    common = {"namesrv": virtual.name_server, "topic": "VirtualLadder"}
+    known_group(virtual.name_server, "VirtualLadder", group)
+    received = drivers(kind).receive(**common, group=group, refuse="message")
+    drivers(kind).run("send-lines", **common, file=numbered(tmp_path, 1))
+    received.wait_messages(1)
+    refused = clock.now_ms() / 1000
+    wait_ready(virtual.name_server, group, received)
+    began = time.monotonic()
+    clock.advance_until(lambda: len(received.messages) >= 17, at_most_seconds=48 * HOUR_SECONDS)
+    elapsed = time.monotonic() - began
+    clock.advance(1)
+    received.stop()
+    times = [message["store_ms"] / 1000 for message in received.messages]
+    times[0] = refused  # the first one waited until the member was ready
+    pauses = [after - before for before, after in pairwise(times)]
+    assert len(pauses) == len(LADDER_SECONDS)
+    for pause, wanted in zip(pauses, LADDER_SECONDS, strict=True):
+        assert wanted - 0.5 <= pause < wanted + 3, pauses
+    with blocking.Admin(name_server=virtual.name_server) as admin:
+        dead = admin.topic_stats(f"%DLQ%{group}").offset_table
+    assert sum(one.max_offset for one in dead.values()) == 1
+    print(f"{kind}: the ladder took {elapsed:.2f} s")
+
+
+@pytest.mark.parametrize("kind", ["java4", "java5", "go"])
+def test_a_delay_of_two_hours(
+    virtual: LocalCluster, clock: VirtualClock, drivers: DriverSet, tmp_path: Path, kind: str
+) -> None:
+    common = {"namesrv": virtual.name_server, "topic": "VirtualDelay"}
+    known_group(virtual.name_server, "VirtualDelay", "VirtualDelayGroup")
+    received = drivers(kind).receive(**common, group="VirtualDelayGroup")
+    drivers(kind).run("send-lines", **common, file=numbered(tmp_path, 3), delay_level=18)
+    clock.advance(2 * HOUR_SECONDS - 60)
+    assert received.messages == []
+    clock.advance(61)
+    received.wait_messages(3)
+    received.stop()
+    for message in received.messages:
+        assert 2 * HOUR_SECONDS - 1 <= (message["store_ms"] - message["born_ms"]) / 1000 < 2 * HOUR_SECONDS + 30

@@ -1,0 +1,57 @@
+"""Servers to test the client against: TrioMQ in this process, and a real Apache RocketMQ (marked `interop`)."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+
+import pytest
+from free_ports import free_port
+from mqclient_cluster import BROKER_SETTINGS, Cluster, Daemon, peer_script
+
+from broker.embedded import LocalCluster
+
+
+@pytest.fixture(scope="session")
+def triomq() -> Iterator[Cluster]:
+    """TrioMQ in a thread of this process."""
+    settings = dict(setting.split("=", 1) for setting in BROKER_SETTINGS)
+    with LocalCluster(settings={**settings, "configUpdateWithoutAcl": "true"}) as local:
+        yield Cluster(local.name_server, local.brokers["broker-a"])
+
+
+@pytest.fixture(params=["triomq", pytest.param("apache", marks=pytest.mark.interop)])
+def cluster(request: pytest.FixtureRequest) -> Cluster:
+    """Each of the two."""
+    found: Cluster = request.getfixturevalue(request.param)
+    return found
+
+
+@pytest.fixture(scope="session")
+def apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Apache RocketMQ 4.9.7; the test is skipped when its script or Java is absent."""
+    running = os.environ.get("TRIOMQ_APACHE")
+    if running:
+        name_server, _, broker = running.partition(",")
+        yield Cluster(name_server, broker)
+        return
+    script = peer_script()
+    if script is None:
+        pytest.skip("no Apache RocketMQ peer: set TRIOMQ_PEER to its script")
+    if shutil.which("java") is None:
+        pytest.skip("no Java")
+    directory = tmp_path_factory.mktemp("apache")
+    name_server = f"127.0.0.1:{free_port()}"
+    broker_port = free_port()
+    namesrv = Daemon(str(script), "namesrv", str(directory / "namesrv"), name_server.rpartition(":")[2])
+    try:
+        broker = Daemon(
+            str(script), "broker", str(directory / "broker"), str(broker_port), name_server, *BROKER_SETTINGS
+        )
+        try:
+            yield Cluster(name_server, f"127.0.0.1:{broker_port}")
+        finally:
+            broker.stop()
+    finally:
+        namesrv.stop()

@@ -1,0 +1,144 @@
+"""A NameServer without sockets: requests go straight into its processor table, answers come back as frames do."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import trio
+
+from namesrv.config import NamesrvSettings
+from namesrv.controller import BrokerConnections
+from namesrv.kv_config import KvConfig
+from namesrv.processor import AskProductEnvironment, NamesrvProcessor
+from namesrv.routes import RouteTable
+from namesrv.runtime_config import RuntimeConfig
+from protocol.address import HostPort
+from protocol.bodies.topic_config import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigSerializeWrapper
+from protocol.codes import RequestCode
+from protocol.command import RemotingCommand, new_request
+from protocol.frame import FrameDecoder, encode_frame
+from remoting.config import ServerSettings
+from remoting.processor_table import ProcessorTable
+
+
+class FakeConnection:
+    """A peer: what it is answered, whether it was closed."""
+
+    def __init__(self, nursery: trio.Nursery, port: int = 40000) -> None:
+        self.remote = HostPort("127.0.0.1", port)
+        self.is_open = True
+        self.close_reason: str | None = None
+        self._nursery = nursery
+        self._send, self._receive = trio.open_memory_channel[RemotingCommand](100)
+
+    def answer(self, request: RemotingCommand, response: RemotingCommand) -> None:
+        if not request.is_oneway:
+            self._send.send_nowait(response)
+
+    def start_soon(self, function: Callable[..., Awaitable[None]], *args: Any) -> None:
+        self._nursery.start_soon(function, *args)
+
+    def close(self, reason: str) -> None:
+        self.is_open = False
+        self.close_reason = reason
+
+    async def next_answer(self) -> RemotingCommand:
+        """The next answer, through the frame that would carry it."""
+        response = await self._receive.receive()
+        (decoded,) = FrameDecoder().feed(encode_frame(response))
+        return decoded
+
+
+class FakeNamesrv:
+    """The parts of one NameServer, and `ask` to send it a request."""
+
+    def __init__(
+        self,
+        nursery: trio.Nursery,
+        *,
+        settings: NamesrvSettings | None = None,
+        kv_config: KvConfig | None = None,
+        ask_product_environment: AskProductEnvironment | None = None,
+        extra: dict[str, str] | None = None,
+    ) -> None:
+        self.nursery = nursery
+        self.routes = RouteTable()
+        self.kv_config = kv_config or KvConfig(None)
+        self.config = RuntimeConfig(settings or NamesrvSettings(), ServerSettings(listen_port=9876), extra=extra)
+        self.table = ProcessorTable()
+        processor = NamesrvProcessor(
+            self.routes, self.kv_config, self.config, ask_product_environment=ask_product_environment
+        )
+        processor.register_all(self.table)
+        self.events = BrokerConnections(self.routes)
+        self.peer = self.connect()
+
+    def connect(self, port: int = 40000) -> FakeConnection:
+        return FakeConnection(self.nursery, port)
+
+    def disconnect(self, connection: FakeConnection) -> None:
+        connection.close("the peer closed it")
+        self.events.connection_closed(connection)  # type: ignore[arg-type]
+
+    async def send(self, request: RemotingCommand, connection: FakeConnection | None = None) -> RemotingCommand:
+        (arrived,) = FrameDecoder().feed(encode_frame(request))
+        peer = connection or self.peer
+        self.table.handle(peer, arrived)  # type: ignore[arg-type]
+        return await peer.next_answer()
+
+    async def ask(
+        self,
+        code: RequestCode,
+        fields: dict[str, str] | None = None,
+        body: bytes = b"",
+        *,
+        version: int = 407,
+        connection: FakeConnection | None = None,
+    ) -> RemotingCommand:
+        request = new_request(code, body=body, ext_fields=fields)
+        request.version = version
+        return await self.send(request, connection)
+
+    async def register(
+        self,
+        *topics: str | TopicConfig,
+        cluster: str = "C",
+        name: str = "b-a",
+        broker_id: int = 0,
+        address: str = "10.0.0.1:10911",
+        version: int = 1,
+        filter_servers: list[str] | None = None,
+        connection: FakeConnection | None = None,
+        **fields: str,
+    ) -> RemotingCommand:
+        return await self.ask(
+            RequestCode.REGISTER_BROKER,
+            {**broker_fields(cluster, name, broker_id, address), "haServerAddr": ha_address(address), **fields},
+            registration(*topics, version=version, filter_servers=filter_servers).encode(),
+            connection=connection,
+        )
+
+
+def broker_fields(
+    cluster: str = "C", name: str = "b-a", broker_id: int = 0, address: str = "10.0.0.1:10911"
+) -> dict[str, str]:
+    return {"clusterName": cluster, "brokerName": name, "brokerId": str(broker_id), "brokerAddr": address}
+
+
+def ha_address(address: str) -> str:
+    host, _, port = address.rpartition(":")
+    return f"{host}:{int(port) + 1}"
+
+
+def registration(
+    *topics: str | TopicConfig, version: int = 1, filter_servers: list[str] | None = None
+) -> RegisterBrokerBody:
+    configs = [TopicConfig(topic_name=topic) if isinstance(topic, str) else topic for topic in topics]
+    return RegisterBrokerBody(
+        filter_server_list=filter_servers or [],
+        topic_config_serialize_wrapper=TopicConfigSerializeWrapper(
+            data_version=DataVersion(counter=version, timestamp=1_700_000_000_000),
+            topic_config_table={config.topic_name: config for config in configs},
+        ),
+    )

@@ -1,0 +1,409 @@
+"""Every request code of the NameServer: what it answers, and to bad input."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from pathlib import Path
+
+import pytest
+import trio
+from namesrv_fakes import FakeNamesrv, broker_fields, registration
+
+from namesrv.config import NamesrvSettings
+from namesrv.kv_config import KvConfig
+from protocol.bodies import fastjson
+from protocol.bodies.kv_table import KVTable
+from protocol.bodies.name_list import TopicList
+from protocol.bodies.route import ClusterInfo, TopicRouteData
+from protocol.bodies.topic_config import DataVersion, TopicConfig
+from protocol.codes import RequestCode, ResponseCode
+from protocol.command import RemotingCommand, new_request
+
+SUCCESS, ERROR, NOT_FOUND = ResponseCode.SUCCESS, ResponseCode.SYSTEM_ERROR, ResponseCode.QUERY_NOT_FOUND
+
+
+@pytest.fixture
+def namesrv(nursery: trio.Nursery) -> FakeNamesrv:
+    return FakeNamesrv(nursery)
+
+
+def topics(answer: RemotingCommand) -> list[str]:
+    assert answer.code == SUCCESS, answer.remark
+    return sorted(TopicList.decode(answer.body).topic_list)
+
+
+async def route(namesrv: FakeNamesrv, topic: str) -> TopicRouteData | None:
+    answer = await namesrv.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
+    return TopicRouteData.decode(answer.body) if answer.code == SUCCESS else None
+
+
+async def test_register_and_route(namesrv: FakeNamesrv) -> None:
+    answer = await namesrv.register(TopicConfig(topic_name="T", read_queue_nums=4, write_queue_nums=8, perm=6))
+    assert (answer.code, answer.remark, answer.ext_fields, answer.body) == (SUCCESS, None, {}, b"")
+    answer = await namesrv.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "T"})
+    assert answer.code == SUCCESS
+    assert answer.body == (
+        b'{"brokerDatas":[{"brokerAddrs":{"0":"10.0.0.1:10911"},"brokerName":"b-a","cluster":"C"}],'
+        b'"filterServerTable":{},"queueDatas":[{"brokerName":"b-a","perm":6,"readQueueNums":4,"topicSysFlag":0,'
+        b'"writeQueueNums":8}]}'
+    )
+
+
+@pytest.mark.parametrize(
+    ("version", "fields", "is_standard"),
+    [(400, {}, False), (401, {}, True), (100, {"acceptStandardJsonOnly": "true"}, True), (100, {}, False)],
+)
+async def test_both_json_forms_of_a_route(
+    namesrv: FakeNamesrv, version: int, fields: dict[str, str], is_standard: bool
+) -> None:
+    await namesrv.register("T")
+    await namesrv.register("T", broker_id=1, address="10.0.0.2:10911")
+    for _ in range(2):  # the second time from what was kept
+        answer = await namesrv.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "T", **fields}, version=version)
+        quoted = b'{"0":"10.0.0.1:10911","1":"10.0.0.2:10911"}'
+        bare = b'{0:"10.0.0.1:10911",1:"10.0.0.2:10911"}'
+        assert (quoted if is_standard else bare) in answer.body
+
+
+async def test_no_route(namesrv: FakeNamesrv) -> None:
+    for fields, shown in (({"topic": "T"}, "T"), ({}, "null")):
+        answer = await namesrv.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields)
+        assert answer.code == ResponseCode.TOPIC_NOT_EXIST
+        assert answer.remark == (
+            f"No topic route info in name server for the topic: {shown}\n"
+            "See http://rocketmq.apache.org/docs/faq/ for further details."
+        )
+        assert answer.body == b""
+
+
+async def test_a_route_answer_is_not_kept_beyond_a_change(namesrv: FakeNamesrv) -> None:
+    await namesrv.register("T")
+    before = await route(namesrv, "T")
+    await namesrv.register(TopicConfig(topic_name="T", perm=4), version=2)
+    after = await route(namesrv, "T")
+    assert before is not None
+    assert after is not None
+    assert (before.queue_datas[0].perm, after.queue_datas[0].perm) == (6, 4)
+
+
+async def test_filter_servers_are_part_of_the_route(namesrv: FakeNamesrv) -> None:
+    await namesrv.register("T", filter_servers=["10.0.0.1:30000"])
+    found = await route(namesrv, "T")
+    assert found is not None
+    assert found.filter_server_table == {"10.0.0.1:10911": ["10.0.0.1:30000"]}
+    await namesrv.register("T")
+    found = await route(namesrv, "T")
+    assert found is not None
+    assert found.filter_server_table == {}
+
+
+async def test_order_topic_conf(nursery: trio.Nursery) -> None:
+    namesrv = FakeNamesrv(nursery, settings=NamesrvSettings(order_message_enable=True))
+    await namesrv.register("T", "U")
+    await namesrv.kv_config.put("ORDER_TOPIC_CONFIG", "T", "b-a:4")
+    for topic, expected in (("T", "b-a:4"), ("U", None)):
+        found = await route(namesrv, topic)
+        assert found is not None
+        assert found.order_topic_conf == expected
+
+
+async def test_a_slave_learns_its_master(namesrv: FakeNamesrv) -> None:
+    answer = await namesrv.register(broker_id=1, address="10.0.0.2:10911")
+    assert answer.ext_fields == {}
+    await namesrv.register("T")
+    answer = await namesrv.register(broker_id=1, address="10.0.0.2:10911")
+    assert answer.ext_fields == {"masterAddr": "10.0.0.1:10911", "haServerAddr": "10.0.0.1:10912"}
+
+
+async def test_a_registration_brings_back_the_order_topics(namesrv: FakeNamesrv) -> None:
+    await namesrv.kv_config.put("ORDER_TOPIC_CONFIG", "T", "b-a:4")
+    answer = await namesrv.register("T")
+    assert KVTable.decode(answer.body).table == {"T": "b-a:4"}
+    await namesrv.kv_config.delete("ORDER_TOPIC_CONFIG", "T")
+    answer = await namesrv.register("T")
+    assert answer.body == b'{"table":{}}'
+
+
+async def test_the_compressed_body(namesrv: FakeNamesrv) -> None:
+    body = registration(TopicConfig(topic_name="T", read_queue_nums=3), version=7).encode_compressed()
+    crc = str(zlib.crc32(body) & 0x7FFFFFFF)
+    fields = {**broker_fields(), "haServerAddr": "10.0.0.1:10912", "compressed": "true", "bodyCrc32": crc}
+    answer = await namesrv.ask(RequestCode.REGISTER_BROKER, fields, body)
+    assert answer.code == SUCCESS
+    found = await route(namesrv, "T")
+    assert found is not None
+    assert found.queue_datas[0].read_queue_nums == 3
+    assert namesrv.routes.data_version("10.0.0.1:10911") == DataVersion(counter=7, timestamp=1_700_000_000_000)
+
+
+async def test_the_body_of_brokers_older_than_3_0_11(namesrv: FakeNamesrv) -> None:
+    body = registration("T").topic_config_serialize_wrapper.encode()
+    fields = {**broker_fields(), "haServerAddr": "10.0.0.1:10912"}
+    answer = await namesrv.ask(RequestCode.REGISTER_BROKER, fields, body, version=36)
+    assert answer.code == SUCCESS
+    assert await route(namesrv, "T") is not None
+
+
+async def test_a_registration_without_a_body_only_registers_the_broker(namesrv: FakeNamesrv) -> None:
+    fields = {**broker_fields(), "haServerAddr": "10.0.0.1:10912"}
+    assert (await namesrv.ask(RequestCode.REGISTER_BROKER, fields)).code == SUCCESS
+    assert namesrv.routes.topics() == []
+    assert namesrv.routes.data_version("10.0.0.1:10911") == DataVersion()
+
+
+async def test_a_oneway_registration_counts_and_is_not_answered(namesrv: FakeNamesrv) -> None:
+    request = new_request(
+        RequestCode.REGISTER_BROKER,
+        body=registration("T").encode(),
+        ext_fields={**broker_fields(), "haServerAddr": "h:1"},
+        oneway=True,
+    )
+    namesrv.table.handle(namesrv.peer, request)  # type: ignore[arg-type]
+    assert namesrv.routes.topics() == ["T"]
+    # The next answer is that of the next request.
+    assert (await namesrv.ask(RequestCode.GET_BROKER_CLUSTER_INFO)).body != b""
+
+
+async def test_a_wrong_checksum_changes_nothing(namesrv: FakeNamesrv) -> None:
+    answer = await namesrv.register("T", bodyCrc32="1")
+    assert (answer.code, answer.remark) == (ERROR, "crc32 not match")
+    assert namesrv.routes.topics() == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "body"),
+    [
+        ({}, b'{"topicConfigSerializeWrapper":'),
+        ({}, b'{"topicConfigSerializeWrapper":{"topicConfigTable":{"T":{"perm":"x"}}}}'),
+        ({"compressed": "true"}, b"not zlib"),
+        ({"compressed": "true"}, zlib.compress(b"\x00\x00\xff\xff")),
+    ],
+)
+async def test_a_body_that_is_no_registration(namesrv: FakeNamesrv, fields: dict[str, str], body: bytes) -> None:
+    answer = await namesrv.ask(RequestCode.REGISTER_BROKER, {**broker_fields(), "haServerAddr": "h:1", **fields}, body)
+    assert answer.code == ERROR
+    assert answer.remark
+    assert namesrv.routes.sizes() == {"topics": 0, "broker_names": 0, "brokers": 0}
+
+
+async def test_unregister(namesrv: FakeNamesrv) -> None:
+    await namesrv.register("T")
+    answer = await namesrv.ask(RequestCode.UNREGISTER_BROKER, broker_fields())
+    assert (answer.code, answer.remark, answer.body) == (SUCCESS, None, b"")
+    assert await route(namesrv, "T") is None
+    # A broker nobody knows unregisters as well.
+    assert (await namesrv.ask(RequestCode.UNREGISTER_BROKER, broker_fields(name="other"))).code == SUCCESS
+
+
+async def test_query_data_version(namesrv: FakeNamesrv) -> None:
+    version = DataVersion(counter=1, timestamp=1_700_000_000_000)
+    answer = await namesrv.ask(RequestCode.QUERY_DATA_VERSION, broker_fields(), version.encode())
+    assert (answer.code, answer.ext_fields, answer.body) == (SUCCESS, {"changed": "true"}, b"")
+    await namesrv.register("T", version=1)
+    answer = await namesrv.ask(RequestCode.QUERY_DATA_VERSION, broker_fields(), version.encode())
+    assert answer.ext_fields == {"changed": "false"}
+    assert answer.body == b'{"counter":1,"timestamp":1700000000000}'
+    other = DataVersion(counter=2, timestamp=1_700_000_000_000)
+    answer = await namesrv.ask(RequestCode.QUERY_DATA_VERSION, broker_fields(), other.encode())
+    assert answer.ext_fields == {"changed": "true"}
+    assert answer.body == b'{"counter":1,"timestamp":1700000000000}'
+    for body in (b"", b"[]", b"x"):
+        assert (await namesrv.ask(RequestCode.QUERY_DATA_VERSION, broker_fields(), body)).code == ERROR
+
+
+async def test_cluster_info(namesrv: FakeNamesrv) -> None:
+    await namesrv.register("T")
+    await namesrv.register(broker_id=1, address="10.0.0.2:10911")
+    answer = await namesrv.ask(RequestCode.GET_BROKER_CLUSTER_INFO)
+    assert answer.body == (
+        b'{"brokerAddrTable":{"b-a":{"brokerAddrs":{0:"10.0.0.1:10911",1:"10.0.0.2:10911"},"brokerName":"b-a",'
+        b'"cluster":"C"}},"clusterAddrTable":{"C":["b-a"]}}'
+    )
+
+
+async def test_cluster_info_of_nothing(namesrv: FakeNamesrv) -> None:
+    answer = await namesrv.ask(RequestCode.GET_BROKER_CLUSTER_INFO)
+    assert ClusterInfo.decode(answer.body) == ClusterInfo()
+
+
+async def test_topic_lists(namesrv: FakeNamesrv) -> None:
+    assert topics(await namesrv.ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)) == []
+    assert topics(await namesrv.ask(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS)) == []
+    await namesrv.register("T", "U")
+    await namesrv.register("U", "V", cluster="D", name="b-d", address="10.0.0.3:10911")
+    assert topics(await namesrv.ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)) == ["T", "U", "V"]
+    assert topics(await namesrv.ask(RequestCode.GET_TOPICS_BY_CLUSTER, {"cluster": "D"})) == ["U", "V"]
+    assert topics(await namesrv.ask(RequestCode.GET_TOPICS_BY_CLUSTER, {"cluster": "none"})) == []
+    answer = await namesrv.ask(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS)
+    assert topics(answer) == ["C", "D", "b-a", "b-d"]
+    assert TopicList.decode(answer.body).broker_addr == "10.0.0.1:10911"
+
+
+async def test_unit_topic_lists(namesrv: FakeNamesrv) -> None:
+    await namesrv.register(*(TopicConfig(topic_name=f"flag{flag}", topic_sys_flag=flag) for flag in range(4)))
+    assert topics(await namesrv.ask(RequestCode.GET_UNIT_TOPIC_LIST)) == ["flag1", "flag3"]
+    assert topics(await namesrv.ask(RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST)) == ["flag2", "flag3"]
+    assert topics(await namesrv.ask(RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST)) == ["flag2"]
+
+
+async def test_wipe_and_add_write_perm(namesrv: FakeNamesrv) -> None:
+    await namesrv.register("T", TopicConfig(topic_name="U", perm=7))
+    await namesrv.register("T", name="b-b", address="10.0.0.2:10911")
+
+    async def perms(topic: str) -> dict[str, int]:
+        found = await route(namesrv, topic)
+        assert found is not None
+        return {queues.broker_name: queues.perm for queues in found.queue_datas}
+
+    answer = await namesrv.ask(RequestCode.WIPE_WRITE_PERM_OF_BROKER, {"brokerName": "b-a"})
+    assert answer.ext_fields == {"wipeTopicCount": "2"}
+    assert (await perms("T"), await perms("U")) == ({"b-a": 4, "b-b": 6}, {"b-a": 5})
+    # An unchanged registration does not bring the permission back.
+    await namesrv.register("T", TopicConfig(topic_name="U", perm=7))
+    assert await perms("T") == {"b-a": 4, "b-b": 6}
+    answer = await namesrv.ask(RequestCode.ADD_WRITE_PERM_OF_BROKER, {"brokerName": "b-a"})
+    assert answer.ext_fields == {"addTopicCount": "2"}
+    assert (await perms("T"), await perms("U")) == ({"b-a": 6, "b-b": 6}, {"b-a": 6})
+    answer = await namesrv.ask(RequestCode.WIPE_WRITE_PERM_OF_BROKER, {"brokerName": "none"})
+    assert (answer.code, answer.ext_fields) == (SUCCESS, {"wipeTopicCount": "0"})
+
+
+async def test_delete_topic(namesrv: FakeNamesrv) -> None:
+    await namesrv.register("T", "U")
+    await namesrv.register("T", cluster="D", name="b-d", address="10.0.0.3:10911")
+    assert (await namesrv.ask(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "T", "clusterName": "D"})).code == SUCCESS
+    found = await route(namesrv, "T")
+    assert found is not None
+    assert [queues.broker_name for queues in found.queue_datas] == ["b-a"]
+    assert (await namesrv.ask(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "T"})).code == SUCCESS
+    assert topics(await namesrv.ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)) == ["U"]
+    assert (await namesrv.ask(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "none"})).code == SUCCESS
+
+
+async def test_kv_config(nursery: trio.Nursery, tmp_path: Path) -> None:
+    path = tmp_path / "namesrv" / "kvConfig.json"
+    namesrv = FakeNamesrv(nursery, kv_config=KvConfig(path))
+    put = {"namespace": "N", "key": "k", "value": "v"}
+    assert (await namesrv.ask(RequestCode.PUT_KV_CONFIG, put)).code == SUCCESS
+    assert path.read_text() == '{\n\t"configTable":{\n\t\t"N":{\n\t\t\t"k":"v"\n\t\t}\n\t}\n}'
+    answer = await namesrv.ask(RequestCode.GET_KV_CONFIG, {"namespace": "N", "key": "k"})
+    assert (answer.code, answer.ext_fields) == (SUCCESS, {"value": "v"})
+    answer = await namesrv.ask(RequestCode.GET_KVLIST_BY_NAMESPACE, {"namespace": "N"})
+    assert answer.body == b'{"table":{"k":"v"}}'
+    for _ in range(2):
+        assert (await namesrv.ask(RequestCode.DELETE_KV_CONFIG, {"namespace": "N", "key": "k"})).code == SUCCESS
+    assert fastjson.loads(path.read_bytes()) == {"configTable": {"N": {}}}
+    answer = await namesrv.ask(RequestCode.GET_KV_CONFIG, {"namespace": "N", "key": "k"})
+    assert (answer.code, answer.remark) == (NOT_FOUND, "No config item, Namespace: N Key: k")
+    answer = await namesrv.ask(RequestCode.GET_KVLIST_BY_NAMESPACE, {"namespace": "M"})
+    assert (answer.code, answer.remark) == (NOT_FOUND, "No config item, Namespace: M")
+
+
+@pytest.mark.parametrize(
+    ("code", "fields", "missing"),
+    [
+        (RequestCode.PUT_KV_CONFIG, {"namespace": "N", "key": "k"}, "value"),
+        (RequestCode.PUT_KV_CONFIG, {"namespace": "N", "value": "v"}, "key"),
+        (RequestCode.GET_KV_CONFIG, {"key": "k"}, "namespace"),
+        (RequestCode.DELETE_KV_CONFIG, {"namespace": "N"}, "key"),
+        (RequestCode.GET_KVLIST_BY_NAMESPACE, {}, "namespace"),
+        (RequestCode.REGISTER_BROKER, broker_fields(), "haServerAddr"),
+        (RequestCode.REGISTER_BROKER, {**broker_fields(), "haServerAddr": "h:1", "brokerId": "x"}, "brokerId"),
+        (RequestCode.UNREGISTER_BROKER, {}, "brokerName"),
+        (RequestCode.QUERY_DATA_VERSION, {"brokerName": "b-a"}, "brokerAddr"),
+        (RequestCode.WIPE_WRITE_PERM_OF_BROKER, {}, "brokerName"),
+        (RequestCode.ADD_WRITE_PERM_OF_BROKER, {}, "brokerName"),
+        (RequestCode.DELETE_TOPIC_IN_NAMESRV, {"clusterName": "C"}, "topic"),
+        (RequestCode.GET_TOPICS_BY_CLUSTER, {}, "cluster"),
+    ],
+)
+async def test_a_bad_header_field_is_named(
+    namesrv: FakeNamesrv, code: RequestCode, fields: dict[str, str], missing: str
+) -> None:
+    answer = await namesrv.ask(code, fields)
+    assert answer.code == ERROR
+    assert f"<{missing}>" in (answer.remark or "")
+
+
+async def test_config_listing_and_update(nursery: trio.Nursery, tmp_path: Path) -> None:
+    path = tmp_path / "namesrv.properties"
+    settings = NamesrvSettings(kv_config_path="/kv.json", config_store_path=str(path))
+    namesrv = FakeNamesrv(nursery, settings=settings, extra={"mine": "1"})
+    lines = (await namesrv.ask(RequestCode.GET_NAMESRV_CONFIG)).body.decode().splitlines()
+    assert {"mine=1", "orderMessageEnable=false", "kvConfigPath=/kv.json", "listenPort=9876"} <= set(lines)
+    update = b"orderMessageEnable=true\nclientWorkerThreads=5\n"
+    assert (await namesrv.ask(RequestCode.UPDATE_NAMESRV_CONFIG, body=update)).code == SUCCESS
+    lines = (await namesrv.ask(RequestCode.GET_NAMESRV_CONFIG)).body.decode().splitlines()
+    assert "orderMessageEnable=true" in lines
+    assert "clientWorkerThreads=5" not in lines
+    assert path.read_text().splitlines() == lines
+    assert (await namesrv.ask(RequestCode.UPDATE_NAMESRV_CONFIG)).code == SUCCESS
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "remark"),
+    [
+        (b"kvConfigPath=/etc/passwd\n", ResponseCode.NO_PERMISSION, "Can not update config path"),
+        (b"configStorePath=/x\norderMessageEnable=true", ResponseCode.NO_PERMISSION, "Can not update config path"),
+        (b"rocketmqHome=/x", ResponseCode.NO_PERMISSION, "Can not update config path"),
+        (b"configStorePat\\u0068=/x", ResponseCode.NO_PERMISSION, "Can not update config path"),
+        (b"a=\\u00", ERROR, "string2Properties error, line 1: "),
+        (b"a=\xff", ERROR, "string2Properties error, "),
+        (b"orderMessageEnable=maybe", ERROR, "orderMessageEnable: 'maybe' is neither true nor false"),
+        (b"listenPort=1", ERROR, "listenPort: cannot be changed while running"),
+    ],
+)
+async def test_a_refused_update_changes_nothing(
+    nursery: trio.Nursery, tmp_path: Path, body: bytes, code: ResponseCode, remark: str
+) -> None:
+    path = tmp_path / "namesrv.properties"
+    namesrv = FakeNamesrv(nursery, settings=NamesrvSettings(config_store_path=str(path)))
+    answer = await namesrv.ask(RequestCode.UPDATE_NAMESRV_CONFIG, body=body)
+    assert answer.code == code
+    assert (answer.remark or "").startswith(remark)
+    assert not path.exists()
+    assert not namesrv.config.namesrv.order_message_enable
+
+
+async def test_an_update_that_cannot_be_written_changes_nothing(nursery: trio.Nursery, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    path = tmp_path / "file" / "namesrv.properties"
+    namesrv = FakeNamesrv(nursery, settings=NamesrvSettings(config_store_path=str(path)))
+    answer = await namesrv.ask(RequestCode.UPDATE_NAMESRV_CONFIG, body=b"orderMessageEnable=true")
+    assert answer.code == ERROR
+    assert "nothing was changed" in (answer.remark or "")
+    assert not namesrv.config.namesrv.order_message_enable
+
+
+async def test_limits_can_be_changed_while_running(namesrv: FakeNamesrv) -> None:
+    await namesrv.register("T")
+    assert (await namesrv.ask(RequestCode.UPDATE_NAMESRV_CONFIG, body=b"maxTopics=2\nmaxKvEntries=1")).code == SUCCESS
+    assert (await namesrv.register("T", "U", version=2)).code == SUCCESS
+    answer = await namesrv.register("T", "U", "V", version=3)
+    assert (answer.code, answer.remark) == (ERROR, "there would be 3 topics, the limit (maxTopics) is 2")
+    assert (await namesrv.ask(RequestCode.PUT_KV_CONFIG, {"namespace": "N", "key": "a", "value": "1"})).code == SUCCESS
+    assert (await namesrv.ask(RequestCode.PUT_KV_CONFIG, {"namespace": "N", "key": "a", "value": "2"})).code == SUCCESS
+    assert (await namesrv.ask(RequestCode.PUT_KV_CONFIG, {"namespace": "M", "key": "b", "value": "1"})).code == ERROR
+
+
+async def test_an_unknown_code_is_answered(namesrv: FakeNamesrv) -> None:
+    request = new_request(9999)
+    answer = await namesrv.send(request)
+    assert (answer.code, answer.remark) == (3, " request type 9999 not supported")
+
+
+async def test_cluster_test_asks_the_product_environment(nursery: trio.Nursery) -> None:
+    asked: list[str] = []
+
+    async def ask(request: RemotingCommand) -> bytes | None:
+        topic = (request.ext_fields or {})["topic"]
+        asked.append(topic)
+        return json.dumps({"brokerDatas": []}).encode() if topic == "There" else None
+
+    namesrv = FakeNamesrv(nursery, ask_product_environment=ask)
+    await namesrv.register("Here")
+    assert await route(namesrv, "Here") is not None
+    assert await route(namesrv, "There") == TopicRouteData()
+    assert await route(namesrv, "Nowhere") is None
+    assert asked == ["There", "Nowhere"]

@@ -1,0 +1,230 @@
+"""The route tables by themselves: who appears, who disappears, and what goes with them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from namesrv.routes import SILENT_SECONDS, BrokerKey, MasterAddress, RouteLimits, RouteTable
+from protocol.bodies.topic_config import DataVersion, TopicConfig
+from protocol.errors import RequestRefused
+
+
+def register(
+    table: RouteTable,
+    *topics: str,
+    name: str = "b-a",
+    broker_id: int = 0,
+    address: str = "a:1",
+    cluster: str = "C",
+    version: int = 1,
+    owner: object = None,
+    now: float = 0,
+) -> MasterAddress:
+    return table.register(
+        BrokerKey(cluster, name, broker_id, address),
+        ha_address=f"{address}-ha",
+        data_version=DataVersion(counter=version, timestamp=1),
+        topics={topic: TopicConfig(topic_name=topic) for topic in topics},
+        filter_servers=[],
+        owner=owner,
+        now=now,
+    )
+
+
+def addresses(table: RouteTable) -> dict[str, dict[int, str]]:
+    return {name: dict(data.broker_addrs) for name, data in table.cluster_info().broker_addr_table.items()}
+
+
+def test_topics_missing_from_a_registration_stay() -> None:
+    table = RouteTable()
+    register(table, "T", "U")
+    register(table, "V", version=2)
+    assert table.topics() == ["T", "U", "V"]
+
+
+def test_an_unchanged_data_version_changes_no_topic() -> None:
+    table = RouteTable()
+    register(table, "T")
+    revision = table.revision
+    register(table, "T", "U")
+    assert table.topics() == ["T"]
+    assert table.revision == revision
+
+
+def test_a_slave_brings_no_topics() -> None:
+    table = RouteTable()
+    register(table, "T", broker_id=1)
+    assert table.topics() == []
+    assert table.route("T") is None
+
+
+def test_a_slave_that_becomes_master_brings_its_topics() -> None:
+    table = RouteTable()
+    register(table, "T", broker_id=1)
+    register(table, "T", broker_id=0)
+    assert addresses(table) == {"b-a": {0: "a:1"}}
+    assert table.topics() == ["T"]
+
+
+def test_a_master_at_a_new_address_brings_its_topics() -> None:
+    table = RouteTable()
+    register(table, "T")
+    register(table, "U", address="b:1")
+    assert addresses(table) == {"b-a": {0: "b:1"}}
+    assert table.topics() == ["T", "U"]
+
+
+def test_a_slave_learns_only_of_a_live_master() -> None:
+    table = RouteTable()
+    register(table, broker_id=0, now=0)
+    assert register(table, broker_id=1, address="s:1", now=100) == MasterAddress("a:1", "a:1-ha")
+    table.drop_silent(SILENT_SECONDS + 1)
+    assert register(table, broker_id=1, address="s:1", now=130) == MasterAddress()
+
+
+def test_the_last_address_of_a_name_takes_everything_along() -> None:
+    table = RouteTable()
+    register(table, "T", "U")
+    register(table, broker_id=1, address="s:1")
+    register(table, "T", name="b-b", address="b:1")
+    table.unregister(BrokerKey("C", "b-a", 0, "a:1"))
+    assert sorted(table.topics()) == ["T", "U"]
+    table.unregister(BrokerKey("C", "b-a", 1, "s:1"))
+    assert table.topics() == ["T"]
+    assert addresses(table) == {"b-b": {0: "b:1"}}
+    table.unregister(BrokerKey("C", "b-b", 0, "b:1"))
+    assert table.sizes() == {"topics": 0, "broker_names": 0, "brokers": 0}
+    assert table.cluster_info().cluster_addr_table == {}
+
+
+def test_a_late_unregistration_does_not_remove_the_successor() -> None:
+    table = RouteTable()
+    register(table, "T", address="old:1")
+    register(table, "T", address="new:1")
+    table.unregister(BrokerKey("C", "b-a", 0, "old:1"))
+    assert addresses(table) == {"b-a": {0: "new:1"}}
+    assert table.route("T") is not None
+
+
+def test_a_closed_connection_takes_only_its_own_brokers() -> None:
+    table = RouteTable()
+    first, second = object(), object()
+    register(table, "T", owner=first)
+    register(table, "U", name="b-b", address="b:1", owner=second)
+    assert table.drop_owner(object()) == []
+    assert table.drop_owner(first) == ["a:1"]
+    assert table.topics() == ["U"]
+    # b-b has registered over another connection since.
+    register(table, "U", name="b-b", address="b:1", owner=first)
+    assert table.drop_owner(second) == []
+    assert addresses(table) == {"b-b": {0: "b:1"}}
+
+
+def test_silence() -> None:
+    table = RouteTable()
+    owner = object()
+    register(table, "T", now=0, owner=owner)
+    register(table, "U", name="b-b", address="b:1", now=50)
+    assert table.drop_silent(SILENT_SECONDS) == []
+    assert table.drop_silent(SILENT_SECONDS + 1) == [("a:1", owner)]
+    table.seen("b:1", 100)
+    table.seen("unknown:1", 100)
+    assert table.drop_silent(100 + SILENT_SECONDS) == []
+    assert table.topics() == ["U"]
+
+
+def test_a_full_table_refuses_as_a_whole() -> None:
+    table = RouteTable(RouteLimits(topic_count=2, broker_count=1))
+    register(table, "T", "U")
+    with pytest.raises(RequestRefused, match="there would be 3 topics"):
+        register(table, "U", "V", version=2)
+    with pytest.raises(RequestRefused, match="1 brokers are registered"):
+        register(table, name="b-b", address="b:1")
+    assert table.sizes() == {"topics": 2, "broker_names": 1, "brokers": 1}
+    assert not table.is_changed("a:1", DataVersion(counter=1, timestamp=1))
+
+
+NAMES = st.sampled_from(["b-a", "b-b"])
+ADDRESSES = st.sampled_from(["a:1", "b:1", "c:1"])
+IDS = st.integers(0, 2)
+CLUSTERS = st.sampled_from(["C", "D"])
+TOPICS = st.lists(st.sampled_from(["T", "U", "V"]), max_size=3)
+
+
+class AnyOrderOfEvents(RuleBasedStateMachine):
+    """Whatever happens in whatever order, the tables agree with each other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = RouteTable()
+        self.now = 0.0
+        self.version = 0
+        self.seen: tuple[int, Any] = (-1, None)
+
+    @rule(name=NAMES, address=ADDRESSES, broker_id=IDS, cluster=CLUSTERS, topics=TOPICS, owner=st.integers(0, 2))
+    def registers(
+        self, name: str, address: str, broker_id: int, cluster: str, topics: list[str], owner: int
+    ) -> None:
+        self.version += 1
+        register(
+            self.table,
+            *topics,
+            name=name,
+            broker_id=broker_id,
+            address=address,
+            cluster=cluster,
+            version=self.version,
+            owner=_OWNERS[owner],
+            now=self.now,
+        )
+
+    @rule(name=NAMES, address=ADDRESSES, broker_id=IDS, cluster=CLUSTERS)
+    def unregisters(self, name: str, address: str, broker_id: int, cluster: str) -> None:
+        self.table.unregister(BrokerKey(cluster, name, broker_id, address))
+
+    @rule(owner=st.integers(0, 2))
+    def connection_closes(self, owner: int) -> None:
+        self.table.drop_owner(_OWNERS[owner])
+
+    @rule(seconds=st.floats(0, 200))
+    def time_passes(self, seconds: float) -> None:
+        self.now += seconds
+        self.table.drop_silent(self.now)
+
+    @rule(topic=st.sampled_from(["T", "U"]), cluster=st.none() | CLUSTERS)
+    def topic_is_deleted(self, topic: str, cluster: str | None) -> None:
+        self.table.delete_topic(topic, cluster)
+
+    @rule(name=NAMES)
+    def write_perm_changes(self, name: str) -> None:
+        self.table.wipe_write_perm(name)
+
+    @invariant()
+    def tables_agree(self) -> None:
+        info = self.table.cluster_info()
+        names = set(info.broker_addr_table)
+        assert all(data.broker_addrs for data in info.broker_addr_table.values())
+        assert all(info.cluster_addr_table.values())
+        assert set().union(*info.cluster_addr_table.values()) == names
+        for topic in self.table.topics():
+            route = self.table.route(topic)
+            assert route is not None
+            assert {queues.broker_name for queues in route.queue_datas} == {
+                broker.broker_name for broker in route.broker_datas
+            } <= names
+
+    @invariant()
+    def revision_tells_of_changes(self) -> None:
+        shown = {topic: self.table.route(topic) for topic in ("T", "U", "V")}
+        revision, before = self.seen
+        if before is not None and shown != before:
+            assert self.table.revision != revision
+        self.seen = (self.table.revision, shown)
+
+
+_OWNERS = [object(), object(), object()]
+TestAnyOrderOfEvents = AnyOrderOfEvents.TestCase

@@ -1,0 +1,179 @@
+"""Codes, versions and header records against the facts of RocketMQ 4.9.7 (wire_facts.json)."""
+
+from __future__ import annotations
+
+import json
+import types
+from pathlib import Path
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol import codes
+from protocol.errors import HeaderFieldError
+from protocol.headers import registry, send
+from protocol.headers.base import Header, Int32, Int64, decode_header, decode_header_json, encode_header
+from protocol.headers.group import DeleteSubscriptionGroupRequestHeader
+
+FACTS: dict[str, Any] = json.loads((Path(__file__).parent / "wire_facts.json").read_text())
+TYPES = {"String": str, "Integer": Int32, "Long": Int64, "Boolean": bool}
+DEFAULTS = {"false": False, "0": 0, None: None}
+V2_LETTERS = {
+    "a": "producer_group",
+    "b": "topic",
+    "c": "default_topic",
+    "d": "default_topic_queue_nums",
+    "e": "queue_id",
+    "f": "sys_flag",
+    "g": "born_timestamp",
+    "h": "flag",
+    "i": "properties",
+    "j": "reconsume_times",
+    "k": "unit_mode",
+    "l": "max_reconsume_times",
+    "m": "batch",
+    "n": "broker_name",
+}
+
+
+# Marked as required in Java, and yet real clients leave it out and the broker takes that as "the default file".
+LEFT_OUT_BY_CLIENTS = {("UpdateGlobalWhiteAddrsConfigRequestHeader", "aclFileFullPath")}
+
+
+def optional_of(hint: Any) -> tuple[Any, bool]:
+    """The type without None, and whether None was part of it."""
+    if get_origin(hint) not in (types.UnionType, Union):
+        return hint, False
+    return next(part for part in get_args(hint) if part is not types.NoneType), types.NoneType in get_args(hint)
+
+
+def header_classes() -> dict[str, type[Header]]:
+    known = [*registry.REQUEST_HEADERS.values(), *registry.RESPONSE_HEADERS.values()]
+    return {cls.__name__: cls for cls in known if cls is not None}
+
+
+def test_request_codes() -> None:
+    assert {code.name: int(code) for code in codes.RequestCode} == FACTS["request_codes"]
+
+
+def test_response_codes() -> None:
+    assert {code.name: int(code) for code in codes.ResponseCode} == FACTS["response_codes"]
+
+
+def test_language_codes() -> None:
+    assert {code.name: int(code) for code in codes.LanguageCode} == FACTS["languages"]
+
+
+@pytest.mark.parametrize(("name", "ordinal"), FACTS["versions"].items())
+def test_version_ordinals(name: str, ordinal: int) -> None:
+    assert codes.version_name(ordinal) == name
+    assert codes.version_ordinal(name) == ordinal
+    if hasattr(codes, name):
+        assert getattr(codes, name) == ordinal
+
+
+def test_every_release_follows_its_snapshot() -> None:
+    names = [codes.version_name(ordinal) for ordinal in range(codes.HIGHER_VERSION)]
+    assert len(set(names)) == len(names) == 612
+    for ordinal in range(codes.V3_0_11, codes.HIGHER_VERSION, 2):
+        assert names[ordinal - 1] == names[ordinal] + "_SNAPSHOT"
+
+
+def test_versions_outside_the_table() -> None:
+    assert codes.version_name(613) == codes.version_name(99999) == "HIGHER_VERSION"
+    assert codes.version_name(-1) == "UNKNOWN(-1)"
+    assert codes.version_ordinal("V9_9_9") is None
+
+
+@pytest.mark.parametrize("direction", ["requests", "responses"])
+def test_registry_names_the_class_of_every_code(direction: str) -> None:
+    table = registry.REQUEST_HEADERS if direction == "requests" else registry.RESPONSE_HEADERS
+    assert {str(int(code)): cls and cls.__name__ for code, cls in table.items()} == FACTS[direction]
+
+
+@pytest.mark.parametrize("name", FACTS["headers"])
+def test_header_fields(name: str) -> None:
+    cls = header_classes()[name]
+    hints = get_type_hints(cls, include_extras=True)
+    found = {}
+    for field in msgspec.structs.fields(cls):
+        base, optional = optional_of(hints[field.name])
+        found[field.encode_name] = (base, field.required, optional, None if field.required else field.default)
+    expected = {}
+    for wire_name, type_name, required, default in FACTS["headers"][name]:
+        # A Java primitive marked as required keeps its default when it is missing, so it can be left out.
+        required = required and (name, wire_name) not in LEFT_OUT_BY_CLIENTS
+        must_be_there = required and default is None
+        may_be_none = not required and default is None
+        expected[wire_name] = (TYPES[type_name], must_be_there, may_be_none, DEFAULTS[default])
+    assert found == expected
+    # The binary codec of RocketMQ writes some headers in the order of declaration.
+    assert list(found) == [row[0] for row in FACTS["headers"][name]]
+
+
+def test_short_send_header_has_the_attributes_of_the_long_one() -> None:
+    short = {field.encode_name: field.name for field in msgspec.structs.fields(send.SendMessageRequestHeaderV2)}
+    assert short == V2_LETTERS
+    long = {field.name for field in msgspec.structs.fields(send.SendMessageRequestHeader)}
+    assert set(short.values()) == long
+
+
+def header_values(cls: type[Header]) -> st.SearchStrategy[Header]:
+    kinds = {
+        str: st.text(),
+        bool: st.booleans(),
+        Int32: st.integers(-(2**31), 2**31 - 1),
+        Int64: st.integers(-(2**63), 2**63 - 1),
+    }
+    hints = get_type_hints(cls, include_extras=True)
+    strategies: dict[str, st.SearchStrategy[Any]] = {}
+    for field in msgspec.structs.fields(cls):
+        base, optional = optional_of(hints[field.name])
+        strategies[field.name] = st.none() | kinds[base] if optional else kinds[base]
+    return st.builds(cls, **strategies)
+
+
+@given(st.sampled_from(sorted(header_classes())).flatmap(lambda name: header_values(header_classes()[name])))
+def test_headers_survive_the_wire(header: Header) -> None:
+    fields = encode_header(header)
+    assert all(isinstance(value, str) for value in fields.values())
+    assert decode_header(type(header), fields) == header
+    assert decode_header_json(type(header), json.dumps(fields).encode()) == header
+
+
+@pytest.mark.parametrize(
+    ("text", "is_set"), [("true", True), ("TRUE", True), ("false", False), ("1", False), ("0", False), ("yes", False)]
+)
+def test_only_true_is_true(text: str, is_set: bool) -> None:
+    """As Java reads it."""
+    fields = {"groupName": "G", "removeOffset": text}
+    for header in (
+        decode_header(DeleteSubscriptionGroupRequestHeader, fields),
+        decode_header_json(DeleteSubscriptionGroupRequestHeader, json.dumps(fields).encode()),
+    ):
+        assert header.remove_offset is is_set
+
+
+@pytest.mark.parametrize("name", [name for name, rows in FACTS["headers"].items() if any(row[2] for row in rows)])
+def test_a_missing_required_field_is_named(name: str) -> None:
+    cls = header_classes()[name]
+    required = [field.encode_name for field in msgspec.structs.fields(cls) if field.required]
+    texts = {row[0]: {"String": "x", "Boolean": "true"}.get(row[1], "7") for row in FACTS["headers"][name]}
+    for missing in required:
+        fields = {key: text for key, text in texts.items() if key != missing}
+        with pytest.raises(HeaderFieldError, match=f"<{missing}>"):
+            decode_header(cls, fields)
+    decode_header(cls, texts)
+
+
+@pytest.mark.parametrize("name", [n for n, rows in FACTS["headers"].items() if any(r[1] == "Integer" for r in rows)])
+@pytest.mark.parametrize("bad", ["", "x", "1.5", "2147483648", "-2147483649", "0x10", "1 2"])
+def test_a_bad_number_is_named(name: str, bad: str) -> None:
+    cls = header_classes()[name]
+    field = next(row[0] for row in FACTS["headers"][name] if row[1] == "Integer")
+    texts = {row[0]: {"String": "x", "Boolean": "true"}.get(row[1], "7") for row in FACTS["headers"][name]}
+    with pytest.raises(HeaderFieldError, match=f"<{field}>"):
+        decode_header(cls, {**texts, field: bad})

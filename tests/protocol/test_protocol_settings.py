@@ -1,0 +1,112 @@
+from dataclasses import dataclass
+from enum import Enum
+
+import pytest
+
+from protocol.settings import SettingError, bind, changed, declarations, setting, to_text
+
+
+class Role(Enum):
+    ASYNC_MASTER = 0
+    SLAVE = 1
+
+
+@dataclass(frozen=True)
+class ExampleSettings:
+    name: str = setting("brokerName", lambda: "host-1", meaning="name of the broker set", important=True)
+    port: int = setting("listenPort", 8888, meaning="port, 0 for a free one", minimum=0, maximum=65535)
+    ratio: float = setting("ratio", 0.5, meaning="a part", changeable=True)
+    trace: bool = setting("traceOn", True, meaning="trace", changeable=True)
+    role: Role = setting("brokerRole", Role.ASYNC_MASTER, meaning="role", important=True)
+    address: str | None = setting("haMasterAddress", None, meaning="fixed address", changeable=True)
+    tls: bool | None = setting("useTLS", None, meaning="TLS outwards")
+    push: bool = setting("enableBatchPush", False, meaning="push", shown_as="isEnableBatchPush", changeable=True)
+    note: str = "not a setting"
+
+
+def test_defaults() -> None:
+    settings, used = bind(ExampleSettings, {}, source="nothing")
+    assert settings == ExampleSettings(name="host-1")
+    assert used == set()
+    assert [declaration.key for declaration in declarations(ExampleSettings)][:2] == ["brokerName", "listenPort"]
+
+
+def test_text_becomes_values() -> None:
+    values = {
+        "brokerName": " a ",
+        "listenPort": "10911",
+        "ratio": "0.75",
+        "traceOn": "FALSE",
+        "brokerRole": "SLAVE",
+        "haMasterAddress": "1.2.3.4:10912",
+        "useTLS": "true",
+        "enableBatchPush": "true",
+        "unknown": "x",
+    }
+    settings, used = bind(ExampleSettings, values, source="broker.conf")
+    assert settings == ExampleSettings("a", 10911, 0.75, False, Role.SLAVE, "1.2.3.4:10912", True, True)
+    assert used == values.keys() - {"unknown"}
+
+
+def test_listing() -> None:
+    settings = ExampleSettings(trace=False)
+    assert to_text(settings) == {
+        "brokerName": "host-1",
+        "listenPort": "8888",
+        "ratio": "0.5",
+        "traceOn": "false",
+        "brokerRole": "ASYNC_MASTER",
+        "isEnableBatchPush": "false",
+    }
+    assert to_text(settings, null="")["haMasterAddress"] == ""
+    assert to_text(settings, important_only=True) == {"brokerName": "host-1", "brokerRole": "ASYNC_MASTER"}
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "reason"),
+    [
+        ("listenPort", "ten", "'ten' is not a whole number"),
+        ("listenPort", "", "'' is not a whole number"),
+        ("listenPort", "1_0", "'1_0' is not a whole number"),
+        ("listenPort", "1.5", "'1.5' is not a whole number"),
+        ("listenPort", "-1", "-1 is less than the minimum 0"),
+        ("listenPort", "65536", "65536 is more than the maximum 65535"),
+        ("ratio", "much", "'much' is not a number"),
+        ("traceOn", "yes", "'yes' is neither true nor false"),
+        ("brokerRole", "MASTER", "'MASTER' is none of ASYNC_MASTER, SLAVE"),
+    ],
+)
+def test_a_bad_value_names_source_key_and_reason(key: str, text: str, reason: str) -> None:
+    with pytest.raises(SettingError) as caught:
+        bind(ExampleSettings, {key: text}, source="conf/broker.conf")
+    assert str(caught.value) == f"conf/broker.conf: {key}: {reason}"
+    assert (caught.value.source, caught.value.key, caught.value.reason) == ("conf/broker.conf", key, reason)
+
+
+def test_a_minimum_is_not_passed_by_nan() -> None:
+    @dataclass(frozen=True)
+    class Bounded:
+        ratio: float = setting("ratio", 0.5, meaning="a part", minimum=0, maximum=1)
+
+    with pytest.raises(SettingError):
+        bind(Bounded, {"ratio": "nan"}, source="x")
+
+
+def test_changes_while_running() -> None:
+    settings = ExampleSettings()
+    after = changed(settings, {"traceOn": "false", "ratio": "0.25", "isEnableBatchPush": "true", "unknown": "1"})
+    assert after == ExampleSettings(trace=False, ratio=0.25, push=True)
+    assert changed(settings, {"enableBatchPush": "true"}).push
+    assert changed(ExampleSettings(address="a:1"), {"haMasterAddress": ""}).address is None
+
+
+def test_a_whole_listing_may_be_sent_back() -> None:
+    settings = ExampleSettings(address="a:1")
+    assert changed(settings, to_text(settings)) is settings
+
+
+def test_what_may_not_change_is_refused() -> None:
+    with pytest.raises(SettingError, match="listenPort: cannot be changed while running"):
+        changed(ExampleSettings(), {"listenPort": "1"})
+    with pytest.raises(SettingError, match="update: ratio: 'x' is not a number"):
+        changed(ExampleSettings(), {"ratio": "x"})

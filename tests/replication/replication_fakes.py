@@ -1,0 +1,185 @@
+"""A master and its slaves in one process: real stores, memory streams, and lines between them that can fail."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import trio
+import trio.testing
+from store_support import WallClock, message, open_store
+
+from broker.configuration import Configuration
+from broker.replication.log_follower import LogFollower
+from broker.replication.log_server import LogServer
+from store.config import BrokerRole, FlushDiskType
+from store.files import Files
+from store.message_store import MessageStore
+
+FILLER_SIZE = 0x7FFFFFFF
+ADDRESS = "10.0.0.1:10912"
+
+
+def configuration(store: MessageStore) -> Configuration:
+    return Configuration(store=store.settings)
+
+
+def fill(store: MessageStore, count: int, *, topic: str = "T", body: bytes = b"x" * 200) -> None:
+    """Put so many messages; each is a commit of its own."""
+    for number in range(count):
+        result = store.append(message(topic, number % 4, body, uniq_key=f"{topic}{store.max_physical_offset}"))
+        assert result.is_ok, result
+        store.commit()
+
+
+def log_bytes(store: MessageStore, begin: int | None = None) -> bytes:
+    """The log from `begin` (default: its first byte) to its end."""
+    at = max(0, store.min_physical_offset) if begin is None else begin
+    parts = []
+    while data := store.read_log(at, 1 << 20):
+        parts.append(data)
+        at += len(data)
+    return b"".join(parts)
+
+
+def assert_prefix(slave: MessageStore, master: MessageStore) -> None:
+    """The slave's log is the master's, byte for byte, as far as it goes."""
+    begin = max(0, slave.min_physical_offset)
+    mine = log_bytes(slave)
+    assert mine == log_bytes(master, begin)[: len(mine)]
+
+
+def queue_contents(store: MessageStore, begin: int = 0) -> dict[tuple[str, int, int], tuple[int, int, int]]:
+    """(topic, queue id, queue offset) -> entry, for messages that lie at `begin` or behind."""
+    found = {}
+    for topic, ids in store.queues().items():
+        for queue_id in ids:
+            queue_offset = store.min_offset(topic, queue_id)
+            while entries := store.queue_entries(topic, queue_id, queue_offset, 10_000):
+                for entry in entries:
+                    if entry[0] >= begin and entry[1] != FILLER_SIZE:
+                        found[topic, queue_id, queue_offset] = entry
+                    queue_offset += 1
+    return found
+
+
+def assert_same_queues(slave: MessageStore, master: MessageStore) -> None:
+    """The slave's queues are its master's, as far as its log goes back."""
+    assert queue_contents(slave) == queue_contents(master, max(0, slave.min_physical_offset))
+    assert queue_contents(slave)
+
+
+class Line:
+    """One connection between a slave and its master, with a fault of choice: `blackhole` takes everything and delivers
+    nothing, `delay_seconds` holds every piece back, `break_after` bytes from the master ends it."""
+
+    def __init__(self, slave: trio.abc.Stream, master: trio.abc.Stream) -> None:
+        self.slave = slave
+        self.master = master
+        self.blackhole = False
+        self.delay_seconds = 0.0
+        self.break_after = math.inf
+        self.from_slave = bytearray()
+        self.from_master = 0
+        self._scope = trio.CancelScope()
+
+    def cut(self) -> None:
+        self._scope.cancel()
+
+    async def run(self) -> None:
+        with self._scope:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._pump, self.slave, self.master, True)
+                nursery.start_soon(self._pump, self.master, self.slave, False)
+        for stream in (self.slave, self.master):
+            await trio.aclose_forcefully(stream)
+
+    async def _pump(self, source: trio.abc.Stream, target: trio.abc.Stream, is_report: bool) -> None:
+        try:
+            while data := await source.receive_some(8192):
+                if is_report:
+                    self.from_slave += data
+                elif self.from_master + len(data) > self.break_after:
+                    await target.send_all(data[: int(self.break_after) - self.from_master])
+                    break
+                else:
+                    self.from_master += len(data)
+                if self.delay_seconds:
+                    await trio.sleep(self.delay_seconds)
+                if not self.blackhole:
+                    await target.send_all(data)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            pass
+        self.cut()
+
+
+class Pair:
+    """One master and one slave; `lines` are the connections so far, `on_line` may prepare each."""
+
+    def __init__(self, nursery: trio.Nursery, master: MessageStore, slave: MessageStore) -> None:
+        self.nursery = nursery
+        self.master = master
+        self.slave = slave
+        self.server = LogServer(configuration(master), master)
+        self.chained: list[LogServer] = []
+        self.follower = LogFollower(configuration(slave), slave, self.connect, on_cut=self._cut)
+        self.follower.master_known(ADDRESS)
+        self.lines: list[Line] = []
+        self.on_line: Callable[[Line], None] = lambda line: None
+        self.is_reachable = True
+
+    def _cut(self) -> None:
+        for server in self.chained:
+            server.close_links()
+
+    async def connect(self, host: str, port: int) -> trio.abc.Stream:
+        if not self.is_reachable:
+            raise OSError("no route")
+        slave, line_slave = trio.testing.memory_stream_pair()
+        line_master, master = trio.testing.memory_stream_pair()
+        line = Line(line_slave, line_master)
+        self.on_line(line)
+        self.lines.append(line)
+        self.nursery.start_soon(line.run)
+        self.nursery.start_soon(self.server.serve, master, f"{host}:{port}")
+        return slave
+
+    def start(self) -> trio.CancelScope:
+        """Let the slave follow; the scope stops it."""
+        scope = trio.CancelScope()
+
+        async def run() -> None:
+            with scope:
+                await self.follower.run()
+
+        self.nursery.start_soon(run)
+        return scope
+
+    async def wait_equal(self, seconds: float = 300) -> None:
+        """Until the slave has the master's log."""
+        with trio.fail_after(seconds):
+            while not self._is_equal():  # noqa: ASYNC110 (in a test the clock jumps)
+                await trio.sleep(0.05)
+
+    def _is_equal(self) -> bool:
+        if self.slave.max_physical_offset != self.master.max_physical_offset:
+            return False
+        return log_bytes(self.slave) == log_bytes(self.master, max(0, self.slave.min_physical_offset))
+
+
+async def open_pair(
+    nursery: trio.Nursery, directory: Path, *, slave_files: Files | None = None, slave: Any = None, **changes: Any
+) -> Pair:
+    """Stores below `directory`, as small as those of the store's tests."""
+    changes.setdefault("ha_send_heartbeat_interval_ms", 1000)
+    changes.setdefault("ha_housekeeping_interval_ms", 4000)
+    master_store = await open_store(directory / "master", broker_role=BrokerRole.SYNC_MASTER, **changes)
+    slave_store = await open_slave(directory / "slave", files=slave_files, **{**changes, **(slave or {})})
+    return Pair(nursery, master_store, slave_store)
+
+
+async def open_slave(directory: Path, *, files: Files | None = None, **changes: Any) -> MessageStore:
+    changes.setdefault("flush_disk_type", FlushDiskType.ASYNC_FLUSH)
+    return await open_store(directory, files=files, clock=WallClock(), broker_role=BrokerRole.SLAVE, **changes)

@@ -1,0 +1,471 @@
+"""A slave and its master over memory streams: whatever happens, the slave's log becomes the master's, byte for byte."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+import trio
+import trio.testing
+from replication_fakes import Line, Pair, assert_prefix, assert_same_queues, fill, log_bytes, open_pair, open_slave
+from store_support import abandon, open_store
+from trio.testing import MockClock
+
+from broker.replication import log_follower, log_server
+from store.config import BrokerRole, FlushDiskType
+from store.files import Files
+
+
+async def test_a_slave_takes_over_the_log_and_what_comes_later(
+    autojump_clock: MockClock, nursery: trio.Nursery, tmp_path: Path
+) -> None:
+    pair = await open_pair(nursery, tmp_path, mapped_file_size_commit_log_bytes=1 << 16)
+    fill(pair.master, 30)
+    pair.start()
+    await pair.wait_equal()
+    fill(pair.master, 400)  # over file ends
+    await pair.wait_equal()
+    assert pair.master.max_physical_offset > 2 << 16
+    assert_same_queues(pair.slave, pair.master)
+    assert len(pair.lines) == 1
+    await trio.sleep(0.1)
+    assert pair.server.replicated.value == pair.master.max_physical_offset
+    found = pair.slave.query_by_key("T", "T0", 10, 0, 1 << 62)
+    assert found.physical_offsets == [0]
+
+
+async def test_a_topic_that_is_deleted_and_made_again_begins_anew_on_the_slave(
+    autojump_clock: MockClock, nursery: trio.Nursery, tmp_path: Path
+) -> None:
+    pair = await open_pair(nursery, tmp_path, mapped_file_size_commit_log_bytes=1 << 16)
+    fill(pair.master, 60)
+    fill(pair.master, 9, topic="Other")
+    pair.start()
+    await pair.wait_equal()
+    assert pair.slave.max_offset("T", 0) == 15
+    pair.master.delete_topic("T")
+    fill(pair.master, 22)
+    await pair.wait_equal()
+    assert pair.slave.max_offset("T", 0) == 6
+    assert_same_queues(pair.slave, pair.master)
+
+
+async def test_a_new_slave_of_a_long_log_begins_with_the_newest_file(
+    autojump_clock: MockClock, nursery: trio.Nursery, tmp_path: Path
+) -> None:
+    pair = await open_pair(nursery, tmp_path)
+    fill(pair.master, 60)
+    pair.start()
+    await pair.wait_equal()
+    newest = pair.master.max_physical_offset // 4096 * 4096
+    assert pair.slave.min_physical_offset == newest > 0
+    assert_prefix(pair.slave, pair.master)
+
+
+async def test_a_slave_goes_on_where_it_was_after_each_broken_connection(
+    autojump_clock: MockClock, nursery: trio.Nursery, tmp_path: Path
+) -> None:
+    pair = await open_pair(nursery, tmp_path, mapped_file_size_commit_log_bytes=1 << 16)
+    fill(pair.master, 3)
+
+    def breaks(line: Line) -> None:
+        line.break_after = 70_000 + 997 * len(pair.lines)  # in the middle of anything
+
+    pair.on_line = breaks
+    pair.start()
+    await pair.wait_equal()
+    for _ in range(12):
+        fill(pair.master, 100)
+        await trio.sleep(1)
+    pair.on_line = lambda line: None
+    pair.lines[-1].cut()
+    await pair.wait_equal()
+    assert len(pair.lines) > 3
+    assert_same_queues(pair.slave, pair.master)
+
+
+async def test_a_half_open_connection_is_given_up_on_both_sides(
+    autojump_clock: MockClock, nursery: trio.Nursery, tmp_path: Path
+) -> None:
+    pair = await open_pair(nursery, tmp_path)
+    fill(pair.master, 5)
+    pair.start()
+    await pair.wait_equal()
+    pair.lines[0].blackhole = True
+    fill(pair.master, 5)
+    await trio.sleep(3)
+    assert len(pair.lines) == 1
+    assert pair.server.lag_bytes > 0
+    await trio.sleep(7)
+    assert len(pair.lines) == 2
+    await pair.wait_equal()
+    assert len(pair.server.links) == 1
+
+
+async def test_a_master_that_cannot_be_reached_is_tried_until_it_can(
+    autojump_clock: MockClock, nursery: trio.Nursery, tmp_path: Path
+) -> None:
+    pair = await open_pair(nursery, tmp_path)
+    pair.is_reachable = False
+    fill(pair.master, 5)
+    pair.start()
+    await trio.sleep(60)
+    assert not pair.lines
+    pair.is_reachable = True
+    await pair.wait_equal()
+
+
+async def test_a_slow_line_delays_and_loses_nothing(
+    autojump_clock: MockClock, nursery: trio.Nursery, tmp_path: Path
+) -> None:
+    pair = await open_pair(nursery, tmp_path, mapped_file_size_commit_log_bytes=1 << 16)
+
+    def slow(line: Line) -> None:
+        line.delay_seconds = 0.7
+
+    pair.on_line = slow
+    fill(pair.master, 100)
+    pair.start()
+    await pair.wait_equal()
+    assert len(pair.lines) == 1
+
+
+async def test_one_slave_that_does_not_read_holds_nobody_up(
+    autojump_clock: MockClock, nursery: trio.Nursery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair = await open_pair(nursery, tmp_path, mapped_file_size_commit_log_bytes=1 << 20)
+    fill(pair.master, 2000)
+    mute, end = trio.testing.lockstep_stream_pair()  # send_all waits until somebody reads
+    nursery.start_soon(pair.server.serve, end, "mute")
+    await mute.send_all(bytes(7) + b"\x01")
+    pair.start()
+    await pair.wait_equal()
+    assert {link.remote for link in pair.server.links} >= {"mute"}
+    await trio.sleep(10)
+    assert {link.remote for link in pair.server.links} == {"10.0.0.1:10912"}
+
+
+# -- ends that differ ------------------------------------------------------------------------------------------------
+
+
+async def two_histories(
+    tmp_path: Path, nursery: trio.Nursery, *, common: int, own: int, others: int, file_bytes: int = 1 << 16
+) -> Pair:
+    """A slave that has `common` messages of its master's and then `own` ones of another history; the master has
+    `others` instead."""
+    pair = await open_pair(nursery, tmp_path, mapped_file_size_commit_log_bytes=file_bytes)
+    fill(pair.master, common)
+    stop = pair.start()
+    if common:
+        await pair.wait_equal()
+    stop.cancel()
+    await trio.sleep(0.1)
+    await pair.slave.close()
+    former = await open_store(
+        tmp_path / "slave", broker_role=BrokerRole.ASYNC_MASTER, mapped_file_size_commit_log_bytes=file_bytes
+    )
+    fill(former, own, topic="Own", body=b"y" * 150)
+    await former.close()
+    pair.slave = await open_slave(
+        tmp_path / "slave",
+        mapped_file_size_commit_log_bytes=file_bytes,
+        ha_send_heartbeat_interval_ms=1000,
+        ha_housekeeping_interval_ms=4000,
+    )
+    fill(pair.master, others)
+    again = Pair(nursery, pair.master, pair.slave)
+    again.lines = []
+    return again
+
+
+@pytest.mark.parametrize(
+    ("common", "own", "others"),
+    [(10, 1, 1), (10, 5, 50), (300, 700, 900), (10, 300, 301), (1, 1, 2), (10, 3000, 2000)],
+    ids=str,
+)
+async def test_an_end_that_the_master_does_not_have_is_cut_and_saved(
+    autojump_clock: MockClock, nursery: trio.Nursery, tmp_path: Path, common: int, own: int, others: int
+) -> None:
+    pair = await two_histories(tmp_path, nursery, common=common, own=own, others=others)
+    before = log_bytes(pair.slave)
+    pair.start()
+    await pair.wait_equal()
+    assert pair.follower.refused is None
+    saved = list((tmp_path / "slave" / "salvage").iterdir())
+    assert len(saved) == 1
+    begin = int(saved[0].name[:20])
+    first = pair.slave.min_physical_offset
+    assert saved[0].read_bytes() == before[begin - first :]
+    assert log_bytes(pair.master, first)[: begin - first] == before[: begin - first]
+    fill(pair.master, 20)
+    await pair.wait_equal()
+    await pair.slave.close()
+    reopened = await open_slave(tmp_path / "slave", mapped_file_size_commit_log_bytes=1 << 16)
+    assert_prefix(reopened, pair.master)
+    assert reopened.max_physical_offset == pair.master.max_physical_offset
+    assert_same_queues(reopened, pair.master)
+    assert not reopened.query_by_key("Own", f"Own{begin}", 10, 0, 1 << 62).records
+
+
+@pytest.mark.parametrize(("own", "others"), [(5, 0), (2000, 0), (900, 10)], ids=str)
+async def test_a_slave_that_is_ahead_of_its_master_comes_back_to_it(
+    autojump_clock: MockClock, nursery: trio.Nursery, tmp_path: Path, own: int, others: int
+) -> None:
+    pair = await two_histories(tmp_path, nursery, common=10, own=own, others=others)
+    assert pair.slave.max_physical_offset > pair.master.max_physical_offset
+    pair.start()
+    await pair.wait_equal()
+    fill(pair.master, 30)
+    await pair.wait_equal()
+    assert pair.server.replicated.value <= pair.master.max_physical_offset
+    assert_same_queues(pair.slave, pair.master)
+
+
+async def test_a_cut_goes_down_a_chain_of_slaves(
+    autojump_clock: MockClock, nursery: trio.Nursery, tmp_path: Path
+) -> None:
+    pair = await two_histories(tmp_path, nursery, common=10, own=700, others=900)
+    last = await open_slave(tmp_path / "last", mapped_file_size_commit_log_bytes=1 << 16)
+    first_file = log_bytes(pair.slave)[: 1 << 16]
+    assert last.append_raw(0, first_file)
+    chain = Pair(nursery, pair.slave, last)
+    pair.chained.append(chain.server)
+    chain.start()
+    await chain.wait_equal()
+    pair.start()
+    await pair.wait_equal()
+    await chain.wait_equal()
+    assert_same_queues(last, pair.master)
+    assert len(list((tmp_path / "last" / "salvage").iterdir())) == 1
+
+
+async def test_a_log_without_anything_in_common_is_left_alone(
+    autojump_clock: MockClock, nursery: trio.Nursery, tmp_path: Path
+) -> None:
+    pair = await two_histories(tmp_path, nursery, common=0, own=300, others=40)
+    before = log_bytes(pair.slave)
+    pair.start()
+    await trio.sleep(200)
+    assert pair.follower.refused is not None
+    assert "no message in common" in pair.follower.refused
+    assert log_bytes(pair.slave) == before
+    assert not (tmp_path / "slave" / "salvage").exists()
+
+
+async def test_an_empty_master_does_not_empty_its_slave(
+    autojump_clock: MockClock, nursery: trio.Nursery, tmp_path: Path
+) -> None:
+    pair = await two_histories(tmp_path, nursery, common=0, own=300, others=0)
+    before = log_bytes(pair.slave)
+    pair.start()
+    await trio.sleep(200)
+    assert log_bytes(pair.slave) == before
+    assert pair.follower.refused is not None
+
+
+async def test_pulls_that_wait_behind_a_cut_are_woken(
+    autojump_clock: MockClock, nursery: trio.Nursery, tmp_path: Path
+) -> None:
+    pair = await two_histories(tmp_path, nursery, common=8, own=4, others=40)
+    woken: list[Exception | None] = []
+    end = pair.slave.queue_end("Own", 0)
+    end.call_beyond(end.value, woken.append)
+    pair.start()
+    await pair.wait_equal()
+    assert len(woken) == 1
+    assert woken[0] is not None
+
+
+async def test_a_synchronously_flushing_slave_survives_a_cut(
+    autojump_clock: MockClock, nursery: trio.Nursery, tmp_path: Path
+) -> None:
+    pair = await two_histories(tmp_path, nursery, common=8, own=400, others=300)
+    await pair.slave.close()
+    pair.slave = await open_slave(
+        tmp_path / "slave", mapped_file_size_commit_log_bytes=1 << 16, flush_disk_type=FlushDiskType.SYNC_FLUSH
+    )
+    pair = Pair(nursery, pair.master, pair.slave)
+    await nursery.start(pair.slave.run)
+    pair.start()
+    await pair.wait_equal()
+    fill(pair.master, 10)
+    await pair.wait_equal()
+    await trio.sleep(6)
+    assert pair.slave.flushed.value == pair.master.max_physical_offset == pair.server.replicated.value
+
+
+# -- a slave with SYNC_FLUSH says only what is on disk ---------------------------------------------------------------
+
+
+async def test_a_synchronously_flushing_slave_reports_what_is_on_disk(
+    autojump_clock: MockClock, nursery: trio.Nursery, tmp_path: Path
+) -> None:
+    pair = await open_pair(nursery, tmp_path, slave={"flush_disk_type": FlushDiskType.SYNC_FLUSH})
+    fill(pair.master, 5)
+    pair.start()
+    await pair.wait_equal()
+    await trio.sleep(5)
+    assert pair.server.replicated.value == 0  # nobody flushes: `run` was not started
+    await nursery.start(pair.slave.run)
+    await trio.sleep(5)
+    assert pair.server.replicated.value == pair.master.max_physical_offset
+
+
+# -- the slave's disk ------------------------------------------------------------------------------------------------
+
+
+class FullDisk(Files):
+    """Writes into the commit log fail while `is_full`."""
+
+    is_full = False
+    refused = 0
+
+    def pwrite(self, fd: int, data: bytes | bytearray | memoryview, at: int) -> None:
+        if self.is_full and len(data) > 60:
+            self.refused += 1
+            raise OSError(errno.ENOSPC, "No space left on device")
+        super().pwrite(fd, data, at)
+
+
+async def test_a_full_disk_stops_the_slave_only_while_it_is_full(
+    autojump_clock: MockClock, nursery: trio.Nursery, tmp_path: Path
+) -> None:
+    files = FullDisk()
+    pair = await open_pair(nursery, tmp_path, slave_files=files, mapped_file_size_commit_log_bytes=1 << 16)
+    fill(pair.master, 10)
+    pair.start()
+    await pair.wait_equal()
+    files.is_full = True
+    fill(pair.master, 300)
+    await trio.sleep(60)
+    assert files.refused > 0
+    assert_prefix(pair.slave, pair.master)
+    assert pair.server.replicated.value < pair.master.max_physical_offset
+    files.is_full = False
+    await pair.wait_equal()
+    assert_same_queues(pair.slave, pair.master)
+
+
+async def test_an_end_that_cannot_be_saved_is_not_cut(
+    autojump_clock: MockClock, nursery: trio.Nursery, tmp_path: Path
+) -> None:
+    pair = await two_histories(tmp_path, nursery, common=8, own=40, others=50)
+    await pair.slave.close()
+    files = FullDisk()
+    pair.slave = await open_slave(tmp_path / "slave", files=files, mapped_file_size_commit_log_bytes=1 << 16)
+    pair = Pair(nursery, pair.master, pair.slave)
+    before = log_bytes(pair.slave)
+    files.is_full = True
+    pair.start()
+    await trio.sleep(100)
+    assert log_bytes(pair.slave) == before
+    files.is_full = False
+    await pair.wait_equal()
+
+
+async def test_another_file_size_is_found_out(autojump_clock: MockClock, nursery: trio.Nursery, tmp_path: Path) -> None:
+    pair = await open_pair(nursery, tmp_path, slave={"mapped_file_size_commit_log_bytes": 1 << 16})
+    fill(pair.master, 5)
+    pair.start()
+    await pair.wait_equal()
+    fill(pair.master, 60)
+    await trio.sleep(60)
+    assert "mappedFileSizeCommitLog" in (pair.slave.raw_fault or "")
+
+
+# -- crashes of the slave --------------------------------------------------------------------------------------------
+
+
+async def test_a_slave_that_is_killed_anywhere_goes_on_from_what_it_has(
+    autojump_clock: MockClock, nursery: trio.Nursery, tmp_path: Path
+) -> None:
+    pair = await open_pair(nursery, tmp_path, mapped_file_size_commit_log_bytes=1 << 16)
+    fill(pair.master, 4)
+    slave = pair.slave
+    for round_number in range(8):
+        pair = Pair(nursery, pair.master, slave)
+
+        def breaks(line: Line, limit: int = 66_000 + 5_003 * round_number) -> None:
+            line.break_after = limit
+
+        pair.on_line = breaks
+        stop = pair.start()
+        await trio.sleep(1)
+        fill(pair.master, 100)
+        await trio.sleep(1)
+        stop.cancel()
+        await trio.sleep(0.1)
+        abandon(slave)
+        slave = await open_slave(
+            tmp_path / "slave",
+            mapped_file_size_commit_log_bytes=1 << 16,
+            ha_send_heartbeat_interval_ms=1000,
+            ha_housekeeping_interval_ms=4000,
+        )
+        assert_prefix(slave, pair.master)
+    pair = Pair(nursery, pair.master, slave)
+    pair.start()
+    await pair.wait_equal()
+    assert_same_queues(pair.slave, pair.master)
+
+
+async def test_a_slave_serves_its_copy_to_another_slave(
+    autojump_clock: MockClock, nursery: trio.Nursery, tmp_path: Path
+) -> None:
+    pair = await open_pair(nursery, tmp_path, mapped_file_size_commit_log_bytes=1 << 16)
+    last = await open_slave(tmp_path / "last", mapped_file_size_commit_log_bytes=1 << 16)
+    chain = Pair(nursery, pair.slave, last)
+    fill(pair.master, 3)
+    pair.start()
+    chain.start()
+    await pair.wait_equal()
+    await chain.wait_equal()
+    fill(pair.master, 300)
+    await pair.wait_equal()
+    await chain.wait_equal()
+    assert_same_queues(last, pair.master)
+
+
+async def test_a_long_log_is_read_in_a_thread_when_the_slave_is_far_behind(
+    autojump_clock: MockClock, nursery: trio.Nursery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_server, "COLD_BYTES", 10_000)
+    pair = await open_pair(nursery, tmp_path, mapped_file_size_commit_log_bytes=1 << 16)
+    calls = 0
+    reading = pair.master.read_log_in_thread
+
+    async def counted(physical_offset: int, max_bytes: int) -> bytes:
+        nonlocal calls
+        calls += 1
+        return await reading(physical_offset, max_bytes)
+
+    monkeypatch.setattr(pair.master, "read_log_in_thread", counted)
+    fill(pair.master, 150)
+    pair.start()
+    await pair.wait_equal()
+    assert calls > 0
+
+
+async def test_a_slave_gives_way_between_steps(
+    autojump_clock: MockClock, nursery: trio.Nursery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_follower, "APPEND_BYTES", 1000)
+    pair = await open_pair(nursery, tmp_path, mapped_file_size_commit_log_bytes=1 << 20)
+    fill(pair.master, 1000)
+    turns = 0
+
+    async def somebody_else() -> None:
+        nonlocal turns
+        while True:
+            await trio.lowlevel.checkpoint()
+            turns += 1
+
+    pair.start()
+    with trio.CancelScope() as scope:
+        async with trio.open_nursery() as others:
+            others.start_soon(somebody_else)
+            while pair.slave.max_physical_offset < pair.master.max_physical_offset:
+                await trio.lowlevel.checkpoint()
+            scope.cancel()
+    assert turns > 300

@@ -1,0 +1,102 @@
+"""Finding and opening the store directories that the real broker wrote. Tests that need them skip when they are absent:
+set TRIOMQ_GOLDEN, or put `shared/golden` next to the project or above it."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from store_support import WallClock, inline
+
+from protocol import java_properties
+from protocol.settings import bind
+from store.config import StoreSettings
+from store.message_store import MessageStore
+
+SETS = ["1a_clean", "1b_killed", "1d_sql92_ext", "1e_retention"]
+DAMAGED = [
+    "c01_tail_zeroed",
+    "c02_file_cut_short",
+    "c03_flip_body_last_file",
+    "c04_flip_body_first_file",
+    "c05_flip_magic_second_last_file",
+    "c06_no_consumequeue",
+    "c07_no_consumequeue_of_one_queue",
+    "c08_no_index",
+    "c09_no_checkpoint",
+    "c10_last_commitlog_file_missing",
+    "c11_first_commitlog_file_missing",
+    "c12_middle_commitlog_file_missing",
+    "c13_all_commitlog_files_missing",
+    "c14_next_file_empty",
+    "c15_next_file_zeros",
+    "c16_cq_ahead",
+    "c17_cq_short",
+    "c18_cq_all_short",
+    "c19_topics_json_empty",
+    "c20_topics_json_torn",
+    "c21_offsets_torn_no_bak",
+    "c22_flip_property_last_file",
+    "c23_flip_totalsize_last_file",
+    "k00_killed",
+    "k01_tail_zeroed",
+    "k02_flip_body_last_file",
+    "k03_flip_body_third_last_file",
+    "k04_no_consumequeue",
+    "k05_no_consumequeue_of_one_queue",
+    "k06_no_index",
+    "k07_no_checkpoint",
+    "k08_no_consumequeue_no_checkpoint",
+    "k09_cq_all_short",
+    "k10_cut_file",
+    "k11_abort_removed",
+]
+
+
+def golden_directory() -> Path:
+    """The golden data, or a skip that says what is missing."""
+    named = os.environ.get("TRIOMQ_GOLDEN")
+    if named:
+        return Path(named)
+    for parent in Path(__file__).resolve().parents:
+        candidate = parent / "shared" / "golden"
+        if candidate.is_dir():
+            return candidate
+    pytest.skip("golden data not found: set TRIOMQ_GOLDEN")
+
+
+def golden_set(name: str) -> Path:
+    root = golden_directory() / "stores"
+    path = root / name if (root / name).is_dir() else root / "damaged" / name
+    if not path.is_dir():
+        pytest.skip(f"golden set {name} not found")
+    return path
+
+
+def expected(name: str) -> dict[str, Any]:
+    value: dict[str, Any] = json.loads(gzip.decompress((golden_set(name) / "expect.json.gz").read_bytes()))
+    return value
+
+
+def extract(name: str, target: Path) -> Path:
+    """The store directory, with the modification times it had."""
+    with tarfile.open(golden_set(name) / "store.tar.gz") as archive:
+        archive.extractall(target, filter="data")
+    return target / "store"
+
+
+def settings_of(root: Path) -> StoreSettings:
+    conf = java_properties.parse((root / "broker.conf").read_text())
+    settings, _ = bind(StoreSettings, {**conf, "storePathRootDir": str(root)}, source="broker.conf")
+    return settings
+
+
+async def open_golden(root: Path) -> MessageStore:
+    store = MessageStore(settings_of(root), now_ms=WallClock(1_795_240_000_000), offload=inline)
+    await store.load()
+    return store

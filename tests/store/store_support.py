@@ -1,0 +1,97 @@
+"""What the store's tests share: small settings, a settable clock, ready messages."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from protocol import properties
+from protocol.address import HostPort
+from protocol.java import string_hash
+from store.config import StoreSettings
+from store.files import Files
+from store.message_store import MessageStore
+from store.results import MessageToStore
+
+BORN = HostPort("10.0.0.9", 40000).packed
+STORED = HostPort("10.0.0.1", 10911).packed
+
+
+class WallClock:
+    """A clock that only moves when told; `step_ms` moves it with every look."""
+
+    def __init__(self, now_ms: int = 1_700_000_000_000, step_ms: int = 0) -> None:
+        self.now_ms = now_ms
+        self.step_ms = step_ms
+
+    def __call__(self) -> int:
+        self.now_ms += self.step_ms
+        return self.now_ms
+
+
+def small_settings(root: Path | str, **changes: Any) -> StoreSettings:
+    values: dict[str, Any] = {
+        "store_path_root_dir": str(root),
+        "mapped_file_size_commit_log_bytes": 4096,
+        "mapped_file_size_consume_queue_bytes": 200,
+        "max_hash_slot_num": 50,
+        "max_index_num": 60,
+        "max_message_size_bytes": 3000,
+    }
+    values.update(changes)
+    return StoreSettings(**values)
+
+
+async def inline(function: Callable[..., Any], *arguments: Any) -> Any:
+    """An `offload` without threads."""
+    return function(*arguments)
+
+
+async def open_store(
+    root: Path | str, *, files: Files | None = None, clock: WallClock | None = None, **changes: Any
+) -> MessageStore:
+    store = MessageStore(
+        small_settings(root, **changes), now_ms=clock or WallClock(step_ms=1), files=files, offload=inline
+    )
+    await store.load()
+    return store
+
+
+def abandon(store: MessageStore) -> None:
+    """What a killed process leaves: nothing is flushed or tidied, descriptors and the lock are gone."""
+    store._pool.close_all()
+    store.unlock()
+    store._is_open = False
+
+
+def message(
+    topic: str = "T",
+    queue_id: int = 0,
+    body: bytes = b"hello",
+    *,
+    keys: str | None = None,
+    uniq_key: str | None = None,
+    tags: str | None = None,
+    **changes: Any,
+) -> MessageToStore:
+    table = {"KEYS": keys, "UNIQ_KEY": uniq_key, "TAGS": tags}
+    text = properties.encode({name: value for name, value in table.items() if value})
+    values: dict[str, Any] = {
+        "born_timestamp": 1_700_000_000_000,
+        "born_host": BORN,
+        "store_host": STORED,
+        "tags_code": string_hash(tags) if tags else 0,
+        "uniq_key": uniq_key,
+        "keys": keys,
+    }
+    values.update(changes)
+    return MessageToStore(topic, queue_id, body, values.pop("properties", text), **values)
+
+
+_numbers = itertools.count(1)
+
+
+def unique_key() -> str:
+    return f"U{next(_numbers):08d}"

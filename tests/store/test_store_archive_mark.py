@@ -1,0 +1,149 @@
+"""With archiveBeforeDelete, what is not archived stays; and the mark that tells what is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from store_support import WallClock, message, open_store, small_settings
+from structlog.testing import capture_logs
+from test_store_retention import HOUR_MS, NOON_MS, DiskFiles, check_consistent, filled, log_files
+
+from store.archive_mark import read_mark, write_mark
+from store.files import Files
+from store.message_store import MessageStore
+from store.results import PutStatus
+
+FILE_BYTES = 4096
+
+
+def mark(root: Path, until: int) -> None:
+    write_mark(Files(), f"{root}/config/archived.json", until, archive="/archive", now_ms=NOON_MS)
+
+
+def warnings(logs: list[Any]) -> list[Any]:
+    return [entry for entry in logs if entry["event"] == "archive is behind, log files are kept"]
+
+
+async def expired(root: Path, **changes: object) -> MessageStore:
+    """A store whose files may all go by age, but for the archive."""
+    clock = WallClock(NOON_MS)
+    store = await filled(root, clock, DiskFiles(), archive_before_delete=True, **changes)
+    clock.now_ms += 80 * HOUR_MS
+    store.delete_files_now()
+    return store
+
+
+async def test_only_archived_files_go(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
+    store = await expired(tmp_path)
+    before = log_files(tmp_path)
+    with capture_logs() as logs:
+        assert await store._retention.clean() == 0
+    [line] = warnings(logs)
+    assert (line["log_level"], line["files"], line["archived_until"]) == ("warning", len(before) - 1, 0)
+    assert line["size_bytes"] == before[-1]
+    # two files, and half of the third one, which must stay
+    mark(tmp_path, 2 * FILE_BYTES + 2000)
+    with capture_logs() as logs:
+        assert await store._retention.clean() == 2
+    [line] = warnings(logs)
+    assert (line["files"], line["size_bytes"]) == (len(before) - 3, before[-1] - 2 * FILE_BYTES - 2000)
+    assert log_files(tmp_path) == before[2:]
+    check_consistent(store)
+    mark(tmp_path, before[-1])
+    with capture_logs() as logs:
+        assert await store._retention.clean() == len(before) - 3
+    assert not warnings(logs) and log_files(tmp_path) == before[-1:]
+    check_consistent(store)
+    await store.close()
+
+
+async def test_nothing_is_said_while_nothing_should_go(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
+    store = await filled(tmp_path, WallClock(NOON_MS), DiskFiles(), archive_before_delete=True)
+    store.delete_files_now()
+    with capture_logs() as logs:
+        assert await store._retention.clean() == 0
+    assert not warnings(logs)
+    await store.close()
+
+
+async def test_it_can_be_switched_while_running(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
+    store = await expired(tmp_path)
+    assert await store._retention.clean() == 0
+    store.change_settings(small_settings(tmp_path, archive_before_delete=False))
+    assert await store._retention.clean() > 0
+    await store.close()
+
+
+@pytest.mark.parametrize("changes", [{"max_store_bytes": 3 * FILE_BYTES}, {}], ids=["maxStoreBytes", "full disk"])
+async def test_neither_size_nor_a_full_disk_overrule_the_archive(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock, changes: dict[str, Any]
+) -> None:
+    """Above the warning ratio writes are refused, as without an archive; that is better than losing what is kept."""
+    files = DiskFiles()
+    store = await filled(tmp_path, WallClock(NOON_MS), files, archive_before_delete=True, **changes)
+    before = log_files(tmp_path)
+    files.ratio = 0.5 if changes else 0.95
+    with capture_logs() as logs:
+        assert await store._retention.clean() == 0
+    assert len(warnings(logs)) == 1 and log_files(tmp_path) == before
+    if not changes:
+        store._retention.check_disk()
+        assert store.append(message()).status is PutStatus.SERVICE_NOT_AVAILABLE
+    mark(tmp_path, FILE_BYTES)
+    assert await store._retention.clean() == 1
+    await store.close()
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{}", "[]", '{"archivedUntil": "7"}', '{"archivedUntil": -1}', '{"archivedUntil": 999999999}']
+)
+async def test_a_mark_that_cannot_be_used_holds_everything(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock, text: str
+) -> None:
+    store = await expired(tmp_path)
+    path = tmp_path / "config" / "archived.json"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    with capture_logs() as logs:
+        assert await store._retention.clean() == 0
+    assert [entry["log_level"] for entry in logs] == ["error", "warning"]
+    assert "archive" in logs[0]["error"] or "not of this log" in logs[0]["error"]
+    await store.close()
+
+
+async def test_a_running_store_follows_the_mark(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
+    store = await expired(tmp_path)
+    before = log_files(tmp_path)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(store.run)
+        await trio.sleep(100)
+        assert log_files(tmp_path)[0] == 0
+        mark(tmp_path, 3 * FILE_BYTES)
+        store.delete_files_now()
+        await trio.sleep(5)
+        assert log_files(tmp_path)[0] == before[3]
+        nursery.cancel_scope.cancel()
+    await store.close()
+    store = await open_store(tmp_path)
+    check_consistent(store)
+    await store.close()
+
+
+def test_a_mark_is_whole_or_the_old_one(tmp_path: Path) -> None:
+    """A writer that dies before the rename leaves the old mark."""
+    path = f"{tmp_path}/config/archived.json"
+    assert read_mark(Files(), path) is None
+    mark(tmp_path, 10_000_000_000)
+
+    class Dying(Files):
+        def rename(self, source: str, target: str) -> None:
+            raise OSError("gone")
+
+    with pytest.raises(OSError, match="gone"):
+        write_mark(Dying(), path, 5, archive="/archive", now_ms=1)
+    assert read_mark(Files(), path) == 10_000_000_000
+    mark(tmp_path, 5)
+    assert read_mark(Files(), path) == 5

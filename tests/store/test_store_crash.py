@@ -1,0 +1,141 @@
+"""What a crash may leave, and what must hold after the next start.
+
+A crash is a power failure: of everything that no fdatasync followed, any part may be on disk. In particular:
+
+1. the log ends in a torn record, in zeros, or has a hole with whole records behind it;
+2. a log file's blank record or the file behind it is missing, or the new file has length but no content;
+3. consume queues are behind the log, ahead of it, have holes, or their files are missing;
+4. index files have a header that is older or younger than their slots and entries, or are missing;
+5. the checkpoint is older than everything else, torn, or missing;
+6. a crash in the middle of a recovery leaves any of this again.
+
+Whatever it is, after the next start: every message whose flush was waited for is there, once, at its queue offset, with
+its bytes; nothing is there that was not put; every message that is there is found by its key; the store takes messages
+and a further start changes nothing.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+from store_faults import RecordingFiles, crash, replay_onto
+from store_support import WallClock, abandon, message, open_store, unique_key
+
+from protocol import record
+from store.message_store import MessageStore
+
+
+class Ledger:
+    """What was put, and what was acknowledged at which point of the journal."""
+
+    def __init__(self) -> None:
+        self.put: dict[str, tuple[str, int, bytes]] = {}
+        self.acknowledged: list[tuple[int, str]] = []
+
+    def acknowledged_before(self, at: int) -> set[str]:
+        return {key for point, key in self.acknowledged if point <= at}
+
+
+async def workload(store: MessageStore, files: RecordingFiles, ledger: Ledger, choose: random.Random) -> None:
+    unflushed: list[str] = []
+    for _ in range(choose.randint(20, 60)):
+        for _ in range(choose.randint(1, 6)):
+            key = unique_key()
+            topic, queue_id, body = choose.choice("AB"), choose.randrange(2), choose.randbytes(choose.randrange(400))
+            result = store.append(message(topic, queue_id, body, uniq_key=key))
+            assert result.is_ok
+            ledger.put[key] = (topic, queue_id, body)
+            unflushed.append(key)
+        store.commit()
+        turn = choose.random()
+        if turn < 0.3:
+            await store._flush.flush_log()
+        elif turn < 0.4:
+            await store._flush.flush_queues(0)
+        elif turn < 0.5:
+            store._flush.write_index()
+        elif turn < 0.6:
+            await store._flush.flush_thoroughly()
+        if turn < 0.3 or 0.5 <= turn < 0.6:
+            ledger.acknowledged += [(len(files.journal), key) for key in unflushed]
+            unflushed.clear()
+
+
+def check(store: MessageStore, ledger: Ledger, must_have: set[str]) -> int:
+    found: set[str] = set()
+    for topic, queue_ids in store.queues().items():
+        for queue_id in queue_ids:
+            offset = store.min_offset(topic, queue_id)
+            while offset < store.max_offset(topic, queue_id):
+                result = store.get_messages(topic, queue_id, offset, 32)
+                assert result.next_begin_offset > offset
+                for data in result.records:
+                    stored = record.decode_record(data)
+                    key = stored.uniq_key
+                    assert key is not None and key not in found
+                    assert ledger.put[key] == (topic, queue_id, stored.body)
+                    assert (stored.topic, stored.queue_id) == (topic, queue_id)
+                    assert offset <= stored.queue_offset < result.next_begin_offset
+                    found.add(key)
+                    by_key = store.query_by_key(topic, key, 64, 0, 1 << 60).physical_offsets
+                    assert by_key == [stored.physical_offset], key
+                offset = result.next_begin_offset
+    assert must_have <= found, f"{len(must_have - found)} acknowledged messages lost"
+    return len(found)
+
+
+@pytest.mark.parametrize("seed", range(15))
+async def test_power_failures(seed: int, tmp_path: Path) -> None:
+    choose = random.Random(seed)
+    files = RecordingFiles()
+    ledger = Ledger()
+    root = tmp_path / "store"
+    store = await open_store(root, files=files, clock=WallClock(step_ms=choose.choice([1, 100, 1500])))
+    await workload(store, files, ledger, choose)
+    if choose.random() < 0.5:
+        await store.close()
+    else:
+        abandon(store)
+    for number in range(8):
+        at = choose.randint(0, len(files.journal))
+        survive = choose.choice([0.0, 0.3, 0.7, 0.95, 1.0])
+        copy = tmp_path / f"crash{number}"
+        copy.mkdir()
+        crash(files.journal, at, str(root), copy, choose, survive)
+        await recover_twice(copy, ledger, ledger.acknowledged_before(at), choose)
+        shutil.rmtree(copy)
+
+
+async def recover_twice(root: Path, ledger: Ledger, must_have: set[str], choose: random.Random) -> None:
+    files = RecordingFiles()
+    again = root.parent / "again"
+    shutil.copytree(root, again)
+    # a crash during the recovery itself, then the recovery again
+    abandon(await open_store(again, files=files))
+    half = root.parent / "half"
+    shutil.copytree(root, half)
+    replay_onto(files, str(again), half, choose)
+    for path in (again, half):
+        store = await open_store(path)
+        count = check(store, ledger, must_have)
+        end = store.max_physical_offset
+        await store.close()
+        store = await open_store(path)
+        assert store.recovery_report is not None and store.recovery_report.records == 0
+        assert check(store, ledger, must_have) == count
+        assert store.max_physical_offset == end
+        key = unique_key()
+        put = store.append(message("A", 0, b"after", uniq_key=key))
+        store.commit()
+        assert put.is_ok and put.physical_offset >= end
+        copy = Ledger()
+        copy.put = {**ledger.put, key: ("A", 0, b"after")}
+        assert check(store, copy, must_have | {key}) == count + 1
+        abandon(store)
+        store = await open_store(path)
+        assert check(store, copy, must_have | {key}) == count + 1
+        await store.close()
+        shutil.rmtree(path)

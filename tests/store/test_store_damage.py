@@ -1,0 +1,329 @@
+"""Disks that lie: flipped bits, failing calls, vanished files. Never a wrong body, never a false acknowledgement.
+
+A flipped bit may cost the message it is in, or an entry that leads to one; it never turns into another message. What the
+store acknowledged while the system failed under it is there when the system works again.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import structlog
+import trio
+from store_support import WallClock, abandon, message, open_store
+
+from protocol import record
+from store.errors import StoreError
+from store.files import Data, Files
+from store.message_store import MessageStore
+from store.results import PutResult, PutStatus
+
+TOPICS_JSON = '{"dataVersion":{"counter":1,"timestamp":1},"topicConfigTable":{"A":{},"B":{}}}'
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    before = structlog.get_config()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
+    yield
+    structlog.configure(**before)
+
+
+class Written:
+    """What was put: (topic, queue) -> bodies, each of which says where it belongs."""
+
+    def __init__(self) -> None:
+        self.bodies: dict[tuple[str, int], list[bytes]] = {}
+        self.places: list[int] = []
+        self.count = 0
+        self.last = b""
+
+    def put(self, store: MessageStore, choose: random.Random) -> PutResult:
+        where = (choose.choice("AB"), choose.randrange(2))
+        body = f"{where} {self.count};".encode() + choose.randbytes(choose.choice([0, 20, 300]))
+        result = store.append(message(*where, body, uniq_key=f"u{self.count}", keys=f"k{self.count} all"))
+        self.count += 1
+        self.last = body
+        if result.is_ok:
+            self.bodies.setdefault(where, []).append(body)
+            self.places.append(result.physical_offset)
+        return result
+
+
+def served(store: MessageStore) -> dict[tuple[str, int], list[bytes]]:
+    """Every body that a consumer gets."""
+    found: dict[tuple[str, int], list[bytes]] = {}
+    for topic in "AB":
+        for queue_id in range(2):
+            bodies = found.setdefault((topic, queue_id), [])
+            offset = store.min_offset(topic, queue_id)
+            while offset < store.max_offset(topic, queue_id):
+                result = store.get_messages(topic, queue_id, offset, 32)
+                bodies += [record.decode_record(data).body for data in result.records]
+                assert result.next_begin_offset > offset
+                offset = result.next_begin_offset
+    return found
+
+
+def check_only_own(store: MessageStore, written: Written) -> int:
+    """Whatever way is asked, only bodies come that were put there; answers how many messages consumers get."""
+    found = served(store)
+    for where, bodies in found.items():
+        assert set(bodies) <= set(written.bodies.get(where, [])), where
+    everything = {body for bodies in written.bodies.values() for body in bodies}
+    for number in range(0, written.count, 7):
+        for topic in "AB":
+            for data in store.query_by_key(topic, f"u{number}", 64, 0, 1 << 60).records:
+                assert record.decode_record(data).body in everything
+    for place in written.places:
+        data = store.record_at(place)
+        assert data is None or record.decode_record(data).body in everything
+    return sum(len(set(bodies)) for bodies in found.values())
+
+
+async def filled(root: Path, choose: random.Random, *, is_closed: bool) -> Written:
+    written = Written()
+    (root / "config").mkdir(parents=True)
+    (root / "config" / "topics.json").write_text(TOPICS_JSON)
+    store = await open_store(root)
+    for _ in range(25):
+        for _ in range(6):
+            assert written.put(store, choose).is_ok
+        store.commit()
+        if choose.random() < 0.2:
+            await store._flush.flush_thoroughly()
+    if is_closed:
+        await store.close()
+    else:
+        store._index.write_out()
+        abandon(store)
+    return written
+
+
+def flip(path: Path, choose: random.Random) -> None:
+    """One bit of what is used of a file."""
+    data = bytearray(path.read_bytes())
+    used = len(bytes(data).rstrip(b"\0")) or len(data)
+    at = choose.randrange(used)
+    data[at] ^= 1 << choose.randrange(8)
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("is_closed", [True, False], ids=["closed", "killed"])
+@pytest.mark.parametrize("directory", ["commitlog", "consumequeue", "index", "checkpoint", "config"])
+async def test_flipped_bits(tmp_path: Path, directory: str, is_closed: bool) -> None:
+    seed = random.randrange(1 << 30)
+    print(f"seed {seed}")
+    choose = random.Random(seed)
+    original = tmp_path / "original"
+    written = await filled(original, choose, is_closed=is_closed)
+    for _ in range(40):
+        root = tmp_path / "copy"
+        shutil.copytree(original, root)
+        target = root / directory
+        files = sorted(path for path in target.rglob("*") if path.is_file()) if target.is_dir() else [target]
+        flips = choose.choice([1, 1, 3])
+        for _ in range(flips):
+            flip(choose.choice(files), choose)
+        for _ in range(2):
+            store = await open_store(root)
+            # One flip costs one message, or in a queue's size field or the log's structure what hangs on it.
+            assert check_only_own(store, written) >= written.count - 3 * flips
+            await store.close()
+        shutil.rmtree(root)
+
+
+async def test_bits_that_flip_under_a_running_store(tmp_path: Path) -> None:
+    """Old messages are checked when they are read, not only when the store is opened."""
+    choose = random.Random(3)
+    written = await filled(tmp_path, choose, is_closed=True)
+    store = await open_store(tmp_path)
+    assert check_only_own(store, written) == written.count
+    for path in sorted((tmp_path / "commitlog").iterdir()):
+        with path.open("r+b") as file:  # in place: the store has it open
+            for _ in range(3):
+                at = choose.randrange(3000)
+                file.seek(at)
+                byte = file.read(1)[0]
+                file.seek(at)
+                file.write(bytes([byte ^ 1 << choose.randrange(8)]))
+    left = check_only_own(store, written)
+    assert 0 < left < written.count
+    await store.close()
+
+
+class FailingCall(Files):
+    """From the `first`-th call that changes something on, calls fail: `count` of them."""
+
+    def __init__(self, first: int, count: int, code: int) -> None:
+        self.first = first
+        self.count = count
+        self.code = code
+        self.calls = 0
+
+    def _call(self) -> None:
+        self.calls += 1
+        if self.first <= self.calls < self.first + self.count:
+            raise OSError(self.code, os.strerror(self.code))
+
+    def create(self, path: str, size_bytes: int) -> int:
+        self._call()
+        return super().create(path, size_bytes)
+
+    def pwrite(self, fd: int, data: Data, at: int) -> None:
+        try:
+            self._call()
+        except OSError:
+            if self.first % 2:
+                super().pwrite(fd, bytes(data)[: len(data) // 2], at)
+            raise
+        super().pwrite(fd, data, at)
+
+    def datasync(self, fd: int) -> None:
+        self._call()
+
+    def sync_directory(self, path: str) -> None:
+        self._call()
+
+    def truncate(self, fd: int, size_bytes: int) -> None:
+        self._call()
+        super().truncate(fd, size_bytes)
+
+    def rename(self, source: str, target: str) -> None:
+        self._call()
+        super().rename(source, target)
+
+    def make_directories(self, path: str) -> None:
+        self._call()
+        super().make_directories(path)
+
+
+class Acknowledgements:
+    """Bodies whose commit or flush was confirmed, as a producer would be told."""
+
+    def __init__(self) -> None:
+        self.committed: set[bytes] = set()
+        self.flushed: set[bytes] = set()
+        self.errors: list[Exception] = []
+
+    def listen(self, store: MessageStore, result: PutResult, body: bytes) -> None:
+        store.committed.call_beyond(result.last_offset, lambda error: self.told(self.committed, body, error))
+        store.flushed.call_beyond(result.last_offset, lambda error: self.told(self.flushed, body, error))
+
+    def told(self, target: set[bytes], body: bytes, error: Exception | None) -> None:
+        if error is None:
+            target.add(body)
+        else:
+            self.errors.append(error)
+
+
+async def run_with(files: FailingCall, root: Path, seed: int) -> tuple[Written, Acknowledgements]:
+    choose = random.Random(seed)
+    written, told = Written(), Acknowledgements()
+    try:
+        store = await open_store(root, files=files, clock=WallClock(step_ms=20))
+    except (OSError, StoreError) as error:
+        told.errors.append(error)
+        return written, told
+    for _ in range(20):
+        for _ in range(choose.randrange(1, 5)):
+            result = written.put(store, choose)
+            if not result.is_ok:
+                assert result.status is PutStatus.SERVICE_NOT_AVAILABLE and result.reason
+                continue
+            told.listen(store, result, written.last)
+        store.commit()
+        if choose.random() < 0.4:
+            await store._flush.flush_thoroughly()
+    if choose.random() < 0.5:
+        try:
+            await store.close()
+        except OSError as error:
+            told.errors.append(error)
+            abandon(store)
+    else:
+        abandon(store)
+    return written, told
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO], ids=["full", "broken"])
+@pytest.mark.parametrize("count", [1, 1000], ids=["once", "for good"])
+async def test_any_call_may_fail(tmp_path: Path, code: int, count: int) -> None:
+    """Each call that changes something fails in its turn."""
+    probe = FailingCall(1 << 30, 1, code)
+    await run_with(probe, tmp_path / "probe", 1)
+    assert probe.calls > 100
+    for first in range(1, probe.calls + 1, 2):
+        root = tmp_path / f"store{first}"
+        written, told = await run_with(FailingCall(first, count, code), root, 1)
+        store = await open_store(root)
+        found = {body for bodies in served(store).values() for body in bodies}
+        put = {body for bodies in written.bodies.values() for body in bodies}
+        assert told.committed | told.flushed <= found <= put, f"call {first}"
+        result = store.append(message("A", 0, b"after"))
+        store.commit()
+        assert result.is_ok
+        await store.close()
+        shutil.rmtree(root)
+
+
+@pytest.mark.parametrize("is_closed", [True, False], ids=["closed", "killed"])
+async def test_vanished_files(tmp_path: Path, is_closed: bool) -> None:
+    """What hangs on the missing file is missing, everything else is there."""
+    original = tmp_path / "original"
+    written = await filled(original, random.Random(4), is_closed=is_closed)
+    victims = [path.relative_to(original) for path in sorted(original.rglob("*")) if path.name != "abort"]
+    for victim in victims:
+        root = tmp_path / "copy"
+        shutil.copytree(original, root)
+        target = root / victim
+        shutil.rmtree(target) if target.is_dir() else target.unlink()
+        store = await open_store(root)
+        count = check_only_own(store, written)
+        if victim.parts[0] == "commitlog":
+            assert len(victim.parts) == 1 or count > written.count - 60
+        elif victim.parts[0] != "consumequeue" or not is_closed:
+            assert count == written.count, victim
+        put = store.append(message("A", 0, b"after"))
+        store.commit()
+        assert put.is_ok
+        await store.close()
+        shutil.rmtree(root)
+
+
+class ReadOnlyDisk(Files):
+    def create(self, path: str, size_bytes: int) -> int:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
+
+    def pwrite(self, fd: int, data: Data, at: int) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+
+async def test_a_directory_that_cannot_be_written(tmp_path: Path) -> None:
+    written = await filled(tmp_path, random.Random(5), is_closed=True)
+    with pytest.raises(OSError, match=r"Read-only file system: .*/lock"):
+        await open_store(tmp_path, files=ReadOnlyDisk())
+    store = await open_store(tmp_path)
+    assert check_only_own(store, written) == written.count
+    await store.close()
+
+
+async def test_a_vanished_file_does_not_stop_retention(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
+    clock = WallClock(step_ms=1)
+    store = await open_store(tmp_path, clock=clock, file_reserved_time_hours=0)
+    for _ in range(100):
+        store.append(message("A", 0, bytes(200)))
+    store.commit()
+    names = sorted(path.name for path in (tmp_path / "commitlog").iterdir())
+    (tmp_path / "commitlog" / names[0]).unlink()
+    clock.now_ms = 1 << 60
+    store.delete_files_now()
+    assert await store._retention.clean() > 1
+    assert store.min_physical_offset > int(names[0])
+    await store.close()

@@ -1,0 +1,227 @@
+"""The store from outside: put, get, reopen, roll over, search."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import trio
+from store_support import WallClock, abandon, message, open_store, small_settings
+
+from protocol import record
+from protocol.record import BatchUnit
+from store.errors import StoreLocked
+from store.message_store import MessageStore
+from store.results import GetStatus, PutStatus
+
+
+async def test_put_commit_get(tmp_path: Path) -> None:
+    store = await open_store(tmp_path)
+    first = store.append(message(body=b"one", keys="k1", tags="A"))
+    second = store.append(message(body=b"two"))
+    assert (first.status, first.queue_offset, first.physical_offset, first.message_count) == (PutStatus.PUT_OK, 0, 0, 1)
+    assert (second.queue_offset, second.physical_offset) == (1, first.end_offset)
+    assert store.max_offset("T", 0) == 0
+    assert store.get_messages("T", 0, 0, 32).status is GetStatus.NO_MESSAGE_IN_QUEUE
+    store.commit()
+    found = store.get_messages("T", 0, 0, 32)
+    assert (found.status, found.next_begin_offset, found.min_offset, found.max_offset) == (GetStatus.FOUND, 2, 0, 2)
+    messages = [record.decode_record(data) for data in found.records]
+    assert [(m.body, m.queue_offset, m.physical_offset) for m in messages] == [
+        (b"one", 0, 0),
+        (b"two", 1, second.physical_offset),
+    ]
+    assert messages[0].keys == "k1"
+    assert store.queue_entries("T", 0, 0, 9)[0] == (0, first.size_bytes, ord("A"))
+    assert store.committed.value == second.end_offset
+    await store.close()
+
+
+async def test_reopen_after_close_and_after_a_kill(tmp_path: Path) -> None:
+    bodies: list[bytes] = []
+    for round_number in range(6):
+        store = await open_store(tmp_path)
+        assert [record.decode_record(data).body for data in read_all(store)] == bodies
+        for number in range(40):
+            body = b"%d-%d" % (round_number, number) * 5
+            result = store.append(message(body=body, keys=f"k{round_number}-{number}", uniq_key=f"u{len(bodies)}"))
+            assert result.queue_offset == len(bodies)
+            bodies.append(body)
+        store.commit()
+        if round_number % 2:
+            await store.close()
+            assert not (tmp_path / "abort").exists()
+        else:
+            abandon(store)
+            assert (tmp_path / "abort").exists()
+    store = await open_store(tmp_path)
+    assert [record.decode_record(data).body for data in read_all(store)] == bodies
+    for number in range(len(bodies)):
+        assert len(store.query_by_key("T", f"u{number}", 64, 0, 1 << 60).records) == 1
+    assert len(list((tmp_path / "commitlog").iterdir())) > 5
+    assert len(list((tmp_path / "index").iterdir())) > 5
+    await store.close()
+
+
+def read_all(store: MessageStore, topic: str = "T", queue_id: int = 0) -> list[bytes]:
+    records: list[bytes] = []
+    offset = store.min_offset(topic, queue_id)
+    while True:
+        found = store.get_messages(topic, queue_id, offset, 7)
+        records += found.records
+        if found.status in (GetStatus.OFFSET_OVERFLOW_ONE, GetStatus.NO_MESSAGE_IN_QUEUE):
+            return records
+        assert found.next_begin_offset > offset
+        offset = found.next_begin_offset
+
+
+async def test_a_record_never_crosses_a_file_end(tmp_path: Path) -> None:
+    store = await open_store(tmp_path)
+    results = []
+    for size in (1500, 1500, 1500, 2900, 900, 4096 - 91 - 1 - 8, 10):
+        results.append(store.append(message(body=bytes(size), properties=b"")))
+        if len(results) == 4:
+            store.commit()
+    assert results.pop(5).status is PutStatus.MESSAGE_ILLEGAL  # larger than maxMessageSize
+    store.commit()
+    for result in results:
+        assert result.physical_offset // 4096 == result.last_offset // 4096
+        assert result.end_offset % 4096 == 0 or 4096 - result.end_offset % 4096 >= 8
+        data = store.record_at(result.physical_offset)
+        assert data is not None and len(data) == result.size_bytes
+    first_file = (tmp_path / "commitlog" / f"{0:020d}").read_bytes()
+    blank_at = results[1].end_offset
+    assert first_file[blank_at : blank_at + 8] == record.encode_blank(4096 - blank_at)
+    await store.close()
+
+
+async def test_batch(tmp_path: Path) -> None:
+    store = await open_store(tmp_path)
+    units = [BatchUnit(0, b"body%d" % n, b"KEYS\x01key%d\x02TAGS\x01A" % n) for n in range(5)]
+    store.append(message())
+    result = store.append_batch(message(properties=b"CLUSTER\x01C"), units)
+    assert (result.status, result.queue_offset, result.message_count) == (PutStatus.PUT_OK, 1, 5)
+    assert result.physical_offsets is not None and len(result.physical_offsets) == 5
+    store.commit()
+    found = [record.decode_record(data) for data in read_all(store)][1:]
+    assert [m.physical_offset for m in found] == result.physical_offsets
+    assert [m.queue_offset for m in found] == [1, 2, 3, 4, 5]
+    assert found[2].properties == {"KEYS": "key2", "TAGS": "A", "CLUSTER": "C"}
+    assert store.queue_entries("T", 0, 1, 1)[0][2] == ord("A")
+    assert store.query_by_key("T", "key3", 64, 0, 1 << 60).physical_offsets == [result.physical_offsets[3]]
+    await store.close()
+
+
+async def test_transactions_enter_no_queue(tmp_path: Path) -> None:
+    store = await open_store(tmp_path)
+    prepared = store.append(message(sys_flag=4, keys="p"))
+    rolled_back = store.append(message(sys_flag=12, keys="r"))
+    committed = store.append(message(sys_flag=8, keys="c"))
+    store.commit()
+    assert [r.queue_offset for r in (prepared, rolled_back, committed)] == [0, 0, 0]
+    assert store.max_offset("T", 0) == 1
+    assert store.query_by_key("T", "p", 64, 0, 1 << 60).physical_offsets == [prepared.physical_offset]
+    assert store.query_by_key("T", "r", 64, 0, 1 << 60).records == []
+    abandon(store)
+    store = await open_store(tmp_path)
+    assert store.max_offset("T", 0) == 1
+    await store.close()
+
+
+async def test_what_is_refused(tmp_path: Path) -> None:
+    store = await open_store(tmp_path)
+    for wrong, status in (
+        (message(topic="x" * 128), PutStatus.MESSAGE_ILLEGAL),
+        (message(topic="../../x"), PutStatus.MESSAGE_ILLEGAL),
+        (message(topic=""), PutStatus.MESSAGE_ILLEGAL),
+        (message(queue_id=-1), PutStatus.MESSAGE_ILLEGAL),
+        (message(queue_id=2**31), PutStatus.MESSAGE_ILLEGAL),
+        (message(body=bytes(3001)), PutStatus.MESSAGE_ILLEGAL),
+        (message(properties=b"a" * 32768), PutStatus.MESSAGE_ILLEGAL),
+        (message(properties="ä".encode() * 20000), PutStatus.PROPERTIES_SIZE_EXCEEDED),
+    ):
+        result = store.append(wrong)
+        assert result.status is status, wrong.topic
+        assert result.reason
+    store.commit()
+    assert store.append(message()).physical_offset == 0
+    await store.close()
+    assert store.append(message()).status is PutStatus.SERVICE_NOT_AVAILABLE
+
+
+async def test_a_second_store_is_refused(tmp_path: Path) -> None:
+    store = await open_store(tmp_path)
+    with pytest.raises(StoreLocked, match="storePathRootDir"):
+        await open_store(tmp_path)
+    await store.close()
+    await (await open_store(tmp_path)).close()
+
+
+async def test_waiting_for_a_queue(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
+    store = await open_store(tmp_path)
+    end = store.queue_end("T", 3)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(end.wait_beyond, 0)
+        await trio.testing.wait_all_tasks_blocked()
+        store.append(message(queue_id=2))
+        store.commit()
+        assert end.waiter_count == 1
+        store.append(message(queue_id=3))
+        assert end.value == 0
+        store.commit()
+        assert (end.value, end.waiter_count) == (1, 0)
+    await store.close()
+
+
+async def test_flushing_in_the_background(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
+    for kind in ("ASYNC_FLUSH", "SYNC_FLUSH"):
+        from store.config import FlushDiskType
+
+        store = await open_store(tmp_path, flush_disk_type=FlushDiskType[kind])
+        async with trio.open_nursery() as nursery:
+            await nursery.start(store.run)
+            result = store.append(message())
+            store.commit()
+            assert store.flushed.value <= result.physical_offset
+            await store.flushed.wait_beyond(result.last_offset)
+            assert store.flushed.value == result.end_offset
+            nursery.cancel_scope.cancel()
+        await store.close()
+
+
+async def test_offsets_by_time(tmp_path: Path) -> None:
+    clock = WallClock()
+    store = await open_store(tmp_path, clock=clock)
+    begin = clock.now_ms
+    for at in (0, 10, 10, 50, 90):
+        clock.now_ms = begin + at
+        store.append(message())
+    store.commit()
+    asked = {-5: {0}, 0: {0}, 10: {1, 2}, 29: {2}, 30: {2}, 31: {3}, 70: {3}, 71: {4}, 90: {4}, 5000: {4}}
+    for at, expected in asked.items():
+        assert store.queue_offset_by_time("T", 0, begin + at) in expected, at
+    assert store.queue_offset_by_time("T", 1, begin) == 0
+    assert store.store_time_at("T", 0, 3) == begin + 50
+    assert store.store_time_at("T", 0, 5) == -1
+    assert store.earliest_store_time("T", 0) == begin
+    await store.close()
+
+
+def test_settings_are_those_of_rocketmq(tmp_path: Path) -> None:
+    from protocol.settings import bind
+
+    settings, used = bind(type(small_settings(tmp_path)), {"mappedFileSizeCommitLog": "2048"}, source="x")
+    assert settings.mapped_file_size_commit_log_bytes == 2048
+    assert used == {"mappedFileSizeCommitLog"}
+
+
+async def test_deleting_a_topic_between_two_flushes_is_no_fault_of_the_disk(tmp_path: Path) -> None:
+    store = await open_store(tmp_path)
+    for topic in ("Gone", "Stays"):
+        store.append(message(topic=topic, body=b"x"))
+    store.commit()
+    store.delete_topic("Gone")
+    await store._flush.flush_queues(0)
+    assert (store.is_broken, store.refusal) == (False, None)
+    assert store.max_offset("Stays", 0) == 1
+    await store.close()

@@ -1,0 +1,124 @@
+"""python -m store: verify, dump, rebuild."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from store_golden import expected, extract, open_golden
+from store_support import message, open_store, small_settings, unique_key
+
+from store.__main__ import main
+from store.offline import verify
+
+
+def picture(root: Path) -> dict[str, tuple[int, bytes]]:
+    return {
+        str(path.relative_to(root)): (path.stat().st_mtime_ns, path.read_bytes())
+        for path in sorted(root.rglob("*"))
+        if path.is_file()
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("k00_killed", None),
+        ("c05_flip_magic_second_last_file", "log damaged from 243147 to 243696"),
+        ("c07_no_consumequeue_of_one_queue", "queue GoldOrders/1 has no files, but 48 messages"),
+        ("c12_middle_commitlog_file_missing", "log files are missing between"),
+        ("c16_cq_ahead", "3 entries lead behind the end of the log"),
+        ("c17_cq_short", "queue GoldOrders/3: 3 messages of the log are not in it, from 43 on"),
+        ("k10_cut_file", "is shorter than mappedFileSizeCommitLog"),
+    ],
+)
+def test_verify(name: str, problem: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = extract(name, tmp_path)
+    before = picture(root)
+    code = main(["verify", str(root), "-c", str(root / "broker.conf")])
+    shown = capsys.readouterr().out
+    assert picture(root) == before
+    if problem is None:
+        assert (code, shown.splitlines()[-1]) == (0, "no problems")
+    else:
+        assert code == 1
+        assert any(line.startswith("PROBLEM") and problem in line for line in shown.splitlines()), shown
+
+
+def test_dump(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = extract("k00_killed", tmp_path)
+    assert main(["dump", str(root)]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    wanted = expected("k00_killed")["messages"]
+    assert [(row["physicalOffset"], row["topic"], row["queueOffset"]) for row in rows] == [
+        (row["phys"], row["topic"], row["queueOffset"]) for row in wanted
+    ]
+    assert main(["dump", str(root), "--start", str(rows[400]["physicalOffset"])]) == 0
+    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == rows[400:]
+
+
+def test_rebuild(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import trio
+
+    root = extract("c07_no_consumequeue_of_one_queue", tmp_path)
+    assert main(["rebuild", str(root)]) == 0
+    assert main(["verify", str(root)]) == 0
+
+    async def look() -> None:
+        store = await open_golden(root)
+        assert store.max_offset("GoldOrders", 1) == 48
+        assert store.max_offset("GoldGone", 0) == 4
+        await store.close()
+
+    trio.run(look)
+    assert (root / "consumequeue.before-rebuild").is_dir()
+
+
+async def test_an_open_store_is_not_rebuilt(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import trio
+
+    store = await open_store(tmp_path)
+    store.append(message(uniq_key=unique_key()))
+    store.commit()
+    assert await trio.to_thread.run_sync(main, ["rebuild", str(tmp_path)]) == 2
+    assert "in use" in capsys.readouterr().err
+    assert store.get_messages("T", 0, 0, 1).message_count == 1
+    await store.close()
+
+
+def test_nonsense(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify", str(tmp_path / "nowhere")]) == 2
+    assert main(["verify", str(tmp_path), "-c", str(tmp_path / "none")]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 2
+
+
+async def three_lives(root: Path) -> None:
+    """A topic with three messages is deleted and made again with two; another one stays."""
+    store = await open_store(root)
+    for topic in ("T", "T", "T", "Stays"):
+        store.append(message(topic, uniq_key=unique_key()))
+    store.commit()
+    assert store.delete_topic("T") == 1
+    for topic in ("T", "Stays", "T"):
+        store.append(message(topic, uniq_key=unique_key()))
+    store.commit()
+    await store.close()
+
+
+async def test_a_topic_that_was_made_again_is_no_problem(tmp_path: Path) -> None:
+    await three_lives(tmp_path)
+    findings = verify(small_settings(tmp_path), lambda line: None)
+    assert (findings.records, findings.problems) == (7, [])
+
+
+async def test_entries_that_lead_nowhere_are_found(tmp_path: Path) -> None:
+    await three_lives(tmp_path)
+    [file] = (tmp_path / "consumequeue" / "Stays" / "0").iterdir()
+    for number, text in ((0, "the first at 0"), (1, "the first at 1")):
+        sound = file.read_bytes()
+        physical_offset = int.from_bytes(sound[20 * number : 20 * number + 8], "big") + 1
+        file.write_bytes(sound[: 20 * number] + physical_offset.to_bytes(8, "big") + sound[20 * number + 8 :])
+        problems = verify(small_settings(tmp_path), lambda line: None).problems
+        assert problems == [f"queue Stays/0: 1 entries do not lead to their messages, {text}"]
+        file.write_bytes(sound)

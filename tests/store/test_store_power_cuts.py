@@ -1,0 +1,27 @@
+"""Two thousand power cuts; see store_power_cuts. bin/soak-power-cuts runs as many as one likes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import structlog
+from store_power_cuts import cut_many
+
+
+@pytest.fixture
+def quiet() -> Iterator[None]:
+    """Thousands of recoveries have much to say."""
+    before = structlog.get_config()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
+    yield
+    structlog.configure(**before)
+
+
+@pytest.mark.parametrize("part", range(4))
+async def test_power_cuts(part: int, tmp_path: Path, quiet: None) -> None:
+    seed = random.randrange(1 << 30)
+    print(f"seed {seed}")
+    assert await cut_many(tmp_path, 500, seed) == 500

@@ -1,0 +1,193 @@
+"""What is thrown away, when, and what stays."""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+import trio
+from store_support import WallClock, message, open_store, unique_key
+
+from protocol import record
+from store.files import Files
+from store.message_store import MessageStore
+from store.results import GetStatus, PutStatus
+
+HOUR_MS = 3_600_000
+NOON_MS = int(datetime(2026, 5, 5, 12).timestamp() * 1000)
+FOUR_MS = int(datetime(2026, 5, 5, 4, 30).timestamp() * 1000)
+
+
+class DiskFiles(Files):
+    """A disk whose fullness the test decides, and which never has to be waited for."""
+
+    def __init__(self) -> None:
+        self.ratio = 0.5
+
+    def disk_usage_ratio(self, path: str) -> float:
+        return self.ratio
+
+
+async def filled(root: Path, clock: WallClock, files: DiskFiles, count: int = 200, **changes: object) -> MessageStore:
+    """A store of about 10 log files, all last written at the clock's time."""
+    store = await open_store(root, clock=clock, files=files, **changes)
+    for number in range(count):
+        assert store.append(message("T", number % 3, bytes(100), uniq_key=unique_key())).is_ok
+    store.commit()
+    age(root, clock.now_ms)
+    return store
+
+
+def age(root: Path, modified_ms: int) -> None:
+    for path in (root / "commitlog").iterdir():
+        os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
+
+
+def log_files(root: Path) -> list[int]:
+    return sorted(int(path.name) for path in (root / "commitlog").iterdir())
+
+
+def check_consistent(store: MessageStore) -> None:
+    """Queues and index lead to what is there, from the first message on."""
+    start = store.min_physical_offset
+    for topic, queue_ids in store.queues().items():
+        for queue_id in queue_ids:
+            low = store.min_offset(topic, queue_id)
+            if low == store.max_offset(topic, queue_id):
+                continue  # all its messages are gone
+            found = store.get_messages(topic, queue_id, low, 1)
+            assert found.status is GetStatus.FOUND
+            assert found.next_begin_offset == low + 1
+            first = record.decode_record(found.records[0])
+            assert first.queue_offset == low and first.physical_offset >= start
+            if low:
+                assert store.get_messages(topic, queue_id, low - 1, 1).status is GetStatus.OFFSET_TOO_SMALL
+            assert store.query_by_key(topic, first.uniq_key or "", 1, 0, 1 << 60).physical_offsets == [
+                first.physical_offset
+            ]
+    for queue in store._queues:
+        files = queue.sequence.files
+        assert len(files) == 1 or (queue.entry(files[0].end // 20 - 1) or (0,))[0] >= start
+    assert all(file.end_physical_offset >= start for file in store._index.files)
+
+
+async def test_expired_files_go_at_their_hour(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
+    clock = WallClock(NOON_MS)
+    store = await filled(tmp_path, clock, DiskFiles())
+    before = log_files(tmp_path)
+    assert len(before) > 6
+    clock.now_ms += 80 * HOUR_MS  # 20:00, not the hour of deleteWhen
+    assert await store._retention.clean() == 0
+    clock.now_ms = FOUR_MS + 4 * 24 * HOUR_MS
+    os.utime(tmp_path / "commitlog" / f"{before[4]:020d}")  # written lately: it and what is behind it stay
+    assert await store._retention.clean() == 4
+    assert log_files(tmp_path) == before[4:]
+    assert store.min_physical_offset == before[4]
+    check_consistent(store)
+    await store.close()
+    store = await open_store(tmp_path, clock=clock)
+    assert store.min_physical_offset == before[4]
+    check_consistent(store)
+    await store.close()
+
+
+async def test_the_last_file_stays_and_a_run_has_a_limit(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    clock = WallClock(NOON_MS)
+    store = await filled(tmp_path, clock, DiskFiles(), 400)
+    assert len(log_files(tmp_path)) > 12
+    clock.now_ms += 80 * HOUR_MS
+    store.delete_files_now()
+    assert await store._retention.clean() == 10
+    await store._retention.clean()
+    await store._retention.clean()
+    assert len(log_files(tmp_path)) == 1
+    check_consistent(store)
+    put = store.append(message("T", 0, b"more"))
+    store.commit()
+    assert put.is_ok
+    await store.close()
+
+
+@pytest.mark.parametrize(("ratio", "reserved", "gone"), [(0.8, 0, 10), (0.8, 72, 0), (0.87, 72, 10), (0.7, 0, 0)])
+async def test_a_filling_disk(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock, ratio: float, reserved: int, gone: int
+) -> None:
+    clock = WallClock(NOON_MS)
+    files = DiskFiles()
+    store = await filled(tmp_path, clock, files, 400, file_reserved_time_hours=reserved)
+    files.ratio = ratio
+    clock.now_ms += HOUR_MS
+    assert await store._retention.clean() == gone
+    await store.close()
+
+
+async def test_a_full_disk_refuses_puts(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
+    files = DiskFiles()
+    store = await open_store(tmp_path, files=files)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(store.run)
+        assert store.append(message()).is_ok
+        files.ratio = 0.95
+        await trio.sleep(12)
+        refused = store.append(message())
+        assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE and "95%" in refused.reason
+        files.ratio = 0.89
+        await trio.sleep(12)
+        assert store.append(message()).is_ok
+        nursery.cancel_scope.cancel()
+    await store.close()
+
+
+async def test_a_limit_for_the_whole_log(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
+    store = await filled(tmp_path, WallClock(NOON_MS), DiskFiles(), max_store_bytes=3 * 4096)
+    end = store.max_physical_offset
+    assert await store._retention.clean() > 0
+    assert end - store.min_physical_offset <= 3 * 4096
+    check_consistent(store)
+    await store.close()
+
+
+async def test_a_manual_request_runs_at_once(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
+    clock = WallClock(NOON_MS)
+    store = await filled(tmp_path, clock, DiskFiles(), file_reserved_time_hours=0)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(store.run)
+        clock.now_ms += HOUR_MS
+        store.delete_files_now()
+        await trio.sleep(5)
+        assert len(log_files(tmp_path)) == 1
+        nursery.cancel_scope.cancel()
+    await store.close()
+
+
+async def test_topics_and_expired_queues(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
+    clock = WallClock(NOON_MS)
+    store = await open_store(tmp_path, clock=clock, files=DiskFiles(), file_reserved_time_hours=0)
+    store.append(message("Old", 0, b"x"))
+    for number in range(100):
+        store.append(message("T", number % 2, bytes(200)))
+    store.append(message("Unused", 1, b"x"))
+    store.commit()
+    end = store.queue_end("Unused", 1)
+    assert store.delete_expired_queues() == 0
+    age(tmp_path, clock.now_ms)
+    clock.now_ms += HOUR_MS
+    store.delete_files_now()
+    await store._retention.clean()
+    assert store.min_offset("Old", 0) == store.max_offset("Old", 0) == 1
+    assert store.delete_expired_queues() == 1
+    assert store.queues() == {"T": [0, 1], "Unused": [1]}
+    assert store.delete_unused_topics(["T"]) == 1
+    assert store.queues() == {"T": [0, 1]}
+    assert end.error is not None
+    assert sorted(path.name for path in (tmp_path / "consumequeue").iterdir()) == ["T"]
+    assert store.append(message("Unused", 1, b"again")).queue_offset == 0
+    store.commit()
+    await store.close()
+    store = await open_store(tmp_path)
+    assert store.queues() == {"T": [0, 1], "Unused": [1]}
+    await store.close()

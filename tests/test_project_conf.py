@@ -1,0 +1,74 @@
+"""The configuration files that come with the project: all keys mean something, and the scripts find what they name."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from broker.config import BrokerSettings
+from daemon.configuration import load_configuration
+from daemon.environment import read_environment
+from namesrv.config import bind_settings
+from protocol import java_properties
+from remoting.config import ClientSettings, ServerSettings
+from store.config import StoreSettings
+
+ROOT = Path(__file__).resolve().parent.parent
+BROKER_FILES = sorted([ROOT / "conf/broker.conf", *ROOT.glob("conf/2m-*/*.properties")])
+
+
+def uncommented(text: str) -> str:
+    """The file with its commented-out settings in force."""
+    return re.sub(r"(?m)^#(?=\w+=)", "", text)
+
+
+@pytest.mark.parametrize("path", BROKER_FILES, ids=lambda path: path.name)
+def test_broker_files(path: Path, tmp_path: Path) -> None:
+    copy = tmp_path / path.name
+    copy.write_text(uncommented(path.read_text()))
+    layers = load_configuration(read_environment({}), file=copy)
+    broker, store = layers.bind(BrokerSettings), layers.bind(StoreSettings)
+    layers.bind(ServerSettings)
+    layers.bind(ClientSettings)
+    assert layers.unknown_keys() == {}
+    assert (broker.broker_id > 0) == (store.broker_role.name == "SLAVE")
+
+
+def test_the_namesrv_file(tmp_path: Path) -> None:
+    copy = tmp_path / "namesrv.conf"
+    copy.write_text(uncommented((ROOT / "conf/namesrv.conf").read_text()))
+    layers = load_configuration(read_environment({}), file=copy)
+    settings, server = bind_settings(layers)
+    assert layers.unknown_keys() == {}
+    assert (server.listen_port, settings.product_env_name) == (9876, "center")
+
+
+def test_the_acl_file_lets_nobody_in() -> None:
+    document = yaml.safe_load((ROOT / "conf/plain_acl.yml").read_text())
+    assert document == {"globalWhiteRemoteAddresses": [], "accounts": []}
+    assert yaml.safe_load((ROOT / "conf/tools.yml").read_text()) is None
+
+
+def test_docker_compose() -> None:
+    document = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+    services = document["services"]
+    assert set(services) == {"namesrv", "broker-a", "broker-b", "broker-a-s", "broker-b-s"}
+    for name in ("broker-a", "broker-b"):
+        values = java_properties.parse(document["configs"][name]["content"])
+        slave = java_properties.parse(document["configs"][f"{name}-s"]["content"])
+        assert values["brokerName"] == slave["brokerName"] == name
+        assert (slave["brokerRole"], slave["brokerId"]) == ("SLAVE", "1")
+        assert slave["haMasterAddress"].endswith(f":{int(values['listenPort']) + 1}")
+        assert services[f"{name}-s"]["network_mode"] == f"service:{name}"
+        assert services[f"{name}-s"]["profiles"] == ["2m-2s"]
+        ports = [int(values["listenPort"]), int(slave["listenPort"])]
+        assert services[name]["ports"] == [f"{p}:{p}" for port in ports for p in (port, port - 2)]
+
+
+def test_the_image_has_every_package() -> None:
+    copied = set(re.findall(r"(?m)^COPY (\w+) \./\1$", (ROOT / "Dockerfile").read_text()))
+    packages = {path.parent.name for path in ROOT.glob("*/__init__.py")} - {"tests"}
+    assert copied == packages | {"conf"}

@@ -1,0 +1,173 @@
+"""The project's borders and habits, read from its source: who imports whom, which calls are banned."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# package -> what it may import of the project; and of others beyond the standard library.
+ARROWS: dict[str, set[str]] = {
+    "protocol": set(),
+    "daemon": {"protocol"},
+    "remoting": {"protocol"},
+    "store": {"protocol"},
+    "namesrv": {"remoting", "protocol", "daemon"},
+    "broker": {"store", "remoting", "protocol", "daemon"},
+    "mqclient": {"remoting", "protocol"},
+    "mqspark": {"mqclient", "store", "protocol"},
+    "mqadmin": {"mqclient", "store", "protocol"},
+}
+# Modules that stand above their package: they run whole clusters and so may know more.
+MORE_ARROWS: dict[str, set[str]] = {
+    "broker/quickstart.py": {"namesrv", "mqclient"},
+    "broker/embedded.py": {"namesrv"},
+    "mqclient/pytest_plugin.py": {"broker", "namesrv"},
+}
+OTHERS: dict[str, set[str]] = {
+    "protocol": {"msgspec", "msgpack", "crcmod", "lz4", "zstandard"},
+    "daemon": {"structlog", "trio", "yaml"},
+    "remoting": {"structlog", "trio", "outcome", "msgspec"},
+    "store": {"structlog", "trio", "msgspec", "crcmod"},
+    "namesrv": {"structlog", "trio", "msgspec"},
+    "broker": {"structlog", "trio", "msgspec", "yaml", "lark", "outcome"},
+    "mqclient": {"structlog", "trio", "msgspec", "pytest", "outcome"},
+    "mqspark": {"structlog", "trio", "msgspec", "pyspark", "pyarrow", "matplotlib"},
+    "mqadmin": {"structlog", "trio", "msgspec"},
+}
+
+SOURCES = sorted(
+    path
+    for package in ARROWS
+    for path in (ROOT / package).rglob("*.py")
+    if "__pycache__" not in path.parts
+)
+
+
+def relative(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def imported_packages(tree: ast.AST) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module is not None and node.level == 0:
+            found.add(node.module.split(".")[0])
+    return found
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=relative)
+def test_imports_follow_the_arrows(path: Path) -> None:
+    package = path.relative_to(ROOT).parts[0]
+    allowed = {package, *ARROWS[package], *OTHERS[package], *MORE_ARROWS.get(relative(path), set())}
+    wrong = imported_packages(ast.parse(path.read_text())) - allowed - set(sys.stdlib_module_names)
+    assert not wrong, f"{relative(path)} may not import {sorted(wrong)}"
+
+
+def dotted(node: ast.AST) -> str:
+    if isinstance(node, ast.Attribute):
+        return f"{dotted(node.value)}.{node.attr}"
+    return node.id if isinstance(node, ast.Name) else "?"
+
+
+def banned_calls(path: Path, tree: ast.AST) -> list[str]:
+    """Calls that are wrong wherever they stand, with why."""
+    found = []
+    file = relative(path)
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        name = dotted(node.func)
+        if name == "time.sleep":
+            found.append(f"{file}:{node.lineno}: time.sleep blocks the event loop")
+        if name.endswith("open_memory_channel") and any("inf" in dotted(arg) for arg in node.args):
+            found.append(f"{file}:{node.lineno}: a channel without a bound")
+        if file.startswith("store/") and file != "store/files.py" and name.split(".")[0] == "os" and "." in name:
+            called = name.removeprefix("os.")
+            if not called.startswith("path.") and called not in {"cpu_count", "sysconf", "getpid", "fspath"}:
+                found.append(f"{file}:{node.lineno}: {name}: only store/files.py calls the operating system")
+        if file.startswith("store/") and name.endswith(".flush") and "mmap" in name:
+            found.append(f"{file}:{node.lineno}: mmap.flush keeps the interpreter lock; use fdatasync")
+        if file.startswith("protocol/") and name in {"open", "time.time", "time.time_ns", "time.monotonic"}:
+            found.append(f"{file}:{node.lineno}: {name}: protocol opens nothing and has no clock")
+    return found
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=relative)
+def test_no_banned_call(path: Path) -> None:
+    assert banned_calls(path, ast.parse(path.read_text())) == []
+
+
+@pytest.mark.parametrize("path", [p for p in SOURCES if p.parts[-2] == "protocol"], ids=relative)
+def test_protocol_never_awaits(path: Path) -> None:
+    tree = ast.parse(path.read_text())
+    awaits = [node for node in ast.walk(tree) if isinstance(node, ast.AsyncFunctionDef | ast.Await)]
+    assert awaits == []
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=relative)
+def test_names_say_what_things_are(path: Path) -> None:
+    vague = ("Manager", "Service", "Impl", "Util", "Utils", "Helper")
+    names = [
+        node.name
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef) and node.name.endswith(vague)
+    ]
+    assert names == []
+
+
+def test_the_rules_see_what_they_forbid() -> None:
+    bad = ast.parse("import time, trio, math\ntime.sleep(1)\ntrio.open_memory_channel(math.inf)")
+    assert len(banned_calls(ROOT / "broker" / "x.py", bad)) == 2
+    assert imported_packages(ast.parse("from broker.x import y\nimport trio")) == {"broker", "trio"}
+
+
+def test_every_package_is_listed_for_installation() -> None:
+    import tomllib
+
+    listed = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"])
+    present = {
+        ".".join(path.parent.relative_to(ROOT).parts)
+        for package in ARROWS
+        for path in (ROOT / package).rglob("__init__.py")
+    }
+    assert present == listed
+
+
+def compiled_modules() -> set[str]:
+    lines = (ROOT / "compiled.txt").read_text().splitlines()
+    return {line.strip() for line in lines if line.strip() and not line.startswith("#")}
+
+
+def names_from_compiled_modules(tree: ast.AST) -> set[str]:
+    """The names that a module imports from modules that mypyc compiles."""
+    return {
+        alias.asname or alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and f"{(node.module or '').replace('.', '/')}.py" in compiled_modules()
+        for alias in node.names
+    }
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=relative)
+def test_only_compiled_classes_inherit_from_compiled_ones(path: Path) -> None:
+    if relative(path) in compiled_modules():
+        return
+    tree = ast.parse(path.read_text())
+    compiled = names_from_compiled_modules(tree)
+    heirs = [
+        node.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef) and any(dotted(base) in compiled for base in node.bases)
+    ]
+    assert not heirs, f"{heirs} would fail where {sorted(compiled)} are compiled: list {relative(path)} in compiled.txt"
+
+
+def test_what_is_compiled_exists() -> None:
+    assert {name for name in compiled_modules() if not (ROOT / name).is_file()} == set()
