@@ -251,7 +251,7 @@ def wake(sender: Peer, pullers: Sequence[Peer], count: int, queue_count: int) ->
 
 def polls() -> None:
     """Pulls that wait, on a queue each or all on one; then what wakes them."""
-    row("waiting polls", "on queues", "us to wait", "each waiting poll", "us a message beside", "us a poll that is woken")
+    row("waiting polls", "on queues", "us to wait", "each waiting poll", "us a send beside", "us a poll that is woken")
     for count in (100, 1000, 10_000):
         for queue_count in (1, count):
             with running_broker() as broker:

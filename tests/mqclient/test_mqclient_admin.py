@@ -104,8 +104,13 @@ async def test_groups_progress_and_offsets(cluster: Cluster) -> None:
                 consumer.subscribe(topic)
                 consumer.listen(lambda message: None)
                 await until(lambda: sum(consumer.consume_offsets(topic).values()) == 8)
-        stats = await admin.consume_stats(group, topic)
-        assert stats.total_diff() == 0
+        with trio.fail_after(LIMIT_SECONDS):
+
+            # A closing consumer sends its offsets one-way; Apache's broker takes those in another pool than questions.
+            async def caught_up() -> bool:
+                return (await admin.consume_stats(group, topic)).total_diff() == 0
+
+            await until_answer(caught_up)
         assert group in await admin.groups_of_topic(topic)
         queue = queues[0]
         assert await admin.offset(group, queue) == 2

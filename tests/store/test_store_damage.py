@@ -1,7 +1,7 @@
 """Disks that lie: flipped bits, failing calls, vanished files. Never a wrong body, never a false acknowledgement.
 
-A flipped bit may cost the message it is in, or an entry that leads to one; it never turns into another message. What the
-store acknowledged while the system failed under it is there when the system works again.
+A flipped bit may cost the message it is in, or an entry that leads to one; it never turns into another message. What
+the store acknowledged while the system failed under it is there when the system works again.
 """
 
 from __future__ import annotations
