@@ -22,13 +22,22 @@ def _leave_no_trace() -> Iterator[None]:
     gc.unfreeze()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_stop_signal_ends_with_0(number: signal.Signals, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.fixture
+def heeded(request: pytest.FixtureRequest) -> Iterator[signal.Signals]:
+    """A signal that is not ignored; under nohup, or as a background job of a shell, some are."""
+    number: signal.Signals = request.param
+    before = signal.signal(number, signal.SIG_DFL)
+    yield number
+    signal.signal(number, before)
+
+
+@pytest.mark.parametrize("heeded", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP], indirect=True)
+def test_a_stop_signal_ends_with_0(heeded: signal.Signals, capsys: pytest.CaptureFixture[str]) -> None:
     cleaned = []
 
     async def serve(*, task_status: trio.TaskStatus[str]) -> None:
         task_status.started("up at last")
-        os.kill(os.getpid(), number)
+        os.kill(os.getpid(), heeded)
         try:
             await trio.sleep_forever()
         finally:
