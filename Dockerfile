@@ -1,10 +1,11 @@
 # One image for both daemons: the command says which.
 #   docker build -t triomq .
 #   docker run -p 9876:9876 triomq mqnamesrv
-FROM python:3.12-slim
+FROM python:3.12 AS build
 
-WORKDIR /opt/triomq
-COPY pyproject.toml README.md ./
+WORKDIR /src
+COPY pyproject.toml setup.py compiled.txt README.md pyspark_rocketmq.py pyspark_rocketmq_store.py ./
+COPY bin ./bin
 COPY protocol ./protocol
 COPY daemon ./daemon
 COPY remoting ./remoting
@@ -14,7 +15,14 @@ COPY broker ./broker
 COPY mqclient ./mqclient
 COPY mqspark ./mqspark
 COPY mqadmin ./mqadmin
-RUN pip install --no-cache-dir --disable-pip-version-check ".[compression]"
+# The hot modules are compiled here, where the compiler is; the image itself has none.
+RUN ./bin/build --wheel /wheels
+
+FROM python:3.12-slim
+
+COPY --from=build /wheels /tmp/wheels
+RUN pip install --no-cache-dir --disable-pip-version-check "$(ls /tmp/wheels/*.whl)[compression]" && rm -r /tmp/wheels
+WORKDIR /opt/triomq
 COPY conf ./conf
 
 # Messages and logs belong to an account that can do nothing else, below its home; mount a volume there to keep them.
