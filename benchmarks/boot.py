@@ -70,15 +70,20 @@ def receive(connection: socket.socket, size: int) -> bytes:
     return parts
 
 
-def answer_code(port: int, request: bytes) -> int:
-    """The response code of one request on a new connection."""
+def answer(port: int, request: bytes) -> tuple[int, dict[str, str], bytes]:
+    """Response code, fields and body of one request on a new connection."""
     with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
         connection.sendall(request)
         (length,) = struct.unpack(">i", receive(connection, 4))
         rest = receive(connection, length)
-    header_bytes = struct.unpack(">i", rest[:4])[0] & 0xFFFFFF
-    code: int = json.loads(rest[4 : 4 + header_bytes])["code"]
-    return code
+    header_end = 4 + (struct.unpack(">i", rest[:4])[0] & 0xFFFFFF)
+    header = json.loads(rest[4:header_end])
+    return header["code"], header.get("extFields") or {}, rest[header_end:]
+
+
+def answer_code(port: int, request: bytes) -> int:
+    """The response code of one request on a new connection."""
+    return answer(port, request)[0]
 
 
 def resident_bytes(pid: int) -> int:

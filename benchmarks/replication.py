@@ -1,0 +1,355 @@
+"""What a slave costs its master, and how fast it catches up; ours next to RocketMQ's pair on the same machine.
+
+    bin/bench-replication --load COMMAND [--peer COMMAND] [--project DIR]... [--seconds 4] [--rounds 1]
+                          [--only NAME] [--catch-up-gib 2] [--json FILE]
+
+`--load` is a raw load generator: called as "COMMAND send -addr HOST:PORT -seconds S -codec json -conns N -window M
+-size B", it prints one JSON object with `msgs_per_s` and `p99_ms`. `--peer` starts the other side: "COMMAND broker DIR
+PORT NAMESRV KEY=VALUE...". `--project` names a copy of this project to measure, a compiled one for instance, and may be
+given several times (default: this one).
+
+For each role of the master (alone, ASYNC_MASTER and SYNC_MASTER with a slave) and each load: messages a second, 99th
+percentile, microseconds of CPU time a message of master and slave, the slave's lag (most seen, and at the end) and the
+time until it had everything. Then a slave that starts some gigabytes behind: its megabytes a second, and the master's
+99th percentile meanwhile, with 16 clients that each wait for their answer, next to the same without a slave. Only one
+pair runs at a time; the load generator is held to one core, the brokers are free. Standard library only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from boot import PROJECT, answer, frame, free_port
+
+TOPIC = "brokerload"
+GIVE_UP_SECONDS = 120.0
+POLL_SECONDS = 0.02
+SAMPLE_SECONDS = 0.5
+TICKS = os.sysconf("SC_CLK_TCK")
+SEND_MESSAGE, GET_MAX_OFFSET, RUNTIME_INFO = 10, 30, 28
+OK = 0
+
+LOADS = {
+    "4x64": ["-conns", "4", "-window", "64"],
+    "64x1": ["-conns", "64", "-window", "1"],
+}
+ROLES = {"alone": ("ASYNC_MASTER", False), "async": ("ASYNC_MASTER", True), "sync": ("SYNC_MASTER", True)}
+WITH_CATCH_UP = ["-conns", "16", "-window", "1"]
+
+Figures = dict[str, float]
+
+
+class Server:
+    """A daemon that is ready once it prints "boot success"."""
+
+    def __init__(self, command: list[str], home: Path) -> None:
+        home.mkdir(parents=True, exist_ok=True)
+        environment = {**os.environ, "HOME": str(home), "TRIOMQ_LOG_DIR": str(home / "logs")}
+        environment.pop("NAMESRV_ADDR", None)
+        # The peer's files are where its user has them.
+        environment.setdefault("XDG_CACHE_HOME", str(Path.home() / ".cache"))
+        self._output = (home / "output").open("wb")
+        self.process = subprocess.Popen(
+            command, env=environment, stdout=subprocess.PIPE, stderr=self._output, start_new_session=True
+        )
+        ready = threading.Event()
+        threading.Thread(target=self._read, args=(ready,), daemon=True).start()
+        if not ready.wait(GIVE_UP_SECONDS) or self.process.poll() is not None:
+            self.stop()
+            raise SystemExit(f"{shlex.join(command)} did not start; see {home / 'output'}")
+
+    def _read(self, ready: threading.Event) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self._output.write(line)
+            if b"boot success" in line:
+                ready.set()
+        ready.set()
+
+    @property
+    def worker(self) -> int:
+        """The process that does the work, where the command is a wrapper that did not exec."""
+        pid = self.process.pid
+        while len(children := Path(f"/proc/{pid}/task/{pid}/children").read_text().split()) == 1:
+            pid = int(children[0])
+        return pid
+
+    def cpu_seconds(self) -> float:
+        fields = Path(f"/proc/{self.worker}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / TICKS
+
+    def stop(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            with suppress(ProcessLookupError):
+                os.killpg(self.process.pid, number)
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(GIVE_UP_SECONDS)
+                break
+
+
+class Side:
+    """Whose brokers these are: how to start them."""
+
+    def __init__(self, name: str, command: Callable[[Path, int, str, dict[str, str]], list[str]]) -> None:
+        self.name = name
+        self.command = command
+
+
+def our_command(project: Path, home: Path, port: int, name_server: str, settings: dict[str, str]) -> list[str]:
+    values = {"listenPort": str(port), "namesrvAddr": name_server, "storePathRootDir": f"{home}/store", **settings}
+    values["storePathCommitLog"] = f"{home}/store/commitlog"
+    home.mkdir(parents=True, exist_ok=True)
+    config = home / "broker.conf"
+    config.write_text("".join(f"{key}={value}\n" for key, value in values.items()))
+    return [str(project / "bin" / "mqbroker"), "-c", str(config)]
+
+
+def peer_command(peer: list[str], home: Path, port: int, name_server: str, settings: dict[str, str]) -> list[str]:
+    return [*peer, "broker", str(home), str(port), name_server, *(f"{key}={value}" for key, value in settings.items())]
+
+
+class Pair:
+    """A master, and a slave when one was started, of one side."""
+
+    def __init__(self, side: Side, directory: Path, name_server: str, role: str) -> None:
+        self.side = side
+        self.directory = directory
+        self.name_server = name_server
+        self.master_port = free_port()
+        self.master = self._start("master", self.master_port, brokerRole=role, brokerId="0")
+        self.slave: Server | None = None
+        self.slave_port = 0
+
+    def _start(self, name: str, port: int, **settings: str) -> Server:
+        common = {"brokerName": "broker-a", "brokerIP1": "127.0.0.1", "brokerIP2": "127.0.0.1"}
+        # RocketMQ's slave says nothing for haSendHeartbeatInterval after it has connected.
+        common["haSendHeartbeatInterval"] = "1000"
+        home = self.directory / name
+        return Server(self.side.command(home, port, self.name_server, {**common, **settings}), home)
+
+    def start_slave(self) -> None:
+        self.slave_port = self.slave_port or free_port()
+        ha_address = f"127.0.0.1:{self.master_port + 1}"
+        self.slave = self._start("slave", self.slave_port, brokerRole="SLAVE", brokerId="1", haMasterAddress=ha_address)
+
+    def stop_slave(self) -> None:
+        if self.slave is not None:
+            self.slave.stop()
+            self.slave = None
+
+    def stop(self) -> None:
+        self.stop_slave()
+        self.master.stop()
+
+    def log_end(self, port: int) -> int:
+        _, _, body = exchange(port, RUNTIME_INFO, {})
+        return int(json.loads(body)["table"]["commitLogMaxOffset"])
+
+    def lag_bytes(self) -> int:
+        slave_end = self.log_end(self.slave_port)
+        return max(0, self.log_end(self.master_port) - slave_end)
+
+    def wait_caught_up(self) -> float:
+        """Seconds until the slave has all that the master has."""
+        began = time.monotonic()
+        while self.lag_bytes():
+            if time.monotonic() - began > GIVE_UP_SECONDS:
+                raise SystemExit(f"the slave of {self.side.name} does not catch up")
+            time.sleep(POLL_SECONDS)
+        return time.monotonic() - began
+
+    def wait_acknowledged(self) -> None:
+        """Until a message is stored and, with SYNC_MASTER, on the slave."""
+        deadline = time.monotonic() + GIVE_UP_SECONDS
+        while exchange(self.master_port, SEND_MESSAGE, message_fields(), b"are you there")[0] != OK:
+            if time.monotonic() > deadline:
+                raise SystemExit(f"the slave of {self.side.name} does not acknowledge")
+            time.sleep(POLL_SECONDS)
+
+    def stored(self) -> int:
+        """Messages in the load's topic."""
+        answers = [exchange(self.master_port, GET_MAX_OFFSET, {"topic": TOPIC, "queueId": str(n)}) for n in range(4)]
+        return sum(int(fields["offset"]) for _, fields, _ in answers)
+
+
+def message_fields() -> dict[str, str]:
+    values = ("bench", TOPIC, "TBW102", "4", "0", "0", str(time.time_ns() // 1_000_000), "0", "")
+    names = ("producerGroup", "topic", "defaultTopic", "defaultTopicQueueNums", "queueId", "sysFlag", "bornTimestamp")
+    return dict(zip((*names, "flag", "properties"), values, strict=True))
+
+
+def exchange(port: int, code: int, fields: dict[str, str], body: bytes = b"") -> tuple[int, dict[str, str], bytes]:
+    """Response code, fields and body."""
+    return answer(port, frame(code, fields, body))
+
+
+@contextmanager
+def running(side: Side, role: str, directory: Path) -> Iterator[Pair]:
+    home = Path(tempfile.mkdtemp(prefix=f"replication-{side.name}-", dir=directory))
+    port = free_port()
+    (home / "namesrv.conf").write_text(f"listenPort={port}\nkvConfigPath={home}/kvConfig.json\n")
+    name_server = Server([str(PROJECT / "bin" / "mqnamesrv"), "-c", str(home / "namesrv.conf")], home / "namesrv")
+    try:
+        pair = Pair(side, home, f"127.0.0.1:{port}", role)
+        try:
+            yield pair
+        finally:
+            pair.stop()
+    finally:
+        name_server.stop()
+        shutil.rmtree(home, ignore_errors=True)
+
+
+class LagWatch:
+    """Looks at the lag from time to time; `most` is the largest seen."""
+
+    def __init__(self, pair: Pair) -> None:
+        self.most = 0
+        self._pair = pair
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._over.wait(SAMPLE_SECONDS):
+            self.most = max(self.most, self._pair.lag_bytes())
+
+    def stop(self) -> None:
+        self._over.set()
+        self._thread.join()
+
+
+def run_load(load: list[str], port: int, arguments: list[str], seconds: float, size_bytes: int = 1024) -> Figures:
+    pin = ["taskset", "-c", str(max(os.sched_getaffinity(0)))] if shutil.which("taskset") else []
+    common = ["-addr", f"127.0.0.1:{port}", "-codec", "json", "-seconds", str(seconds), "-size", str(size_bytes)]
+    done = subprocess.run([*pin, *load, "send", *common, *arguments], check=True, capture_output=True, text=True)
+    figures: dict[str, Any] = json.loads(done.stdout)
+    return {"msgs_per_s": figures["msgs_per_s"], "p99_ms": figures["p99_ms"], "failed": figures["failed"]}
+
+
+def measure_load(pair: Pair, load: list[str], arguments: list[str], seconds: float) -> Figures:
+    """One run of a load against a pair that is there already."""
+    pair.wait_acknowledged()
+    before = pair.stored()
+    master_cpu = pair.master.cpu_seconds()
+    slave_cpu = pair.slave.cpu_seconds() if pair.slave is not None else 0.0
+    watch = LagWatch(pair) if pair.slave is not None else None
+    figures = run_load(load, pair.master_port, arguments, seconds)
+    if watch is not None:
+        figures["end_lag_mb"] = pair.lag_bytes() / 1e6
+        figures["caught_up_s"] = pair.wait_caught_up()
+        watch.stop()
+        figures["most_lag_mb"] = watch.most / 1e6
+    messages = pair.stored() - before
+    figures["master_us"] = (pair.master.cpu_seconds() - master_cpu) / messages * 1e6
+    if pair.slave is not None:
+        figures["slave_us"] = (pair.slave.cpu_seconds() - slave_cpu) / messages * 1e6
+    return figures
+
+
+def measure_catch_up(pair: Pair, load: list[str], seconds: float, gib: float) -> Figures:
+    """A slave that has the start of the log and not the rest; the pair is ASYNC_MASTER."""
+    pair.start_slave()
+    pair.wait_acknowledged()
+    pair.wait_caught_up()
+    pair.stop_slave()
+    begin = pair.log_end(pair.master_port)
+    while pair.log_end(pair.master_port) - begin < gib * (1 << 30):
+        run_load(load, pair.master_port, LOADS["4x64"], 2)
+    quiet = run_load(load, pair.master_port, WITH_CATCH_UP, seconds)
+    figures: Figures = {"quiet_p99_ms": quiet["p99_ms"], "quiet_msgs_per_s": quiet["msgs_per_s"]}
+    cpu = pair.master.cpu_seconds()
+    pair.start_slave()
+    assert pair.slave is not None
+    while (behind := pair.lag_bytes()) >= pair.log_end(pair.master_port) - begin:
+        time.sleep(POLL_SECONDS)
+    began = time.monotonic()
+    during = run_load(load, pair.master_port, WITH_CATCH_UP, seconds)
+    figures["still_behind_mb"] = pair.lag_bytes() / 1e6
+    pair.wait_caught_up()
+    taken = time.monotonic() - began
+    figures |= {"p99_ms": during["p99_ms"], "msgs_per_s": during["msgs_per_s"]}
+    figures["behind_mb"] = behind / 1e6
+    figures["mb_per_s"] = behind / 1e6 / taken
+    figures["slave_cpu_s"] = pair.slave.cpu_seconds()
+    figures["master_cpu_s"] = pair.master.cpu_seconds() - cpu
+    pair.stop_slave()
+    return figures
+
+
+def show(name: str, by_side: dict[str, list[Figures]]) -> None:
+    print(f"\n{name}")
+    keys = list(dict.fromkeys(key for rounds in by_side.values() for figures in rounds for key in figures))
+    print(f"  {'':12}" + "".join(f"{key:>18}" for key in keys))
+    for side, rounds in by_side.items():
+        cells = [[figures[key] for figures in rounds if key in figures] for key in keys]
+        print(f"  {side:12}" + "".join(f"{statistics.median(cell):18.6g}" if cell else " " * 18 for cell in cells))
+    sys.stdout.flush()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--load", required=True, type=shlex.split, help="command of the load generator")
+    parser.add_argument("--peer", type=shlex.split, help="command that starts the other side's brokers")
+    parser.add_argument("--project", type=Path, action="append", help="a copy of this project to measure")
+    parser.add_argument("--seconds", type=float, default=4, help="measured time of each load")
+    parser.add_argument("--rounds", type=int, default=1, help="the median of so many is shown")
+    parser.add_argument("--only", default="", help="what begins so: alone, sync 64x1, catch-up")
+    parser.add_argument("--catch-up-gib", type=float, default=2, help="how far behind a slave starts")
+    parser.add_argument("--directory", type=Path, help="where stores are made, and removed afterwards")
+    parser.add_argument("--json", type=Path, help="write every figure there")
+    arguments = parser.parse_args()
+    sides = []
+    for project in arguments.project or [PROJECT]:
+        is_compiled = any((project / "store").glob("*.so"))
+        sides.append(Side("compiled" if is_compiled else "plain", partial(our_command, project.resolve())))
+    if arguments.peer:
+        sides.append(Side("peer", partial(peer_command, arguments.peer)))
+    everything: dict[str, dict[str, list[Figures]]] = {}
+    for _ in range(arguments.rounds):
+        for side in sides:
+            for role_name, (role, has_slave) in ROLES.items():
+                chosen = {
+                    name: flags for name, flags in LOADS.items() if f"{role_name} {name}".startswith(arguments.only)
+                }
+                if not chosen:
+                    continue
+                with running(side, role, arguments.directory) as pair:
+                    if has_slave:
+                        pair.start_slave()
+                    # The first load is for the other side's just-in-time compiler, and for the files.
+                    measure_load(pair, arguments.load, LOADS["4x64"], arguments.seconds)
+                    for name, flags in chosen.items():
+                        found = measure_load(pair, arguments.load, flags, arguments.seconds)
+                        by_side = everything.setdefault(f"{role_name} {name}", {})
+                        by_side.setdefault(side.name, []).append(found)
+                        print(f"{side.name} {role_name} {name}: {found}", file=sys.stderr)
+            if "catch-up".startswith(arguments.only) and arguments.catch_up_gib > 0:
+                with running(side, "ASYNC_MASTER", arguments.directory) as pair:
+                    found = measure_catch_up(pair, arguments.load, arguments.seconds, arguments.catch_up_gib)
+                    everything.setdefault("catch-up", {}).setdefault(side.name, []).append(found)
+                    print(f"{side.name} catch-up: {found}", file=sys.stderr)
+    for name in sorted(everything):
+        show(name, everything[name])
+    if arguments.json:
+        arguments.json.write_text(json.dumps(everything, indent=1))
+
+
+if __name__ == "__main__":
+    main()
