@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from interop_builds import ToolMissing, go_driver, java_class_path, need_java, node_driver
+from interop_builds import ToolMissing, cpp_client, go_driver, java_class_path, need_java, node_driver
 from interop_cluster import Cluster, find_peer, running_cluster
 from interop_drivers import Driver
 from interop_texts import corpus
@@ -121,11 +121,13 @@ def nothing_left_running(drivers: DriverSet) -> Iterator[None]:
 
 def driver_command(kind: str) -> list[str]:
     """How to start a driver: java4, java5 (two generations), java4-binary (ROCKETMQ header codec), java4-tls, go, node,
-    python."""
+    cpp, python."""
     if kind == "go":
         return [str(go_driver()), "serve"]
     if kind == "node":
         return ["node", str(node_driver()), "serve"]
+    if kind == "cpp":
+        return [sys.executable, str(cpp_client() / "driver.py"), "serve"]
     if kind == "python":
         return [sys.executable, str(HERE / "python" / "driver.py"), "serve"]
     generation, _, codec = kind.partition("-")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import os
+import platform
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable
 from functools import cache
@@ -105,3 +107,13 @@ def go_driver() -> Path:
         HERE / "go", "go", lambda workplace: run_tool([go, "build", "-mod=readonly", "-o", "driver", "."], workplace)
     )
     return directory / "driver"
+
+
+@cache
+def cpp_client() -> Path:
+    """The directory with the C++ driver and, beside it, the wheel that carries the C++ client."""
+    if sys.platform != "linux" or platform.machine() != "x86_64":
+        raise ToolMissing("the C++ client comes as a wheel for Linux on x86_64")
+    install = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    install += ["--only-binary", ":all:", "--target", ".", "--requirement", "requirements.txt"]
+    return built(HERE / "cpp", "cpp", lambda workplace: run_tool(install, workplace))

@@ -60,7 +60,9 @@ class Waves:
 
 
 @pytest.mark.parametrize(
-    ("first", "second"), [("java5", "java4"), ("go", "java4"), ("python", "java4")], ids=lambda kind: kind
+    ("first", "second"),
+    [("java5", "java4"), ("go", "java4"), ("python", "java4"), ("cpp", "java4")],
+    ids=lambda kind: kind,
 )
 def test_two_consumers_share_queues_and_take_over(
     cluster: Cluster, drivers: DriverSet, tmp_path: Path, first: str, second: str

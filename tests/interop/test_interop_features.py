@@ -12,7 +12,7 @@ from interop_processes import wait_until
 from interop_texts import assert_bodies, line_of, lines_of, numbered
 
 
-@pytest.mark.parametrize("kind", ["java4", "java5", "go"])
+@pytest.mark.parametrize("kind", ["java4", "java5", "go", "cpp"])
 def test_transactions_commit_roll_back_and_are_asked_for(
     cluster: Cluster, drivers: DriverSet, java4: Driver, tmp_path: Path, kind: str
 ) -> None:

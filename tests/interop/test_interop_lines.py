@@ -72,3 +72,29 @@ def test_node_clients_take_part(
     for message in received.messages:
         assert message["keys"] == f"row-{line_of(message)}"
         assert message["tags"] == "ab"[line_of(message) % 2]
+
+
+@pytest.mark.parametrize(("sender", "receiver", "mode"), [("cpp", "java4", "orderly"), ("go", "cpp", "orderly")])
+def test_cpp_clients_take_part(
+    cluster: Cluster, drivers: DriverSet, tmp_path: Path, text: Path, sender: str, receiver: str, mode: str
+) -> None:
+    """The C++ client takes bodies as C strings, and does not tell which queue it chose."""
+    topic = cluster.create_topic("Cpp")
+    to_all = {"namesrv": cluster.namesrv_address, "topic": topic}
+    lines = [line for line in lines_of(text) if b"\0" not in line]
+    file = tmp_path / "lines.txt"
+    file.write_bytes(b"".join(lines))
+    received = drivers(receiver).receive(**to_all, group=f"{topic}_group", mode=mode, tags="a || b")
+    sent = drivers(sender).run("send-lines", **to_all, file=file, order_by_queue=4, tags="a,b", keys="row")[:-1]
+    received.wait_messages(len(lines))
+    received.stop()
+    messages = received.messages
+    assert_bodies(lines, messages)
+    assert_arrival_order(messages)
+    assert_offsets(list(messages))
+    told = {event["line"]: (event["status"], event["queue_offset"], event["msg_id"]) for event in sent}
+    for message in messages:
+        number = line_of(message)
+        assert told[number] == ("SEND_OK", message["queue_offset"], message["msg_id"])
+        assert message["keys"] == f"row-{number}"
+        assert message["tags"] == "ab"[number % 2]
