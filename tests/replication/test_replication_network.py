@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from interop_processes import wait_until
+from replication_network import Network, TunCable, make_network
 from replication_processes import Cluster, Traffic, create_topic, send_many
 
 pytestmark = pytest.mark.slow
@@ -19,62 +17,11 @@ pytestmark = pytest.mark.slow
 OK = 0
 
 
-def ip(*arguments: str) -> None:
-    done = subprocess.run(["ip", *arguments], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise OSError(f"ip {' '.join(arguments)}: {done.stderr.strip()}")
-
-
-class Network:
-    """Two ends of one cable: here (`master_ip`) and in a namespace (`slave_ip`)."""
-
-    def __init__(self) -> None:
-        number = os.getpid() % 250
-        self.namespace = f"triomq-{os.getpid()}"
-        self.cable, self.far_end = f"tqm{os.getpid() % 100000}", f"tqs{os.getpid() % 100000}"
-        self.master_ip, self.slave_ip = f"10.213.{number}.1", f"10.213.{number}.2"
-
-    def make(self) -> None:
-        ip("netns", "add", self.namespace)
-        ip("link", "add", self.cable, "type", "veth", "peer", "name", self.far_end)
-        ip("link", "set", self.far_end, "netns", self.namespace)
-        ip("addr", "add", f"{self.master_ip}/24", "dev", self.cable)
-        ip("link", "set", self.cable, "up")
-        for arguments in (
-            ("addr", "add", f"{self.slave_ip}/24", "dev", self.far_end),
-            ("link", "set", self.far_end, "up"),
-            ("link", "set", "lo", "up"),
-        ):
-            ip("-n", self.namespace, *arguments)
-
-    def remove(self) -> None:
-        for arguments in (("link", "del", self.cable), ("netns", "del", self.namespace)):
-            subprocess.run(["ip", *arguments], capture_output=True, check=False)
-
-    def cut(self) -> None:
-        """Packets vanish; nobody is told."""
-        ip("-n", self.namespace, "link", "set", self.far_end, "down")
-
-    def mend(self) -> None:
-        ip("-n", self.namespace, "link", "set", self.far_end, "up")
-
-    def disturb(self, *netem: str) -> bool:
-        """Delay or loss by the kernel; False when it cannot."""
-        command = ["tc", "qdisc", "replace", "dev", self.cable, "root", "netem", *netem]
-        return (
-            shutil.which("tc") is not None and not subprocess.run(command, capture_output=True, check=False).returncode
-        )
-
-
 @pytest.fixture(scope="module")
 def network() -> Iterator[Network]:
-    if shutil.which("ip") is None:
-        pytest.skip("network namespaces: there is no `ip` (iproute2)")
-    network = Network()
     try:
-        network.make()
+        network = make_network()
     except OSError as error:
-        network.remove()
         pytest.skip(f"network namespaces: {error}")
     yield network
     network.remove()
@@ -98,7 +45,7 @@ def running(network: Network, directory: Path, **settings: str) -> Iterator[Clus
         cluster.wait_replicating("T")
         yield cluster
     finally:
-        network.mend()
+        network.cable.mend()
         cluster.end()
 
 
@@ -122,9 +69,9 @@ def test_a_partition_ends_the_wait_and_heals(network: Network, tmp_path: Path) -
         try:
             for _ in range(2):
                 acknowledged_more(traffic)
-                network.cut()
+                network.cable.cut()
                 wait_until(lambda: send_many(cluster.master, "T", 1) == [11], 30, "the master gives the slave up")
-                network.mend()
+                network.cable.mend()
                 acknowledged_more(traffic)
         finally:
             traffic.stop()
@@ -137,9 +84,9 @@ def test_a_cable_that_comes_and_goes_loses_nothing(network: Network, tmp_path: P
         traffic = Traffic(cluster.master, "T")
         try:
             for number in range(25):
-                network.cut()
+                network.cable.cut()
                 time.sleep(0.02 * (number % 9))
-                network.mend()
+                network.cable.mend()
                 time.sleep(0.15)
             acknowledged_more(traffic)
         finally:
@@ -147,14 +94,22 @@ def test_a_cable_that_comes_and_goes_loses_nothing(network: Network, tmp_path: P
         assert_nothing_lost(cluster, traffic)
 
 
-@pytest.mark.parametrize("netem", [("delay", "50ms", "20ms"), ("loss", "5%")], ids=lambda netem: netem[0])
-def test_the_kernels_delay_and_loss_lose_nothing(network: Network, tmp_path: Path, netem: tuple[str, ...]) -> None:
-    if not network.disturb(*netem):
-        pytest.skip("delay and loss by the kernel: tc has no netem here")
+@pytest.mark.parametrize(
+    "faults",
+    [{"delay_seconds": 0.03, "jitter_seconds": 0.02}, {"loss": 0.05}],
+    ids=["delay and reordering", "loss"],
+)
+def test_delayed_and_lost_packets_lose_nothing(network: Network, tmp_path: Path, faults: dict[str, float]) -> None:
+    cable = network.cable
+    if not cable.disturb(**faults):
+        pytest.skip("delay and loss: no TUN devices here, and tc has no netem")
+    before = (cable.reordered, cable.lost) if isinstance(cable, TunCable) else (0, 0)
     try:
         with running(network, tmp_path) as cluster:
             traffic = Traffic(cluster.master, "T")
             acknowledged_more(traffic, 60)
             assert_nothing_lost(cluster, traffic)
     finally:
-        subprocess.run(["tc", "qdisc", "del", "dev", network.cable, "root"], capture_output=True, check=False)
+        cable.calm()
+    if isinstance(cable, TunCable):
+        assert (cable.lost if "loss" in faults else cable.reordered) > before["loss" in faults]
