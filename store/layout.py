@@ -6,6 +6,7 @@
     <root>/index/<yyyyMMddHHmmssSSS>                     local creation time
     <root>/checkpoint   abort   lock   config/*.json
     <root>/salvage/<20 digits>.bin                       ours: damaged log bytes that recovery took out
+    <root>/salvage/<20 digits>-<end>.tail                ours: ends of the log that a slave cut (tail_cut.py)
 """
 
 from __future__ import annotations
