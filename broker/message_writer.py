@@ -69,7 +69,6 @@ class PendingPut:
         "late_status",
         "replica_deadline",
         "replica_status",
-        "replica_waiter",
         "result",
     )
 
@@ -81,7 +80,6 @@ class PendingPut:
         self.replica_deadline = 0.0
         self.late_status = _FLUSH_DISK_TIMEOUT
         self.replica_status: PutStatus | None = _PUT_OK
-        self.replica_waiter: Waiter | None = None
 
     def finish(self) -> None:
         """The put is done; subclasses answer here."""
@@ -101,16 +99,6 @@ class PendingPut:
         """The own store took longer than the put may wait."""
         if not self.is_finished and not self.is_stored:
             self._stored(self.late_status)
-
-    def replicated(self, error: Exception | None) -> None:
-        """A slave has it (called by the watermark)."""
-        self.set_replica_status(PutStatus.PUT_OK)
-
-    def replica_too_late(self) -> None:
-        """No slave has it in time."""
-        if self.replica_waiter is not None:
-            self.replica_waiter.cancel()
-        self.set_replica_status(PutStatus.FLUSH_SLAVE_TIMEOUT)
 
     @property
     def is_replica_known(self) -> bool:
@@ -194,6 +182,7 @@ class MessageWriter:
         self._levels = DelayLevels(configuration.store.message_delay_level)
         self._waiting: deque[PendingPut] = deque()
         self._replicating: deque[PendingPut] = deque()
+        self._replica_waiter: Waiter | None = None
         self._arrived = trio.Event()
 
     def _take_settings(self) -> None:
@@ -275,7 +264,28 @@ class MessageWriter:
         self._replicating.append(pending)
         if len(self._replicating) == 1:
             self._arrived.set()
-        pending.replica_waiter = replicas.replicated.call_beyond(pending.result.last_offset, pending.replicated)
+            self._watch_replicas(replicas.replicated)
+
+    def _watch_replicas(self, replicated: Watermark) -> None:
+        """One callback does for all that wait for slaves: they are passed in their order, many at a time."""
+        if self._replica_waiter is None:
+            self._replica_waiter = replicated.call_beyond(self._replicating[0].result.last_offset, self._replicated)
+
+    def _replicated(self, error: Exception | None) -> None:
+        """A slave has the oldest of those that wait, and maybe more (called by the watermark)."""
+        self._replica_waiter = None
+        if self._replicas is None:
+            return
+        replicated = self._replicas.replicated
+        replicating = self._replicating
+        while replicating:
+            put = replicating[0]
+            if not put.is_replica_known:
+                if put.result.last_offset >= replicated.value:
+                    self._watch_replicas(replicated)
+                    return
+                put.set_replica_status(_PUT_OK)
+            replicating.popleft()
 
     def _delay(self, message: MessageToStore, properties: dict[str, str]) -> None:
         """RocketMQ: CommitLog.asyncPutMessage. A level above the last one is lowered to the last one."""
@@ -307,7 +317,10 @@ class MessageWriter:
             while waiting and (waiting[0].is_stored or waiting[0].is_finished or waiting[0].deadline <= now):
                 waiting.popleft().too_late()
             while replicating and (replicating[0].is_replica_known or replicating[0].replica_deadline <= now):
-                replicating.popleft().replica_too_late()
+                replicating.popleft().set_replica_status(PutStatus.FLUSH_SLAVE_TIMEOUT)
+            if not replicating and self._replica_waiter is not None:
+                self._replica_waiter.cancel()
+                self._replica_waiter = None
             flush_due = waiting[0].deadline if waiting else inf
             replica_due = replicating[0].replica_deadline if replicating else inf
             self._arrived = trio.Event()

@@ -354,6 +354,40 @@ class LogScan:
         return -1
 
 
+def quick_record(data: bytes, at: int, limit: int, physical_offset: int) -> ScannedRecord | None:
+    """The record with IPv4 hosts at this place of `data`, which lies whole in front of `limit`; None for whatever else
+    is there. Its lengths are checked, what it says of its own place is not."""
+    if at + _HEAD_BYTES > limit:
+        return None
+    size, magic, _, queue_id, queue_offset, _, flags, store_timestamp, body_length = _HEAD.unpack_from(data, at)
+    if (
+        magic != record.MESSAGE_MAGIC
+        or flags & _HOSTS_V6
+        or size < record.FIXED_BYTES
+        or size > limit - at
+        or body_length < 0
+        or body_length > size - record.FIXED_BYTES
+    ):
+        return None
+    record_end: int = at + size
+    topic_at: int = at + _HEAD_BYTES + body_length + 1
+    properties_at: int = topic_at + data[topic_at - 1] + 2
+    properties_length: int = record_end - properties_at
+    if properties_length < 0 or (data[properties_at - 2] << 8 | data[properties_at - 1]) != properties_length:
+        return None
+    return ScannedRecord(
+        physical_offset,
+        size,
+        queue_id,
+        queue_offset,
+        flags,
+        store_timestamp,
+        body_length,
+        data[topic_at : properties_at - 2],
+        data[properties_at:record_end],
+    )
+
+
 def scanned(fields: RecordFields, physical_offset: int) -> ScannedRecord:
     """The same of a record that was read otherwise, and that lies at this offset."""
     return ScannedRecord(

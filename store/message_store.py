@@ -332,6 +332,7 @@ class MessageStore:
             return
         with trio.CancelScope(shield=True):
             self._appending.commit()
+            self._raw.dispatch()
             self._is_open = False
             self._appending.refuse("closed", "the store is closed")
             note = recovery.clean_note(self._log, self._queues, self._index)
@@ -432,8 +433,14 @@ class MessageStore:
 
     def append_raw(self, physical_offset: int, data: bytes) -> bool:
         """Slave side: log bytes as the master has them, at exactly the own end, within one log file. False when they do
-        not fit there or cannot be written; the replication connection then starts over."""
+        not fit there or cannot be written; the replication connection then starts over. They are written then, and in
+        queues and index, and committed, after `dispatch_raw`, which is to follow soon."""
         return self._is_open and self._broken_reason is None and self._raw.append(physical_offset, data)
+
+    def dispatch_raw(self) -> None:
+        """Enter the records among the bytes that `append_raw` wrote. Never raises."""
+        if self._is_open:
+            self._raw.dispatch()
 
     @property
     def raw_fault(self) -> str | None:
@@ -453,9 +460,9 @@ class MessageStore:
             return None
         if not max(0, self._log.min_offset) < physical_offset < self._log.committed_offset:
             return None
+        self._raw.dispatch()
         saved = await self._tail_cut.cut(physical_offset, self._newest_store_timestamp)
-        self._raw.dispatched_offset = physical_offset
-        self._raw.fault = None
+        self._raw.restart(physical_offset)
         self._appending.last_store_timestamp = self._newest_store_timestamp()
         return saved
 

@@ -1,8 +1,9 @@
 """A slave's log: bytes as the master has them, and what has to be made from them.
 
-    ... records in queues and index ... | dispatched_offset ... part of a record ... | end of the log
+    ... records in queues and index ... | dispatched_offset ... bytes that were written ... | end of the log
 
-Bytes come in any pieces, so the log may end in the middle of a record; a record is entered when it is whole. Queues
+`append` writes bytes, `dispatch` enters the records among them: the master can be told of the bytes in between. They
+come in any pieces, so the log may end in the middle of a record; a record is entered when it is whole. Queues
 take the offset that the record holds, since the log of a slave may begin later than its master's: what is missing in
 front is filled up, and a queue that its master began anew (its topic was deleted) is begun anew here as well. Nothing
 that comes is trusted to be a record; where none can begin, `fault` says so and nothing more is taken.
@@ -19,7 +20,7 @@ from store.commit_log import CommitLog
 from store.consume_queue import ConsumeQueue
 from store.dispatch import Dispatch, DispatchEntry
 from store.errors import LogCut
-from store.log_scan import scanned
+from store.log_scan import ScannedRecord, quick_record, scanned
 from store.queue_table import QueueTable
 
 log = structlog.get_logger("store.raw_log")
@@ -31,7 +32,7 @@ MAX_GAP_ENTRIES = 5_000_000
 class RawLog:
     """Only MessageStore uses it, and only while the store belongs to a slave."""
 
-    __slots__ = ("_appending", "_dispatch", "_filled", "_log", "_queues", "dispatched_offset", "fault")
+    __slots__ = ("_appending", "_dispatch", "_filled", "_log", "_pieces", "_queues", "dispatched_offset", "fault")
 
     def __init__(
         self, *, commit_log: CommitLog, queues: QueueTable, dispatch: Dispatch, appending: Appending
@@ -41,6 +42,8 @@ class RawLog:
         self._dispatch = dispatch
         self._appending = appending
         self._filled: list[ConsumeQueue] = []
+        # What was written and not dispatched, with its place: so it need not be read back.
+        self._pieces: list[tuple[int, bytes]] = []
         self.dispatched_offset = 0
         self.fault: str | None = None
 
@@ -63,34 +66,59 @@ class RawLog:
         except OSError as error:
             log.error("replicated bytes cannot be written", physical_offset=physical_offset, error=str(error))
             return False
-        self._dispatch_new()
+        self._pieces.append((physical_offset, data))
         return True
 
-    def _dispatch_new(self) -> None:
+    def dispatch(self) -> None:
         """Enter the whole records among the bytes that came; the rest waits for more."""
-        end = self._log.committed_offset
+        if not self._pieces:
+            return
+        pieces, self._pieces = self._pieces, []
         last_timestamp = 0
-        while self.dispatched_offset < end:
-            at = self.dispatched_offset
-            size = self._size_at(at, end)
-            if size <= 0:
-                break
-            self.dispatched_offset = at + size
-            data = self._log.read(at, size) if at + size <= end else None
-            if data is None or data[4:8] != _MAGIC:  # the rest of a file
-                continue
-            try:
-                fields = record.read_fields(data, 0, size)
-            except RecordError as error:
-                log.error("replicated bytes are no record and enter no queue", physical_offset=at, error=str(error))
-                continue
-            entry = self._dispatch.entry_of(scanned(fields, at))
-            last_timestamp = fields.store_timestamp
-            self._enter(entry)
+        for begin, data in pieces:
+            last_timestamp = max(last_timestamp, self._enter_records(begin, data))
         self._appending.dispatched(last_timestamp)
         for queue in self._filled:
             queue.correct_min_offset(self._log.min_offset)
         self._filled.clear()
+
+    def restart(self, physical_offset: int) -> None:
+        """The log was cut at this record border."""
+        self._pieces.clear()
+        self.dispatched_offset = physical_offset
+        self.fault = None
+
+    def _enter_records(self, begin: int, data: bytes) -> int:
+        """Enter the records that are whole with this piece; answers the store time of the last one."""
+        length = len(data)
+        last_timestamp = 0
+        while (at := self.dispatched_offset - begin) < length:
+            fields = quick_record(data, at, length, begin + at) if at >= 0 else None
+            if fields is not None:
+                self.dispatched_offset = begin + at + fields.size_bytes
+            else:
+                size = self._size_at(begin + at, begin + length)
+                if size <= 0:
+                    break
+                self.dispatched_offset = begin + at + size
+                fields = self._read_record(begin + at, size)
+                if fields is None:
+                    continue
+            last_timestamp = fields.store_timestamp
+            self._enter(self._dispatch.entry_of(fields))
+        return last_timestamp
+
+    def _read_record(self, at: int, size: int) -> ScannedRecord | None:
+        """The record, read back because a part of it came earlier or because it is none of the usual ones; None for the
+        rest of a file and for what only begins like a record."""
+        data = self._log.read(at, size)
+        if data is None or data[4:8] != _MAGIC:
+            return None
+        try:
+            return scanned(record.read_fields(data, 0, size), at)
+        except RecordError as error:
+            log.error("replicated bytes are no record and enter no queue", physical_offset=at, error=str(error))
+            return None
 
     def _size_at(self, at: int, end: int) -> int:
         """Bytes of the whole record, or of the rest of the file, that begins there; 0 when more has to come first or

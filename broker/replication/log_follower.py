@@ -2,8 +2,9 @@
 
 The master's HA address is haMasterAddress, or what the NameServers say of it at each registration. One connection at a
 time, one task that takes what comes and one that reports; replication/overlap.py says what may be taken. The log is
-written as it comes; what has been written is reported at once (with SYNC_FLUSH: what is on disk), and every
-haSendHeartbeatInterval. A master that is silent for haHousekeepingInterval is given up.
+written as it comes; what has been written is reported at once, and entered in queues and index afterwards, so that a
+synchronous master's producers do not wait for that. With SYNC_FLUSH what is on disk is reported. Whatever happens there
+is a report every haSendHeartbeatInterval. A master that is silent for haHousekeepingInterval is given up.
 
 What goes wrong ends the connection, and after a pause there is another one. A disk that is full is tried again until it
 is not. An end of the log that the master does not have is cut and saved (store/tail_cut.py). A log that has nothing in
@@ -40,8 +41,7 @@ QUIET_SECONDS = 2.0
 HEARTBEATS_AT_END = 2
 """So many heartbeats in a row without log bytes: the master's log ends there."""
 RECEIVE_BYTES = 256 * 1024
-APPEND_BYTES = 64 * 1024
-"""Log bytes written and dispatched at a time; between two such steps everybody else may run."""
+"""Log bytes received, written and dispatched at a time; between two such steps everybody else may run."""
 SHORTEST_HA_ADDRESS = 6
 
 Connect = Callable[[str, int], Awaitable[trio.abc.Stream]]
@@ -197,6 +197,8 @@ class Following:
         self._store = store
         self._stream = stream
         self._decoder = TransferDecoder()
+        self._told = self.overlap.begin
+        self._is_telling = False
         self._progress = trio.Event()
         self._heartbeats = 0
         self._came_any = False
@@ -244,11 +246,20 @@ class Following:
             if not data:
                 self._reason = "the master closed the connection"
                 return
-            for physical_offset, part in self._decoder.feed(data):
-                if not part:
-                    self._heartbeat()
-                elif not await self._take(physical_offset, part):
-                    return
+            try:
+                self._take_all(data)
+                await self._tell_progress()
+            finally:
+                self._store.dispatch_raw()
+
+    def _take_all(self, data: bytes | bytearray) -> None:
+        for physical_offset, part in self._decoder.feed(data):
+            if not part:
+                self._heartbeat()
+            else:
+                self._take(physical_offset, part)
+            if self._ending is not Ending.FRUITLESS:
+                return
 
     def _heartbeat(self) -> None:
         self._heartbeats += 1
@@ -260,30 +271,25 @@ class Following:
             else:
                 self._ending = Ending.LOOK_BACK
 
-    async def _take(self, physical_offset: int, data: bytes) -> bool:
-        """Compare or append; False when the connection has to end."""
+    def _take(self, physical_offset: int, data: bytes) -> None:
+        """Compare or write; sets the ending when the connection has to end."""
         overlap = self.overlap
         self._heartbeats = 0
         self._came_any = True
         rest = overlap.take(physical_offset, data)
         if overlap.divergence >= 0:
             self._ending = Ending.DIVERGED
-            return False
+            return
         file_bytes = self._store.settings.mapped_file_size_commit_log_bytes
         at = 0
         while at < len(rest):
-            size = min(APPEND_BYTES, file_bytes - overlap.position % file_bytes)
-            part = rest[at : at + size]
+            part = rest[at : at + file_bytes - overlap.position % file_bytes]
             if not self._store.append_raw(overlap.position, part):
                 self._ending = Ending.NOT_WRITTEN
                 self._reason = self._store.raw_fault or "log bytes cannot be written here"
-                return False
+                return
             at += len(part)
             overlap.appended(overlap.position + len(part))
-            self._progress.set()
-            await trio.lowlevel.checkpoint()
-        self._progress.set()
-        return True
 
     # -- what is said ----------------------------------------------------------------------------------------------
 
@@ -294,19 +300,33 @@ class Following:
             return min(self.overlap.position, self._store.flushed.value)
         return self.overlap.position
 
+    async def _tell_progress(self) -> None:
+        """Called by the task that receives."""
+        if self._has <= self._told:
+            return
+        if self._is_telling:  # a heartbeat that the master does not take: the other task goes on when it does
+            self._progress.set()
+        else:
+            await self._tell()
+
+    async def _tell(self) -> None:
+        self._is_telling = True
+        try:
+            self._told = max(self._told, self._has)
+            await self._stream.send_all(encode_report(self._told))
+        finally:
+            self._is_telling = False
+
     async def _report(self) -> None:
-        """Say at once how far the log has come, and from time to time that nothing changed."""
-        told = self.overlap.begin
-        await self._stream.send_all(encode_report(told))
+        """Say where to begin, and from time to time that nothing changed, and what the other task does not say."""
+        await self._tell()
         while True:
             with trio.move_on_after(self._configuration.store.ha_send_heartbeat_interval_ms / 1000):
-                while self._has <= told:
-                    self._progress = trio.Event()
-                    await self._progress.wait()
-            if self._asks_in_vain:
-                continue  # a RocketMQ master hangs up at the second report of more than it has, instead of a heartbeat
-            told = max(told, self._has)
-            await self._stream.send_all(encode_report(told))
+                await self._progress.wait()
+            self._progress = trio.Event()
+            # A RocketMQ master hangs up at the second report of more than it has, instead of a heartbeat.
+            if not self._is_telling and not self._asks_in_vain:
+                await self._tell()
 
     async def _watch_flushed(self) -> None:
         while True:

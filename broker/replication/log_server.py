@@ -6,16 +6,20 @@ HAConnection). A slave serves its own copy in the same way, so chains are possib
     each further report says up to where the slave has the log
 
 `replicated` is a watermark over physical offsets: the highest report of any slave. Synchronous masters have their puts
-wait for it. Each slave has a link with two tasks and one buffer of `TURN_BYTES`; whatever happens to a link ends that
-link only. A slave that reports nothing for haHousekeepingInterval is taken for dead, as is one that claims to have more
-than there is. Limits: `MAX_SLAVES` links.
+wait for it. Each slave has a link with two tasks and one buffer of `TURN_BYTES`; to a slave that has everything, a
+commit sends what is new in passing, before its turn ends. Whatever happens to a link ends that link only. A slave that
+reports nothing for haHousekeepingInterval is taken for dead, as is one that claims to have more than there is. Limits:
+`MAX_SLAVES` links.
 
 Nothing is ever written to the store here.
 """
 
 from __future__ import annotations
 
+import os
 import socket
+from collections.abc import Callable
+from functools import partial
 
 import structlog
 import trio
@@ -39,12 +43,17 @@ ACCEPT_AGAIN_SECONDS = 1.0
 AFTER_FAILED_PUT_SECONDS = 0.1
 
 
+Write = Callable[[bytes], int]
+"""Sends what can be sent at once, answers how many bytes that were. Raises OSError."""
+
+
 class LinkClosed(Exception):
     """This link cannot go on; the text says why. The slave may connect again."""
 
 
 class SlaveLink:
-    """One slave. `reported` is its last report, -1 before the first; `sent` is how far it was sent the log."""
+    """One slave. `reported` is its last report, -1 before the first; `sent` is how far it was sent the log. `write_now`
+    writes to the stream in passing; without it everything is sent by the link's own task."""
 
     def __init__(
         self,
@@ -53,6 +62,7 @@ class SlaveLink:
         configuration: Configuration,
         store: MessageStore,
         replicated: Watermark,
+        write_now: Write | None = None,
     ) -> None:
         self.remote = remote
         self.reported = -1
@@ -61,6 +71,9 @@ class SlaveLink:
         self._configuration = configuration
         self._store = store
         self._replicated = replicated
+        self._write_now = write_now
+        self._last_sent = 0.0
+        self._unsent = b""
         self._begun = trio.Event()
         self._scope = trio.CancelScope()
 
@@ -120,22 +133,31 @@ class SlaveLink:
                 physical_offset=self.sent,
                 min_offset=self._store.min_physical_offset,
             )
-        await self._stream.send_all(encode_heartbeat(self.sent))
-        last_sent = trio.current_time()
+        await self._send_heartbeat()
         while True:
             data = await self._read()
             if data:
-                batch_bytes = self._configuration.store.ha_transfer_batch_size_bytes
-                await self._stream.send_all(encode_transfers(self.sent, data, batch_bytes))
-                self.sent += len(data)
-                last_sent = trio.current_time()
+                await self._stream.send_all(self._transfers(data))
                 continue
-            due = last_sent + self._configuration.store.ha_send_heartbeat_interval_ms / 1000
-            with trio.move_on_at(due) as quiet:
-                await self._wait_for_more()
-            if quiet.cancelled_caught:
-                await self._stream.send_all(encode_heartbeat(self.sent))
-                last_sent = trio.current_time()
+            quiet_seconds = self._configuration.store.ha_send_heartbeat_interval_ms / 1000
+            with trio.move_on_at(self._last_sent + quiet_seconds):
+                await self._wait_for_work()
+            if self._unsent:
+                unsent, self._unsent = self._unsent, b""
+                await self._stream.send_all(unsent)
+            elif trio.current_time() >= self._last_sent + quiet_seconds:
+                await self._send_heartbeat()
+
+    async def _send_heartbeat(self) -> None:
+        await self._stream.send_all(encode_heartbeat(self.sent))
+        self._last_sent = trio.current_time()
+
+    def _transfers(self, data: bytes) -> bytes:
+        """What comes next, as it is sent; it counts as sent from now on."""
+        frames = encode_transfers(self.sent, data, self._configuration.store.ha_transfer_batch_size_bytes)
+        self.sent += len(data)
+        self._last_sent = trio.current_time()
+        return frames
 
     async def _read(self) -> bytes:
         """What comes next, empty when there is nothing."""
@@ -143,14 +165,66 @@ class SlaveLink:
             return await self._store.read_log_in_thread(self.sent, TURN_BYTES)
         return self._store.read_log(self.sent, TURN_BYTES)
 
-    async def _wait_for_more(self) -> None:
+    async def _wait_for_work(self) -> None:
+        """Until there is something that the link's task has to do; what is committed meanwhile may go out at once."""
         committed = self._store.committed
         if committed.value > self.sent:  # there is more, but what the slave wants was deleted
             await trio.sleep_forever()
+        if self._write_now is None:
+            try:
+                await committed.wait_beyond(self.sent)
+            except (StoreFull, StoreBroken):  # of puts that failed; what is there can still be sent
+                await trio.sleep(AFTER_FAILED_PUT_SECONDS)
+            return
+        push = Push(self, committed, self._write_now)
         try:
-            await committed.wait_beyond(self.sent)
-        except (StoreFull, StoreBroken):  # of puts that failed; what is there can still be sent
+            await push.over.wait()
+        finally:
+            push.stop()
+        if push.error is not None:
+            if not isinstance(push.error, StoreFull | StoreBroken):
+                raise push.error
             await trio.sleep(AFTER_FAILED_PUT_SECONDS)
+
+    def write_next(self, write: Write) -> bool:
+        """Send what has just been committed, in passing; False when the link's task has to go on. Raises OSError."""
+        data = self._store.read_log(self.sent, TURN_BYTES)
+        frames = self._transfers(data)
+        try:
+            count = write(frames)
+        except BlockingIOError:
+            count = 0
+        self._unsent = frames[count:]
+        return not self._unsent and self.sent == self._store.committed.value
+
+
+class Push:
+    """While a link's task waits: sends each commit as soon as it is made. `over` is set when the task has to go on."""
+
+    __slots__ = ("_committed", "_link", "_waiter", "_write", "error", "over")
+
+    def __init__(self, link: SlaveLink, committed: Watermark, write: Write) -> None:
+        self.over = trio.Event()
+        self.error: Exception | None = None
+        self._link = link
+        self._committed = committed
+        self._write = write
+        self._waiter = committed.call_beyond(link.sent, self._passed)
+
+    def stop(self) -> None:
+        if self._waiter is not None:
+            self._waiter.cancel()
+
+    def _passed(self, error: Exception | None) -> None:
+        """Called by the watermark, so it must not raise."""
+        self.error = error
+        try:
+            if error is None and self._link.write_next(self._write):
+                self._waiter = self._committed.call_beyond(self._link.sent, self._passed)
+                return
+        except OSError as lost:
+            self.error = lost
+        self.over.set()
 
 
 class LogServer:
@@ -197,15 +271,15 @@ class LogServer:
                     log.error("slaves cannot be accepted at present", error=str(error))
                     await trio.sleep(ACCEPT_AGAIN_SECONDS)
                     continue
-                nursery.start_soon(self.serve, stream, _remote(stream))
+                nursery.start_soon(self.serve, stream, _remote(stream), partial(os.write, stream.socket.fileno()))
 
-    async def serve(self, stream: trio.abc.Stream, remote: str) -> None:
+    async def serve(self, stream: trio.abc.Stream, remote: str, write_now: Write | None = None) -> None:
         """Serve one slave until its link ends."""
         if len(self._links) >= MAX_SLAVES:
             log.warning("too many slaves; a new one is sent away", slave=remote, limit=MAX_SLAVES)
             await trio.aclose_forcefully(stream)
             return
-        link = SlaveLink(stream, remote, self._configuration, self._store, self.replicated)
+        link = SlaveLink(stream, remote, self._configuration, self._store, self.replicated, write_now)
         self._links.add(link)
         log.info("slave connected", slave=remote)
         reason = "the broker stops"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from store_support import WallClock, message, open_store
 
 from broker.configuration import Configuration
 from broker.replication.log_follower import LogFollower
-from broker.replication.log_server import LogServer
+from broker.replication.log_server import LogServer, Write
 from store.config import BrokerRole, FlushDiskType
 from store.files import Files
 from store.message_store import MessageStore
@@ -129,6 +130,7 @@ class Pair:
         self.lines: list[Line] = []
         self.on_line: Callable[[Line], None] = lambda line: None
         self.is_reachable = True
+        self.written_now = 0
 
     def _cut(self) -> None:
         for server in self.chained:
@@ -143,8 +145,29 @@ class Pair:
         self.on_line(line)
         self.lines.append(line)
         self.nursery.start_soon(line.run)
-        self.nursery.start_soon(self.server.serve, master, f"{host}:{port}")
+        self.nursery.start_soon(self.server.serve, master, f"{host}:{port}", self._writer(line_master))
         return slave
+
+    def _writer(self, line_master: trio.abc.Stream) -> Write:
+        """What a socket does with bytes that are written in passing: takes all, nothing, or a part."""
+        assert isinstance(line_master, trio.StapledStream)
+        received = line_master.receive_stream
+        assert isinstance(received, trio.testing.MemoryReceiveStream)
+        moods = cycle((1.0, 1.0, 0.0, 1.0, 0.5))
+
+        def write(data: bytes) -> int:
+            mood = next(moods)
+            if mood == 0.0:
+                raise BlockingIOError
+            count = max(1, int(len(data) * mood))
+            try:
+                received.put_data(data[:count])
+            except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+                raise BrokenPipeError from error
+            self.written_now += 1
+            return count
+
+        return write
 
     def start(self) -> trio.CancelScope:
         """Let the slave follow; the scope stops it."""

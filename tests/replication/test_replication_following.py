@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from store_support import abandon, open_store
 from trio.testing import MockClock
 
 from broker.replication import log_follower, log_server
+from store import tail_cut
 from store.config import BrokerRole, FlushDiskType
 from store.files import Files
 
@@ -229,6 +231,7 @@ async def test_a_cut_goes_down_a_chain_of_slaves(
     last = await open_slave(tmp_path / "last", mapped_file_size_commit_log_bytes=1 << 16)
     first_file = log_bytes(pair.slave)[: 1 << 16]
     assert last.append_raw(0, first_file)
+    last.dispatch_raw()
     chain = Pair(nursery, pair.slave, last)
     pair.chained.append(chain.server)
     chain.start()
@@ -238,6 +241,36 @@ async def test_a_cut_goes_down_a_chain_of_slaves(
     await chain.wait_equal()
     assert_same_queues(last, pair.master)
     assert len(list((tmp_path / "last" / "salvage").iterdir())) == 1
+
+
+@pytest.mark.parametrize(("max_saved", "max_bytes", "kept"), [(3, 1 << 30, 3), (16, 6500, 2), (16, 100, 1)], ids=str)
+async def test_of_saved_ends_the_oldest_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, max_saved: int, max_bytes: int, kept: int
+) -> None:
+    monkeypatch.setattr(tail_cut, "MAX_SAVED", max_saved)
+    monkeypatch.setattr(tail_cut, "MAX_SAVED_BYTES", max_bytes)
+    master = await open_store(tmp_path / "master", mapped_file_size_commit_log_bytes=1 << 16)
+    slave = await open_slave(tmp_path / "slave", mapped_file_size_commit_log_bytes=1 << 16)
+    fill(master, 20)
+    log = log_bytes(master)
+    damaged = tmp_path / "slave" / "salvage" / "00000000000000000000.bin"
+    damaged.parent.mkdir()
+    damaged.write_bytes(bytes(10_000))  # recovery's, which is none of them
+    names: list[str] = []
+    for number in range(6):
+        assert slave.append_raw(slave.max_physical_offset, log[slave.max_physical_offset :])
+        slave.dispatch_raw()
+        border = await slave.record_border(len(log) - 1500 - 310 * number)
+        saved = await slave.cut_tail(border)
+        assert saved is not None
+        _age(saved, number, log[border:])
+        names.append(Path(saved).name)
+    assert {path.name for path in damaged.parent.iterdir()} == {damaged.name, *names[-kept:]}
+
+
+def _age(saved: str, number: int, expected: bytes) -> None:
+    assert Path(saved).read_bytes() == expected
+    os.utime(saved, (1000 + number, 1000 + number))
 
 
 async def test_a_log_without_anything_in_common_is_left_alone(
@@ -450,7 +483,7 @@ async def test_a_long_log_is_read_in_a_thread_when_the_slave_is_far_behind(
 async def test_a_slave_gives_way_between_steps(
     autojump_clock: MockClock, nursery: trio.Nursery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_follower, "APPEND_BYTES", 1000)
+    monkeypatch.setattr(log_follower, "RECEIVE_BYTES", 1000)
     pair = await open_pair(nursery, tmp_path, mapped_file_size_commit_log_bytes=1 << 20)
     fill(pair.master, 1000)
     turns = 0
@@ -469,3 +502,23 @@ async def test_a_slave_gives_way_between_steps(
                 await trio.lowlevel.checkpoint()
             scope.cancel()
     assert turns > 300
+
+
+async def test_to_a_slave_that_has_everything_commits_are_sent_in_passing(
+    autojump_clock: MockClock, nursery: trio.Nursery, tmp_path: Path
+) -> None:
+    pair = await open_pair(nursery, tmp_path, mapped_file_size_commit_log_bytes=1 << 16)
+    fill(pair.master, 3)
+    pair.start()
+    await pair.wait_equal()
+    for count in (1, 40, 300, 1, 90):  # over file ends
+        fill(pair.master, count)
+        await pair.wait_equal()
+        await trio.sleep(1.5)  # a heartbeat
+    for _ in range(60):
+        fill(pair.master, 1)
+        await trio.sleep(0.01)
+        assert pair.slave.max_physical_offset == pair.master.max_physical_offset
+    assert pair.written_now > 30
+    assert len(pair.lines) == 1
+    assert_same_queues(pair.slave, pair.master)

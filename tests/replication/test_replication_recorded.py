@@ -37,6 +37,7 @@ async def store_with(directory: Path, *units: dict[str, Any]) -> MessageStore:
     for unit in units:
         if unit["unit"] == "transfer":
             assert store.append_raw(unit["fields"]["phys_offset"], bytes.fromhex(unit["hex"])[12:])
+            store.dispatch_raw()
     return store
 
 
@@ -73,6 +74,7 @@ async def test_the_master_sends_what_the_real_one_sent(
         if unit["unit"] == "transfer" and number != 25:
             await trio.testing.wait_all_tasks_blocked()
             assert store.append_raw(unit["fields"]["phys_offset"], data[12:])
+            store.dispatch_raw()
         assert await receive(slave.receive_stream, len(data)) == data, unit["seq"]
     await trio.testing.wait_all_tasks_blocked()
     assert server.replicated.value == store.max_physical_offset
