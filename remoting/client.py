@@ -225,22 +225,34 @@ async def open_client(
     """
     turn = Turn()
     async with trio.open_nursery() as nursery:
+        scope = trio.CancelScope(shield=True)
+        connections: trio.Nursery = await nursery.start(_hold_nursery, scope)
         client = RemotingClient(
             settings or ClientSettings(),
-            nursery,
+            connections,
             turn,
             serialize_type=serialize_type,
             language=language,
             tls_context=tls_context,
         )
-        nursery.start_soon(turn.run)
-        nursery.start_soon(client.sweep)
+        connections.start_soon(turn.run)
+        connections.start_soon(client.sweep)
         try:
             yield client
         finally:
             turn.end()
             client.close()
-            nursery.cancel_scope.cancel()
+            scope.cancel()
+
+
+async def _hold_nursery(
+    scope: trio.CancelScope, *, task_status: trio.TaskStatus[trio.Nursery] = trio.TASK_STATUS_IGNORED
+) -> None:
+    """A nursery that only `scope` ends: whoever is cancelled inside of the block may still say goodbye through it."""
+    with scope:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.sleep_forever)
+            task_status.started(nursery)
 
 
 def _split(address: str) -> tuple[str, int]:

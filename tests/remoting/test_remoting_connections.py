@@ -126,6 +126,24 @@ async def test_many_requests_at_once_find_their_answers() -> None:
         assert seen == {number: b"%d" % number for number in range(500)}
 
 
+async def test_a_client_that_is_cancelled_may_still_say_goodbye() -> None:
+    """Its connections end with the block, not with the block's cancellation."""
+    async with serving() as (_, address):
+        answers: list[bytes] = []
+        with trio.CancelScope() as scope:
+            async with open_client() as client:
+                try:
+                    await client.invoke(address, new_request(ECHO, body=b"hello"))
+                    scope.cancel()
+                    await trio.sleep_forever()
+                finally:
+                    with trio.move_on_after(5, shield=True):
+                        await trio.sleep(0)
+                        answers.append((await client.invoke(address, new_request(ECHO, body=b"goodbye"))).body)
+        assert scope.cancelled_caught
+        assert answers == [b"goodbye"]
+
+
 async def test_errors_become_answers_and_the_connection_goes_on() -> None:
     async with serving() as (server, address), open_client() as client:
         refused = await client.invoke(address, new_request(REFUSE))
