@@ -22,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -150,14 +151,15 @@ class Soak:
         lives = (self._producer, self._consumer, self._dead)
         while trio.current_time() < end:
             await trio.sleep(self._random.uniform(0, 4))
+            life = self._random.choice(lives)
             try:
                 with trio.fail_after(60):
-                    await self._random.choice(lives)(number)
+                    await life(number)
                 self.report.lives += 1
-            except (MQClientError, RemotingError, trio.TooSlowError, OSError) as error:
+            except* (MQClientError, RemotingError, trio.TooSlowError, OSError) as error:
                 self.report.failures += 1
                 if len(self.report.first_failures) < KEPT_FAILURES:
-                    self.report.first_failures.append(f"{type(error).__name__}: {error}")
+                    self.report.first_failures.append(story(life.__name__, error))
 
     def _topic(self) -> str:
         return f"Soak_{self._random.randrange(TOPICS)}"
@@ -185,6 +187,19 @@ class Soak:
             with trio.move_on_after(self._random.uniform(0.2, 1)):
                 answer = await client.invoke(self._broker, held_pull(group), 20)
                 self.report.left_over.append(f"a pull was not held: {answer.code} {answer.remark}")
+
+
+def story(life: str, error: BaseException) -> str:
+    """Which life failed, how, what was the cause of it, and where in the project's own code."""
+    causes = []
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    cause: BaseException | None = error
+    while cause is not None and len(causes) < 4:
+        causes.append(f"{type(cause).__name__}: {cause}")
+        cause = cause.__cause__ or cause.__context__
+    places = [f"{Path(frame.filename).name}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)]
+    return f"{life.strip('_')}: {' <- '.join(causes)} ({' '.join(places[-4:])})"
 
 
 def heartbeat(group: str, topic: str, client_id: str) -> RemotingCommand:
