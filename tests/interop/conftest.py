@@ -16,6 +16,7 @@ import pytest
 from interop_builds import ToolMissing, cpp_client, go_driver, java_class_path, need_java, node_driver
 from interop_cluster import Cluster, find_peer, running_cluster
 from interop_drivers import Driver
+from interop_mqadmin import JavaAdmin
 from interop_texts import corpus
 
 HERE = Path(__file__).resolve().parent
@@ -75,6 +76,14 @@ def fragile_cluster(target: str, tmp_path_factory: pytest.TempPathFactory) -> It
     """A cluster for tests that stop and kill its daemons; they must leave it running."""
     with running_cluster(target, tmp_path_factory.mktemp("fragile")) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def admin(peer: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaAdmin]:
+    """The real Java mqadmin without account or TLS."""
+    admin = JavaAdmin(peer, tmp_path_factory.mktemp("mqadmin"))
+    yield admin
+    admin.end()
 
 
 class DriverSet:

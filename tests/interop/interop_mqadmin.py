@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import threading
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ from interop_builds import HERE, need_java
 from interop_processes import Child
 
 END_OF_OUTPUT = "\x1e"
+STOP = "stop"
 COMMAND_SECONDS = 30
 QUIET_LOG = "<configuration><root level='OFF'/></configuration>"
 OPENS = [
@@ -61,8 +63,23 @@ class JavaAdmin:
             self._lines.put(line.decode().rstrip("\n"))
 
     def run(self, *words: str) -> str:
-        self.child.stdin.write("\t".join(words).encode() + b"\n")
+        self._tell("\t".join(words))
+        return self._output(words, until=None)
+
+    def run_until(self, pattern: str, *words: str) -> str:
+        """For a command that never ends: it is stopped as soon as a line matches; what it printed until then."""
+        self._tell("\t".join(words))
+        try:
+            return self._output(words, until=re.compile(pattern))
+        finally:
+            self._tell(STOP)
+            self._output((STOP, *words), until=None)
+
+    def _tell(self, line: str) -> None:
+        self.child.stdin.write(line.encode() + b"\n")
         self.child.stdin.flush()
+
+    def _output(self, words: Sequence[str], until: re.Pattern[str] | None) -> str:
         lines: list[str] = []
         while True:
             try:
@@ -73,8 +90,11 @@ class JavaAdmin:
                     f"mqadmin {' '.join(words)}: no end within {COMMAND_SECONDS} s:\n{so_far}"
                 ) from None
             if line == END_OF_OUTPUT:
+                assert until is None, f"mqadmin {' '.join(words)} ended:\n{chr(10).join(lines)}"
                 return "\n".join(lines).strip("\n")
             lines.append(line)
+            if until is not None and until.search(line):
+                return "\n".join(lines)
 
     def end(self) -> None:
         self.child.end()

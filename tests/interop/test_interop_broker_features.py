@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Iterator
 from pathlib import Path
 
 import interop_wire as wire
@@ -20,13 +19,6 @@ QUERY_CONSUME_QUEUE = 321
 
 # Each of the 18 levels is a queue and a timer of its own, so that short ones show the same as those of up to two hours.
 LEVEL_SECONDS = [1, 2, 3, 4, 5, 6] * 3
-
-
-@pytest.fixture(scope="module")
-def admin(peer: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaAdmin]:
-    admin = JavaAdmin(peer, tmp_path_factory.mktemp("mqadmin"))
-    yield admin
-    admin.end()
 
 
 class Group:
@@ -84,8 +76,8 @@ def test_the_running_info_of_a_consumer(cluster: Cluster, admin: JavaAdmin, java
 
 def test_a_message_is_pushed_to_one_consumer(cluster: Cluster, admin: JavaAdmin, java4: Driver, tmp_path: Path) -> None:
     group = Group(cluster, java4, "Directly", tmp_path)
-    words = ("-i", group.sent[3]["msg_id"], "-t", group.topic, "-g", group.name, "-d", group.client_id)
-    output = admin.run("queryMsgByUniqueKey", *words, *group.here)
+    words = ("-i", group.sent[3]["offset_msg_id"], "-g", group.name, "-d", group.client_id)
+    output = admin.run("queryMsgById", *words, *group.here)
     assert "ConsumeMessageDirectlyResult" in output
     assert "consumeResult=CR_SUCCESS" in output
     [again] = group.consumer.wait_messages(11)[10:]

@@ -208,13 +208,27 @@ def test_a_refused_message_comes_again_and_ends_as_a_dead_letter(
     assert dead[0]["tags"] == "a"
 
 
+def test_a_refused_message_comes_again_to_the_node_client(cluster: Cluster, drivers: DriverSet, tmp_path: Path) -> None:
+    """It counts by itself: after the last time it drops the message, without a dead letter."""
+    topic = cluster.create_topic("RetryNode", queues=1)
+    group = f"{topic}_group"
+    common = {"namesrv": cluster.namesrv_address, "topic": topic}
+    cluster.create_topic(f"%RETRY%{group}", queues=1, numbered=False)
+    received = drivers("node").receive(**common, group=group, refuse="message 1", max_reconsume=1)
+    drivers("node").run("send-lines", **common, file=numbered(tmp_path, 3))
+    received.wait_messages(4)
+    received.stop()
+    assert sorted(line_of(m) for m in received.messages) == [0, 1, 1, 2]
+    assert [m["reconsume_times"] for m in received.messages if line_of(m) == 1] == [0, 1]
+
+
 def test_every_broadcast_consumer_gets_every_message(
     cluster: Cluster, drivers: DriverSet, go: Driver, tmp_path: Path
 ) -> None:
     topic = cluster.create_topic("Broadcast")
     common = {"namesrv": cluster.namesrv_address, "topic": topic}
     file = numbered(tmp_path, 40)
-    kinds = ("java4", "java5", "go", "python")
+    kinds = ("java4", "java5", "go", "node", "python")
     consumers = [drivers(kind).receive(**common, group=f"{topic}_group", mode="broadcast") for kind in kinds]
     go.run("send-lines", **common, file=file)
     for consumer in consumers:

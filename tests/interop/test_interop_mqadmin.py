@@ -32,13 +32,6 @@ SYSTEM_TOPICS = {
 
 
 @pytest.fixture(scope="module")
-def admin(peer: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaAdmin]:
-    admin = JavaAdmin(peer, tmp_path_factory.mktemp("mqadmin"))
-    yield admin
-    admin.end()
-
-
-@pytest.fixture(scope="module")
 def used_topic(cluster: Cluster, java4: Driver, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A topic of two queues with five messages each, and a live consumer group that has read them all."""
     topic = cluster.create_topic("Admin", queues=2)

@@ -1,4 +1,4 @@
-"""TLS and access control with the real Java client and the real mqadmin. Both are settings of Apache's virtual machine
+"""TLS and access control with real clients and the real mqadmin. Both are settings of Apache's virtual machine
 and home directory, which its script does not take, so these run against TrioMQ only."""
 
 from __future__ import annotations
@@ -41,7 +41,10 @@ accounts:
   - Shop_Orders=PUB|SUB
   - Shop_ReadOnly=SUB
   groupPerms:
-  - Shop_group=SUB
+  - Shop_java4=SUB
+  - Shop_java5=SUB
+  - Shop_go=SUB
+  - Shop_node=SUB
 """
 GET_BROKER_RUNTIME_INFO = 28
 
@@ -232,16 +235,28 @@ def refusal(java: Driver, cluster: Cluster, topic: str, file: Path, **account: s
     return cause
 
 
-def test_java_clients_get_what_their_account_may(
-    guarded: Cluster, guard: JavaAdmin, java4: Driver, tmp_path: Path
+@pytest.mark.parametrize("kind", ["java4", "java5", "go", "node"])
+def test_clients_get_what_their_account_may(
+    guarded: Cluster, guard: JavaAdmin, drivers: DriverSet, tmp_path: Path, kind: str
 ) -> None:
     common = {"namesrv": guarded.namesrv_address, "topic": "Shop_Orders", **as_account(SHOP)}
     file = numbered(tmp_path, 10)
-    received = java4.receive(**common, group="Shop_group")
-    assert len(java4.run("send-lines", **common, file=file)[:-1]) == 10
+    received = drivers(kind).receive(**common, group=f"Shop_{kind}", tags=kind)
+    assert len(drivers(kind).run("send-lines", **common, file=file, tags=kind)[:-1]) == 10
     received.wait_messages(10)
     received.stop()
     assert_bodies(lines_of(file), received.messages)
+
+
+@pytest.mark.parametrize("kind", ["java5", "go"])
+def test_other_clients_are_told_why_they_may_not(
+    guarded: Cluster, guard: JavaAdmin, drivers: DriverSet, tmp_path: Path, kind: str
+) -> None:
+    common = {"namesrv": guarded.namesrv_address, "topic": "Shop_Orders", "file": numbered(tmp_path, 1), "retries": 0}
+    refused = drivers(kind).begin("send-lines", **common, **as_account((SHOP[0], "anotherSecret")))
+    wait_until(lambda: refused.is_over, 30, "the producer gives up")
+    assert refused.events[-1]["event"] == "failed"
+    assert "Check signature failed for accessKey=shopService" in str(refused.events)
 
 
 def test_java_clients_are_told_why_they_may_not(

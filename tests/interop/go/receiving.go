@@ -59,6 +59,9 @@ func consume(a arguments, e events, s *stop, heard listener) error {
 	if times := a.number("max-reconsume", -1); times >= 0 {
 		options = append(options, consumer.WithMaxReconsumeTimes(int32(times)))
 	}
+	if account, found := credentials(a); found {
+		options = append(options, consumer.WithCredentials(account))
+	}
 	if a["trace"] == "true" {
 		options = append(options, consumer.WithTrace(&primitive.TraceConfig{Access: primitive.Local, Resolver: nameservers(a)}))
 	}

@@ -28,6 +28,11 @@ func nameservers(a arguments) primitive.NsResolver {
 	return primitive.NewPassthroughResolver([]string{a["namesrv"]})
 }
 
+// credentials are those of --access-key and --secret-key, with which requests are signed.
+func credentials(a arguments) (primitive.Credentials, bool) {
+	return primitive.Credentials{AccessKey: a["access-key"], SecretKey: a["secret-key"]}, a["access-key"] != ""
+}
+
 // queueOfLine puts line n into queue n % count; without a count queues take turns.
 type queueOfLine struct {
 	count int
@@ -55,6 +60,9 @@ func producerOptions(a arguments) []producer.Option {
 		producer.WithRetry(a.number("retries", 2)),
 		producer.WithSendMsgTimeout(time.Duration(a.number("timeout-ms", 5000)) * time.Millisecond),
 		producer.WithQueueSelector(queueOfLine{a.number("order-by-queue", 0), producer.NewRoundRobinQueueSelector()}),
+	}
+	if account, found := credentials(a); found {
+		options = append(options, producer.WithCredentials(account))
 	}
 	if a["trace"] == "true" {
 		options = append(options, producer.WithTrace(&primitive.TraceConfig{Access: primitive.Local, Resolver: nameservers(a)}))

@@ -6,19 +6,37 @@ import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
 import org.apache.rocketmq.tools.command.MQAdminStartup;
 
-/** Runs the real mqadmin several times in one virtual machine: a command line per input line, words separated by tabs. */
+/**
+ * Runs the real mqadmin several times in one virtual machine: a command line per input line, words separated by tabs. While a
+ * command runs, the line "stop" interrupts it: two of them run for ever.
+ */
 public final class AdminBatch {
     private static final char END_OF_OUTPUT = '\u001e';
+
+    private static final String STOP = "stop";
 
     public static void main(String[] args) throws Exception {
         PrintStream out = new PrintStream(new FileOutputStream(FileDescriptor.out), true, StandardCharsets.UTF_8);
         System.setOut(out);
         System.setErr(out);
         BufferedReader input = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        Thread command = new Thread();
         for (String line = input.readLine(); line != null; line = input.readLine()) {
-            MQAdminStartup.main0(line.split("\t"), null);
-            out.println();
-            out.println(END_OF_OUTPUT);
+            if (line.equals(STOP)) {
+                while (command.isAlive()) { // more than once, since a send that is interrupted keeps it to itself
+                    command.interrupt();
+                    command.join(200);
+                }
+                continue;
+            }
+            command.join();
+            String[] words = line.isEmpty() ? new String[0] : line.split("\t");
+            command = new Thread(() -> {
+                MQAdminStartup.main0(words, null);
+                out.println();
+                out.println(END_OF_OUTPUT);
+            });
+            command.start();
         }
         Runtime.getRuntime().halt(0);
     }

@@ -22,8 +22,8 @@ function clientOptions(options) {
   return {
     nameSrv: options.namesrv,
     httpclient: { request: () => Promise.reject(new Error('the name server address is given')) },
-    accessKeyId: 'none',
-    accessKeySecret: 'none',
+    accessKeyId: options['access-key'] || 'none',
+    accessKeySecret: options['secret-key'] || 'none',
     instanceName: `n${process.pid}-${++instances}`,
     pollNameServerInteval: 1000,
     heartbeatBrokerInterval: 1000,
@@ -88,6 +88,8 @@ async function receive(id, options, stopped) {
       tags: message.tags,
       keys: message.keys,
       reconsume_times: message.reconsumeTimes,
+      born_ms: Number(message.bornTimestamp),
+      store_ms: Number(message.storeTimestamp),
       properties: message.properties,
       body: Buffer.from(message.body).toString('base64'),
     });

@@ -25,8 +25,8 @@ final class Clients {
     }
 
     /**
-     * Signs requests for --access-key with --secret-key (AclClientRPCHook of rocketmq-acl, which only client 4 has here);
-     * null, as without ACL, when no key is given.
+     * Signs requests for --access-key with --secret-key (AclClientRPCHook, in client 4 of rocketmq-acl); null, as without ACL,
+     * when no key is given.
      */
     static RPCHook signature(Arguments arguments) throws ReflectiveOperationException {
         if (!arguments.has("access-key")) {
