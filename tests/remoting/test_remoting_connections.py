@@ -138,7 +138,7 @@ async def test_a_client_that_is_cancelled_may_still_say_goodbye() -> None:
                     await trio.sleep_forever()
                 finally:
                     with trio.move_on_after(5, shield=True):
-                        await trio.sleep(0)
+                        await trio.lowlevel.checkpoint()
                         answers.append((await client.invoke(address, new_request(ECHO, body=b"goodbye"))).body)
         assert scope.cancelled_caught
         assert answers == [b"goodbye"]
