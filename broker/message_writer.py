@@ -63,7 +63,6 @@ class PendingPut:
     """
 
     __slots__ = (
-        "deadline",
         "is_finished",
         "is_stored",
         "late_status",
@@ -76,7 +75,6 @@ class PendingPut:
         self.result: PutResult
         self.is_finished = False
         self.is_stored = False
-        self.deadline = 0.0
         self.replica_deadline = 0.0
         self.late_status = _FLUSH_DISK_TIMEOUT
         self.replica_status: PutStatus | None = _PUT_OK
@@ -124,13 +122,15 @@ class PendingPut:
 
 
 class PutGroup:
-    """Puts of one commit. The store's watermarks pass all of them at once or none, so one callback does for all."""
+    """Puts of one commit. The store's watermarks pass all of them at once or none, so one callback does for all, and
+    one deadline."""
 
-    __slots__ = ("commit_begin", "puts")
+    __slots__ = ("commit_begin", "deadline", "puts")
 
     def __init__(self, commit_begin: int) -> None:
         """`commit_begin` is the physical offset at which the commit begins, -1 for a group that takes no more."""
         self.commit_begin = commit_begin
+        self.deadline = inf
         self.puts: list[PendingPut] = []
 
     def reached(self, error: Exception | None) -> None:
@@ -138,6 +138,11 @@ class PutGroup:
         self.commit_begin = -1
         for put in self.puts:
             put.reached(error)
+
+    def too_late(self) -> None:
+        """The disk took longer than these puts may wait."""
+        for put in self.puts:
+            put.too_late()
 
 
 class AwaitedPut(PendingPut):
@@ -180,10 +185,16 @@ class MessageWriter:
         self._settings = configuration.store
         self._take_settings()
         self._levels = DelayLevels(configuration.store.message_delay_level)
-        self._waiting: deque[PendingPut] = deque()
+        self._waiting: deque[PutGroup] = deque()
         self._replicating: deque[PendingPut] = deque()
         self._replica_waiter: Waiter | None = None
         self._arrived = trio.Event()
+        self._sleeps_until = inf
+
+    @property
+    def waiting_for_disk(self) -> int:
+        """Commits whose puts wait for the disk, and at most one that is over."""
+        return len(self._waiting)
 
     def _take_settings(self) -> None:
         """What each put would ask of the settings, which are another record after a change at run time."""
@@ -234,11 +245,10 @@ class MessageWriter:
         if wait and self._waits_for_slave:
             self._replicate(pending, self._settings.slave_timeout_ms)
         if wait and self._waits_for_disk:
-            pending.deadline = trio.current_time() + self._settings.sync_flush_timeout_ms / 1000
-            self._waiting.append(pending)
-            if len(self._waiting) == 1:
-                self._arrived.set()
-            self._flushing = self._join(self._flushing, pending, self._flushed)
+            group = self._join(self._flushing, pending, self._flushed)
+            if group is not self._flushing:
+                self._flushing = group
+                self._limit(group)
         else:
             self._accepting = self._join(self._accepting, pending, self._accepted)
 
@@ -252,6 +262,17 @@ class MessageWriter:
         group.puts.append(pending)
         watermark.call_beyond(pending.result.last_offset, group.reached)
         return group
+
+    def _limit(self, group: PutGroup) -> None:
+        """Have a new group wait for the disk no longer than it may. Those whose wait is over are forgotten here, so that
+        only what waits is kept, and the task that looks at deadlines sleeps while all goes well."""
+        waiting = self._waiting
+        while waiting and waiting[0].commit_begin < 0:
+            waiting.popleft()
+        group.deadline = trio.current_time() + self._settings.sync_flush_timeout_ms / 1000
+        waiting.append(group)
+        if group.deadline < self._sleeps_until:
+            self._arrived.set()
 
     def _replicate(self, pending: PendingPut, timeout_ms: int) -> None:
         """Have the put wait for a slave, when there is one to wait for."""
@@ -314,7 +335,7 @@ class MessageWriter:
         waiting, replicating = self._waiting, self._replicating
         while True:
             now = trio.current_time()
-            while waiting and (waiting[0].is_stored or waiting[0].is_finished or waiting[0].deadline <= now):
+            while waiting and (waiting[0].commit_begin < 0 or waiting[0].deadline <= now):
                 waiting.popleft().too_late()
             while replicating and (replicating[0].is_replica_known or replicating[0].replica_deadline <= now):
                 replicating.popleft().set_replica_status(PutStatus.FLUSH_SLAVE_TIMEOUT)
@@ -324,7 +345,8 @@ class MessageWriter:
             flush_due = waiting[0].deadline if waiting else inf
             replica_due = replicating[0].replica_deadline if replicating else inf
             self._arrived = trio.Event()
-            with trio.move_on_at(min(flush_due, replica_due)):
+            self._sleeps_until = min(flush_due, replica_due)
+            with trio.move_on_at(self._sleeps_until):
                 await self._arrived.wait()
 
 

@@ -136,3 +136,21 @@ async def test_synchronous_puts_into_a_broken_store_are_refused(
         lab.store.commit()
         put(lab, notes, "c")
         assert notes == [("a", REFUSED), ("b", REFUSED), ("c", REFUSED)]
+
+
+async def test_what_is_on_disk_is_not_kept_until_its_deadline(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    store = {"flush_disk_type": FlushDiskType.SYNC_FLUSH, "sync_flush_timeout_ms": 1_000_000}
+    async with open_lab(tmp_path, store=store) as lab, trio.open_nursery() as nursery:
+        notes: list[tuple[str, PutStatus]] = []
+        lab.is_committing = False
+        nursery.start_soon(lab.writer.run)
+        await nursery.start(lab.store.run)
+        for number in range(20):
+            put(lab, notes, f"{number}a", f"{number}b")
+            lab.store.commit()
+            await trio.sleep(0.5)
+        assert [status for _, status in notes] == [OK] * 40
+        assert lab.writer.waiting_for_disk <= 1
+        nursery.cancel_scope.cancel()
