@@ -264,8 +264,8 @@ class MessageWriter:
         return group
 
     def _limit(self, group: PutGroup) -> None:
-        """Have a new group wait for the disk no longer than it may. Those whose wait is over are forgotten here, so that
-        only what waits is kept, and the task that looks at deadlines sleeps while all goes well."""
+        """Have a new group wait for the disk no longer than it may. Those whose wait is over are forgotten here, so
+        that only what waits is kept, and the task that looks at deadlines sleeps while all goes well."""
         waiting = self._waiting
         while waiting and waiting[0].commit_begin < 0:
             waiting.popleft()
