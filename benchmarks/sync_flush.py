@@ -3,9 +3,9 @@
     bin/bench-sync-flush [--seconds 5] [--rounds 3] [--only NAME] [--peer PATH] [--directory DIR]
 
 Each round starts both brokers in turn, each with flushDiskType=SYNC_FLUSH and a store of its own on the same file
-system (`--directory`; a directory in memory would measure nothing), and gives both the same load: ready-made frames from
-this process over some connections, each with so many messages unanswered. The table has the medians and their ratio.
-`bare` is a loop of pwrite and fdatasync of the same bytes there: what the disk gives to one who does nothing else.
+system (`--directory`; a directory in memory would measure nothing), and gives both the same load: ready-made frames
+from this process over some connections, each with so many messages unanswered. The table has the medians and their
+ratio. `bare` is a loop of pwrite and fdatasync of the same bytes: what the disk gives to one who does nothing else.
 
 `--peer` is a script that starts Apache's broker (`PATH broker DIRECTORY PORT NAMESRV KEY=VALUE...`); without one TrioMQ
 is measured alone.
