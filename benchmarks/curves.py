@@ -1,4 +1,4 @@
-"""How cost and memory grow: connections, queues, sizes of bodies, waiting polls, groups.
+"""How cost and memory grow: connections, queues, sizes of bodies, waiting polls, groups, the length of the log.
 
     bin/bench-curves [--only NAME]
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
 import select
 import signal
@@ -25,22 +26,32 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import structlog
+import trio
+
+from benchmarks import store_directory
 from benchmarks.boot import free_port
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import JSON, RemotingCommand
 from protocol.frame import FrameDecoder, encode_frame
+from protocol.record import encode_blank
+from store.config import StoreSettings
+from store.message_store import MessageStore
 
 PROJECT = Path(__file__).resolve().parent.parent
 TOPIC = "Curves"
 GIVE_UP_SECONDS = 120.0
+QUEUES = 4
 ENOUGH_BYTES = 64 << 20
+MESSAGES_A_FILE = 640
 
 
 class Broker:
     """A broker process."""
 
-    def __init__(self, process: subprocess.Popen[bytes], port: int) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], port: int, boot_seconds: float) -> None:
         self.port = port
+        self.boot_seconds = boot_seconds
         self._process = process
 
     def cpu_seconds(self) -> float:
@@ -55,13 +66,17 @@ class Broker:
 
 
 @contextmanager
-def running_broker(**settings: str) -> Iterator[Broker]:
+def running_broker(prepare: Callable[[Path], None] | None = None, **settings: str) -> Iterator[Broker]:
+    """`prepare` makes the store directory beforehand."""
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="curves-") as home:
+        if prepare is not None:
+            prepare(Path(home, "store"))
         values = {"listenPort": port, "brokerIP1": "127.0.0.1", "storePathRootDir": f"{home}/store"}
         values |= {f"waitTimeMillsIn{name}Queue": 60_000 for name in ("Send", "Pull", "Heartbeat")} | settings
         config = Path(home) / "broker.conf"
         config.write_text("".join(f"{key}={value}\n" for key, value in values.items()))
+        began = time.monotonic()
         process = subprocess.Popen(
             [str(PROJECT / "bin" / "mqbroker"), "-c", str(config)],
             env={**os.environ, "HOME": home, "TRIOMQ_LOG_DIR": f"{home}/logs"},
@@ -72,7 +87,7 @@ def running_broker(**settings: str) -> Iterator[Broker]:
             for line in process.stdout:
                 if b"boot success" in line:
                     break
-            yield Broker(process, port)
+            yield Broker(process, port, time.monotonic() - began)
         finally:
             process.send_signal(signal.SIGTERM)
             process.wait(GIVE_UP_SECONDS)
@@ -283,6 +298,57 @@ def groups() -> None:
             row(count, f"{beats:.1f}", f"{pulls:.1f}", f"{offsets:.1f}", kib(each))
 
 
+def stores() -> None:
+    """Log files of a GiB, each with some messages at its begin and a hole behind them: what the length costs."""
+    row("GiB of log", "boot s", "anonymous MiB", "us a send", "us a pull", "us a pull all over", "us a search by time")
+    for gib in (1, 10, 100):
+        with running_broker(partial(sparse_store, gib)) as broker:
+            peers = [Peer(broker.port) for _ in range(4)]
+            anonymous = mib(broker)
+            make_topic(peers[0], QUEUES)
+            oldest = peers[0].ask(RequestCode.GET_EARLIEST_MSG_STORETIME, {"topic": TOPIC, "queueId": "0"})
+            begin_ms = int((oldest.ext_fields or {})["timestamp"])
+            send_all(peers, 2000, 8, messages(QUEUES))
+            sends = cost_of_sends(broker, peers, 8000, 8, messages(QUEUES))
+            stored = gib * MESSAGES_A_FILE // QUEUES
+            near = cost_of_sends(broker, peers, 4000, 8, partial(pull_at, stored, 1))
+            spread = cost_of_sends(broker, peers, 4000, 8, partial(pull_at, stored, 7919))
+            searches = cost_of_sends(broker, peers, 4000, 8, partial(search, begin_ms))
+            costs = [f"{cost:.1f}" for cost in (sends, near, spread, searches)]
+            row(gib, f"{broker.boot_seconds:.2f}", anonymous, *costs)
+
+
+def sparse_store(gib: int, root: Path) -> None:
+    """A closed store directory of so many log files of 1 GiB, most of each a hole behind a blank record."""
+
+    async def make() -> None:
+        store = MessageStore(StoreSettings(store_path_root_dir=str(root)), now_ms=store_directory.now_ms)
+        await store.load()
+        log = store._log
+        body = b"x" * 1024
+        for file in range(gib):
+            for number in range(file * MESSAGES_A_FILE, (file + 1) * MESSAGES_A_FILE):
+                store.append(store_directory.message(TOPIC, number % QUEUES, body, number))
+            if file + 1 < gib:
+                room = log.next_file_start(log.next_offset) - log.next_offset
+                log.tail += encode_blank(room)
+                log.next_offset += room
+            store.commit()
+        await store.close()
+
+    trio.run(make)
+
+
+def pull_at(stored: int, step: int, number: int) -> bytes:
+    """Messages of a queue one behind the other, or (a large step) all over it."""
+    return pull(number % QUEUES, number // QUEUES * step % (stored - 32), 0, "curves")
+
+
+def search(time_ms: int, number: int) -> bytes:
+    fields = {"topic": TOPIC, "queueId": str(number % QUEUES), "timestamp": str(time_ms + number % 1000)}
+    return frame(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, fields)
+
+
 def pull_of(groups: int, number: int) -> bytes:
     return pull(number % 4, 0, 0, f"group-{number % groups}")
 
@@ -327,6 +393,7 @@ CURVES: dict[str, Callable[[], None]] = {
     "bodies": bodies,
     "polls": polls,
     "groups": groups,
+    "stores": stores,
 }
 
 
@@ -334,6 +401,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="How cost and memory of the broker grow.")
     parser.add_argument("--only", default="", help="curves whose name contains this")
     options = parser.parse_args()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     for name, curve in CURVES.items():
         if options.only in name:
             print(f"\n{name}\n")
