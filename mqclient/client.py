@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Container
 from contextlib import AsyncExitStack
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -41,6 +42,7 @@ from mqclient.name_servers import NameServers
 from mqclient.namespace import Namespace
 from mqclient.pending_replies import PendingReplies
 from mqclient.routes import BrokerAddress, RouteTable, TopicRoute, template_route
+from mqclient.single_flight import SingleFlight
 from protocol.bodies.heartbeat import HeartbeatData, ProducerData
 from protocol.bodies.route import TopicRouteData
 from protocol.codes import LanguageCode, RequestCode, ResponseCode
@@ -85,6 +87,7 @@ class Client:
         self._nursery: trio.Nursery | None = None
         self._stack = AsyncExitStack()
         self._route_lock = trio.Lock()
+        self._lookups = SingleFlight()
         self._heartbeat_lock = trio.Lock()
 
     async def __aenter__(self) -> Self:
@@ -203,7 +206,7 @@ class Client:
         known = self.routes.get(topic)
         if known is not None and not known.is_template:
             return known
-        await self.update_route(topic)
+        await self._lookups.run(topic, partial(self.update_route, topic))
         return self.routes.get(topic) or self._no_route(topic)
 
     async def publish_route(self, topic: str, template: str = AUTO_CREATE_TOPIC, max_queues: int = 4) -> TopicRoute:
@@ -215,6 +218,16 @@ class Client:
         known = self.routes.get(topic)
         if known is not None and known.publish:
             return known
+        look_up = partial(self._look_up_to_publish, topic, template, max_queues)
+        await self._lookups.run((topic, template, max_queues), look_up)
+        route = self.routes.get(topic) or self._no_route(topic)
+        if not route.publish:
+            raise NoRoute(
+                topic, self.name_servers.addresses, "none of its brokers takes messages (no master or no permission)"
+            )
+        return route
+
+    async def _look_up_to_publish(self, topic: str, template: str, max_queues: int) -> None:
         try:
             await self.update_route(topic)
         except NoRoute as error:
@@ -223,12 +236,6 @@ class Client:
             except NoRoute:
                 raise error from None
             self.routes.update(topic, template_route(data, max_queues), is_template=True)
-        route = self.routes.get(topic) or self._no_route(topic)
-        if not route.publish:
-            raise NoRoute(
-                topic, self.name_servers.addresses, "none of its brokers takes messages (no master or no permission)"
-            )
-        return route
 
     async def fetch_route(self, topic: str) -> TopicRouteData:
         """Ask a name server. Raises NoRoute, NameServersUnreachable."""

@@ -1,4 +1,4 @@
-"""Where a group begins in a queue: at its stored offset, or else where the consumer says (RebalancePushImpl)."""
+"""Where a group begins in a queue in which it has no offset yet (RebalancePushImpl)."""
 
 from __future__ import annotations
 
@@ -6,19 +6,14 @@ from datetime import datetime
 
 from mqclient import calls
 from mqclient.client import Client
-from mqclient.offset_store import OffsetStore
 from mqclient.results import ConsumeFromWhere
 from protocol import system_topics
 from protocol.message_queue import MessageQueue
 
 
-async def first_offset(
-    client: Client, offsets: OffsetStore, queue: MessageQueue, start: ConsumeFromWhere, moment: datetime | None
-) -> int:
-    """Queue offset of the first pull. `moment`: for CONSUME_FROM_TIMESTAMP. Raises MQClientError."""
-    stored = await offsets.read(queue)
-    if stored is not None:
-        return stored
+async def begin_offset(client: Client, queue: MessageQueue, start: ConsumeFromWhere, moment: datetime | None) -> int:
+    """Queue offset of the first pull of a group that has no offset in this queue. `moment`: for CONSUME_FROM_TIMESTAMP.
+    Raises MQClientError."""
     is_retry = system_topics.is_retry_topic(queue.topic)
     if start is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET:
         return 0

@@ -34,7 +34,7 @@ from mqclient.config import ClientConfig, ClientOptions
 from mqclient.consume_rules import ConsumeRules
 from mqclient.consumer_stats import ConsumerStats
 from mqclient.errors import ClientClosed, ConfigurationError, MQClientError
-from mqclient.first_offset import first_offset
+from mqclient.first_offset import begin_offset
 from mqclient.hooks import FilterHook
 from mqclient.log import get_logger
 from mqclient.offset_store import BrokerOffsets, FileOffsets, OffsetStore
@@ -397,7 +397,10 @@ class LitePullConsumer:
     # Holder (rebalance.py).
 
     async def first_offset(self, queue: MessageQueue) -> int:
-        return await first_offset(self._client, self._offsets, queue, self._consume_from, self._consume_from_time)
+        stored = await self._offsets.read(queue)
+        if stored is not None:
+            return stored
+        return await begin_offset(self._client, queue, self._consume_from, self._consume_from_time)
 
     def opened(self, assigned: AssignedQueue) -> None:
         assigned.paused = assigned.queue in self._paused

@@ -76,6 +76,8 @@ RETRIED: frozenset[int] = frozenset(
 )
 """Refusals after which another broker (or another try) may do better."""
 
+BUSY_PAUSE_SECONDS = 0.15
+"""Before the same broker is asked again that just shed load (SYSTEM_BUSY): longer than it does so after a slow write."""
 MAX_QUEUE_FIELDS = 4096
 
 _WIRE_NAMES = {field.name: field.encode_name for field in msgspec.structs.fields(SendMessageRequestHeaderV2)}
@@ -311,11 +313,14 @@ class Producer:
         last_error: MQClientError | None = None
         last_result: SendResult | None = None
         avoid: str | None = None
+        busy: str | None = None
         for _ in range(1 + self.retries):
             if failures and self._clock() >= deadline:
                 break
             queue = self._next_queue(route, avoid)
             avoid = queue.broker_name
+            if avoid == busy:
+                await trio.sleep(min(BUSY_PAUSE_SECONDS, deadline - self._clock()))
             try:
                 result = await self._attempt(outgoing, messages, queue, deadline)
             except BrokerRefused as error:
@@ -323,6 +328,7 @@ class Producer:
                     raise
                 last_error = error
                 failures.append(f"{queue.broker_name}: {error}")
+                busy = queue.broker_name if error.code == ResponseCode.SYSTEM_BUSY else None
                 continue
             except MQClientError as error:
                 last_error = error

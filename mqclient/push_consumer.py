@@ -44,7 +44,7 @@ from mqclient.consumer_stats import ConsumerStats
 from mqclient.consuming import Listener, OrderedConsuming
 from mqclient.delivery import Delivery
 from mqclient.errors import ClientClosed, ConfigurationError, MQClientError, NoRoute
-from mqclient.first_offset import first_offset
+from mqclient.first_offset import begin_offset
 from mqclient.handlers import Handler
 from mqclient.hooks import ConsumeHook, FilterHook
 from mqclient.log import get_logger
@@ -428,7 +428,13 @@ class PushConsumer:
     # Holder (rebalance.py).
 
     async def first_offset(self, queue: MessageQueue) -> int:
-        return await first_offset(self._client, self._offsets, queue, self._consume_from, self._consume_from_time)
+        stored = await self._offsets.read(queue)
+        if stored is not None:
+            return stored
+        begin = await begin_offset(self._client, queue, self._consume_from, self._consume_from_time)
+        # Stored from now on: a group that is away before its first message goes on from here, not from a later end.
+        self._offsets.table.update(queue, begin)
+        return begin
 
     def opened(self, assigned: AssignedQueue) -> None:
         self.start_soon(self._run_queue, assigned)

@@ -9,6 +9,7 @@ producer.py).
 from __future__ import annotations
 
 import itertools
+import random
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -87,6 +88,12 @@ def template_route(route: TopicRouteData, max_queues: int) -> TopicRouteData:
     )
 
 
+def first_turn() -> int:
+    """Where a producer begins going round: anywhere, so that many short-lived ones do not all send to the first
+    queue."""
+    return random.randrange(1 << 16)
+
+
 @dataclass(slots=True)
 class TopicRoute:
     """One topic: its route data, the queues that follow from it, and whose turn is next."""
@@ -97,7 +104,7 @@ class TopicRoute:
     subscribe: list[MessageQueue]
     is_template: bool = False
     """True when no name server knows the topic yet and this is the template's route."""
-    turn: Iterator[int] = field(default_factory=itertools.count)
+    turn: Iterator[int] = field(default_factory=lambda: itertools.count(first_turn()))
 
     @property
     def is_ordered(self) -> bool:
@@ -160,6 +167,8 @@ class RouteTable:
             subscribe=subscribe_queues(topic, data),
             is_template=is_template,
         )
+        if known is not None:
+            self._topics[topic].turn = known.turn
         return True
 
     def forget(self, topic: str) -> None:

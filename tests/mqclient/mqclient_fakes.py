@@ -212,6 +212,7 @@ class FakeCluster:
             yield self
 
         monkeypatch.setattr("mqclient.client.open_client", open_client)
+        monkeypatch.setattr("mqclient.routes.first_turn", lambda: 0)
 
     # RemotingClient.
 

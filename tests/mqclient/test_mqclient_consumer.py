@@ -77,6 +77,19 @@ async def test_offsets_are_stored_every_five_seconds_and_at_the_end(
     assert cluster.broker.of(RequestCode.UNREGISTER_CLIENT)
 
 
+async def test_a_group_that_leaves_before_its_first_message_misses_nothing(
+    cluster: FakeCluster, autojump_clock: MockClock
+) -> None:
+    cluster.broker.store("T", 0, b"before")
+    async with consumer(consume_from=ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET) as one:
+        await one.wait_assigned("T")
+    cluster.broker.store("T", 0, b"while away")
+    cluster.broker.members.clear()
+    with trio.fail_after(60):
+        async with consumer(consume_from=ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET) as one:
+            assert (await one.receive()).message.body == b"while away"
+
+
 def collect_into(seen: list[bytes]) -> Callable[[MessageExt], Awaitable[None]]:
     async def handle(message: MessageExt) -> None:
         seen.append(message.body)

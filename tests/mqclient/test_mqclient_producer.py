@@ -194,6 +194,26 @@ async def test_unknown_topics(cluster: FakeCluster, autojump_clock: MockClock) -
         assert len(await producer.queues("New")) == 6
 
 
+async def test_sends_that_begin_together_ask_for_the_route_once(
+    cluster: FakeCluster, autojump_clock: MockClock
+) -> None:
+    cluster.topic("TBW102", 8)
+    async with Producer("P", name_server=NAME_SERVER) as producer:
+        await producer.send_many([Message("New", b"m")] * 100, in_flight=50)
+    assert [topic for _, topic in cluster.route_requests] == ["New", "TBW102"]
+
+
+async def test_a_broker_that_sheds_load_is_given_a_moment(cluster: FakeCluster, autojump_clock: MockClock) -> None:
+    cluster.brokers["b"].up = False
+    for broker in cluster.brokers.values():
+        broker.will(SEND, refuse(ResponseCode.SYSTEM_BUSY), refuse(ResponseCode.SYSTEM_BUSY))
+    async with Producer("P", name_server=NAME_SERVER) as producer:
+        began = trio.current_time()
+        assert (await producer.send(Message("T", b"m"))).status is SendStatus.SEND_OK
+    times = [at - began for at in cluster.brokers["a"].times_of(SEND)]
+    assert times == pytest.approx([0, 0.15, 0.3])
+
+
 async def test_brokers_hear_of_a_producer_at_once_and_every_half_minute(
     cluster: FakeCluster, autojump_clock: MockClock
 ) -> None:
