@@ -43,7 +43,8 @@ if TYPE_CHECKING:
 
 __all__ = ["LocalCluster", "ProcessCluster", "VirtualClock", "run_now_ms"]
 
-# Small files, so that a test does not reserve a gigabyte of disk, and filters that a plain broker has switched off.
+# Small files, so that a test does not reserve a gigabyte of disk; filters that a plain broker has switched off; and no
+# requests refused because the machine that runs the tests is a slow one.
 EMBEDDED_SETTINGS: Mapping[str, str] = {
     "brokerIP1": "127.0.0.1",
     "bindAddress": "127.0.0.1",
@@ -52,6 +53,11 @@ EMBEDDED_SETTINGS: Mapping[str, str] = {
     "maxHashSlotNum": "50000",
     "maxIndexNum": "200000",
     "enablePropertyFilter": "true",
+    "osPageCacheBusyTimeOutMills": "30000",
+    "waitTimeMillsInSendQueue": "30000",
+    "waitTimeMillsInPullQueue": "30000",
+    "waitTimeMillsInHeartbeatQueue": "30000",
+    "waitTimeMillsInTransactionQueue": "30000",
 }
 START_SECONDS = 30.0
 STOP_SECONDS = 20.0

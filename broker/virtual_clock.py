@@ -13,7 +13,7 @@ counts real time: a jump never ends a live client.
 `advance` jumps from one thing that is due to the next: a delayed message, a transaction check, a full hour (when
 retention looks at deleteWhen), a deletion that is going on. After each it waits until the cluster is idle, and, when
 messages were stored, until its clients have been silent for `settle_seconds` of real time, so that what they do in
-answer (a retry, a commit) happens before the clock goes on. When nothing else is pending it gives them
+answer (a retry, a commit) happens before the clock goes on. When nothing else is pending it gives them up to
 `patience_seconds`, since the next thing may be what a client makes of the message in its hands. Housekeeping that
 nobody can see runs once for each jump.
 
@@ -39,7 +39,7 @@ SHORTEST_JUMP_SECONDS = 0.1
 JUST_BEHIND_SECONDS = 0.0005
 """Times are asked for in whole ms: a jump ends a little behind what it is for."""
 LONGEST_WAIT_SECONDS = 2.0
-"""Longest real time to wait for idleness after one jump: somebody may send all the time."""
+"""Longest real time to wait for idleness at once: somebody may send all the time."""
 LOOK_SECONDS = 0.0005
 MAX_JUMPS_KEPT = 10_000
 
@@ -148,19 +148,28 @@ class VirtualClock(trio.abc.Clock):
             trio.from_thread.run(function, target, trio_token=run.token)
 
     def _comes_true(self, condition: Callable[[], object]) -> bool:
-        if condition():
-            return True
-        if self._run is not None:
-            trio.from_thread.run(self._work_off, trio_token=self._run.token)
-        return bool(condition())
+        """Whether it does before the next jump. Called in the test's thread; patience ends as soon as it is true."""
+        while not condition():
+            run = self._run
+            if run is None or not trio.from_thread.run(self._settle, trio_token=run.token):
+                return bool(condition())
+            patience_ends = time.perf_counter() + self._patience_seconds
+            while run.log_end() == run.settled_end:
+                if condition():
+                    return True
+                if time.perf_counter() >= patience_ends:
+                    return False
+                time.sleep(LOOK_SECONDS)
+        return True
 
     async def _advance(self, target: float) -> None:
         await self._work_off()
         while self.current_time() < target:
             await self._step(target)
+            await self._work_off()
 
     async def _step(self, target: float) -> None:
-        """Jump to the next thing that is due, at most to `target`, and let it happen."""
+        """Jump to the next thing that is due, at most to `target`."""
         run = self._run
         if run is None:
             return
@@ -171,7 +180,6 @@ class VirtualClock(trio.abc.Clock):
             until_due = min(run.seconds_to_next(), (next_hour(now_ms) - now_ms) / 1000) + JUST_BEHIND_SECONDS
             until_due = max(SHORTEST_JUMP_SECONDS, until_due)
             self._jump(max(0.0, min(target - self.current_time(), until_due)))
-        await self._work_off()
 
     def _jump(self, seconds: float) -> None:
         self._ahead_seconds += seconds
@@ -181,36 +189,40 @@ class VirtualClock(trio.abc.Clock):
 
     async def _work_off(self) -> None:
         """Until the cluster is idle and its clients have nothing to say to what it stored."""
+        while await self._settle():
+            run = self._run
+            if run is None or not await self._is_more_stored(run):
+                return
+
+    async def _settle(self) -> bool:
+        """Until the cluster is idle and its clients have been silent; True when the next thing may be what one of them
+        makes of a message that was stored meanwhile, since nothing else is pending."""
         from trio.testing import wait_all_tasks_blocked
 
         run = self._run
         if run is None:
-            return
+            return False
         threads = trio.to_thread.current_default_thread_limiter()
-        is_patient = False
+        before = run.settled_end
         with trio.move_on_after(LONGEST_WAIT_SECONDS):
             async with run.lock:
                 while True:
                     await wait_all_tasks_blocked()
                     if threads.borrowed_tokens:
                         await trio.sleep(LOOK_SECONDS)  # a flush or an unlink
-                        continue
-                    log_end = run.log_end()
-                    if log_end != run.settled_end:
-                        run.settled_end = log_end
-                        is_patient = True
-                        await wait_all_tasks_blocked(self._settle_seconds)
-                    elif is_patient and run.seconds_to_next() == inf:
-                        is_patient = False
-                        await self._wait_stored(run)
+                    elif run.log_end() == run.settled_end:
+                        break
                     else:
-                        return
+                        await wait_all_tasks_blocked(self._settle_seconds)
+                        run.settled_end = run.log_end()  # whatever came meanwhile was followed by silence, too
+        return run.settled_end != before and run.seconds_to_next() == inf
 
-    async def _wait_stored(self, run: _Run) -> None:
-        """Until a client stored something, or patience is over."""
+    async def _is_more_stored(self, run: _Run) -> bool:
+        """Whether a client stored something before patience was over."""
         with trio.move_on_after(self._patience_seconds):
             while run.log_end() == run.settled_end:  # noqa: ASYNC110 (the logs of several brokers have no common event)
                 await trio.sleep(LOOK_SECONDS)
+        return run.log_end() != run.settled_end
 
 
 class _Run:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import trio
+
 from mqclient.admin_base import AdminBase
+from mqclient.errors import NoRoute
 from mqclient.routes import parse_order_conf
 from protocol import permission
 from protocol.bodies.consume_stats import TopicStatsTable
@@ -27,6 +30,8 @@ from protocol.headers.topic import (
 from protocol.message_queue import MessageQueue
 from protocol.system_topics import AUTO_CREATE_TOPIC
 
+LOOK_SECONDS = 0.02
+
 
 class TopicAdmin(AdminBase):
     """Topics, as part of `Admin`."""
@@ -47,7 +52,8 @@ class TopicAdmin(AdminBase):
         clusters.
 
         `ordered` also stores an order configuration, which keeps the queues where they are while a broker is away.
-        Returns the addresses. Raises BrokerRefused (bad name, system topic, a replica).
+        Returns the addresses, when a name server knows the topic there too: brokers tell them without waiting for an
+        answer. Raises BrokerRefused (bad name, system topic, a replica).
         """
         config = TopicConfig(
             topic_name=topic,
@@ -65,7 +71,21 @@ class TopicAdmin(AdminBase):
             conf = parse_order_conf(await self.order_conf(topic) or "") if broker_address else {}
             conf.update({names[address]: write_queues for address in targets if address in names})
             await self.put_order_conf(topic, ";".join(f"{name}:{count}" for name, count in conf.items()))
+        with trio.move_on_after(self._timeout_seconds):
+            while not await self._is_routed(config, targets):  # noqa: ASYNC110 (name servers tell nobody)
+                await trio.sleep(LOOK_SECONDS)
         return targets
+
+    async def _is_routed(self, config: TopicConfig, targets: list[str]) -> bool:
+        """Whether a name server has heard of the topic, as it is now, from all these brokers."""
+        try:
+            route = await self.route(config.topic_name or "")
+        except NoRoute:
+            return False
+        names = {one.broker_name for one in route.broker_datas if set(targets) & set(one.broker_addrs.values())}
+        counts = {queue.broker_name: (queue.read_queue_nums, queue.write_queue_nums) for queue in route.queue_datas}
+        wanted = (config.read_queue_nums, config.write_queue_nums)
+        return len(names) == len(targets) and all(counts.get(name) == wanted for name in names)
 
     async def put_topic_config(self, broker_address: str, config: TopicConfig) -> None:
         """Create or replace one topic at one broker."""

@@ -6,7 +6,7 @@ time. Owned by one consumer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -50,6 +50,9 @@ class BrokerOffsets:
     Every update is confirmed and rounds never overlap, so an older offset cannot overtake a newer one on its way. For
     the same reason pulls carry no offset along, as Java's do. Every `REPEAT_ROUNDS` rounds all offsets are sent, so
     that a broker that lost them (it stores them every 5 s) has them again.
+
+    The first update of a topic goes to its broker alone: RocketMQ makes the group's table of a topic on the first one
+    it gets, and of several that come at the same moment it may forget all but the last.
     """
 
     def __init__(self, client: Client, group: str) -> None:
@@ -79,10 +82,19 @@ class BrokerOffsets:
                 self._round += 1
                 if self._round % REPEAT_ROUNDS == 0:
                     due = sorted(self.table.snapshot().items())
+            by_table: dict[tuple[str, str], list[tuple[MessageQueue, int]]] = {}
+            for queue, queue_offset in due:
+                by_table.setdefault((queue.broker_name, queue.topic), []).append((queue, queue_offset))
             limit = trio.CapacityLimiter(MAX_UPDATES_AT_ONCE)
             async with trio.open_nursery() as nursery:
-                for queue, queue_offset in due:
-                    nursery.start_soon(self._store_or_log, limit, queue, queue_offset)
+                for of_table in by_table.values():
+                    nursery.start_soon(self._store_table, limit, of_table)
+
+    async def _store_table(self, limit: trio.CapacityLimiter, due: Sequence[tuple[MessageQueue, int]]) -> None:
+        await self._store_or_log(limit, *due[0])
+        async with trio.open_nursery() as nursery:
+            for queue, queue_offset in due[1:]:
+                nursery.start_soon(self._store_or_log, limit, queue, queue_offset)
 
     async def _store_or_log(self, limit: trio.CapacityLimiter, queue: MessageQueue, queue_offset: int) -> None:
         async with limit:

@@ -77,7 +77,7 @@ RETRIED: frozenset[int] = frozenset(
 """Refusals after which another broker (or another try) may do better."""
 
 BUSY_PAUSE_SECONDS = 0.15
-"""Before the same broker is asked again that just shed load (SYSTEM_BUSY): longer than it does so after a slow write."""
+"""Before a broker that just shed load (SYSTEM_BUSY) is asked again: longer than it does so after a slow write."""
 MAX_QUEUE_FIELDS = 4096
 
 _WIRE_NAMES = {field.name: field.encode_name for field in msgspec.structs.fields(SendMessageRequestHeaderV2)}

@@ -34,7 +34,7 @@ def apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     running = os.environ.get("TRIOMQ_APACHE")
     if running:
         name_server, _, broker = running.partition(",")
-        yield Cluster(name_server, broker)
+        yield Cluster(name_server, broker, is_apache=True)
         return
     script = peer_script()
     if script is None:
@@ -50,7 +50,7 @@ def apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
             str(script), "broker", str(directory / "broker"), str(broker_port), name_server, *BROKER_SETTINGS
         )
         try:
-            yield Cluster(name_server, f"127.0.0.1:{broker_port}")
+            yield Cluster(name_server, f"127.0.0.1:{broker_port}", is_apache=True)
         finally:
             broker.stop()
     finally:

@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import threading
-import uuid
 
 import pytest
-from mqclient_cluster import Cluster
+from mqclient_cluster import LIMIT_SECONDS, Cluster, fresh
 
-from mqclient import compat
+from mqclient import blocking, compat
 from mqclient.results import SendStatus
-
-LIMIT_SECONDS = 60
-
-
-def fresh(prefix: str = "T") -> str:
-    return f"{prefix}_{uuid.uuid4().hex[:10]}"
 
 
 def producer(cluster: Cluster) -> compat.Producer:
@@ -71,6 +64,8 @@ def test_sending_and_consuming(triomq: Cluster) -> None:
 
 def test_pulling(triomq: Cluster) -> None:
     topic = fresh()
+    with blocking.Admin(name_server=triomq.name_server) as admin:
+        admin.create_topic(topic, read_queues=4, write_queues=4)
     sending = producer(triomq)
     for number in range(5):
         sending.send_sync(message(topic, str(number)))

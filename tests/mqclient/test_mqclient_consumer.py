@@ -97,6 +97,23 @@ def collect_into(seen: list[bytes]) -> Callable[[MessageExt], Awaitable[None]]:
     return handle
 
 
+async def test_the_first_offset_of_a_topic_is_stored_alone(cluster: FakeCluster, autojump_clock: MockClock) -> None:
+    """RocketMQ may lose first offsets of a topic that arrive together."""
+    cluster.topic("T", 4)
+    cluster.broker.slow_seconds = 0.5
+    async with consumer() as one:
+        await one.wait_assigned("T")
+    updates = [
+        (at, request.header(UpdateConsumerOffsetRequestHeader).queue_id)
+        for at, request in cluster.broker.requests
+        if request.code == RequestCode.UPDATE_CONSUMER_OFFSET
+        and request.header(UpdateConsumerOffsetRequestHeader).topic == "T"
+    ]
+    began = updates[0][0]
+    assert [(at - began, queue_id) for at, queue_id in updates[:1]] == [(0, 0)]
+    assert sorted((at - began, queue_id) for at, queue_id in updates[1:]) == [(0.5, 1), (0.5, 2), (0.5, 3)]
+
+
 async def test_a_cancelled_consumer_stores_its_offsets_too(cluster: FakeCluster, autojump_clock: MockClock) -> None:
     cluster.broker.store("T", 0, b"1", b"2")
     with trio.move_on_after(1):

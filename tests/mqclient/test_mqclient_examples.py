@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -30,9 +31,10 @@ def run(name: str, *arguments: str) -> str:
     result = subprocess.run(
         [sys.executable, str(EXAMPLES / name), *arguments],
         cwd=EXAMPLES.parent,
+        env={**os.environ, "PYTHONPATH": str(EXAMPLES.parent)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         check=False,
     )
     assert result.returncode == 0, result.stderr

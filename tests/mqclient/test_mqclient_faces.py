@@ -4,23 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import uuid
 from collections.abc import Coroutine
 from typing import Any
 
 import pytest
-from mqclient_cluster import Cluster
+from mqclient_cluster import LIMIT_SECONDS, Cluster, fresh
 
 from mqclient import aio, blocking, portal
 from mqclient.errors import ClientClosed, NoRoute, OperationTimeout
 from mqclient.results import LocalTransactionState, PullStatus, SendStatus
 from protocol.message import Message, MessageExt
-
-LIMIT_SECONDS = 60
-
-
-def fresh(prefix: str = "T") -> str:
-    return f"{prefix}_{uuid.uuid4().hex[:10]}"
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:
@@ -91,7 +84,7 @@ def test_blocking_pull_and_poll_and_admin(triomq: Cluster) -> None:
         poller.assign([queue])
         assert poller.committed(queue) == 1
         poller.seek(queue, 0)
-        assert [message.body for message in poller.poll()] == [b"m"]
+        assert [message.body for message in poller.poll(LIMIT_SECONDS)] == [b"m"]
 
 
 def test_a_closed_face_says_so(triomq: Cluster) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 import trio
-from mqclient_cluster import Cluster
+import trio.lowlevel
+from mqclient_cluster import LIMIT_SECONDS, Cluster
 from mqclient_fakes import NAME_SERVER, FakeCluster, refuse
 from trio.testing import MockClock
 
@@ -37,7 +38,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
 
 
 async def test_results_come_in_the_order_of_the_messages(triomq: Cluster) -> None:
-    async with Producer("many", name_server=triomq.name_server) as producer:
+    async with Producer("many", name_server=triomq.name_server, send_timeout_seconds=LIMIT_SECONDS) as producer:
         results = await producer.send_many((Message("Many", b"%d" % n) for n in range(500)), in_flight=50)
         assert len({result.message_id for result in results}) == 500
         counters = [int(result.message_id[-4:], 16) for result in results]
@@ -46,7 +47,7 @@ async def test_results_come_in_the_order_of_the_messages(triomq: Cluster) -> Non
 
 async def test_messages_with_a_key_keep_their_order(triomq: Cluster) -> None:
     messages = [Message("ManyKeys", b"%d" % n, keys=f"k{n % 7}") for n in range(210)]
-    async with Producer("many", name_server=triomq.name_server) as producer:
+    async with Producer("many", name_server=triomq.name_server, send_timeout_seconds=LIMIT_SECONDS) as producer:
         results = await producer.send_many(messages, in_flight=40, sharding_key=lambda message: message.keys or "")
     for key in range(7):
         mine = results[key::7]
@@ -122,7 +123,7 @@ async def test_a_listener_that_waits_has_many_calls_at_once(triomq: Cluster) -> 
         await producer.send_batch([Message("Calls", b"%d" % n) for n in range(60)])
     running = highest = 0
     order: list[int] = []
-    done = trio.Event()
+    all_places_taken, done = trio.Event(), trio.Event()
 
     async def handle(message: MessageExt) -> None:
         nonlocal running, highest
@@ -130,7 +131,10 @@ async def test_a_listener_that_waits_has_many_calls_at_once(triomq: Cluster) -> 
         highest = max(highest, running)
         number = int(message.body)
         if number >= 30:
-            await trio.sleep(0.02)
+            if running == 10:
+                all_places_taken.set()
+            await all_places_taken.wait()
+            await trio.lowlevel.checkpoint()
         else:
             order.append(number)
         running -= 1
@@ -142,7 +146,7 @@ async def test_a_listener_that_waits_has_many_calls_at_once(triomq: Cluster) -> 
     async with PushConsumer("calls", consume_from=first, rules=rules, name_server=triomq.name_server) as consumer:
         consumer.subscribe("Calls")
         consumer.listen(handle)
-        with trio.fail_after(20):
+        with trio.fail_after(LIMIT_SECONDS):
             await done.wait()
     assert order == list(range(30))
     assert highest == 10
@@ -206,14 +210,17 @@ async def test_nothing_is_lost_while_members_come_and_go(triomq: Cluster, count:
     members = Members(triomq, topic, seed=count)
     async with Admin(name_server=triomq.name_server) as admin:
         await admin.create_topic(topic, read_queues=QUEUES, write_queues=QUEUES)
-        async with Producer("p", name_server=triomq.name_server) as producer, trio.open_nursery() as nursery:
+        async with (
+            Producer("p", name_server=triomq.name_server, send_timeout_seconds=LIMIT_SECONDS) as producer,
+            trio.open_nursery() as nursery,
+        ):
             for number in range(3):
                 nursery.start_soon(members.come_and_go, number)
             pause = 3.0 / (count / 100)
             for begin in range(0, count, 100):
                 await producer.send_batch([Message(topic, b"%d" % n) for n in range(begin, begin + 100)])
                 await trio.sleep(pause)
-            with trio.fail_after(60):
+            with trio.fail_after(LIMIT_SECONDS):
                 while len(members.seen) < count:  # noqa: ASYNC110 (a listener tells nobody)
                     await trio.sleep(0.05)
             members.over.set()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mqclient.offsets import LocalOffsetFile, OffsetTable
@@ -61,6 +61,7 @@ def test_a_torn_file_is_replaced_by_the_one_before(tmp_path: Path) -> None:
         assert file.load() == {Q0: 1}
 
 
+@settings(max_examples=25)  # each one waits for the disk
 @given(table=st.dictionaries(QUEUES, st.integers(0, 2**63 - 1), max_size=6))
 def test_whatever_is_saved_is_loaded(table: dict[MessageQueue, int]) -> None:
     import tempfile

@@ -60,7 +60,7 @@ def run_pytest(directory: Path, *arguments: str) -> subprocess.CompletedProcess[
     paths = [str(PROJECT), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     return subprocess.run(
-        [*command, *arguments], cwd=directory, env=environment, capture_output=True, text=True, timeout=120, check=False
+        [*command, *arguments], cwd=directory, env=environment, capture_output=True, text=True, timeout=240, check=False
     )
 
 

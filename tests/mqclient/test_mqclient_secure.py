@@ -6,13 +6,12 @@ import os
 import shutil
 import ssl
 import subprocess
-import uuid
 from collections.abc import Iterator
 
 import pytest
 import trio
 from free_ports import free_port
-from mqclient_cluster import Cluster, Daemon, peer_script
+from mqclient_cluster import LIMIT_SECONDS, Cluster, Daemon, fresh, peer_script
 
 from mqclient.admin import Admin
 from mqclient.api import (
@@ -26,7 +25,6 @@ from mqclient.api import (
     SendStatus,
 )
 
-LIMIT_SECONDS = 60
 ACCOUNTS = """
 accounts:
 - accessKey: adminKey
@@ -40,10 +38,6 @@ accounts:
   topicPerms:
   - Allowed=PUB
 """
-
-
-def fresh(prefix: str = "T") -> str:
-    return f"{prefix}_{uuid.uuid4().hex[:10]}"
 
 
 @pytest.fixture(scope="module")

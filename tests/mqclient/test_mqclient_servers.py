@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import threading
-import uuid
-from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 
 import pytest
 import trio
-from mqclient_cluster import Cluster
+from mqclient_cluster import LIMIT_SECONDS, Cluster, fresh, send_all, until, until_findable
 
 from mqclient.api import (
     BrokerUnreachable,
@@ -26,6 +24,7 @@ from mqclient.api import (
     NoRoute,
     Producer,
     PullConsumer,
+    PullResult,
     PullStatus,
     PushConsumer,
     RetryLater,
@@ -33,23 +32,6 @@ from mqclient.api import (
 )
 from mqclient.client import Client
 from mqclient.config import ClientConfig
-
-LIMIT_SECONDS = 60
-
-
-def fresh(prefix: str = "T") -> str:
-    return f"{prefix}_{uuid.uuid4().hex[:10]}"
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """For things that happen in a broker, which tells nobody."""
-    while not condition():  # noqa: ASYNC110
-        await trio.sleep(0.02)
-
-
-async def send_all(cluster: Cluster, topic: str, bodies: Sequence[bytes], **options: str) -> list[MessageQueue]:
-    async with Producer(fresh("P"), name_server=cluster.name_server) as producer:
-        return [(await producer.send(Message(topic, body, **options))).queue for body in bodies]
 
 
 async def test_what_is_sent_arrives(cluster: Cluster) -> None:
@@ -221,7 +203,7 @@ async def test_members_share_the_queues_and_take_over(cluster: Cluster) -> None:
         async with PushConsumer(group, name_server=cluster.name_server) as one:
             one.subscribe(topic)
             one.listen(lambda message: None)
-            assert len(await one.wait_assigned(topic)) == 4
+            await until(lambda: len(of_topic(one, topic)) == 4)
             async with PushConsumer(group, name_server=cluster.name_server) as two:
                 two.subscribe(topic)
                 two.listen(lambda message: None)
@@ -287,7 +269,7 @@ async def test_from_a_point_in_time(cluster: Cluster) -> None:
         async with PullConsumer(fresh("G"), name_server=cluster.name_server) as puller:
             for queue in await puller.queues(topic):
                 at = await puller.search_offset(queue, int(moment.timestamp() * 1000))
-                assert (await puller.pull(queue, "*", at)).messages[0].body in (b"old", b"new")
+                assert (await puller.pull(queue, "*", at, wait=True)).messages[0].body in (b"old", b"new")
                 end_ms = int(datetime.now().timestamp() * 1000)
                 # 4.9 answers the last message for a time after it, 5.x the place behind it.
                 end = await puller.max_offset(queue)
@@ -321,11 +303,12 @@ async def test_batches_oneway_and_chosen_queues(cluster: Cluster) -> None:
         chosen = await producer.send(Message(topic, b"c"), selector=lambda all_, m, arg: all_[arg], selector_argument=2)
         assert chosen.queue == queues[2]
         await producer.send_oneway(Message(topic, b"nobody answers"), queue=queues[3])
+    await until_findable(cluster, topic, [chosen])
     async with PullConsumer(fresh("G"), name_server=cluster.name_server) as puller:
-        bodies = []
+        bodies: list[bytes] = []
         at = 0
-        while at < await puller.max_offset(queues[1]):
-            result = await puller.pull(queues[1], "*", at)
+        while len(bodies) < 50:
+            result = await puller.pull(queues[1], "*", at, wait=True)
             bodies += [message.body for message in result.messages if message.body != b"make the topic"]
             at = result.next_begin_offset
         assert bodies == [b"%03d" % number * 100 for number in range(50)]
@@ -335,19 +318,41 @@ async def test_batches_oneway_and_chosen_queues(cluster: Cluster) -> None:
 async def test_pulling_by_hand(cluster: Cluster) -> None:
     topic, group = fresh(), fresh("G")
     queue = (await send_all(cluster, topic, [b"1"]))[0]
-    async with PullConsumer(group, name_server=cluster.name_server, suspend_seconds=2) as puller:
+    async with PullConsumer(group, name_server=cluster.name_server) as puller:
         assert queue in await puller.queues(topic)
-        found = await puller.pull(queue, "*", 0, wait=True)
+        found = await puller.pull(queue, "*", 0)
         assert (found.status, found.next_begin_offset, found.max_offset) == (PullStatus.FOUND, 1, 1)
         assert (await puller.pull(queue, "other tag", 0)).status is PullStatus.NO_MATCHED_MSG
         assert (await puller.pull(queue, "*", 1)).status is PullStatus.NO_NEW_MSG
-        assert (await puller.pull(queue, "*", 1, wait=True)).status is PullStatus.NO_NEW_MSG
         moved = await puller.pull(queue, "*", 99)
         assert (moved.status, moved.next_begin_offset) == (PullStatus.OFFSET_ILLEGAL, 1)
         await puller.commit(queue, 1)
         assert await puller.committed_offset(queue, from_store=True) == 1
         assert await puller.min_offset(queue) == 0
         assert await puller.earliest_store_time_ms(queue) > 0
+
+
+async def test_a_pull_that_the_broker_holds(cluster: Cluster) -> None:
+    topic = fresh()
+    queue = (await send_all(cluster, topic, [b"1"]))[0]
+    # Apache's broker looks every five seconds whether the time of a held pull is over.
+    for hold_seconds, is_sent in ((0.3, False), (LIMIT_SECONDS, True)):
+        if cluster.is_apache and not is_sent:
+            continue
+        async with (
+            PullConsumer(fresh("G"), name_server=cluster.name_server, suspend_seconds=hold_seconds) as puller,
+            Producer(fresh("P"), name_server=cluster.name_server) as producer,
+        ):
+            results: list[PullResult] = []
+
+            async def pull(puller: PullConsumer = puller, results: list[PullResult] = results) -> None:
+                results.append(await puller.pull(queue, "*", 1, wait=True))
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(pull)
+                if is_sent:
+                    await producer.send(Message(topic, b"2"), queue=queue)
+        assert [result.status for result in results] == [PullStatus.FOUND if is_sent else PullStatus.NO_NEW_MSG]
 
 
 async def test_one_client_for_many(cluster: Cluster) -> None:
