@@ -41,6 +41,8 @@ JUST_BEHIND_SECONDS = 0.0005
 LONGEST_WAIT_SECONDS = 2.0
 """Longest real time to wait for idleness at once: somebody may send all the time."""
 LOOK_SECONDS = 0.0005
+ASK_SECONDS = 0.005
+"""How often a condition is asked while clients are given time."""
 MAX_JUMPS_KEPT = 10_000
 
 
@@ -154,12 +156,11 @@ class VirtualClock(trio.abc.Clock):
             if run is None or not trio.from_thread.run(self._settle, trio_token=run.token):
                 return bool(condition())
             patience_ends = time.perf_counter() + self._patience_seconds
-            while run.log_end() == run.settled_end:
+            while not trio.from_thread.run(self._is_more_stored, run, ASK_SECONDS, trio_token=run.token):
                 if condition():
                     return True
                 if time.perf_counter() >= patience_ends:
                     return False
-                time.sleep(LOOK_SECONDS)
         return True
 
     async def _advance(self, target: float) -> None:
@@ -191,7 +192,7 @@ class VirtualClock(trio.abc.Clock):
         """Until the cluster is idle and its clients have nothing to say to what it stored."""
         while await self._settle():
             run = self._run
-            if run is None or not await self._is_more_stored(run):
+            if run is None or not await self._is_more_stored(run, self._patience_seconds):
                 return
 
     async def _settle(self) -> bool:
@@ -217,9 +218,9 @@ class VirtualClock(trio.abc.Clock):
                         run.settled_end = run.log_end()  # whatever came meanwhile was followed by silence, too
         return run.settled_end != before and run.seconds_to_next() == inf
 
-    async def _is_more_stored(self, run: _Run) -> bool:
-        """Whether a client stored something before patience was over."""
-        with trio.move_on_after(self._patience_seconds):
+    async def _is_more_stored(self, run: _Run, seconds: float) -> bool:
+        """Whether a client stores something, for so long."""
+        with trio.move_on_after(seconds):
             while run.log_end() == run.settled_end:  # noqa: ASYNC110 (the logs of several brokers have no common event)
                 await trio.sleep(LOOK_SECONDS)
         return run.log_end() != run.settled_end
