@@ -1,9 +1,11 @@
 """Limits: requests that came too late to be worth the work are answered at once (RocketMQ: BrokerFastFailure).
 
-RocketMQ's requests wait in the queues of its executors. Here they wait in their sockets while the event loop is busy,
-and a turn then finds all of them: a request has waited at least since its turn began, and those at the end of a long
-turn have waited for everything in front of them. When that is more than waitTimeMillsIn*Queue says, its sender has
-given up on it or soon will, and the turn is cut short by answering instead of working:
+RocketMQ reads its sockets at once, and requests wait in the queues of its executors: past ten thousand, or after
+waitTimeMillsIn*Queue, they are refused. Here the queues are the sockets themselves. A turn reads what it can handle in
+its time (remoting/poller.py), the rest stays unread, and TCP slows its senders down: many pipelined sends in flight are
+late, not refused. As in RocketMQ a request's age counts from when it was read, that is from the beginning of its turn.
+What is in front of it in the same turn can still be slow; then its sender has given up on it or soon will, and the turn
+is cut short by answering instead of working:
 
     [TIMEOUT_CLEAN_QUEUE]   it waited longer than its kind of request may
     [PCBUSY_CLEAN_QUEUE]    a send that came while a commit of the store took longer than osPageCacheBusyTimeOutMills

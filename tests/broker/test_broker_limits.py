@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
+import socket
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ from broker.pools import Pools
 from broker.runtime_info import RuntimeInfo
 from protocol.command import RemotingCommand, new_request
 from protocol.frame import FrameDecoder, encode_frame
+from remoting.poller import AVAILABLE as POLLER_AVAILABLE
 from remoting.turn import Turn
 
 
@@ -125,24 +128,59 @@ async def test_a_write_buffer_that_cannot_be_emptied_refuses_sends(mock_clock: t
     assert around.ask() is None
 
 
+class SlowClock:
+    """trio's clock, that jumps ahead with each GET_BROKER_RUNTIME_INFO."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, step_seconds: float) -> None:
+        clock_type = type(trio.lowlevel.current_clock())
+        real_time = clock_type.current_time
+        late_seconds = 0.0
+
+        def current_time(clock: trio.abc.Clock) -> float:
+            return real_time(clock) + late_seconds
+
+        def slow_values(info: RuntimeInfo) -> dict[str, str]:
+            nonlocal late_seconds
+            late_seconds += step_seconds
+            return {}
+
+        monkeypatch.setattr(clock_type, "current_time", current_time)
+        monkeypatch.setattr(RuntimeInfo, "values", slow_values)
+
+
+@pytest.mark.skipif(not POLLER_AVAILABLE, reason="without epoll each connection has turns of its own")
+async def test_what_a_turn_has_no_time_for_is_late_but_not_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of many connections brings a slow request and a send, all at the same moment."""
+    SlowClock(monkeypatch, 0.15)
+    async with whole_broker(tmp_path) as broker:
+        await broker.create_topic("T")
+        texts = {name: str(value) for name, value in send_fields("T").items()}
+        host, _, port = broker.address.rpartition(":")
+        streams = [await trio.open_tcp_stream(host, int(port)) for _ in range(5)]
+        slow, send = new_request(28), new_request(10, ext_fields=texts, body=b"x")
+        slow.opaque, send.opaque = 1, 2
+        for stream in streams:  # without a pause, so that the next turn finds all of them
+            with socket.socket(fileno=os.dup(stream.socket.fileno())) as sock:
+                sock.send(encode_frame(slow) + encode_frame(send))
+        codes = []
+        for stream in streams:
+            decoder = FrameDecoder()
+            answers: list[RemotingCommand] = []
+            with trio.fail_after(10):
+                while len(answers) < 2:
+                    answers += decoder.feed(await stream.receive_some())
+            codes.append(sorted(answer.code for answer in answers))
+            await stream.aclose()
+    assert codes == [[0, 0]] * len(streams)
+
+
 async def test_requests_behind_a_long_one_are_refused_end_to_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One read brings a slow request with sends around it: only those behind it are refused, and only in that turn."""
-    clock_type = type(trio.lowlevel.current_clock())
-    real_time = clock_type.current_time
-    late_seconds = 0.0
-
-    def current_time(self: trio.abc.Clock) -> float:
-        return real_time(self) + late_seconds
-
-    def slow_values(self: RuntimeInfo) -> dict[str, str]:
-        nonlocal late_seconds
-        late_seconds += 0.25
-        return {}
-
-    monkeypatch.setattr(clock_type, "current_time", current_time)
-    monkeypatch.setattr(RuntimeInfo, "values", slow_values)
+    SlowClock(monkeypatch, 0.25)
     async with whole_broker(tmp_path) as broker:
         await broker.create_topic("T")
         texts = {name: str(value) for name, value in send_fields("T").items()}
