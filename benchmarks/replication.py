@@ -1,7 +1,7 @@
 """What a slave costs its master, and how fast it catches up; ours next to RocketMQ's pair on the same machine.
 
     bin/bench-replication --load COMMAND [--peer COMMAND] [--project DIR]... [--seconds 4] [--rounds 1]
-                          [--only NAME] [--catch-up-gib 2] [--json FILE]
+                          [--only NAME] [--catch-up-gib 2] [--catch-up-bytes 4096] [--json FILE]
 
 `--load` is a raw load generator: called as "COMMAND send -addr HOST:PORT -seconds S -codec json -conns N -window M
 -size B", it prints one JSON object with `msgs_per_s` and `p99_ms`. `--peer` starts the other side: "COMMAND broker DIR
@@ -40,7 +40,8 @@ from boot import PROJECT, answer, frame, free_port
 TOPIC = "brokerload"
 GIVE_UP_SECONDS = 120.0
 POLL_SECONDS = 0.02
-SAMPLE_SECONDS = 0.5
+LOOK_SECONDS = 0.25
+"""Between two questions for the lag, which cost the brokers some milliseconds."""
 TICKS = os.sysconf("SC_CLK_TCK")
 SEND_MESSAGE, GET_MAX_OFFSET, RUNTIME_INFO = 10, 30, 28
 OK = 0
@@ -158,8 +159,13 @@ class Pair:
         self.master.stop()
 
     def log_end(self, port: int) -> int:
-        _, _, body = exchange(port, RUNTIME_INFO, {})
-        return int(json.loads(body)["table"]["commitLogMaxOffset"])
+        """Where the log of the broker there ends."""
+        for _ in range(50):
+            code, _, body = exchange(port, RUNTIME_INFO, {})
+            if code == OK and body:
+                return int(json.loads(body)["table"]["commitLogMaxOffset"])
+            time.sleep(POLL_SECONDS)  # RocketMQ's is not ready although it says so
+        raise SystemExit(f"the broker of {self.side.name} does not say where its log ends")
 
     def lag_bytes(self) -> int:
         slave_end = self.log_end(self.slave_port)
@@ -171,7 +177,7 @@ class Pair:
         while self.lag_bytes():
             if time.monotonic() - began > GIVE_UP_SECONDS:
                 raise SystemExit(f"the slave of {self.side.name} does not catch up")
-            time.sleep(POLL_SECONDS)
+            time.sleep(LOOK_SECONDS if time.monotonic() - began > LOOK_SECONDS else POLL_SECONDS)
         return time.monotonic() - began
 
     def wait_acknowledged(self) -> None:
@@ -227,7 +233,7 @@ class LagWatch:
         self._thread.start()
 
     def _run(self) -> None:
-        while not self._over.wait(SAMPLE_SECONDS):
+        while not self._over.wait(LOOK_SECONDS):
             self.most = max(self.most, self._pair.lag_bytes())
 
     def stop(self) -> None:
@@ -263,7 +269,7 @@ def measure_load(pair: Pair, load: list[str], arguments: list[str], seconds: flo
     return figures
 
 
-def measure_catch_up(pair: Pair, load: list[str], seconds: float, gib: float) -> Figures:
+def measure_catch_up(pair: Pair, load: list[str], seconds: float, gib: float, body_bytes: int) -> Figures:
     """A slave that has the start of the log and not the rest; the pair is ASYNC_MASTER."""
     pair.start_slave()
     pair.wait_acknowledged()
@@ -271,7 +277,7 @@ def measure_catch_up(pair: Pair, load: list[str], seconds: float, gib: float) ->
     pair.stop_slave()
     begin = pair.log_end(pair.master_port)
     while pair.log_end(pair.master_port) - begin < gib * (1 << 30):
-        run_load(load, pair.master_port, LOADS["4x64"], 2)
+        run_load(load, pair.master_port, LOADS["4x64"], 2, body_bytes)
     quiet = run_load(load, pair.master_port, WITH_CATCH_UP, seconds)
     figures: Figures = {"quiet_p99_ms": quiet["p99_ms"], "quiet_msgs_per_s": quiet["msgs_per_s"]}
     cpu = pair.master.cpu_seconds()
@@ -312,13 +318,16 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=1, help="the median of so many is shown")
     parser.add_argument("--only", default="", help="what begins so: alone, sync 64x1, catch-up")
     parser.add_argument("--catch-up-gib", type=float, default=2, help="how far behind a slave starts")
+    parser.add_argument("--catch-up-bytes", type=int, default=4096, help="bodies of the messages that it lacks")
     parser.add_argument("--directory", type=Path, help="where stores are made, and removed afterwards")
     parser.add_argument("--json", type=Path, help="write every figure there")
     arguments = parser.parse_args()
-    sides = []
+    sides: list[Side] = []
     for project in arguments.project or [PROJECT]:
-        is_compiled = any((project / "store").glob("*.so"))
-        sides.append(Side("compiled" if is_compiled else "plain", partial(our_command, project.resolve())))
+        name = "compiled" if any((project / "store").glob("*.so")) else "plain"
+        if any(side.name == name for side in sides):
+            name = project.resolve().name
+        sides.append(Side(name, partial(our_command, project.resolve())))
     if arguments.peer:
         sides.append(Side("peer", partial(peer_command, arguments.peer)))
     everything: dict[str, dict[str, list[Figures]]] = {}
@@ -342,7 +351,9 @@ def main() -> None:
                         print(f"{side.name} {role_name} {name}: {found}", file=sys.stderr)
             if "catch-up".startswith(arguments.only) and arguments.catch_up_gib > 0:
                 with running(side, "ASYNC_MASTER", arguments.directory) as pair:
-                    found = measure_catch_up(pair, arguments.load, arguments.seconds, arguments.catch_up_gib)
+                    found = measure_catch_up(
+                        pair, arguments.load, arguments.seconds, arguments.catch_up_gib, arguments.catch_up_bytes
+                    )
                     everything.setdefault("catch-up", {}).setdefault(side.name, []).append(found)
                     print(f"{side.name} catch-up: {found}", file=sys.stderr)
     for name in sorted(everything):

@@ -6,10 +6,10 @@ HAConnection). A slave serves its own copy in the same way, so chains are possib
     each further report says up to where the slave has the log
 
 `replicated` is a watermark over physical offsets: the highest report of any slave. Synchronous masters have their puts
-wait for it. Each slave has a link with two tasks and one buffer of `TURN_BYTES`; to a slave that has everything, a
-commit sends what is new in passing, before its turn ends. Whatever happens to a link ends that link only. A slave that
-reports nothing for haHousekeepingInterval is taken for dead, as is one that claims to have more than there is. Limits:
-`MAX_SLAVES` links.
+wait for it. Each slave has a link with two tasks and one buffer of at most `PASSING_BYTES`; to a slave that has
+everything, a commit sends what is new in passing, before its turn ends. Whatever happens to a link ends that link only.
+A slave that reports nothing for haHousekeepingInterval is taken for dead, as is one that claims to have more than there
+is. Limits: `MAX_SLAVES` links.
 
 Nothing is ever written to the store here.
 """
@@ -34,10 +34,13 @@ from store.watermark import Watermark
 log = structlog.get_logger("broker.replication")
 
 MAX_SLAVES = 64
-TURN_BYTES = 512 * 1024
-"""Log bytes read and sent at a time for one slave; between two such turns everybody else may run."""
+TURN_BYTES = 128 * 1024
+"""Log bytes read and sent at a time for a slave that is behind; between two such turns everybody else may run."""
+PASSING_BYTES = 512 * 1024
+"""Log bytes that a commit sends in passing; a longer one is left to the link's task."""
 COLD_BYTES = 64 * 1024 * 1024
 """A slave that is so far behind reads what may have to come from the disk: in a thread."""
+COLD_READ_BYTES = 1024 * 1024
 REPORT_READ_BYTES = 4096
 ACCEPT_AGAIN_SECONDS = 1.0
 AFTER_FAILED_PUT_SECONDS = 0.1
@@ -137,7 +140,8 @@ class SlaveLink:
         while True:
             data = await self._read()
             if data:
-                await self._stream.send_all(self._transfers(data))
+                for at in range(0, len(data), TURN_BYTES):
+                    await self._stream.send_all(self._transfers(data[at : at + TURN_BYTES]))
                 continue
             quiet_seconds = self._configuration.store.ha_send_heartbeat_interval_ms / 1000
             with trio.move_on_at(self._last_sent + quiet_seconds):
@@ -162,7 +166,7 @@ class SlaveLink:
     async def _read(self) -> bytes:
         """What comes next, empty when there is nothing."""
         if self._store.max_physical_offset - self.sent > COLD_BYTES:
-            return await self._store.read_log_in_thread(self.sent, TURN_BYTES)
+            return await self._store.read_log_in_thread(self.sent, COLD_READ_BYTES)
         return self._store.read_log(self.sent, TURN_BYTES)
 
     async def _wait_for_work(self) -> None:
@@ -188,7 +192,7 @@ class SlaveLink:
 
     def write_next(self, write: Write) -> bool:
         """Send what has just been committed, in passing; False when the link's task has to go on. Raises OSError."""
-        data = self._store.read_log(self.sent, TURN_BYTES)
+        data = self._store.read_log(self.sent, PASSING_BYTES)
         frames = self._transfers(data)
         try:
             count = write(frames)
