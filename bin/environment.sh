@@ -27,10 +27,21 @@ is_installed() {
     [ -x "$python" ] && [ "$(cat "$project/.venv/.installed-$1" 2>/dev/null)" = "$(cksum <"$project/pyproject.toml")" ]
 }
 
+# Half of a daemon's boot is compiling where Python may not keep what it compiled (PYTHONDONTWRITEBYTECODE, a read-only
+# directory). pip compiles what it installs, but not what it installs as editable.
+keep_bytecode() (
+    set --
+    for package in "$project"/*/__init__.py; do
+        set -- "$@" "$(dirname -- "$package")"
+    done
+    "$python" -m compileall -qq "$@" || true
+)
+
 install() {
     what=$project
     [ "$1" = plain ] || what="$project[$1]"
     "$python" -m pip install --quiet --disable-pip-version-check --no-input --editable "$what" || return 1
+    keep_bytecode
     cksum <"$project/pyproject.toml" >"$project/.venv/.installed-$1"
 }
 
