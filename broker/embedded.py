@@ -11,7 +11,8 @@ trace.
     clock = VirtualClock()                               # hours pass when the test says so, whoever the clients are
     with LocalCluster(clock=clock) as cluster: clock.advance(7200)
 
-Ports are free ones unless given, the store is a temporary directory unless given. `settings` are broker settings by
+Ports are free ones unless given, the store is a temporary directory unless given; a temporary one is never waited for
+until it is on the disk, which changes nothing but after a crash of the machine. `settings` are broker settings by
 their RocketMQ keys. Importing this module does not import the broker yet; starting a cluster does.
 """
 
@@ -40,6 +41,7 @@ from protocol.clock import NowMs
 if TYPE_CHECKING:
     from broker.controller import BrokerController
     from broker.extensions import Extensions
+    from store.files import Files
 
 __all__ = ["LocalCluster", "ProcessCluster", "VirtualClock", "run_now_ms"]
 
@@ -209,13 +211,21 @@ class LocalCluster:
         controller = BrokerController(
             Configuration.from_values(values, source=f"LocalCluster, {name}"),
             now_ms=clock.now_ms if clock is not None else self._now_ms or system_now_ms,
-            files=None if clock is None else clock.files(),
+            files=self._files(),
             extensions=self._extensions,
             on_jump=None if clock is None else clock.on_jump,
         )
         await nursery.start(controller.serve)
         self._controllers.append(controller)
         return f"127.0.0.1:{controller.port}"
+
+    def _files(self) -> Files:
+        """A temporary store need not reach the disk, which may be slow or busy."""
+        from store.files import Files, UnsyncedFiles
+
+        if self._clock is not None:
+            return self._clock.files()
+        return UnsyncedFiles() if self._plan.store is None else Files()
 
     # Anywhere else.
 

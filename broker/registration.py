@@ -23,7 +23,7 @@ from typing import Any, Final, TypeAlias
 import structlog
 import trio
 
-from broker.address_server import AddressServer, AddressServerFailed
+from broker.address_server import AddressServer
 from broker.configuration import Configuration
 from broker.tables.topics import TopicTable
 from protocol import permission
@@ -43,6 +43,7 @@ from protocol.headers.namesrv import (
 from remoting.client import RemotingClient
 from remoting.connection import Connection
 from remoting.errors import RemotingError
+from remoting.http_get import HttpFailed
 
 log = structlog.get_logger("broker.registration")
 
@@ -149,7 +150,7 @@ class Registration:
             return
         try:
             fetched = split_addresses(await self._address_server.fetch())
-        except AddressServerFailed as error:
+        except HttpFailed as error:
             log.warning("the address server gave no list of NameServers", error=str(error), known=self._fetched)
             return
         if fetched and fetched != self._fetched:

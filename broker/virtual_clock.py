@@ -32,7 +32,7 @@ from math import inf
 import trio
 
 from protocol.clock import JumpHeard, NowMs
-from store.files import Files
+from store.files import Files, UnsyncedFiles
 
 SHORTEST_JUMP_SECONDS = 0.1
 """What is due now and stays due (a message that the store refuses) is looked at again after so long."""
@@ -137,7 +137,7 @@ class VirtualClock(trio.abc.Clock):
         self._heard.append(heard)
 
     def files(self) -> Files:
-        """Files whose times of modification are the cluster's time."""
+        """Files whose times of modification are the cluster's time, and which wait for no disk."""
         return _TimedFiles(self._jumps)
 
     # Inside.
@@ -273,7 +273,7 @@ class _Jumps:
         return self._real_ms[0]
 
 
-class _TimedFiles(Files):
+class _TimedFiles(UnsyncedFiles):
     def __init__(self, jumps: _Jumps) -> None:
         self._jumps = jumps
 

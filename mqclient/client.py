@@ -19,12 +19,13 @@ from contextlib import AsyncExitStack
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
+from urllib.parse import urlsplit
 
 import trio
 
 from mqclient import inbound, signing
 from mqclient.client_id import local_ip, make_client_id
-from mqclient.config import ClientConfig
+from mqclient.config import ClientConfig, parse_addresses
 from mqclient.errors import (
     BrokerRefused,
     BrokerUnknown,
@@ -32,6 +33,7 @@ from mqclient.errors import (
     ClientClosed,
     ConfigurationError,
     MQClientError,
+    NameServersUnreachable,
     NoRoute,
     OperationTimeout,
 )
@@ -52,6 +54,7 @@ from protocol.headers.namesrv import GetRouteInfoRequestHeader
 from protocol.system_topics import AUTO_CREATE_TOPIC, CLIENT_INNER_PRODUCER_GROUP
 from remoting.client import RemotingClient, open_client
 from remoting.errors import ConnectFailed, RemotingError, RemotingTimeout
+from remoting.http_get import HttpFailed, get_text
 
 if TYPE_CHECKING:
     import ssl
@@ -61,6 +64,7 @@ if TYPE_CHECKING:
 log = get_logger("mqclient.client")
 
 MAX_HEARTBEATS_AT_ONCE = 16
+FETCH_NAME_SERVERS_SECONDS = 120.0
 
 
 class Client:
@@ -70,7 +74,8 @@ class Client:
         self.config = config
         self.namespace = Namespace(config.namespace)
         self.name_servers = NameServers(config.name_servers)
-        ip = config.client_ip or local_ip(config.name_servers[0])
+        towards = config.name_servers[0] if config.name_servers else urlsplit(config.address_server or "").netloc
+        ip = config.client_ip or local_ip(towards)
         self.client_id = make_client_id(ip, config.instance_name, config.unit_name)
         self.routes = RouteTable()
         self.broker_versions: dict[str, int] = {}
@@ -94,6 +99,8 @@ class Client:
         if self._remoting is not None:
             raise ClientClosed("this client is already open")
         tls_context = _tls_context(self.config)
+        if self.config.address_server is not None:
+            await self._fetch_name_servers()
         async with AsyncExitStack() as stack:
             self._remoting = await stack.enter_async_context(
                 open_client(language=LanguageCode.PYTHON, tls_context=tls_context)
@@ -102,6 +109,8 @@ class Client:
                 self._remoting.register(code, processor)
             self._nursery = await stack.enter_async_context(trio.open_nursery())
             config = self.config
+            if config.address_server is not None:
+                self.start_soon(self._every, FETCH_NAME_SERVERS_SECONDS, self._fetch_name_servers)
             self.start_soon(self._every, config.route_interval_seconds, self.refresh_routes)
             self.start_soon(self._every, config.heartbeat_interval_seconds, self.heartbeat_all)
             self.start_soon(self._every, config.persist_interval_seconds, self._persist_offsets)
@@ -193,6 +202,19 @@ class Client:
         if response.code not in accept:
             raise BrokerRefused(response.code, response.remark, address=address, action=action)
         return response
+
+    async def _fetch_name_servers(self) -> None:
+        """Ask the address server. Raises NameServersUnreachable."""
+        url = self.config.address_server or ""
+        try:
+            addresses = parse_addresses(await get_text(url, self.config.request_timeout_seconds))
+        except (HttpFailed, ConfigurationError) as error:
+            raise NameServersUnreachable({url: str(error)}) from error
+        if not addresses:
+            raise NameServersUnreachable({url: "the list is empty"})
+        if addresses != self.name_servers.addresses:
+            log.info("list of name servers fetched", addresses=";".join(addresses))
+            self.name_servers.replace(addresses)
 
     def _open_remoting(self) -> RemotingClient:
         if self._remoting is None:
@@ -426,8 +448,10 @@ class Client:
             await trio.sleep(seconds)
             try:
                 await action()
+            except MQClientError as error:
+                log.warning("a periodic task failed and goes on", task=action.__name__, error=str(error))
             except Exception:
-                log.exception("a periodic task failed and goes on", task=getattr(action, "__name__", str(action)))
+                log.exception("a periodic task failed and goes on", task=action.__name__)
 
 
 def vip_address(address: str) -> str:

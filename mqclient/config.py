@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
+from urllib.parse import urlsplit
 
 from mqclient.client_id import DEFAULT_INSTANCE_NAME
 from mqclient.errors import ConfigurationError
@@ -61,7 +62,9 @@ class ClientConfig:
     """One client instance (RocketMQ: ClientConfig). Checked at construction; raises ConfigurationError."""
 
     name_server: str | Sequence[str] = ()
-    """Addresses "host:port", several separated by ";" or as a list; without any, the environment's NAMESRV_ADDR."""
+    """Addresses "host:port", several separated by ";" or as a list; or the one place where such a list is published,
+    "http://host:8080/rocketmq/nsaddr" (RocketMQ: rocketmq.namesrv.domain), which is asked when the client opens and
+    every two minutes. Without any, the environment's NAMESRV_ADDR."""
     instance_name: str = DEFAULT_INSTANCE_NAME
     """Part of the client id. A fixed one is needed by broadcasting consumers that shall go on where they stopped."""
     client_ip: str | None = None
@@ -87,7 +90,7 @@ class ClientConfig:
     now_ms: Callable[[], int] = system_now_ms
 
     def __post_init__(self) -> None:
-        if not self.name_servers:
+        if not self.name_servers and self.address_server is None:
             raise ConfigurationError(
                 'no name server address: give name_server="host:9876" or set the environment variable NAMESRV_ADDR'
             )
@@ -98,10 +101,29 @@ class ClientConfig:
 
     @property
     def name_servers(self) -> tuple[str, ...]:
-        """The addresses as a list; raises ConfigurationError for one that is not host:port."""
-        given = self.name_server or os.environ.get("NAMESRV_ADDR", "")
-        parts = re.split(r"[;,\s]+", given) if isinstance(given, str) else given
-        return tuple(_host_port(part) for part in parts if part.strip())
+        """The addresses as a list, empty with an address server; raises ConfigurationError for one that is not
+        host:port."""
+        return () if self.address_server is not None else parse_addresses(self._given)
+
+    @property
+    def address_server(self) -> str | None:
+        """The URL at which the list of name servers is published, if there is one: it has a path, an address has
+        none."""
+        given = self._given
+        if not isinstance(given, str):
+            given = given[0] if len(given) == 1 else ""
+        parts = urlsplit(given.strip())
+        return given.strip() if parts.scheme == "http" and parts.path.strip("/") else None
+
+    @property
+    def _given(self) -> str | Sequence[str]:
+        return self.name_server or os.environ.get("NAMESRV_ADDR", "")
+
+
+def parse_addresses(given: str | Sequence[str]) -> tuple[str, ...]:
+    """Addresses of name servers; raises ConfigurationError for one that is not host:port."""
+    parts = re.split(r"[;,\s]+", given) if isinstance(given, str) else given
+    return tuple(_host_port(part) for part in parts if part.strip())
 
 
 def _host_port(text: str) -> str:

@@ -20,16 +20,25 @@ Invoke = Callable[[str, RemotingCommand, float], Awaitable[RemotingCommand]]
 
 
 class NameServers:
-    """The addresses given by the application, and the one that is asked first."""
+    """The addresses given by the application (or by an address server), and the one that is asked first."""
 
     def __init__(self, addresses: Sequence[str], *, start: int | None = None) -> None:
         self.addresses = tuple(addresses)
-        self._chosen = random.randrange(len(self.addresses)) if start is None else start % len(self.addresses)
+        self._chosen = random.randrange(max(1, len(self.addresses))) if start is None else start % len(self.addresses)
 
     @property
     def chosen(self) -> str:
         """The one that answered last."""
         return self.addresses[self._chosen]
+
+    def replace(self, addresses: Sequence[str]) -> None:
+        """Another list is published; the one that answered last is asked first as long as it is on it."""
+        last = self.chosen if self.addresses else ""
+        self.addresses = tuple(addresses)
+        if last in self.addresses:
+            self._chosen = self.addresses.index(last)
+        else:
+            self._chosen = random.randrange(len(self.addresses))
 
     async def ask(
         self, invoke: Invoke, request: Callable[[], RemotingCommand], timeout_seconds: float

@@ -14,6 +14,7 @@ import trio
 from protocol.command import RemotingCommand, new_request
 from remoting.client import RemotingClient
 from remoting.errors import RemotingError
+from remoting.http_get import HttpFailed, get_text
 
 log = structlog.get_logger("namesrv.product_environment")
 
@@ -23,7 +24,6 @@ DEFAULT_SUBGROUP = "nsaddr"
 REFRESH_SECONDS = 120.0
 INVOKE_SECONDS = 3.0
 FETCH_SECONDS = 3.0
-_MAX_ADDRESS_TEXT_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,18 +68,10 @@ class ProductEnvironment:
             if now - self._fetched_at >= REFRESH_SECONDS:
                 self._fetched_at = now
                 try:
-                    self._fetched = _split(await trio.to_thread.run_sync(_fetch, self._url))
-                except OSError as error:
+                    self._fetched = _split(await get_text(self._url, FETCH_SECONDS))
+                except HttpFailed as error:
                     log.warning("address server did not answer", url=self._url, error=str(error))
         return self._fetched
-
-
-def _fetch(url: str) -> str:
-    from urllib.request import urlopen
-
-    with urlopen(url, timeout=FETCH_SECONDS) as response:
-        text: str = response.read(_MAX_ADDRESS_TEXT_BYTES).decode("utf-8", "replace")
-        return text
 
 
 def _split(addresses: str) -> list[str]:

@@ -197,3 +197,17 @@ class Files:
 
     def physical_memory_bytes(self) -> int:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+class UnsyncedFiles(Files):
+    """Files of which nothing waits for the disk, for stores that are gone with the test that made them. A process that
+    dies loses nothing by it, only a machine does."""
+
+    def datasync(self, fd: int) -> None:
+        return
+
+    def sync_directory(self, path: str) -> None:
+        return
+
+    def sync_filesystem(self, path: str) -> None:
+        return

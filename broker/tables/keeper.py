@@ -24,7 +24,9 @@ log = structlog.get_logger("broker.tables")
 
 REST_SECONDS = 0.05
 REST_FACTOR = 10
-"""After a write that took a while, this many times as long passes before the next."""
+"""After a write that took a while, this many times as long passes before the next..."""
+LONGEST_REST_SECONDS = 1.0
+"""... but no more than this: administrators wait until their change is on disk, and a disk may be slow only once."""
 RETRY_SECONDS = 5.0
 
 Offload = Callable[..., Awaitable[Any]]
@@ -109,7 +111,7 @@ class Keeper:
                         await self._wakeup.wait()
                     self._wakeup.set()
                 rest = max(REST_SECONDS, REST_FACTOR * (trio.current_time() - began))
-                await trio.sleep(min(rest, RETRY_SECONDS))
+                await trio.sleep(min(rest, LONGEST_REST_SECONDS))
         finally:
             self._is_running = False
             self._attempted.set()

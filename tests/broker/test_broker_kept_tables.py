@@ -362,6 +362,24 @@ async def test_many_changes_are_written_in_one_go(clock: FakeClock, autojump_clo
     assert again.wrapper() == table.wrapper()
 
 
+async def test_a_disk_that_was_slow_once_holds_nobody_up(clock: FakeClock, autojump_clock: object) -> None:
+    file = SlowFile()
+    table = topic_table(clock, file)
+
+    async def slowly(function: Any, *args: Any) -> Any:
+        await trio.sleep(3 if not file.texts else 0.01)
+        return function(*args)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(table.run, slowly)
+        for topic in ("T0", "T1"):
+            table.create_on_send(topic, "TBW102", "1.2.3.4:5", 4, 0)
+            began = trio.current_time()
+            await table.wait_saved()
+        assert trio.current_time() - began < 1.1
+        nursery.cancel_scope.cancel()
+
+
 async def test_full_disk_is_told_to_who_waits_and_tried_again(clock: FakeClock, autojump_clock: object) -> None:
     file = SlowFile()
     file.is_full = True

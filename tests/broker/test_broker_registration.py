@@ -14,7 +14,7 @@ import trio.testing
 from broker_fakes import FakeClock
 from trio.testing import MockClock
 
-from broker.address_server import AddressServer, AddressServerFailed
+from broker.address_server import AddressServer
 from broker.configuration import Configuration
 from broker.registration import Registration, split_addresses
 from broker.tables.topics import TopicTable, built_in_topics
@@ -36,6 +36,7 @@ from protocol.headers.namesrv import (
 from remoting.client import RemotingClient, open_client
 from remoting.config import ServerSettings
 from remoting.errors import ConnectFailed
+from remoting.http_get import HttpFailed
 
 A, B = "10.0.0.8:9876", "10.0.0.9:9876"
 Answer = Callable[[RemotingCommand], "RemotingCommand | None"]
@@ -410,20 +411,20 @@ async def test_the_address_server_is_asked_over_http() -> None:
 )
 async def test_other_answers_are_refused(answer: bytes, reason: str) -> None:
     async with http_server(answer) as (server, _):
-        with pytest.raises(AddressServerFailed, match=reason):
+        with pytest.raises(HttpFailed, match=reason):
             await server.fetch()
 
 
 async def test_an_address_server_that_is_silent_or_absent() -> None:
-    with pytest.raises(AddressServerFailed, match=r"http://127\.0\.0\.1:1/rocketmq/nsaddr"):
+    with pytest.raises(HttpFailed, match=r"http://127\.0\.0\.1:1/rocketmq/nsaddr"):
         await AddressServer("127.0.0.1:1").fetch()
-    with pytest.raises(AddressServerFailed):
+    with pytest.raises(HttpFailed):
         await AddressServer("127.0.0.1:port").fetch()
 
 
 async def test_a_fetch_has_its_time_limit(autojump_clock: MockClock) -> None:
     async with http_server(b"", silent=True) as (server, _):
-        with pytest.raises(AddressServerFailed, match="no answer in 3 s"):
+        with pytest.raises(HttpFailed, match="no answer in 3 s"):
             await server.fetch()
 
 
@@ -447,7 +448,7 @@ class FakeAddressServer:
 async def test_a_fetched_list_is_kept_until_there_is_a_new_one() -> None:
     around = Surroundings(namesrvAddr="", fetchNamesrvAddrByAddressServer="true")
     around.registration._address_server = cast(
-        AddressServer, FakeAddressServer(A, AddressServerFailed("down"), "", f"{B};{A}")
+        AddressServer, FakeAddressServer(A, HttpFailed("down"), "", f"{B};{A}")
     )
     await around.registration.start()
     assert around.client.take() == [(A, RequestCode.REGISTER_BROKER)]

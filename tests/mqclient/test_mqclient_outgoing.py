@@ -146,6 +146,9 @@ def test_name_servers_are_read_and_checked(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.delenv("NAMESRV_ADDR")
     with pytest.raises(ConfigurationError, match="NAMESRV_ADDR"):
         ClientConfig()
+    published = ClientConfig(name_server="http://config:8080/rocketmq/nsaddr")
+    assert (published.address_server, published.name_servers) == ("http://config:8080/rocketmq/nsaddr", ())
+    assert ClientConfig(name_server="http://a:1/").address_server is None
     for bad in ("host", "host:", ":1", "host:99999", "host:x"):
         with pytest.raises(ConfigurationError, match="host:port"):
             ClientConfig(name_server=bad)
