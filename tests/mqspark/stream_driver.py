@@ -1,6 +1,6 @@
 """A Spark driver of its own that copies one topic to another until it is killed:
 
-stream_driver.py NAMESRV SOURCE TARGET CHECKPOINT [once]
+stream_driver.py NAMESRV SOURCE TARGET CHECKPOINT MESSAGES_PER_BATCH [once]
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import os
 import sys
 
 
-def main(name_server: str, source: str, target: str, checkpoint: str, *mode: str) -> None:
+def main(name_server: str, source: str, target: str, checkpoint: str, batch_rows: str, *mode: str) -> None:
     from pyspark.sql import SparkSession
 
     import mqspark
@@ -26,7 +26,7 @@ def main(name_server: str, source: str, target: str, checkpoint: str, *mode: str
     options = {"nameServer": name_server, "retryTimeoutMs": "120000"}
     table = (
         spark.readStream.format("rocketmq")
-        .options(**options, subscribe=source, startingOffsets="earliest", maxOffsetsPerTrigger="400")
+        .options(**options, subscribe=source, startingOffsets="earliest", maxOffsetsPerTrigger=batch_rows)
         .load()
     )
     writer = (
