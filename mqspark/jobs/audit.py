@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -138,9 +139,15 @@ def _collect(tables: list[Any], keep: int) -> list[dict[str, Any]]:
     ]
 
 
-def _finding(table: Any, area: str, kind: str, place: str, text: str) -> Any:
-    """Rows of a table as findings; `place` and `text` are SQL expressions over its columns."""
-    return table.selectExpr(f"'{area}' as area", f"'{kind}' as kind", f"{place} as place", f"{text} as text")
+def _findings(table: Any, area: str, place: str, checks: Sequence[tuple[str, str, str]]) -> Any:
+    """Findings of a table's rows in one pass: for each row those of the `checks` (condition, kind, text) that hold. All
+    but `kind` are SQL expressions over the table's columns."""
+    cases = ", ".join(
+        f"case when {condition} then named_struct('kind', '{kind}', 'place', {place}, 'text', {text}) end"
+        for condition, kind, text in checks
+    )
+    found = table.selectExpr(f"explode(filter(array({cases}), item -> item is not null)) as item")
+    return found.selectExpr(f"'{area}' as area", "item.kind as kind", "item.place as place", "item.text as text")
 
 
 def _queue_findings(records: Any, entries: Any, facts: StoreFacts) -> list[Any]:
@@ -152,35 +159,38 @@ def _queue_findings(records: Any, entries: Any, facts: StoreFacts) -> list[Any]:
     first, last = first or 0, last or 0
     has_queues = F.col("topic").isin(sorted(facts.topics))
     is_live = F.col("topic").isin(sorted(facts.configured_topics))
-    missing = queued.join(entries, ["topic", "queueId", "physicalOffset"], "left_anti").where(has_queues)
-    lost = queued.where(~has_queues).groupBy("topic").count()
+    missing = queued.where(has_queues).join(entries, ["topic", "queueId", "physicalOffset"], "left_anti")
+    lost = queued.where(~has_queues).groupBy("topic").count().withColumn("isLive", is_live)
     theirs = records.selectExpr(
         "physicalOffset", "topic as rTopic", "queueId as rQueueId", "queueOffset as rQueueOffset", "size as rSize",
         "tagsCode as rTagsCode",
     )  # fmt: skip
-    both = entries.join(theirs, ["physicalOffset"], "left").where(f"physicalOffset >= {first}")
-    dangling = both.where("rTopic is null")
-    other = both.where(
-        "rTopic is not null and topic not like '\\%LMQ\\%%' and (topic <> rTopic or queueId <> rQueueId)"
-    )
-    same = both.where("topic = rTopic and queueId = rQueueId")
-    plain = same.where(f"tagsCode > {EXT_ADDRESS_MAX} and topic <> '{SCHEDULE_TOPIC}'")
+    both = entries.where(f"physicalOffset >= {first}").join(theirs, ["physicalOffset"], "left")
     place = "concat(topic, '/', queueId)"
     at = "concat('queue offset ', queueOffset"
     leads = f"{at}, ' leads to physical offset ', physicalOffset"
+    is_same = "topic = rTopic and queueId = rQueueId"
+    has_plain_code = f"tagsCode > {EXT_ADDRESS_MAX} and topic <> '{SCHEDULE_TOPIC}'"
+    no_entry = "concat('no entry for the record at physical offset ', physicalOffset)"
     records_of = "concat(count, ' records of a topic that has no consume queues')"
-    table = [
-        (missing, "entry missing", place, "concat('no entry for the record at physical offset ', physicalOffset)"),
-        (lost.where(is_live), "queue missing", "topic", records_of),
-        (lost.where(~is_live), "deleted topic", "topic", records_of),
-        (dangling.where(f"physicalOffset <= {last}"), "dangling", place, f"{leads}, ', where no record begins')"),
-        (dangling.where(f"physicalOffset > {last}"), "beyond log", place, f"{leads}, ', behind the end of the log')"),
-        (other, "wrong queue", place, f"{at}, ' leads to a record of ', rTopic, '/', rQueueId)"),
-        (same.where("size <> rSize"), "wrong size", place, f"{at}, ' says ', size, ' bytes, not ', rSize)"),
-        (plain.where("tagsCode <> rTagsCode"), "tags code", place, f"{at}, ' has ', tagsCode, ', not ', rTagsCode)"),
-        (same.where("queueOffset <> rQueueOffset"), "gap", place, f"{at}, ' leads to the record of ', rQueueOffset)"),
-    ]
-    return [_finding(rows, "queue", kind, place, text) for rows, kind, place, text in table]
+    checks = [
+        (f"rTopic is null and physicalOffset <= {last}", "dangling", f"{leads}, ', where no record begins')"),
+        (f"rTopic is null and physicalOffset > {last}", "beyond log", f"{leads}, ', behind the end of the log')"),
+        (f"not ({is_same}) and topic not like '\\%LMQ\\%%'", "wrong queue",
+         f"{at}, ' leads to a record of ', rTopic, '/', rQueueId)"),
+        (f"{is_same} and size <> rSize", "wrong size", f"{at}, ' says ', size, ' bytes, not ', rSize)"),
+        (f"{is_same} and {has_plain_code} and tagsCode <> rTagsCode", "tags code",
+         f"{at}, ' has ', tagsCode, ', not ', rTagsCode)"),
+        (f"{is_same} and queueOffset <> rQueueOffset", "gap", f"{at}, ' leads to the record of ', rQueueOffset)"),
+    ]  # fmt: skip
+    return [
+        _findings(missing, "queue", place, [("true", "entry missing", no_entry)]),
+        _findings(
+            lost, "queue", "topic",
+            [("isLive", "queue missing", records_of), ("not isLive", "deleted topic", records_of)],
+        ),
+        _findings(both, "queue", place, checks),
+    ]  # fmt: skip
 
 
 def _index_findings(log: Any, entries: Any, has_index: bool) -> list[Any]:
@@ -195,12 +205,17 @@ def _index_findings(log: Any, entries: Any, has_index: bool) -> list[Any]:
     dangling = entries.where(f"physicalOffset >= {first}").join(keys, ["physicalOffset", "keyHash"], "left_anti")
     unindexed = keys.join(entries, ["physicalOffset", "keyHash"], "left_anti")
     place = "concat('physical offset ', physicalOffset)"
-    table = [
-        (entries.where("not isReachable"), "unreachable", "file", f"concat('no chain leads to ', {place})"),
-        (dangling, "dangling", "file", f"concat('an entry leads to ', {place}, ', where no record has that key')"),
-        (unindexed.where(f"physicalOffset between {low} and {high}"), "key missing", place,
-         "concat('key hash ', keyHash, ' is in no index file')"),
-        (unindexed.where(f"physicalOffset > {high}"), "behind", place,
-         "concat('key hash ', keyHash, ': the index ends before')"),
+    no_record = f"concat('an entry leads to ', {place}, ', where no record has that key')"
+    no_chain = f"concat('no chain leads to ', {place})"
+    of_key = "concat('key hash ', keyHash"
+    return [
+        _findings(entries, "index", "file", [("not isReachable", "unreachable", no_chain)]),
+        _findings(dangling, "index", "file", [("true", "dangling", no_record)]),
+        _findings(
+            unindexed, "index", place,
+            [
+                (f"physicalOffset between {low} and {high}", "key missing", f"{of_key}, ' is in no index file')"),
+                (f"physicalOffset > {high}", "behind", f"{of_key}, ': the index ends before')"),
+            ],
+        ),
     ]  # fmt: skip
-    return [_finding(rows, "index", kind, place, text) for rows, kind, place, text in table]

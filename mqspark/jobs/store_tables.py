@@ -1,5 +1,5 @@
 """A store directory as Spark tables: records, queue entries, index entries, findings, segments. Made by walking all
-files in parallel, one task for each file or queue."""
+files in parallel, one task for each file or group of queues."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from protocol.java_properties import parse as parse_java_properties
 from store.config import StoreSettings
 from store.delay import DelayLevels
 
+TASKS_PER_CORE: Final = 3
 FINDING: Final = "area string, kind string, place string, text string"
 RECORD: Final = (
     "topic string, queueId int, queueOffset bigint, physicalOffset bigint, size int, tagsCode bigint, sysFlag int, "
@@ -144,14 +145,18 @@ def _walk_segment(piece: tuple[Segment, str, bool]) -> Iterator[tuple[Any, ...]]
 
 
 def queue_rows(spark: Any, facts: StoreFacts) -> Any:
-    """Rows of kind `entry` and `finding` of all consume queues."""
-    return run_pieces(spark, _walk_queue, list(queue_directories(facts.root)), QUEUE_ROWS)
+    """Rows of kind `entry` and `finding` of all consume queues. A broker may have thousands of small ones: they are
+    dealt out to a few tasks for each core."""
+    directories = list(queue_directories(facts.root))
+    count = min(len(directories), TASKS_PER_CORE * spark.sparkContext.defaultParallelism)
+    return run_pieces(spark, _walk_queues, [directories[at::count] for at in range(count)], QUEUE_ROWS)
 
 
-def _walk_queue(piece: tuple[str, int, str]) -> Iterator[tuple[Any, ...]]:
+def _walk_queues(piece: list[tuple[str, int, str]]) -> Iterator[tuple[Any, ...]]:
     findings: list[Finding] = []
-    for entry in queue_entries(*piece, findings):
-        yield ("entry", *entry, *_NO_FINDING)
+    for directory in piece:
+        for entry in queue_entries(*directory, findings):
+            yield ("entry", *entry, *_NO_FINDING)
     for finding in findings:
         yield ("finding", *_NO_ENTRY, *finding)
 
