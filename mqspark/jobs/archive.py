@@ -17,7 +17,8 @@ import argparse
 import json
 import sys
 import time
-from itertools import takewhile
+from itertools import pairwise, takewhile
+from pathlib import Path
 from typing import Any, Final
 
 from mqspark import positions
@@ -45,6 +46,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--topics", help="topics, separated by commas, or a regular expression between slashes: /Order.*/"
     )
     parser.add_argument("--store", help="archive this store directory instead of asking a broker")
+    parser.add_argument(
+        "--commit-log", metavar="DIRS", help="with --store: storePathCommitLog (and readOnlyCommitLogStorePaths) "
+        "when it is not STORE/commitlog; several separated by commas",
+    )  # fmt: skip
     parser.add_argument("--older-than-hours", type=float, default=0.0, metavar="H", help="with --store: only segments")
     parser.add_argument("--no-mark", action="store_true", help="with --store: do not tell the broker what is archived")
     parser.add_argument("--to", required=True, metavar="DIR", help="output folder")
@@ -165,26 +170,35 @@ def archive_store(archive: Archive, arguments: argparse.Namespace) -> tuple[int,
         raise OptionError("--to: the folder holds an archive of topics")
     if any(entry.get("topics") != arguments.topics for entry in archive.slices):
         raise OptionError("--topics: must be the same in all runs with this folder")
-    root = arguments.store.rstrip("/")
-    used = used_segments(segments((f"{root}/commitlog",)))
-    done = _archived_before(archive, used)
+    root = arguments.store.rstrip("/") or "/"
+    logs = tuple(part.strip() for part in (arguments.commit_log or f"{root}/commitlog").split(",") if part.strip())
+    for directory in (root, *logs):
+        if not Path(directory).is_dir():
+            raise JobFailed(f"--store: {directory} is not a directory; --commit-log says where the log is")
+    used = used_segments(segments(logs))
+    ends = _archived_before(archive, used)
     found = used
     if arguments.older_than_hours:
         limit_ms = time.time() * 1000 - arguments.older_than_hours * 3_600_000
-        found = list(takewhile(lambda segment: segment.end <= done or _newest_ms(segment) <= limit_ms, used[:-1]))
-    found = [segment for segment in found if segment.end > done]
+        found = list(takewhile(lambda segment: _is_done(segment, ends) or _newest_ms(segment) <= limit_ms, used[:-1]))
+    found = [segment for segment in found if not _is_done(segment, ends)]
     mark = None
     if arguments.topics is None and not arguments.no_mark:
         mark = ArchiveMark(root, used, arguments.to)
     progress = Progress("archive", len(found), unit=" segments", quiet=arguments.quiet)
     rows = 0
     problems = [_move(mark, archive)]
+    for before, after in pairwise(used):
+        if before.end < after.start:
+            where = f"from physical offset {before.end} to {after.start}"
+            problems.append(f"there is no log file {where}; --commit-log takes several directories")
     for segment in found:
-        begin = max(segment.start, done)
+        begin = max((end for end in ends if segment.start < end <= segment.end), default=segment.start)
         until, has_blank = good_end(segment)
         if segment is not used[-1] and not has_blank and until < segment.end:
             problems.append(f"{segment.path}: no good record at physical offset {until}, what is behind it is left out")
         reader = archive._spark.read.format("rocketmq-store").option("startingOffset", begin)
+        reader = reader.option("commitLogPath", ",".join(logs))
         if arguments.topics:
             reader = reader.option("subscribe", arguments.topics)
         if until > begin:
@@ -202,10 +216,10 @@ def archive_store(archive: Archive, arguments: argparse.Namespace) -> tuple[int,
     return rows, not told
 
 
-def _archived_before(archive: Archive, used: list[Segment]) -> int:
-    """Where earlier runs ended. Raises JobFailed when that is not this log (any more)."""
+def _archived_before(archive: Archive, used: list[Segment]) -> list[int]:
+    """Where the slices of earlier runs end, sorted. Raises JobFailed when that is not this log (any more)."""
     if not archive.slices:
-        return 0
+        return []
     last = max(archive.slices, key=lambda entry: int(entry["until_physical"]))
     done = int(last["until_physical"])
     if used and done > used[-1].end:
@@ -216,7 +230,12 @@ def _archived_before(archive: Archive, used: list[Segment]) -> int:
                 f"--store: {segment.path} is not what the folder has archived from physical offset "
                 f"{last['from_physical']} to {done}: the log was cut and went on, or is another one; use a new folder"
             )
-    return done
+    return sorted(int(entry["until_physical"]) for entry in archive.slices)
+
+
+def _is_done(segment: Segment, ends: list[int]) -> bool:
+    """Whether a slice ends in the segment and nothing was added behind it: a later segment is archived, too."""
+    return bool(ends) and segment.end <= ends[-1] and any(segment.start < end <= segment.end for end in ends)
 
 
 def _move(mark: ArchiveMark | None, archive: Archive) -> str:

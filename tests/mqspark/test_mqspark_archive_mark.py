@@ -140,27 +140,30 @@ def test_the_job_writes_the_mark(spark: Any, tmp_path: Path, capsys: pytest.Capt
     from mqspark.jobs import main
 
     root, folder = tmp_path / "store", tmp_path / "archive"
-    trio.run(write_store, root)
-    log = used(root)
+    trio.run(write_store, root, 15)
+    assert len(used(root)) == 1
     job = ["archive", "--store", str(root), "--quiet", "--to", str(folder)]
     aside = ["archive", "--store", str(root), "--quiet", "--to"]
     assert main.run([*aside, str(tmp_path / "some"), "--topics", "T"]) == 0
     assert main.run([*aside, str(tmp_path / "silent"), "--no-mark"]) == 0
     assert mark_of(root) is None
+    trio.run(write_store, root, 30)
+    log = used(root)
+    assert len(log) == 3
     assert main.run(job) == 0
     assert (mark_of(root)["archivedUntil"], mark_of(root)["archive"]) == (log[-1].start, str(folder))
     assert [part["until_physical"] for part in days_of(folder)] == [good_end(segment)[0] for segment in log]
     # the broker goes on, and so does the archive; what the mark covers is there, message for message
-    trio.run(write_store, root, 50)
+    trio.run(write_store, root, 20)
     assert main.run(job) == 0
     assert mark_of(root)["archivedUntil"] == used(root)[-1].start > log[-1].start
-    assert spark.read.parquet(str(folder)).select("queueOffset").distinct().count() == 150
-    assert spark.read.parquet(str(folder)).count() == 150
+    offsets = [row["queueOffset"] for row in spark.read.parquet(str(folder)).select("queueOffset").collect()]
+    assert sorted(offsets) == list(range(65))
     # whoever mixes topics or logs in a folder is told so
     capsys.readouterr()
     assert main.run([*job, "--topics", "T"]) == 2
     shutil.rmtree(root)
-    trio.run(write_store, root, 20)
+    trio.run(write_store, root, 10)
     assert main.run(job) == 2
     errors = capsys.readouterr().err.splitlines()
     assert "--topics: must be the same" in errors[0] and "the log ends before physical offset" in errors[1]
@@ -175,9 +178,39 @@ def test_a_damaged_segment_is_told_and_holds_the_mark(
     from mqspark.jobs import main
 
     root = tmp_path / "store"
-    trio.run(write_store, root)
+    trio.run(write_store, root, 45)
     log = used(root)
     zero(log[1], 2000, 2200)
     assert main.run(["archive", "--store", str(root), "--quiet", "--to", str(tmp_path / "archive")]) == 1
     assert "no good record at physical offset" in capsys.readouterr().err
     assert mark_of(root)["archivedUntil"] == log[0].end
+
+
+@pytest.mark.spark
+def test_a_log_that_lies_in_several_directories(
+    spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """storePathCommitLog names two directories elsewhere, and the job first knows of one only."""
+    import trio
+
+    from mqspark.jobs import main
+
+    root, folder, here, there = (tmp_path / name for name in ("store", "archive", "here", "there"))
+    trio.run(write_store, root, 45)
+    log = used(root)
+    assert len(log) >= 3
+    (root / "commitlog").rename(here)
+    there.mkdir()
+    Path(log[1].path.replace(str(root / "commitlog"), str(here))).rename(there / Path(log[1].path).name)
+    job = ["archive", "--store", str(root), "--quiet", "--to", str(folder)]
+    assert main.run(job) == 2
+    assert not (root / "config" / "archived.json").exists()
+    assert main.run([*job, "--commit-log", str(here)]) == 1
+    assert mark_of(root)["archivedUntil"] == log[0].end
+    assert main.run([*job, "--commit-log", f"{here},{there}"]) == 0
+    assert mark_of(root)["archivedUntil"] == log[-1].start
+    errors = capsys.readouterr().err.splitlines()
+    assert errors[0].endswith(f"{root}/commitlog is not a directory; --commit-log says where the log is")
+    assert f"there is no log file from physical offset {log[0].end} to {log[2].start}" in errors[1]
+    offsets = [row["queueOffset"] for row in spark.read.parquet(str(folder)).select("queueOffset").collect()]
+    assert sorted(offsets) == list(range(45))
