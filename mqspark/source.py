@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
+from math import inf
 from typing import Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
@@ -135,7 +136,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self._is_filter_checked = False
         self._target: Positions | None = None
         self._latest: Positions = {}
-        self._triggered_at = time.monotonic()
+        self._triggered_at = -inf  # the first batch waits for nothing
 
     # -- on the driver -----------------------------------------------------------------------------------------------
 

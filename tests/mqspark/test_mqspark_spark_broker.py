@@ -254,6 +254,7 @@ def test_admission_control(monkeypatch: pytest.MonkeyPatch) -> None:
     assert limited.getDefaultReadLimit() == ReadMaxRows(7)
     assert limited.latestOffset(start, ReadMaxRows(7)) == {"T": {"b": {"0": 17, "1": 30}}}
     waiting = reader(minOffsetsPerTrigger="41")
+    assert waiting.latestOffset(start, ReadMinRows(41)) == everything  # the first batch waits for nothing
     assert waiting.latestOffset(start, ReadMinRows(41)) == start
     assert waiting.latestOffset(start, ReadAllAvailable()) == everything
     now = time.monotonic()
