@@ -26,7 +26,8 @@ SOURCE_OPTIONS: Final = (
     *_CONNECTION, "subscribe", "subscribePattern", "assign", "startingOffsets", "endingOffsets", "startingTimestamp",
     "endingTimestamp", "startingOffsetsByTimestamp", "endingOffsetsByTimestamp", "maxOffsetsPerTrigger",
     "minOffsetsPerTrigger", "maxTriggerDelayMs", "minPartitions", "failOnDataLoss", "includeProperties", "filter",
-    "filterType", "rowFormat", "consumerGroup", "commitOffsets", "pullBatchSize", "pullsInFlight", "pushDownFilters",
+    "filterType", "rowFormat", "consumerGroup", "commitOffsets", "pullBatchSize", "pullsInFlight", "maxRatePerTask",
+    "pushDownFilters",
 )  # fmt: skip
 STORE_OPTIONS: Final = (
     "path", "commitLogPath", "subscribe", "subscribePattern", "split", "logEnd", "minPartitions", "failOnDataLoss",
@@ -174,6 +175,7 @@ class SourceOptions:
     commit_offsets: bool
     pull_batch_size: int
     pulls_in_flight: int
+    max_rate_per_task: int
     push_down_filters: bool
 
 
@@ -246,6 +248,7 @@ def source_options(given: Mapping[str, str], *, streaming: bool) -> SourceOption
         commit_offsets=table.flag("commitOffsets", False),
         pull_batch_size=table.number("pullBatchSize", 32, 1),
         pulls_in_flight=table.number("pullsInFlight", 8, 1),
+        max_rate_per_task=table.number("maxRatePerTask", 0),
         push_down_filters=table.flag("pushDownFilters", False),
     )
 

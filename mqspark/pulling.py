@@ -35,7 +35,8 @@ queues while it already answers."""
 
 @dataclass(frozen=True, slots=True)
 class Pull:
-    """How ranges are pulled. `count`: messages for each pull; `depth`: pulls under way at a time."""
+    """How ranges are pulled. `count`: messages for each pull; `depth`: pulls under way at a time; `max_rate`: offsets a
+    second, 0 for no limit."""
 
     group: str
     expression: str = SUB_ALL
@@ -43,6 +44,7 @@ class Pull:
     count: int = 32
     depth: int = 8
     fail_on_data_loss: bool = True
+    max_rate: int = 0
 
     @property
     def is_filtered(self) -> bool:
@@ -74,11 +76,14 @@ class QueueRange:
         """Pieces of consecutive records in order, each with the offsets [begin, end) that count of it: records outside
         were not asked for. Raises DataLost, BrokerError."""
         what = f"reading {self._queue.topic}/{self._queue.broker_name}/{self._queue.queue_id}"
+        first, started = self.next_offset, time.monotonic()
         while self.next_offset < self._end:
             answer, begin, end = self._cluster.until_done(what, self._next_answer)
             piece = self._judge(answer, begin, end)
             if piece is not None:
                 yield piece
+            if self._pull.max_rate:
+                self._cluster.pause(started + (self.next_offset - first) / self._pull.max_rate - time.monotonic())
 
     def _next_answer(self) -> tuple[RemotingCommand, int, int]:
         """The answer to the oldest step; later ones are kept under way."""

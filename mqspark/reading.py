@@ -52,6 +52,7 @@ def read_part(part: Any, options: SourceOptions, names: Sequence[str], schema: A
         options.pull_batch_size,
         options.pulls_in_flight,
         options.fail_on_data_loss,
+        options.max_rate_per_task,
     )
     tags = _wanted_tags(options)
     columns = RecordColumns(schema, names, part.broker_name, reads_tags=tags is not None)

@@ -2,14 +2,143 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from mqspark.columns import check_columns, default_columns
 from mqspark.errors import OptionError
-from mqspark.options import sink_options, source_options, store_options
+from mqspark.options import (
+    SINK_OPTIONS,
+    SOURCE_OPTIONS,
+    STORE_OPTIONS,
+    sink_options,
+    source_options,
+    store_options,
+)
 from mqspark.positions import EARLIEST, LATEST
 
 GOOD = {"nameServer": "h:9876", "subscribe": "T"}
+
+
+def read_by(kind: str, more: dict[str, str]) -> Any:
+    """The options of a source, a store or a sink, with what each of them needs."""
+    if kind == "store":
+        return store_options({"path": "/s", **more})
+    return sink_options({**GOOD, **more}) if kind == "sink" else source_options({**GOOD, **more}, streaming=False)
+
+
+NUMBERS = [
+    ("source", "maxOffsetsPerTrigger", 1, "max_rows_per_trigger"),
+    ("source", "minOffsetsPerTrigger", 1, "min_rows_per_trigger"),
+    ("source", "maxTriggerDelayMs", 0, "max_trigger_delay_ms"),
+    ("source", "minPartitions", 1, "min_partitions"),
+    ("source", "pullBatchSize", 1, "pull_batch_size"),
+    ("source", "pullsInFlight", 1, "pulls_in_flight"),
+    ("source", "maxRatePerTask", 0, "max_rate_per_task"),
+    ("source", "requestTimeoutMs", 1, "connection.request_timeout_ms"),
+    ("source", "retryTimeoutMs", 0, "connection.retry_timeout_ms"),
+    ("source", "startingTimestamp", 0, "starting.timestamp_ms"),
+    ("source", "endingTimestamp", 0, "ending.timestamp_ms"),
+    ("store", "minPartitions", 1, "min_partitions"),
+    ("store", "startingTimestamp", 0, "begin_ms"),
+    ("store", "endingTimestamp", 0, "end_ms"),
+    ("store", "startingOffset", 0, "begin_physical"),
+    ("store", "endingOffset", 0, "end_physical"),
+    ("sink", "retries", 0, "retries"),
+    ("sink", "batchBytes", 1024, "batch_bytes"),
+    ("sink", "maxRatePerTask", 0, "max_rate_per_task"),
+]
+FLAGS = [
+    ("source", "failOnDataLoss", "fail_on_data_loss"),
+    ("source", "includeProperties", "include_properties"),
+    ("source", "commitOffsets", "commit_offsets"),
+    ("source", "pushDownFilters", "push_down_filters"),
+    ("source", "tls.enable", "connection.tls"),
+    ("source", "tls.client.authServer", "connection.tls_auth_server"),
+    ("store", "failOnDataLoss", "fail_on_data_loss"),
+    ("store", "includeProperties", "include_properties"),
+    ("store", "pushDownFilters", "push_down_filters"),
+    ("sink", "tls.enable", "connection.tls"),
+]
+CHOICES = [
+    ("source", "rowFormat", "row_format", "rocketmq, kafka"),
+    ("source", "filterType", "filter_type", "TAG, SQL92"),
+    ("store", "rowFormat", "row_format", "rocketmq, kafka"),
+    ("store", "split", "split", "segment, queue"),
+    ("store", "logEnd", "log_end", "readable, recovered"),
+    ("sink", "idempotence", "is_idempotent", "batch, none"),
+]
+TEXTS = [
+    ("source", "consumerGroup", "group"),
+    ("source", "filter", "filter"),
+    ("source", "subscribe", "topics"),
+    ("source", "nameServer", "connection.name_servers"),
+    ("source", "tls.client.trustCertPath", "connection.tls_trust_path"),
+    ("source", "tls.client.certPath", "connection.tls_cert_path"),
+    ("source", "tls.client.keyPath", "connection.tls_key_path"),
+    ("source", "tls.client.keyPassword", "connection.tls_key_password"),
+    ("source", "securityToken", "connection.security_token"),
+    ("store", "commitLogPath", "commit_log_paths"),
+    ("store", "subscribe", "topics"),
+    ("store", "subscribePattern", "topic_pattern"),
+    ("store", "brokerName", "broker_name"),
+    ("sink", "topic", "topic"),
+    ("sink", "producerGroup", "group"),
+    ("sink", "writeId", "write_id"),
+]
+ELSEWHERE = {  # tested one by one, below or in the tests of what they do
+    "accessKey", "secretKey", "subscribePattern", "assign", "startingOffsets", "endingOffsets", "path",
+    "startingOffsetsByTimestamp", "endingOffsetsByTimestamp", "checkpointLocation",
+}  # fmt: skip
+
+
+def value_at(options: Any, path: str) -> Any:
+    for name in path.split("."):
+        options = getattr(options, name)
+    return options
+
+
+@pytest.mark.parametrize(("kind", "name", "least", "field"), NUMBERS)
+def test_numbers(kind: str, name: str, least: int, field: str) -> None:
+    assert value_at(read_by(kind, {name: str(least + 3)}), field) == least + 3
+    for text, message in [
+        ("7.5", f"option {name}: '7.5' is not a whole number"),
+        (str(least - 1), f"option {name}: {least - 1} is less than {least}"),
+    ]:
+        with pytest.raises(OptionError) as raised:
+            read_by(kind, {name: text})
+        assert str(raised.value) == message
+
+
+@pytest.mark.parametrize(("kind", "name", "field"), FLAGS)
+def test_flags(kind: str, name: str, field: str) -> None:
+    assert [value_at(read_by(kind, {name: text}), field) for text in ("true", "FALSE")] == [True, False]
+    with pytest.raises(OptionError, match=f"^option {re.escape(name)}: 'yes' is neither true nor false$"):
+        read_by(kind, {name: "yes"})
+
+
+@pytest.mark.parametrize(("kind", "name", "field", "choices"), CHOICES)
+def test_choices(kind: str, name: str, field: str, choices: str) -> None:
+    found = [value_at(read_by(kind, {name: text.upper()}), field) for text in choices.split(", ")]
+    assert found == ([True, False] if name == "idempotence" else choices.split(", "))
+    with pytest.raises(OptionError, match=f"^option {name}: 'other' is none of {choices}$"):
+        read_by(kind, {name: "other"})
+
+
+@pytest.mark.parametrize(("kind", "name", "field"), TEXTS)
+def test_texts(kind: str, name: str, field: str) -> None:
+    assert value_at(read_by(kind, {name: " a:1 "}), field) in ("a:1", ("a:1",))
+
+
+def test_every_option_is_tested_and_documented() -> None:
+    tested = {row[1] for table in (NUMBERS, FLAGS, CHOICES, TEXTS) for row in table} | ELSEWHERE
+    every = {*SOURCE_OPTIONS, *STORE_OPTIONS, *SINK_OPTIONS}
+    assert every == tested
+    text = (Path(__file__).parents[2] / "docs" / "spark.md").read_text("utf-8")
+    assert {name for name in every if not re.search(rf"\b{re.escape(name)}\b", text)} <= {"path"}
 
 
 @pytest.mark.parametrize(
@@ -36,6 +165,11 @@ GOOD = {"nameServer": "h:9876", "subscribe": "T"}
             "option maxoffsetpertrigger: not known; did you mean maxOffsetsPerTrigger",
         ),
         ({"nameServer": "h:1", "assign": '{"T": 1}'}, "option assign: T: expected"),
+        ({"nameServer": "h:1", "assign": "[1]"}, "option assign: expected"),
+        ({**GOOD, "startingOffsetsByTimestamp": "12"}, "option startingOffsetsByTimestamp: expected"),
+        ({**GOOD, "endingOffsetsByTimestamp": "{"}, "option endingOffsetsByTimestamp: not JSON"),
+        ({**GOOD, "endingOffsets": '{"T":1}'}, "option endingOffsets: topic 'T': expected"),
+        ({**GOOD, "secretKey": "s"}, "option accessKey: accessKey and secretKey must be given together"),
     ],
 )
 def test_wrong_source_options(given: dict[str, str], message: str) -> None:

@@ -71,6 +71,7 @@ class FakeCluster:
         self.only = connection
         self.dropped = 0
         self.paused = 0
+        self.pauses: list[float] = []
 
     def address(self, topic: str, broker_name: str) -> str:
         return "b:1"
@@ -84,6 +85,7 @@ class FakeCluster:
 
     def pause(self, seconds: float = 0) -> None:
         self.paused += 1
+        self.pauses.append(seconds)
 
     def until_done(self, action: str, attempt: Callable[[], Any]) -> Any:
         while True:
@@ -126,6 +128,13 @@ def test_several_pulls_are_under_way_at_a_time() -> None:
     read(FakeCluster(connection), 0, 640, depth=8)
     assert connection.most_under_way == 8
     assert connection.asked == 20
+
+
+def test_a_rate_limit_pauses_behind_each_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pulling.time, "monotonic", lambda: 5.0)
+    cluster = FakeCluster(FakeConnection(0, 1000, [], set()))
+    assert read(cluster, 100, 196, max_rate=320) == list(range(100, 196))
+    assert cluster.pauses == pytest.approx([0.1, 0.2, 0.3])
 
 
 def test_a_deleted_beginning_is_data_loss_or_skipped() -> None:
