@@ -1,6 +1,6 @@
 """A driver program on local-cluster[2,1,1024], for test_mqspark_spark_cluster.py: prints what it found as JSON.
 
-    cluster_driver.py store DIR | broker NAMESRV TOPIC
+    cluster_driver.py STORE NAMESRV TOPIC
 
 Exit code 3, with why on the last line of standard output: Spark starts no such cluster here.
 """
@@ -39,6 +39,9 @@ def open_cluster() -> Any:
             .config("spark.scheduler.minRegisteredResourcesRatio", "1.0")
             .config("spark.scheduler.maxRegisteredResourcesWaitingTime", f"{START_SECONDS}s")
             .config("spark.executor.memory", "512m")
+            .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+            .config("spark.executor.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+            .config("spark.sql.shuffle.partitions", "2")
             .config("spark.executorEnv.PYTHONPATH", os.environ["PYTHONPATH"])
             .getOrCreate()
         )
@@ -98,7 +101,7 @@ def main() -> None:
     import mqspark
 
     mqspark.register(spark)
-    found = from_store(spark, sys.argv[2]) if sys.argv[1] == "store" else to_broker_and_back(spark, *sys.argv[2:4])
+    found = {**from_store(spark, sys.argv[1]), **to_broker_and_back(spark, *sys.argv[2:4])}
     sys.stdout.write(json.dumps({**executors(spark), **found}) + "\n")
     spark.stop()
 

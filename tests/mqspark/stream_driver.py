@@ -19,6 +19,7 @@ def main(name_server: str, source: str, target: str, checkpoint: str, batch_rows
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")  # it does not live long
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("OFF")

@@ -48,16 +48,12 @@ def run_on_cluster(work: Path, *arguments: str) -> dict[str, Any]:
     return answer
 
 
-def test_a_store_is_read_by_executors(
-    unpacked: Callable[[str], Path], expected: Callable[[str], Any], tmp_path: Path
+def test_executors_read_a_store_and_write_and_read_topics(
+    unpacked: Callable[[str], Path], expected: Callable[[str], Any], cluster: Any, tmp_path: Path
 ) -> None:
-    answer = run_on_cluster(tmp_path, "store", str(unpacked("1a_clean")))
-    assert answer["physical_offsets"] == [message["phys"] for message in expected("1a_clean")["messages"]]
-
-
-def test_topics_are_written_and_read_by_executors(cluster: Any, tmp_path: Path) -> None:
     topic = cluster.create_topic("SparkCluster", 4)
-    answer = run_on_cluster(tmp_path, "broker", cluster.namesrv_address, topic)
+    answer = run_on_cluster(tmp_path, str(unpacked("1a_clean")), cluster.namesrv_address, topic)
+    assert answer["physical_offsets"] == [message["phys"] for message in expected("1a_clean")["messages"]]
     wanted = sorted(f"k{number}" for number in range(500))
     assert answer["batch"] == wanted  # written twice with the same writeId
     assert answer["stream"] == wanted
