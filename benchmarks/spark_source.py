@@ -1,15 +1,17 @@
 """How fast the Spark sources and the sink are: messages of 1 KiB with four properties, per core.
 
-    benchmarks/spark_source.py [--messages N] [--name-server HOST:PORT] [--store DIR] [--cores N]
+    benchmarks/spark_source.py [--messages N] [--name-server HOST:PORT] [--store DIR] [--cores 1,2]
 
 Without --store a commit log is made in a temporary directory; broker figures need --name-server (a topic is filled and
-read). Each source is measured twice: the reading alone (`reader`: bytes to Arrow batches in one process, CPU time and
-wall time) and through Spark into its noop sink on local[N], where the JVM's share of the machine counts too.
+read). Each source is measured alone (`reader`: bytes to Arrow batches in one process) and through Spark into its noop
+sink on local[N] for each N of --cores, beside Spark's own reading of the same rows from Parquet. "A CPU second" counts
+all processes of the driver: JVM and Python workers, not the broker. It hardly depends on what else the machine does.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import shutil
 import sys
@@ -22,7 +24,7 @@ from types import SimpleNamespace
 from typing import Any
 
 BODY_BYTES = 1024
-SEGMENT_BYTES = 256 * 1024 * 1024
+SEGMENT_BYTES = 64 * 1024 * 1024
 
 
 def make_store(root: Path, messages: int) -> None:
@@ -30,7 +32,7 @@ def make_store(root: Path, messages: int) -> None:
     from protocol import record
 
     (root / "commitlog").mkdir(parents=True)
-    body = os.urandom(BODY_BYTES)
+    pool = os.urandom(1 << 24)
     host = bytes([127, 0, 0, 1, 0, 0, 0x2A, 0x9F])
     now_ms = time.time_ns() // 1_000_000
     start = 0
@@ -40,6 +42,8 @@ def make_store(root: Path, messages: int) -> None:
             f"UNIQ_KEY\x01FD00000000000000000000000000000244E94E0E2F2A{number:08X}\x02CLUSTER\x01DefaultCluster"
             f"\x02TAGS\x01Tag{number % 4}\x02KEYS\x01key-{number}"
         ).encode()
+        begin = number * 7919 % (len(pool) - BODY_BYTES)  # bodies that differ: Parquet would keep equal ones once
+        body = pool[begin : begin + BODY_BYTES]
         if len(tail) + 2048 > SEGMENT_BYTES:
             start = close_segment(root, start, tail)
             tail = bytearray()
@@ -76,14 +80,28 @@ def drain(batches: Iterator[Any]) -> int:
     return sum(batch.num_rows for batch in batches)
 
 
+def cpu_seconds() -> float:
+    """User and system time of this process and all below it, as far as they still live."""
+    parents: dict[int, int] = {}
+    ticks: dict[int, int] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            fields = stat.read_text().rpartition(")")[2].split()
+            parents[int(stat.parent.name)] = int(fields[1])
+            ticks[int(stat.parent.name)] = sum(map(int, fields[11:15]))
+    ours = {os.getpid()}
+    while more := {pid for pid, parent in parents.items() if parent in ours} - ours:
+        ours |= more
+    return sum(ticks[pid] for pid in ours if pid in ticks) / os.sysconf("SC_CLK_TCK")
+
+
 @contextmanager
 def measured(name: str, count: Callable[[], int]) -> Iterator[None]:
-    wall, cpu = time.perf_counter(), time.process_time()
+    wall, cpu = time.perf_counter(), cpu_seconds()
     yield
-    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    wall, cpu = time.perf_counter() - wall, cpu_seconds() - cpu
     rows = count()
-    per_core = f"{rows / cpu:>12,.0f}" if cpu > wall / 20 else f"{'-':>12}"
-    print(f"{name:<44}{rows:>10,}{rows / wall:>14,.0f}{per_core}", flush=True)
+    print(f"{name:<50}{rows:>10,}{rows / wall:>14,.0f}{rows / max(cpu, 0.01):>14,.0f}", flush=True)
 
 
 def schema_of(columns: dict[str, str]) -> Any:
@@ -106,8 +124,8 @@ def measure_reader(name: str, reader: Any) -> None:
 
 def measure_spark(name: str, table: Any, cores: int) -> None:
     rows = table.count()
-    for turn in ("first run", "second run"):
-        with measured(f"{name}, Spark local[{cores}] to noop, {turn}", lambda: rows):
+    for turn in ("first", "second"):
+        with measured(f"{name}, Spark local[{cores}] to noop, {turn} run", lambda: rows):
             table.write.format("noop").mode("overwrite").save()
 
 
@@ -116,7 +134,7 @@ def main() -> None:
     parser.add_argument("--messages", type=int, default=600_000)
     parser.add_argument("--name-server")
     parser.add_argument("--store")
-    parser.add_argument("--cores", type=int, default=1)
+    parser.add_argument("--cores", default="1", help="task slots to measure with, separated by commas")
     parser.add_argument("--no-spark", action="store_true", help="only the readers")
     arguments = parser.parse_args()
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -139,24 +157,36 @@ def run(arguments: argparse.Namespace, root: str) -> None:
     from mqspark.source import BatchReader
     from mqspark.store_source import StoreReader
 
-    print(f"{'':<44}{'messages':>10}{'a second':>14}{'a CPU second':>12}")
+    print(f"{'':<50}{'messages':>10}{'a second':>14}{'a CPU second':>14}")
     narrow = {name: STORE_COLUMNS[name] for name in ("topic", "queueId", "queueOffset", "body", "storeTimestamp")}
     options = store_options({"path": root})
     measure_reader("store files, all columns", StoreReader(options, schema_of(STORE_COLUMNS)))
     measure_reader("store files, body and place only", StoreReader(options, schema_of(narrow)))
+    if arguments.no_spark:
+        return
     topic = f"SparkBench{os.getpid()}"
-    if not arguments.no_spark:
-        spark = session(arguments.cores)
-        measure_spark("store files", spark.read.format("rocketmq-store").load(root), arguments.cores)
-    if arguments.name_server is not None and not arguments.no_spark:
-        broker = {"nameServer": arguments.name_server, "subscribe": topic}
-        rows = spark.read.format("rocketmq-store").load(root).select("body", "tags", "keys", "properties", "queueId")
-        with measured(f"sink, Spark local[{arguments.cores}]", lambda: arguments.messages):
-            rows.write.format("rocketmq").options(nameServer=arguments.name_server, topic=topic).mode("append").save()
-        measure_reader(
-            "broker, all columns", BatchReader(source_options(broker, streaming=False), schema_of(ROCKETMQ_COLUMNS))
-        )
-        measure_spark("broker", spark.read.format("rocketmq").options(**broker).load(), arguments.cores)
+    broker = {"nameServer": arguments.name_server, "subscribe": topic}
+    parquet = f"{root}/parquet"
+    for number, cores in enumerate(map(int, arguments.cores.split(","))):
+        spark = session(cores)
+        store = spark.read.format("rocketmq-store").load(root)
+        if not number:
+            store.write.mode("overwrite").option("compression", "uncompressed").parquet(parquet)
+        measure_spark("store files", store, cores)
+        measure_spark("the same rows from Parquet", spark.read.parquet(parquet), cores)
+        if arguments.name_server is not None:
+            if not number:
+                rows = store.select("body", "tags", "keys", "properties", "queueId")
+                with measured(f"sink, Spark local[{cores}]", lambda: arguments.messages):
+                    rows.write.format("rocketmq").options(
+                        nameServer=arguments.name_server, topic=topic
+                    ).mode("append").save()  # fmt: skip
+                measure_reader(
+                    "broker, all columns",
+                    BatchReader(source_options(broker, streaming=False), schema_of(ROCKETMQ_COLUMNS)),
+                )
+            measure_spark("broker", spark.read.format("rocketmq").options(**broker).load(), cores)
+        spark.stop()
 
 
 def session(cores: int) -> Any:
