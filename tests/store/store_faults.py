@@ -142,17 +142,21 @@ def _write(content: bytearray, operation: Operation, is_synced: bool, choose: ra
 
 
 def replay_onto(files: RecordingFiles, root: str, target: Path, choose: random.Random) -> None:
-    """Apply a first part of a journal to a copy of the directory it began with; some writes are dropped."""
-    for operation in files.journal[: choose.randint(0, len(files.journal))]:
+    """Apply a first part of a journal to a copy of the directory it began with; some writes that no sync followed are
+    dropped."""
+    operations = files.journal[: choose.randint(0, len(files.journal))]
+    last_sync = {operation.path: number for number, operation in enumerate(operations) if operation.kind == "sync"}
+    for number, operation in enumerate(operations):
         path = target / Path(operation.path).relative_to(root)
         if operation.kind in ("create", "truncate"):
             path.parent.mkdir(parents=True, exist_ok=True)
             with path.open("r+b" if path.exists() else "w+b") as file:
                 file.truncate(operation.at)
-        elif operation.kind == "write" and choose.random() < 0.8 and path.exists():
-            with path.open("r+b") as file:
-                file.seek(operation.at)
-                file.write(operation.data)
+        elif operation.kind == "write" and path.exists():
+            if choose.random() < 0.8 or number < last_sync.get(operation.path, -1):
+                with path.open("r+b") as file:
+                    file.seek(operation.at)
+                    file.write(operation.data)
         elif operation.kind == "unlink":
             path.unlink(missing_ok=True)
 
