@@ -4,17 +4,18 @@
 
 RocketMQ reads the first 24 bytes only, so a clean shutdown leaves a note of ours behind them:
 
-    "TRIOMQ01" @32 | log end int64 @40 | digest of queues and index int32 @48 | CRC-32 of bytes 0..51 int32 @52
+    "TRIOMQ11" @32 | log end int64 @40 | digest of queues and index int32 @48 | CRC-32 of bytes 0..51 int32 @52
 
 The CRC covers the three timestamps too: when another broker has used the store since, the note no longer counts. While
 the store is open there is no note.
 
 A second one says from which log offset on a recovery has to read, which the timestamps only tell by whole log files:
 everything in front of it is on disk in the log and in the queues, whose ends make up that sum, and up to another one
-in the index.
+in the index. While the log begins where it did, the queues still have so many entries of what is in front of it
+(-1: retention was about to take some).
 
-    "TRIOMQ02" @64 | log offset int64 @72 | that of the index int64 @80 | sum of the queues' ends int64 @88
-    | CRC-32 of bytes 0..23 and 64..95 int32 @96
+    "TRIOMQ12" @64 | log offset int64 @72 | that of the index int64 @80 | sum of the queues' ends int64 @88
+    | start of the log int64 @96 | entries int64 @104 | CRC-32 of bytes 0..23 and 64..111 int32 @112
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ _TIMES = struct.Struct(">qqq")
 _NOTE = struct.Struct(">8sqI")
 _NOTE_AT = 32
 _CRC_AT = _NOTE_AT + _NOTE.size
-_MAGIC = b"TRIOMQ01"
-_SAFE = struct.Struct(">8sqqq")
+_MAGIC = b"TRIOMQ11"
+_SAFE = struct.Struct(">8sqqqqq")
 _SAFE_AT = 64
 _SAFE_CRC_AT = _SAFE_AT + _SAFE.size
-_SAFE_MAGIC = b"TRIOMQ02"
+_SAFE_MAGIC = b"TRIOMQ12"
 
 
 class CleanNote:
@@ -58,6 +59,8 @@ class Checkpoint:
         "log_ms",
         "note",
         "queues_ms",
+        "safe_begin",
+        "safe_ends",
         "safe_entries",
         "safe_index_offset",
         "safe_offset",
@@ -72,7 +75,9 @@ class Checkpoint:
         self.note: CleanNote | None = None
         self.safe_offset = 0
         self.safe_index_offset = 0
-        self.safe_entries = 0
+        self.safe_ends = 0
+        self.safe_begin = 0
+        self.safe_entries = -1
 
     def load(self) -> None:
         """A missing or short file reads as zeros: recovery then begins at the first log file."""
@@ -85,10 +90,12 @@ class Checkpoint:
         magic, log_end, digest = _NOTE.unpack_from(data, _NOTE_AT)
         if magic == _MAGIC and crc32(data[:_CRC_AT]) == int.from_bytes(data[_CRC_AT : _CRC_AT + 4], "big"):
             self.note = CleanNote(log_end, digest)
-        magic, safe_offset, safe_index_offset, safe_entries = _SAFE.unpack_from(data, _SAFE_AT)
+        magic, safe_offset, safe_index_offset, safe_ends, safe_begin, safe_entries = _SAFE.unpack_from(data, _SAFE_AT)
         if magic == _SAFE_MAGIC and _safe_crc(data) == int.from_bytes(data[_SAFE_CRC_AT : _SAFE_CRC_AT + 4], "big"):
             self.safe_offset = safe_offset
             self.safe_index_offset = safe_index_offset
+            self.safe_ends = safe_ends
+            self.safe_begin = safe_begin
             self.safe_entries = safe_entries
 
     @property
@@ -105,7 +112,8 @@ class Checkpoint:
     def forget_offsets(self) -> None:
         """From now on nothing is known but the times. Raises OSError."""
         if self.safe_offset or self.safe_index_offset:
-            self.safe_offset = self.safe_index_offset = self.safe_entries = 0
+            self.safe_offset = self.safe_index_offset = self.safe_ends = 0
+            self.safe_entries = -1
             self.save()
 
     def save(self, note: CleanNote | None = None) -> None:
@@ -115,7 +123,8 @@ class Checkpoint:
         if note is not None:
             _NOTE.pack_into(data, _NOTE_AT, _MAGIC, note.log_end, note.digest)
             data[_CRC_AT : _CRC_AT + 4] = crc32(data[:_CRC_AT]).to_bytes(4, "big")
-        _SAFE.pack_into(data, _SAFE_AT, _SAFE_MAGIC, self.safe_offset, self.safe_index_offset, self.safe_entries)
+        offsets = (self.safe_offset, self.safe_index_offset, self.safe_ends, self.safe_begin, self.safe_entries)
+        _SAFE.pack_into(data, _SAFE_AT, _SAFE_MAGIC, *offsets)
         data[_SAFE_CRC_AT : _SAFE_CRC_AT + 4] = _safe_crc(data).to_bytes(4, "big")
         self.note = note
         fd = self._files.create(self._path, SIZE_BYTES)

@@ -143,13 +143,15 @@ class CommitLog:
         return file.read(offset - file.start, size_bytes)
 
     def record_at(self, offset: int) -> bytes | None:
-        """The whole record at this offset, None when none begins there."""
+        """The whole record at this offset, None when none begins there. It has all of its fixed fields, whatever else
+        may be wrong with it."""
         head = self.read(offset, record.FIXED_BYTES)
         if head is None or head[4:8] != _MAGIC:
             return None
         if int.from_bytes(head[record.PHYSICAL_OFFSET_AT : record.PHYSICAL_OFFSET_AT + 8], "big") != offset:
             return None
-        return self.read(offset, int.from_bytes(head[:4], "big"))
+        size = int.from_bytes(head[:4], "big")
+        return self.read(offset, size) if size >= record.FIXED_BYTES else None
 
     def store_timestamp_at(self, offset: int) -> int:
         """STORETIMESTAMP of the record at this offset, -1 when none begins there."""

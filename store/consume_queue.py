@@ -16,6 +16,7 @@ in the middle of a file, and where recovery found a message lost.
 from __future__ import annotations
 
 import struct
+from itertools import pairwise
 from typing import Final
 
 from store.consume_queue_ext import ConsumeQueueExt
@@ -29,6 +30,8 @@ _pack_entry: Final = ENTRY.pack
 FILLER_SIZE_BYTES: Final = 0x7FFFFFFF
 FILLER: Final = ENTRY.pack(0, FILLER_SIZE_BYTES, 0)
 _CHUNK_BYTES: Final = 20 * 3276
+# Entries that are read at a time in search of a real one.
+_LOOK_ENTRIES: Final = 64
 
 
 class ConsumeQueue:
@@ -59,7 +62,7 @@ class ConsumeQueue:
         self.synced_end = 0
         self.next_offset = 0
         self.max_physical_end = 0
-        # `load` found more behind its end: an entry was damaged.
+        # `load` found more behind its end: an entry was damaged, or a file is missing.
         self.was_cut_short = False
         self._buffer: bytearray | None = None
         self._end_mark: Watermark | None = None
@@ -73,19 +76,29 @@ class ConsumeQueue:
             self.ext.load()
         for short in self.sequence.load(self.sequence.directory):
             short.extend()
-        files = self.sequence.files
-        if not files:
+        if not self.sequence.files:
             return
+        self._cut_at_gap()
+        files = self.sequence.files
         end_bytes = files[0].start
         for file in files[-last_files:]:
             used = _used_bytes(file)
             end_bytes = file.start + used
             if used < file.size_bytes:
-                self.was_cut_short = bool(file.pread(used, _CHUNK_BYTES).strip(b"\0"))
+                self.was_cut_short |= bool(file.pread(used, _CHUNK_BYTES).strip(b"\0"))
                 break
         self.was_cut_short |= end_bytes <= files[-1].start and bool(files[-1].pread(0, ENTRY_BYTES).strip(b"\0"))
         self.cut(end_bytes // ENTRY_BYTES)
         self.min_offset = self.first_in_files
+
+    def _cut_at_gap(self) -> None:
+        """A file is missing in between: nothing behind it is kept, so that recovery makes it anew together with it."""
+        files = self.sequence.files
+        for earlier, later in pairwise(files):
+            if earlier.end != later.start:
+                self.sequence.truncate(earlier.end)
+                self.was_cut_short = True
+                return
 
     def peek(self) -> None:
         """Find the end without changing anything (a look from outside); short files are left out."""
@@ -246,8 +259,18 @@ class ConsumeQueue:
 
     def first_at_or_beyond(self, physical_offset: int) -> int:
         """Queue offset of the first real entry whose message lies at or beyond this log offset, or `end`."""
+        stop = self.end
+        while True:
+            found = self._search(physical_offset, stop)
+            # A damaged entry may have led the search astray; the one in front of it tells.
+            before = self.entry(found - 2) if found - 2 >= self.first_in_files else None
+            if before is None or not _is_real(before) or before[0] < physical_offset:
+                return found
+            stop = found - 1
+
+    def _search(self, physical_offset: int, stop: int) -> int:
         low = self.first_in_files
-        high = self.end
+        high = stop
         while low < high:
             middle = (low + high) // 2
             entry, at = self._real_entry(middle, high)
@@ -263,14 +286,14 @@ class ConsumeQueue:
         return low
 
     def _real_entry(self, queue_offset: int, end: int) -> tuple[tuple[int, int, int] | None, int]:
-        """The first entry from there that is no filler, and its queue offset."""
+        """The first entry from there that leads to a message, and its queue offset."""
         while queue_offset < end:
-            data = self.entries(queue_offset, min(end - queue_offset, 1024))
+            data = self.entries(queue_offset, min(end - queue_offset, _LOOK_ENTRIES))
             if not data:
                 queue_offset = self.next_file_offset(queue_offset)
                 continue
             for entry in ENTRY.iter_unpack(data):
-                if entry[1] != FILLER_SIZE_BYTES:
+                if _is_real(entry):
                     return entry, queue_offset
                 queue_offset += 1
         return None, end
@@ -305,7 +328,17 @@ class ConsumeQueue:
         """Move the minimum to the first message that the log still has."""
         if not self.sequence.files:
             return
-        self.min_offset = max(self.min_offset, self.first_at_or_beyond(log_min_offset))
+        at = self.first_in_files
+        first = self.entry(at)
+        if first is None or not _is_real(first) or first[0] < log_min_offset:
+            at = self.first_at_or_beyond(log_min_offset)
+        self.min_offset = max(self.min_offset, at)
+
+    def begin_anew(self) -> None:
+        """Forget all entries: the files in front of the present ones are missing. The next one may go anywhere."""
+        self.sequence.delete_all()
+        self.min_offset = 0
+        self._set_end(0)
 
     def clean_ext(self) -> None:
         """Delete the ext files in front of the first unit that is still led to."""
@@ -318,6 +351,10 @@ class ConsumeQueue:
         self._buffer = None
         if self.ext is not None:
             self.ext.delete()
+
+
+def _is_real(entry: tuple[int, int, int]) -> bool:
+    return entry[0] >= 0 and 0 < entry[1] != FILLER_SIZE_BYTES
 
 
 def _used_bytes(file: MappedFile) -> int:

@@ -9,7 +9,7 @@ call would succeed without them. The store is then broken until it is opened ane
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -23,6 +23,8 @@ from store.consume_queue import ENTRY_BYTES, ConsumeQueue
 from store.errors import StoreBroken, StoreError
 from store.files import Files
 from store.index import Index
+from store.index_file import IndexFile
+from store.mapped_file import MappedFile
 from store.queue_table import QueueTable
 from store.watermark import Watermark
 
@@ -133,16 +135,20 @@ class Flush:
             try:
                 files = self._log.files_between(self.flushed.value, target)
                 for at in range(0, len(files), _SYNC_AT_ONCE):
-                    await self._sync([file.borrow() for file in files[at : at + _SYNC_AT_ONCE]], directories)
+                    await self._sync(files[at : at + _SYNC_AT_ONCE], directories)
             except OSError as error:
                 self._broken(f"the commit log cannot be synced: {error}")
                 return
             self._checkpoint.log_ms = max(self._checkpoint.log_ms, store_timestamp)
             self.flushed.advance(target)
 
-    async def _sync(self, fds: list[int], directories: list[str], *, may_be_gone: bool = False) -> None:
-        """In a thread that is waited for even when cancelled, since it holds the descriptors."""
+    async def _sync(
+        self, files: Sequence[MappedFile | IndexFile], directories: list[str], *, may_be_gone: bool = False
+    ) -> None:
+        """In a thread that is waited for even when cancelled, since it holds descriptors of these files."""
+        fds: list[int] = []
         try:
+            fds += (file.borrow() for file in files)
             with trio.CancelScope(shield=True):
                 await self._offload(_sync_all, self._files, fds, directories, may_be_gone)
         finally:
@@ -176,12 +182,13 @@ class Flush:
             directories = sorted(self._queues.unsynced_directories)
             self._queues.unsynced_directories.clear()
             ends = [queue.end for queue in dirty]
+            files = _unsynced_files(dirty)
             try:
-                if len(dirty) + len(directories) > _SYNC_ONE_BY_ONE:
+                if len(files) + len(directories) > _SYNC_ONE_BY_ONE:
                     with trio.CancelScope(shield=True):
                         await self._offload(self._files.sync_filesystem, self._root)
                 else:
-                    await self._sync(_unsynced_files(dirty), directories, may_be_gone=True)
+                    await self._sync(files, directories, may_be_gone=True)
             except OSError as error:
                 self._broken(f"the consume queues cannot be synced: {error}")
                 return
@@ -201,7 +208,11 @@ class Flush:
         """Everything, then the checkpoint, which therefore never runs ahead of the disk."""
         store_timestamp = self.last_store_timestamp()
         safe_offset = self._log.committed_offset
-        safe_entries = sum([queue.end for queue in self._queues])
+        begin = max(0, self._log.min_offset)
+        ends = sum([queue.end for queue in self._queues])
+        entries = ends - sum([queue.first_in_files for queue in self._queues])
+        if self._queues.cleaned_start != begin:
+            entries = -1
         deleted_count = self._queues.deleted_count
         await self.flush_log()
         await self.flush_queues(0)
@@ -212,7 +223,9 @@ class Flush:
             self._checkpoint.queues_ms = max(self._checkpoint.queues_ms, store_timestamp)
             if deleted_count == self._queues.deleted_count:
                 self._checkpoint.safe_offset = safe_offset
-                self._checkpoint.safe_entries = safe_entries
+                self._checkpoint.safe_ends = ends
+                self._checkpoint.safe_begin = begin
+                self._checkpoint.safe_entries = entries
                 if is_index_safe:
                     self._checkpoint.safe_index_offset = safe_offset
         try:
@@ -232,7 +245,7 @@ class Flush:
             current.write_out()
             # One less than RocketMQ's meaning (a full file that ends then), since more may come in the same ms.
             end_timestamp = current.end_timestamp - 1
-            await self._sync([file.borrow() for file in [*filled, current]], [])
+            await self._sync([*filled, current], [])
         except OSError as error:
             log.error("index cannot be synced", error=str(error))
             return False
@@ -253,17 +266,17 @@ def _sync_all(files: Files, fds: list[int], directories: list[str], may_be_gone:
             files.sync_directory(path)
 
 
-def _unsynced_files(queues: list[ConsumeQueue]) -> list[int]:
-    """Descriptors of the files with entries that were not synced, and of their ext files."""
-    fds: list[int] = []
+def _unsynced_files(queues: list[ConsumeQueue]) -> list[MappedFile]:
+    """The files with entries that were not synced, and their ext files."""
+    found: list[MappedFile] = []
     for queue in queues:
         begin = queue.synced_end * ENTRY_BYTES
-        for file in queue.sequence.files:
-            if file.end > begin and file.start < queue.end * ENTRY_BYTES:
-                fds.append(file.borrow())
+        found += [
+            file for file in queue.sequence.files if file.end > begin and file.start < queue.end * ENTRY_BYTES
+        ]
         if queue.ext is not None:
-            fds += [file.borrow() for file in queue.ext.unsynced_files()]
-    return fds
+            found += queue.ext.unsynced_files()
+    return found
 
 
 def broken_error(reason: str) -> StoreBroken:

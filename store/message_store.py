@@ -190,6 +190,8 @@ class MessageStore:
         self._index.load()
         await trio.lowlevel.checkpoint()
         report = await self._recover(was_clean)
+        if self._checkpoint.safe_entries >= 0:
+            self._queues.cleaned_start = self._checkpoint.safe_begin
         for queue in self._queues:
             queue.correct_min_offset(self._log.min_offset)
         self._index.open_for_writing()

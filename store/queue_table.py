@@ -1,7 +1,9 @@
 """All consume queues of a store, by topic and queue id, and which of them have something to write or sync.
 
 Owns the ConsumeQueue objects: they are made on load and on first use, and go when a topic is deleted. `touched` are the
-queues with buffered entries of the commit in progress; `dirty` those whose files have writes that were not synced.
+queues with buffered entries of the commit in progress; `dirty` those whose files have writes that were not synced;
+`cleaned_start` the start of the log for which retention has done its work here (as long as the log begins there, no
+file of a queue goes).
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ class QueueTable:
         "_files",
         "_paths",
         "_pool",
+        "cleaned_start",
         "count",
         "deleted_count",
         "dirty",
@@ -43,6 +46,7 @@ class QueueTable:
         self._by_topic: dict[str, dict[int, ConsumeQueue]] = {}
         self.count = 0
         self.deleted_count = 0
+        self.cleaned_start = 0
         self.touched: list[ConsumeQueue] = []
         # ordered, so that a run can be repeated exactly
         self.dirty: dict[ConsumeQueue, None] = {}

@@ -50,8 +50,6 @@ _PROGRESS_MS: Final = 2000
 _STEP_RECORDS: Final = 1024
 _STEP_BYTES: Final = 4 << 20
 _STEP_QUEUES: Final = 256
-# A larger jump in queue offsets is taken for a damaged number and not filled.
-_MAX_GAP: Final = 5_000_000
 
 
 class RecoveryReport:
@@ -119,9 +117,13 @@ class Recovery:
         self._seen: set[ConsumeQueue] = set()
         # Ends of queues whose last messages were found lost by an earlier recovery: those offsets stay taken.
         self._filled_until: dict[ConsumeQueue, int] = {}
+        # Records whose queue offset leaves others out: the next one of the queue says whether that is so.
+        self._leaps: dict[ConsumeQueue, tuple[int, DispatchEntry]] = {}
         self._times: dict[ConsumeQueue, dict[int, int]] = {}
         self._index_end = -1
         self._is_index_current = False
+        # Entries behind the beginning of the walk may be anything.
+        self._doubts_queues = False
         self._since_write = 0
         # A record that has to wait until what lies in front of it is indexed.
         self._not_indexed: DispatchEntry | None = None
@@ -143,8 +145,10 @@ class Recovery:
         self._begin_changes()
         first_offset = self._first_offset(was_clean)
         usable = not was_clean and self._is_note_usable()
+        self._doubts_queues = not was_clean
         if self._has_lost_entries(was_clean, usable):
             usable = False
+            self._doubts_queues = True
             first_offset = report.log_begin
             log.error("queues are not as they were left, the whole log is read")
         if usable:
@@ -213,12 +217,17 @@ class Recovery:
         """Whether our own notes say that the queues had more, which nobody but a whole walk can tell where."""
         if was_clean:
             return self._checkpoint.note is not None
-        offset = self._checkpoint.safe_offset
+        checkpoint = self._checkpoint
+        offset = checkpoint.safe_offset
         ends = [
             queue.end if queue.max_physical_end <= offset else queue.first_at_or_beyond(offset)
             for queue in self._queues
         ]
-        return is_usable and sum(ends) != self._checkpoint.safe_entries
+        if not is_usable or sum(ends) != checkpoint.safe_ends:
+            return is_usable
+        entries = sum(ends) - sum(queue.first_in_files for queue in self._queues)
+        is_counted = checkpoint.safe_entries >= 0 and checkpoint.safe_begin == self.report.log_begin
+        return is_counted and entries != checkpoint.safe_entries
 
     def _queues_end(self) -> int:
         """Where the log is behind every queue: whatever lies there was entered in none of them."""
@@ -289,7 +298,7 @@ class Recovery:
                 self._place(more, queue_offset, entry)
 
     def _place(self, queue: ConsumeQueue, queue_offset: int, entry: DispatchEntry) -> None:
-        if not self.report.was_clean and queue not in self._seen:
+        if self._doubts_queues and queue not in self._seen:
             self._seen.add(queue)
             self._distrust(queue, queue_offset, entry)
         if entry.physical_offset + entry.size_bytes <= queue.max_physical_end or queue in self._short:
@@ -304,12 +313,29 @@ class Recovery:
             if queue_offset > expected and is_live:
                 self._short.add(queue)
                 return
+            if not self._is_possible(queue, queue_offset, entry):
+                return
             self._fill(queue, queue_offset)
         self._add(queue, entry)
 
+    def _is_possible(self, queue: ConsumeQueue, queue_offset: int, entry: DispatchEntry) -> bool:
+        """Whether all the records fit into the log that this queue offset says are missing in front of this one. No
+        checksum covers the number."""
+        expected = queue.end + queue.buffered_count
+        room = entry.physical_offset - queue.max_physical_end
+        if expected == 0 or (queue_offset - expected) * record.FIXED_BYTES <= room:
+            return True
+        self._tell_damaged(queue, queue_offset, entry)
+        return False
+
+    def _tell_damaged(self, queue: ConsumeQueue, queue_offset: int, entry: DispatchEntry) -> None:
+        log.error("record with a damaged queue offset left out", topic=queue.topic, queue_id=queue.queue_id,
+                  queue_offset=queue_offset, physical_offset=entry.physical_offset)  # fmt: skip
+
     def _distrust(self, queue: ConsumeQueue, queue_offset: int, entry: DispatchEntry) -> None:
-        """After a crash, the entries of messages that lie behind the beginning of the walk may be anything: torn,
-        missing, or leading to records that did not survive. They are taken away, and the walk enters them again.
+        """After a crash, and when entries are missing, those of messages that lie behind the beginning of the walk may
+        be anything: torn, missing, or leading to records that did not survive. They are taken away, and the walk enters
+        them again.
 
         `entry` is the queue's first record in the walk. When the entry there leads to a later, good record of the same
         queue, the topic was deleted and made again, and the record belongs to its former life."""
@@ -319,6 +345,12 @@ class Recovery:
         last = queue.entry(queue.end - 1)
         if last is not None and last[1] == FILLER_SIZE_BYTES:
             self._filled_until[queue] = queue.end
+        if queue_offset < queue.first_in_files and self._is_live(queue.topic):
+            if self.report.scanned_from == self.report.log_begin:
+                self._note_times(queue)
+                queue.begin_anew()
+                return
+            queue_offset = queue.first_at_or_beyond(entry.physical_offset)
         if queue_offset < queue.end:
             self._note_times(queue)
             queue.cut(queue_offset)
@@ -426,20 +458,25 @@ class Recovery:
                 yield
                 progress.at(fields.physical_offset)
             fields = scan.next()
+        for queue, (queue_offset, entry) in self._leaps.items():
+            if self._is_possible(queue, queue_offset, entry):
+                self._fill(queue, queue_offset)
+                self._add(queue, entry)
 
     def _place_in_short(self, queue: ConsumeQueue | None, queue_offset: int, entry: DispatchEntry) -> None:
         if queue is None or entry.physical_offset + entry.size_bytes <= queue.max_physical_end:
             return
+        leap = self._leaps.pop(queue, None)
+        if leap is not None and queue_offset > leap[0]:
+            self._fill(queue, leap[0])
+            self._add(queue, leap[1])
+        elif leap is not None:
+            self._tell_damaged(queue, *leap)
         expected = queue.end + queue.buffered_count
-        if queue_offset < expected:
-            return
-        if queue_offset > expected:
-            if expected and queue_offset - expected > _MAX_GAP:
-                log.error("unbelievable queue offset left out", topic=queue.topic, queue_id=queue.queue_id,
-                          queue_offset=queue_offset, physical_offset=entry.physical_offset)  # fmt: skip
-                return
-            self._fill(queue, queue_offset)
-        self._add(queue, entry)
+        if queue_offset > expected and self._is_possible(queue, queue_offset, entry):
+            self._leaps[queue] = (queue_offset, entry)
+        elif queue_offset == expected:
+            self._add(queue, entry)
 
     # -- index -----------------------------------------------------------------------------------------------------
 
@@ -483,7 +520,7 @@ class Recovery:
         self._write()
         for damage in scan.damages:
             self._replace_damage(damage)
-        if not self.report.was_clean:
+        if self._doubts_queues:
             for number, queue in enumerate(self._queues):
                 if queue not in self._seen:
                     self._check_tail(queue)
@@ -560,12 +597,14 @@ class Recovery:
 
 
 def digest(queues: QueueTable, index: Index) -> int:
-    """A number over the ends of all queues and of the index."""
+    """A number over the first and last entries of all queues and of the index."""
     value = crc32(b"%d %d" % (index.end_physical_offset, len(index.files)))
-    for name, end, physical_end in sorted(
-        (f"{queue.topic}/{queue.queue_id}", queue.end, queue.max_physical_end) for queue in queues if queue.end
+    for name, first, end, physical_end in sorted(
+        (f"{queue.topic}/{queue.queue_id}", queue.first_in_files, queue.end, queue.max_physical_end)
+        for queue in queues
+        if queue.end
     ):
-        value = crc32(f"{name} {end} {physical_end}\n".encode(), value)
+        value = crc32(f"{name} {first} {end} {physical_end}\n".encode(), value)
     return value
 
 

@@ -1,10 +1,10 @@
 """Throwing old files away, and refusing messages while the disk is nearly full (CleanCommitLogService and friends).
 
-Holds the log start it cleaned up to, and how many manual runs are asked for. Log files go oldest first and never the
-last one; then the queue and index files that only lead below the log's start go. With archiveBeforeDelete a log file
-that is not wholly below the archive mark stays, for whatever reason it should go, and so do those behind it. Nothing is
-taken from under a reader: reads copy, and this runs in the store's own thread, except for the unlinks, which go to a
-thread as they can take long.
+Holds how many manual runs are asked for; the log start it cleaned up to is QueueTable.cleaned_start. Log files go
+oldest first and never the last one; then the queue and index files that only lead below the log's start go. With
+archiveBeforeDelete a log file that is not wholly below the archive mark stays, for whatever reason it should go, and so
+do those behind it. Nothing is taken from under a reader: reads copy, and this runs in the store's own thread, except
+for the unlinks, which go to a thread as they can take long.
 """
 
 from __future__ import annotations
@@ -46,7 +46,6 @@ class Retention:
     __slots__ = (
         "_appending",
         "_archived_until",
-        "_cleaned_start",
         "_files",
         "_index",
         "_log",
@@ -87,7 +86,6 @@ class Retention:
         self._archived_until = archived_until or self._read_mark
         self.settings = settings
         self._manual_runs = 0
-        self._cleaned_start = -1
         self._wake = trio.Event()
         self._next_run = 0.0
         self._was_busy = False
@@ -155,10 +153,10 @@ class Retention:
         """One run; answers how many log files went. Raises OSError."""
         gone = await self._clean_log()
         start = self._log.min_offset
-        if start > self._cleaned_start:
+        if start > self._queues.cleaned_start:
             await self._clean_queues(start)
             await self._clean_index(start)
-            self._cleaned_start = start
+            self._queues.cleaned_start = start
         return gone
 
     def _is_time(self, usage: float) -> bool:
