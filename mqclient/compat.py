@@ -12,14 +12,16 @@
     print(result.status, result.msg_id, result.offset)
     producer.shutdown()
 
-It is a thin layer over `mqclient.blocking`. Listeners are called in threads. New programs should use that, or
+It is a thin layer over `mqclient.blocking`. Listeners are called in threads. As it was there, a received message's
+tags, keys, body and properties are bytes, its topic and id are texts. New programs should use `mqclient.blocking` or
 `mqclient.api`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from enum import IntEnum
+from contextlib import contextmanager
+from enum import Enum, IntEnum
 from typing import Any, NamedTuple
 
 from mqclient import blocking
@@ -28,12 +30,94 @@ from mqclient.consume_rules import ConsumeRules
 from mqclient.errors import MQClientError
 from mqclient.outgoing import SendRules
 from mqclient.results import ConsumeStatus as CoreConsumeStatus
-from mqclient.results import LocalTransactionState, PullStatus, SendStatus
+from mqclient.results import LocalTransactionState, PullStatus
 from mqclient.results import MessageModel as CoreMessageModel
+from mqclient.results import SendStatus as CoreSendStatus
 from protocol import message as core
+from protocol import property_names as names
 from protocol.message_queue import MessageQueue
 
 RocketMQException = MQClientError
+
+
+class ProducerException(RocketMQException):
+    """A producer could not do what it was told; the reason is the `__cause__`."""
+
+
+class ProducerStartFailed(ProducerException):
+    pass
+
+
+class ProducerSendSyncFailed(ProducerException):
+    pass
+
+
+class ProducerSendOnewayFailed(ProducerException):
+    pass
+
+
+class ProducerSendOrderlyFailed(ProducerException):
+    pass
+
+
+class ConsumerException(RocketMQException):
+    """The same of a consumer."""
+
+
+class PushConsumerStartFailed(ConsumerException):
+    pass
+
+
+@contextmanager
+def _failing_as(kind: type[RocketMQException]) -> Iterator[None]:
+    try:
+        yield
+    except MQClientError as error:
+        raise kind(str(error)) from error
+
+
+class SendStatus(IntEnum):
+    """What is sure about a sent message; in all four cases it is stored."""
+
+    OK = 0
+    FLUSH_DISK_TIMEOUT = 1
+    FLUSH_SLAVE_TIMEOUT = 2
+    SLAVE_NOT_AVAILABLE = 3
+
+
+_STATUSES = {
+    CoreSendStatus.SEND_OK: SendStatus.OK,
+    CoreSendStatus.FLUSH_DISK_TIMEOUT: SendStatus.FLUSH_DISK_TIMEOUT,
+    CoreSendStatus.FLUSH_SLAVE_TIMEOUT: SendStatus.FLUSH_SLAVE_TIMEOUT,
+    CoreSendStatus.SLAVE_NOT_AVAILABLE: SendStatus.SLAVE_NOT_AVAILABLE,
+}
+
+
+class MessageProperty(Enum):
+    """Names of properties that RocketMQ sets itself, for `get_property`."""
+
+    TRACE_SWITCH = names.TRACE_ON
+    MSG_REGION = names.MSG_REGION
+    KEYS = names.KEYS
+    TAGS = names.TAGS
+    WAIT_STORE_MSG_OK = names.WAIT
+    DELAY_TIME_LEVEL = names.DELAY
+    RETRY_TOPIC = names.RETRY_TOPIC
+    REAL_TOPIC = names.REAL_TOPIC
+    REAL_QUEUE_ID = names.REAL_QUEUE_ID
+    TRANSACTION_PREPARED = names.TRANSACTION_PREPARED
+    PRODUCER_GROUP = names.PRODUCER_GROUP
+    MIN_OFFSET = names.MIN_OFFSET
+    MAX_OFFSET = names.MAX_OFFSET
+    BUYER_ID = names.BUYER_ID
+    ORIGIN_MESSAGE_ID = names.ORIGIN_MESSAGE_ID
+    TRANSFER_FLAG = names.TRANSFER_FLAG
+    CORRECTION_FLAG = names.CORRECTION_FLAG
+    MQ2_FLAG = names.MQ2_FLAG
+    RECONSUME_TIME = names.RECONSUME_TIME
+    UNIQ_CLIENT_MESSAGE_ID_KEYIDX = names.UNIQ_KEY
+    MAX_RECONSUME_TIMES = names.MAX_RECONSUME_TIMES
+    CONSUME_START_TIMESTAMP = names.CONSUME_START_TIME
 
 
 class ConsumeStatus(IntEnum):
@@ -84,8 +168,8 @@ class Message:
         self._message.delay_level = delay_time_level
 
 
-class RecvMessage:
-    """A message received."""
+class ReceivedMessage:
+    """A message received. Tags, keys and properties that it does not have are empty."""
 
     def __init__(self, message: core.MessageExt) -> None:
         self.raw = message
@@ -95,12 +179,12 @@ class RecvMessage:
         return self.raw.topic
 
     @property
-    def tags(self) -> str | None:
-        return self.raw.tags
+    def tags(self) -> bytes:
+        return self.get_property(MessageProperty.TAGS)
 
     @property
-    def keys(self) -> str | None:
-        return self.raw.keys
+    def keys(self) -> bytes:
+        return self.get_property(MessageProperty.KEYS)
 
     @property
     def body(self) -> bytes:
@@ -146,8 +230,14 @@ class RecvMessage:
     def prepared_transaction_offset(self) -> int:
         return self.raw.prepared_transaction_offset
 
-    def get_property(self, key: str) -> str | None:
-        return self.raw.properties.get(key)
+    def get_property(self, prop: str | bytes | MessageProperty) -> bytes:
+        if isinstance(prop, MessageProperty):
+            prop = prop.value
+        name = prop.decode() if isinstance(prop, bytes) else prop
+        return self.raw.properties.get(name, "").encode()
+
+    def __getitem__(self, key: str | bytes | MessageProperty) -> bytes:
+        return self.get_property(key)
 
     def __str__(self) -> str:
         return self.body.decode("utf-8", "replace")
@@ -155,9 +245,18 @@ class RecvMessage:
     def __bytes__(self) -> bytes:
         return self.body
 
+    def __repr__(self) -> str:
+        return f"<ReceivedMessage topic={self.topic!r} id={self.id!r} body={self.body!r}>"
+
+
+RecvMessage = ReceivedMessage
+"""What it was called at first."""
+
 
 class _Named:
     """What producers and consumers have in common: they are configured first and started then."""
+
+    _start_failed: type[RocketMQException] = ConsumerException
 
     def __init__(self, group_id: str) -> None:
         self._group = group_id
@@ -169,6 +268,13 @@ class _Named:
 
     def set_namesrv_addr(self, addr: str) -> None:
         self._options["name_server"] = addr
+
+    def set_name_server_domain(self, domain: str) -> None:
+        """Where the list of name servers is published: "http://host:8080/rocketmq/nsaddr", or just the host."""
+        port = "" if ":" in domain else ":8080"
+        self._options["name_server"] = domain if "/" in domain else f"http://{domain}{port}/rocketmq/nsaddr"
+
+    set_namesrv_domain = set_name_server_domain
 
     def set_session_credentials(self, access_key: str, access_secret: str, channel: str = "") -> None:
         self._options["credentials"] = Credentials(access_key, access_secret)
@@ -183,7 +289,8 @@ class _Named:
         raise NotImplementedError
 
     def start(self) -> None:
-        self._face = self._make().start()
+        with _failing_as(self._start_failed):
+            self._face = self._make().start()
 
     def shutdown(self) -> None:
         if self._face is not None:
@@ -206,11 +313,24 @@ class _Named:
 class Producer(_Named):
     """`orderly` has no effect: give a sharding key."""
 
-    def __init__(self, group_id: str, orderly: bool = False, timeout: int | None = None, **_: object) -> None:
+    _start_failed = ProducerStartFailed
+
+    def __init__(
+        self,
+        group_id: str,
+        orderly: bool = False,
+        timeout: int | None = None,
+        compress_level: int | None = None,
+        max_message_size: int | None = None,
+    ) -> None:
         super().__init__(group_id)
-        if timeout is not None:
-            self._options["send_timeout_seconds"] = timeout / 1000
         self._rules: dict[str, int] = {}
+        if timeout is not None:
+            self.set_timeout(timeout)
+        if compress_level is not None:
+            self.set_compress_level(compress_level)
+        if max_message_size is not None:
+            self.set_max_message_size(max_message_size)
 
     def set_timeout(self, timeout: int) -> None:
         """Milliseconds."""
@@ -226,10 +346,14 @@ class Producer(_Named):
         return blocking.Producer(self._group, rules=SendRules(**self._rules), **self._options)
 
     def send_sync(self, msg: Message) -> SendResult:
-        return _result(self._running().send(msg._message))
+        running = self._running()
+        with _failing_as(ProducerSendSyncFailed):
+            return _result(running.send(msg._message))
 
     def send_oneway(self, msg: Message) -> None:
-        self._running().send_oneway(msg._message)
+        running = self._running()
+        with _failing_as(ProducerSendOnewayFailed):
+            running.send_oneway(msg._message)
 
     def send_orderly(
         self, msg: Message, arg: object, retry_times: int = 0, queue_select_callback: Any = None
@@ -240,15 +364,19 @@ class Producer(_Named):
         return self._select(msg, lambda count: select(count, msg, arg))
 
     def send_orderly_with_sharding_key(self, msg: Message, sharding_key: str) -> SendResult:
-        return _result(self._running().send(msg._message, sharding_key=sharding_key))
+        running = self._running()
+        with _failing_as(ProducerSendOrderlyFailed):
+            return _result(running.send(msg._message, sharding_key=sharding_key))
 
     def _select(self, msg: Message, choose: Callable[[int], int]) -> SendResult:
-        queues: list[MessageQueue] = self._running().queues(msg._message.topic)
-        return _result(self._running().send(msg._message, queue=queues[choose(len(queues)) % len(queues)]))
+        running = self._running()
+        with _failing_as(ProducerSendOrderlyFailed):
+            queues: list[MessageQueue] = running.queues(msg._message.topic)
+            return _result(running.send(msg._message, queue=queues[choose(len(queues)) % len(queues)]))
 
 
 def _result(result: Any) -> SendResult:
-    return SendResult(result.status, result.message_id, result.queue_offset)
+    return SendResult(_STATUSES[result.status], result.message_id, result.queue_offset)
 
 
 _STATES = {
@@ -262,31 +390,47 @@ class TransactionMQProducer(Producer):
     """`checker_callback(message)` answers a TransactionStatus when the broker asks."""
 
     def __init__(
-        self, group_id: str, checker_callback: Callable[[RecvMessage], TransactionStatus], user_args: object = None
+        self,
+        group_id: str,
+        checker_callback: Callable[[ReceivedMessage], TransactionStatus],
+        user_args: object = None,
+        timeout: int | None = None,
+        compress_level: int | None = None,
+        max_message_size: int | None = None,
     ) -> None:
-        super().__init__(group_id)
+        super().__init__(group_id, False, timeout, compress_level, max_message_size)
         self._checker = checker_callback
 
     def _make(self) -> Any:
         def execute(message: core.Message, argument: Any) -> LocalTransactionState:
-            original, callback, user_args = argument
-            return _STATES[TransactionStatus(callback(original, user_args))]
+            callback, user_args = argument
+            half = core.MessageExt(message.topic, message.body, properties=message.properties)
+            half.properties[names.UNIQ_KEY] = message.transaction_id or ""
+            return _STATES[TransactionStatus(callback(ReceivedMessage(half), user_args))]
 
         def check(message: core.MessageExt) -> LocalTransactionState:
-            return _STATES[TransactionStatus(self._checker(RecvMessage(message)))]
+            return _STATES[TransactionStatus(self._checker(ReceivedMessage(message)))]
 
-        return blocking.TransactionProducer(self._group, execute, check, **self._options)
+        return blocking.TransactionProducer(
+            self._group, execute, check, rules=SendRules(**self._rules), **self._options
+        )
 
     def send_message_in_transaction(
-        self, message: Message, local_execute: Callable[[Message, object], TransactionStatus], user_args: object = None
+        self,
+        message: Message,
+        local_execute: Callable[[ReceivedMessage, object], TransactionStatus],
+        user_args: object = None,
     ) -> SendResult:
         """`local_execute(message, user_args)` is the local transaction."""
-        result = self._running().send_in_transaction(message._message, (message, local_execute, user_args))
-        return _result(result.send)
+        running = self._running()
+        with _failing_as(ProducerSendSyncFailed):
+            return _result(running.send_in_transaction(message._message, (local_execute, user_args)).send)
 
 
 class PushConsumer(_Named):
     """Subscribe with a callback, then start."""
+
+    _start_failed = PushConsumerStartFailed
 
     def __init__(
         self, group_id: str, orderly: bool = False, message_model: MessageModel = MessageModel.CLUSTERING
@@ -295,7 +439,7 @@ class PushConsumer(_Named):
         self._options["ordered"] = orderly
         self.set_message_model(message_model)
         self._rules: dict[str, Any] = {}
-        self._callbacks: dict[str, tuple[Callable[[RecvMessage], Any], str]] = {}
+        self._callbacks: dict[str, tuple[Callable[[ReceivedMessage], Any], str]] = {}
 
     def set_message_model(self, message_model: MessageModel) -> None:
         self._options["model"] = CoreMessageModel[MessageModel(message_model).name]
@@ -306,7 +450,7 @@ class PushConsumer(_Named):
     def set_message_batch_max_size(self, max_size: int) -> None:
         """Has no effect: callbacks get one message at a time, as they always did in Python."""
 
-    def subscribe(self, topic: str, callback: Callable[[RecvMessage], Any], expression: str = "*") -> None:
+    def subscribe(self, topic: str, callback: Callable[[ReceivedMessage], Any], expression: str = "*") -> None:
         """`callback(message)` answers a ConsumeStatus (or nothing)."""
         self._callbacks[topic] = (callback, expression)
         if self._face is not None:
@@ -321,7 +465,7 @@ class PushConsumer(_Named):
 
     def _dispatch(self, message: core.MessageExt) -> CoreConsumeStatus:
         callback, _ = self._callbacks[message.topic]
-        answer = callback(RecvMessage(message))
+        answer = callback(ReceivedMessage(message))
         if answer is None or answer is True or (answer == ConsumeStatus.CONSUME_SUCCESS and answer is not False):
             return CoreConsumeStatus.CONSUME_SUCCESS
         return CoreConsumeStatus.RECONSUME_LATER
@@ -343,7 +487,7 @@ class PullConsumer(_Named):
     def get_message_queue_offset(self, queue: MessageQueue) -> int:
         return self._offsets.get(queue, 0)
 
-    def pull(self, topic: str, expression: str = "*", max_num: int = 32) -> Iterator[RecvMessage]:
+    def pull(self, topic: str, expression: str = "*", max_num: int = 32) -> Iterator[ReceivedMessage]:
         """The messages that are there now, queue after queue."""
         consumer = self._running()
         for queue in consumer.queues(topic):
@@ -351,6 +495,6 @@ class PullConsumer(_Named):
                 result = consumer.pull(queue, expression, self.get_message_queue_offset(queue), max_count=max_num)
                 self._offsets[queue] = result.next_begin_offset
                 for message in result.messages:
-                    yield RecvMessage(message)
+                    yield ReceivedMessage(message)
                 if result.status in (PullStatus.NO_NEW_MSG,) or result.next_begin_offset >= result.max_offset:
                     break

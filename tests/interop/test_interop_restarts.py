@@ -109,6 +109,8 @@ def test_a_nameserver_restart_goes_unnoticed(
     received = java5.receive(**common, group="unnoticed_group")
     senders = (java4, go, drivers("python"))
     sending = [driver.begin("send-lines", **common, file=file, pause_ms=5) for driver in senders]
+    for command in sending:
+        command.wait_event("sent", 10)
     received.wait_messages(100)
     fragile_cluster.namesrv.kill()
     received.wait_messages(len(received.messages) + 100)

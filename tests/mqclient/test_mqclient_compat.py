@@ -8,7 +8,6 @@ import pytest
 from mqclient_cluster import LIMIT_SECONDS, Cluster, fresh
 
 from mqclient import blocking, compat
-from mqclient.results import SendStatus
 
 
 def producer(cluster: Cluster) -> compat.Producer:
@@ -31,7 +30,7 @@ def test_sending_and_consuming(triomq: Cluster) -> None:
     topic = fresh()
     sending = producer(triomq)
     result = sending.send_sync(message(topic, "eins"))
-    assert (result.status, result.offset) == (SendStatus.SEND_OK, 0)
+    assert (result.status, result.offset) == (compat.SendStatus.OK, 0)
     sending.send_oneway(message(topic, "zwei"))
     sending.send_orderly_with_sharding_key(message(topic, "drei"), "k")
     sending.send_orderly(message(topic, "vier"), 3, queue_select_callback=lambda count, _message, arg: arg % count)
@@ -57,7 +56,9 @@ def test_sending_and_consuming(triomq: Cluster) -> None:
     assert done.wait(LIMIT_SECONDS)
     consumer.shutdown()
     one = seen["eins"]
-    assert (one.topic, one.tags, one.keys, one.get_property("property")) == (topic, "tag", "key", "value")
+    assert (one.topic, one.tags, one.keys, one["property"]) == (topic, b"tag", b"key", b"value")
+    assert one.get_property(compat.MessageProperty.TAGS) == b"tag"
+    assert one.get_property("absent") == b""
     assert (one.id, one.reconsume_times, bytes(one)) == (result.msg_id, 1, b"eins")
     assert seen["vier"].queue_id == 3
 
@@ -83,13 +84,18 @@ def pulling(cluster: Cluster) -> compat.PullConsumer:
 
 def test_transactions(triomq: Cluster) -> None:
     topic = fresh()
+    executed: list[compat.ReceivedMessage] = []
+
+    def remember_and_answer(half: compat.ReceivedMessage, argument: object) -> compat.TransactionStatus:
+        executed.append(half)
+        assert isinstance(argument, compat.TransactionStatus)
+        return argument
+
     sending = compat.TransactionMQProducer(fresh("PID"), lambda received: compat.TransactionStatus.UNKNOWN)
     sending.set_name_server_address(triomq.name_server)
     with sending:
         for status in (compat.TransactionStatus.ROLLBACK, compat.TransactionStatus.COMMIT):
-            sending.send_message_in_transaction(
-                message(topic, status.name), lambda _message, argument: argument, status
-            )
+            sending.send_message_in_transaction(message(topic, status.name), remember_and_answer, status)
     seen: list[str] = []
     done = threading.Event()
 
@@ -103,6 +109,18 @@ def test_transactions(triomq: Cluster) -> None:
     with consumer:
         assert done.wait(LIMIT_SECONDS)
     assert seen == ["COMMIT"]
+    assert [(str(half), len(half.id)) for half in executed] == [("ROLLBACK", 32), ("COMMIT", 32)]
+
+
+def test_failures_have_the_old_names(triomq: Cluster) -> None:
+    with pytest.raises(compat.ProducerStartFailed, match="nowhere"):
+        unknown = compat.Producer("P", timeout=1000, compress_level=9, max_message_size=10)
+        unknown.set_name_server_domain("nowhere.invalid")
+        unknown.start()
+    small = compat.Producer("P", max_message_size=10)
+    small.set_name_server_address(triomq.name_server)
+    with small, pytest.raises(compat.ProducerSendSyncFailed, match="max_message_bytes=10"):
+        small.send_sync(message("T", "more than ten bytes"))
 
 
 def test_not_started(triomq: Cluster) -> None:
