@@ -33,7 +33,10 @@ log = structlog.get_logger("broker.replication")
 
 CONNECT_SECONDS = 5.0
 RETRY_SECONDS = 5.0
-"""Between connections when there was none, and after a write that failed (HAClient.run)."""
+"""Between connections when nothing comes of them (HAClient.run), and after a write that failed."""
+FIRST_RETRY_SECONDS = 0.25
+"""So soon the first time that nothing comes of a connection, twice as late each further time, up to RETRY_SECONDS: the
+master may only be restarting."""
 RECONNECT_SECONDS = 0.2
 REFUSED_SECONDS = 30.0
 QUIET_SECONDS = 2.0
@@ -77,6 +80,7 @@ class LogFollower:
         self._learnt: str | None = None
         self._address_changed = trio.Event()
         self._steps_back = 0
+        self._next_retry_seconds = FIRST_RETRY_SECONDS
         self._last_failure = ""
         self._following: Following | None = None
 
@@ -118,7 +122,7 @@ class LogFollower:
                 stream = await self._connect(host, int(port))
         except (OSError, ValueError, trio.TooSlowError) as error:
             self._failed(address, f"cannot be reached: {error or 'no answer'}")
-            return RETRY_SECONDS
+            return self._pause_seconds()
         following = self._following = Following(self._configuration, self._store, stream, self._steps_back)
         ending, reason = await following.run()
         if ending is not Ending.NOT_WRITTEN:
@@ -133,8 +137,15 @@ class LogFollower:
             self._last_failure = ""
         self._failed(address, reason)
         if ending is Ending.LOST:
+            self._next_retry_seconds = FIRST_RETRY_SECONDS
             return RECONNECT_SECONDS
-        return RETRY_SECONDS
+        return self._pause_seconds() if ending is Ending.FRUITLESS else RETRY_SECONDS
+
+    def _pause_seconds(self) -> float:
+        """Before the next connection, when nothing came of the last."""
+        pause = self._next_retry_seconds
+        self._next_retry_seconds = min(2 * pause, RETRY_SECONDS)
+        return pause
 
     def _failed(self, address: str, reason: str) -> None:
         if reason != self._last_failure:
