@@ -15,10 +15,11 @@ from interop_processes import wait_until
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "replication"))
 
-from replication_processes import Cluster, create_topic, pull, send, send_fields, send_many
+from replication_processes import Cluster, create_topic, pause, pull, resume, send, send_fields, send_many
 
 MIXED = [("apache", "triomq"), ("triomq", "apache")]
-OK, SLAVE_NOT_AVAILABLE, SERVICE_NOT_AVAILABLE = 0, 11, 14
+OK, SLAVE_NOT_AVAILABLE, FLUSH_SLAVE_TIMEOUT, SERVICE_NOT_AVAILABLE = 0, 11, 12, 14
+GET_BROKER_RUNTIME_INFO = 28
 SEND_MESSAGE_V2, END_TRANSACTION, SEND_BATCH_MESSAGE = 310, 37, 320
 
 
@@ -49,7 +50,7 @@ def send_all_kinds(cluster: Cluster, topic: str) -> None:
 
 @pytest.mark.parametrize(("master", "slave"), MIXED, ids=str)
 def test_mixed_pairs_have_the_same_log(peer: Path, tmp_path: Path, master: str, slave: str) -> None:
-    with running(tmp_path, master, slave) as cluster:
+    with running(tmp_path, master, slave, slaveTimeout="1000") as cluster:
         create_topic(cluster.master, "T")
         cluster.wait_replicating("T")
         assert set(send_many(cluster.master, "T", 6000)) == {OK}  # over several files
@@ -57,6 +58,11 @@ def test_mixed_pairs_have_the_same_log(peer: Path, tmp_path: Path, master: str, 
         assert send_many(cluster.slave, "T", 1) == [SERVICE_NOT_AVAILABLE]
         cluster.wait_equal()
         assert len(cluster.master.log()) > 3 << 20
+
+        pause(cluster.slave.pid)
+        assert send_many(cluster.master, "T", 1) == [FLUSH_SLAVE_TIMEOUT]
+        resume(cluster.slave.pid)
+        cluster.wait_replicating("T")
 
         cluster.slave.stop()
         wait_until(lambda: send_many(cluster.master, "T", 1) == [SLAVE_NOT_AVAILABLE], 30, "the slave's end is noticed")
@@ -155,6 +161,29 @@ def test_a_real_client_goes_on_with_the_slave(drivers: DriverSet, tmp_path: Path
         send_many(cluster.master, "T", 20)
         received.wait_messages(120, 90)
         received.stop()
+
+
+@pytest.mark.parametrize("kind", ["java4", "java5", "go"])
+def test_a_real_client_that_reads_old_messages_is_sent_to_the_slave(
+    drivers: DriverSet, tmp_path: Path, kind: str
+) -> None:
+    driver = drivers(kind)
+    with running(tmp_path, "triomq", "triomq", slaveReadEnable="true", accessMessageInMemoryMaxRatio="0") as cluster:
+        create_topic(cluster.master, "T")
+        cluster.wait_replicating("T")
+        assert set(send_many(cluster.master, "T", 800)) == {OK}
+        wait_until(lambda: pull(cluster.slave, "T", 0, 0).code == OK, 30, "the slave knows the topic")
+        before = messages_given(cluster.slave.address)
+        received = driver.receive(namesrv=cluster.namesrv.address, topic="T", group=f"CID_old_{kind}")
+        received.wait_messages(800, 90)
+        received.stop()
+        # The first answer for each queue is the master's; 32 messages come with it.
+        assert messages_given(cluster.slave.address) - before >= 600
+
+
+def messages_given(address: str) -> int:
+    table = wire.lenient_json(wire.ask(address, GET_BROKER_RUNTIME_INFO).body)["table"]
+    return int(table["msgGetTotalTodayNow"])
 
 
 @pytest.mark.parametrize(("slave", "promoted_id"), [("triomq", "0")])

@@ -23,6 +23,7 @@ UPDATE_CONSUMER_OFFSET = 15
 GET_ALL_TOPIC_CONFIG = 21
 GET_MAX_OFFSET = 30
 LOG_FILE_BYTES = 1 << 20
+IN_FLIGHT = 50
 SETTINGS = {
     "mappedFileSizeCommitLog": str(LOG_FILE_BYTES),
     "brokerIP1": "127.0.0.1",
@@ -97,13 +98,22 @@ class Broker:
             parts += path.read_bytes()
         return bytes(parts).rstrip(b"\0")
 
+    def newest_file(self) -> tuple[str, bytes]:
+        """Name and bytes of the newest file that has any."""
+        for path in sorted((self.store / "commitlog").glob("[0-9]*"), reverse=True):
+            if data := path.read_bytes().rstrip(b"\0"):
+                return path.name, data
+        return "", b""
+
     def log_begin(self) -> int:
         return min(int(path.name) for path in (self.store / "commitlog").glob("[0-9]*"))
 
 
 def equal_logs(one: Broker, other: Broker) -> bool:
-    """The same bytes where both have any, and as many."""
+    """The same bytes where both have any, and as many. Asked again and again, so the newest files are read first."""
     try:
+        if one.newest_file() != other.newest_file():
+            return False
         begin = max(one.log_begin(), other.log_begin())
         return one.log()[begin:] == other.log()[begin:]
     except ValueError:  # no files yet
@@ -173,9 +183,18 @@ def send(connection: wire.Wire, topic: str, body: bytes, queue_id: int = 0) -> w
 
 
 def send_many(broker: Broker, topic: str, count: int, body: bytes = b"x" * 500) -> list[int]:
-    """The response codes."""
+    """The response codes, in the order of the sends; several are on their way at a time."""
+    codes: dict[int, int] = {}
     with wire.Wire(broker.address) as connection:
-        return [send(connection, topic, b"%d " % number + body, number % 4).code for number in range(count)]
+        for begin in range(0, count, IN_FLIGHT):
+            numbers = range(begin, min(begin + IN_FLIGHT, count))
+            frames = [wire.request(SEND_MESSAGE_V2, send_fields(topic, n % 4), b"%d " % n + body) for n in numbers]
+            connection.send(b"".join(frames))
+            for _ in numbers:
+                answer = connection.receive()
+                assert answer is not None, "the connection was closed instead of answering a send"
+                codes[answer.opaque] = answer.code
+    return [code for _, code in sorted(codes.items())]
 
 
 def pull(broker: Broker, topic: str, queue_id: int, queue_offset: int, group: str = "CID_test") -> wire.Answer:

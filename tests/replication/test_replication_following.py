@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import errno
 import os
+import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 import trio.testing
 from replication_fakes import Line, Pair, assert_prefix, assert_same_queues, fill, log_bytes, open_pair, open_slave
-from store_support import abandon, open_store
+from store_support import abandon, message, open_store
+from structlog.testing import capture_logs
 from trio.testing import MockClock
 
 from broker.replication import log_follower, log_server
+from protocol import sys_flag
 from store import tail_cut
 from store.config import BrokerRole, FlushDiskType
 from store.files import Files
@@ -405,6 +409,55 @@ async def test_another_file_size_is_found_out(autojump_clock: MockClock, nursery
     fill(pair.master, 60)
     await trio.sleep(60)
     assert "mappedFileSizeCommitLog" in (pair.slave.raw_fault or "")
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_log_bytes_in_any_pieces_make_the_same_queues_and_index(tmp_path: Path, seed: int) -> None:
+    """Records with IPv4 and IPv6 hosts, with keys and tags, half messages, over file ends."""
+    choice = random.Random(seed)
+    master = await open_store(tmp_path / "master", mapped_file_size_commit_log_bytes=1 << 16)
+    slave = await open_slave(tmp_path / "slave", mapped_file_size_commit_log_bytes=1 << 16)
+    keys = []
+    for number in range(300):
+        changes: dict[str, Any] = {}
+        if choice.random() < 0.3:
+            changes |= {"born_host": bytes(16) + b"\0\0\x1f\x90", "sys_flag": sys_flag.BORN_HOST_V6}
+        elif choice.random() < 0.2:
+            changes["sys_flag"] = sys_flag.TRANSACTION_PREPARED
+        body = choice.randbytes(choice.randint(0, 900))
+        keys.append(f"k{number}")
+        tags = choice.choice([None, "a", "b"])
+        assert master.append(message("T", number % 3, body, keys=keys[-1], tags=tags, **changes)).is_ok
+        master.commit()
+    at = 0
+    while at < master.max_physical_offset:
+        data = master.read_log(at, choice.choice([3, 90, 500, 5000, 40_000]))
+        assert slave.append_raw(at, data)
+        at += len(data)
+        if choice.random() < 0.6:
+            slave.dispatch_raw()
+    slave.dispatch_raw()
+    assert slave.committed.value == master.committed.value
+    assert log_bytes(slave) == log_bytes(master)
+    assert_same_queues(slave, master)
+    for key in keys:
+        found = [store.query_by_key("T", key, 10, 0, 1 << 62).physical_offsets for store in (slave, master)]
+        assert found[0] == found[1] != []
+
+
+async def test_the_lag_of_the_best_slave_is_logged(
+    autojump_clock: MockClock, nursery: trio.Nursery, tmp_path: Path
+) -> None:
+    pair = await open_pair(nursery, tmp_path, mapped_file_size_commit_log_bytes=1 << 16)
+    fill(pair.master, 10)
+    with capture_logs() as lines:
+        pair.server.log_lag()
+        pair.start()
+        await pair.wait_equal()
+        await trio.sleep(1)
+        pair.server.log_lag()
+    told = [(line["bytes"], line["slaves"]) for line in lines if line["event"] == "slave fall behind master"]
+    assert told == [(pair.master.max_physical_offset, 0), (0, 1)]
 
 
 # -- crashes of the slave --------------------------------------------------------------------------------------------
