@@ -47,12 +47,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return report(PROGRAM, error)
     warn_of_unknown_keys(layers)
     controller = BrokerController(configuration, now_ms=system_now_ms)
-    serialize_type = (layers.get("rocketmq.serialize.type") or "JSON").upper()
 
     async def serve(*, task_status: trio.TaskStatus[str]) -> None:
         async with trio.open_nursery() as nursery:
             await nursery.start(controller.serve)
-            task_status.started(controller.boot_line(serialize_type))
+            task_status.started(controller.boot_line())
 
     try:
         with pid_file(environment.run_directory, PROGRAM):

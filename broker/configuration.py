@@ -13,6 +13,7 @@ from pathlib import Path
 
 from broker.config import BrokerSettings
 from daemon.configuration import ConfigurationLayers
+from protocol.command import JSON, ROCKETMQ
 from protocol.settings import SettingError, bind
 from remoting.config import ClientSettings, ServerSettings
 from remoting.tls import TlsSettings
@@ -90,6 +91,12 @@ class Configuration:
     def records(self) -> tuple[BrokerSettings, ServerSettings, ClientSettings, StoreSettings]:
         """All records in the order of RocketMQ's listings."""
         return self.broker, self.server, self.client, self.store
+
+    @property
+    def serialize_type(self) -> int:
+        """The header codec of frames that the broker makes by itself (rocketmq.serialize.type); answers are in their
+        request's."""
+        return ROCKETMQ if self.properties.get("rocketmq.serialize.type", "").upper() == "ROCKETMQ" else JSON
 
     @property
     def log_subdirectory(self) -> str:

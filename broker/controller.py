@@ -24,6 +24,7 @@ from broker.parts import Parts
 from daemon.errors import ExitCode, StartError
 from protocol import frame
 from protocol.clock import NowMs, OnJump
+from protocol.command import ROCKETMQ
 from remoting.client import RemotingClient, open_client
 from remoting.processor_table import ProcessorTable
 from remoting.server import RemotingServer, listening_socket
@@ -73,9 +74,10 @@ class BrokerController:
         """What the broker registers: "ip:port"."""
         return f"{self.configuration.broker.broker_ip1}:{self.port}"
 
-    def boot_line(self, serialize_type: str) -> str:
+    def boot_line(self) -> str:
         """RocketMQ's line on standard output, word for word."""
         broker = self.configuration.broker
+        serialize_type = "ROCKETMQ" if self.configuration.serialize_type == ROCKETMQ else "JSON"
         text = f"The broker[{broker.broker_name}, {self.address}] boot success. serializeType={serialize_type}"
         return f"{text} and name server is {broker.namesrv_addr}" if broker.namesrv_addr else text
 
@@ -99,7 +101,12 @@ class BrokerController:
             tls = TlsSettings.from_values(self.configuration.properties)
             certificates = ServerCertificates(tls)
             server = RemotingServer(
-                self.configuration.server, turn, events=parts, tls_mode=tls.mode, tls_context=certificates.context
+                self.configuration.server,
+                turn,
+                events=parts,
+                tls_mode=tls.mode,
+                tls_context=certificates.context,
+                serialize_type=self.configuration.serialize_type,
             )
             self._bind(server, table, fast_table)
             parts.filters.load()
@@ -172,11 +179,11 @@ class BrokerController:
 
     def _open_client(self, tls: TlsSettings) -> AbstractAsyncContextManager[RemotingClient]:
         """For calls to NameServers and to the master."""
-        settings = self.configuration.client
+        settings, serialize_type = self.configuration.client, self.configuration.serialize_type
         if not tls.use_for_clients(settings.use_tls):
-            return open_client(settings)
+            return open_client(settings, serialize_type=serialize_type)
         try:
-            return open_client(settings, tls_context=client_context(tls))
+            return open_client(settings, serialize_type=serialize_type, tls_context=client_context(tls))
         except TlsError as error:
             raise StartError(str(error)) from None
 

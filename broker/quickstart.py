@@ -1,6 +1,6 @@
 """A NameServer and a broker in one process, a few messages sent and received, and then they serve (`bin/quickstart`).
 
-    python -m broker.quickstart [--once] [--data DIR] [--namesrv-port N] [--listen-port N]
+python -m broker.quickstart [--once] [--data DIR] [--namesrv-port N] [--listen-port N]
 """
 
 from __future__ import annotations

@@ -200,9 +200,7 @@ class Registration:
         header = QueryDataVersionRequestHeader(**self._identity())
         seconds = self._configuration.broker.register_broker_timeout_ms / 1000
         answers = await self._ask_all(RequestCode.QUERY_DATA_VERSION, header, ours.encode(), seconds)
-        return any(
-            address not in answers or _is_changed(answers[address], ours) for address in self.nameservers
-        )
+        return any(address not in answers or _is_changed(answers[address], ours) for address in self.nameservers)
 
     async def _ask_all(
         self, code: int, header: Header, body: bytes, seconds: float, nameservers: Collection[str] | None = None

@@ -167,8 +167,7 @@ class StorePace:
     def _rates(self, column: int) -> str:
         """Rates over 10, 60 and 600 s; empty where there are too few samples yet."""
         return " ".join(
-            double_text(self._rate(column, seconds)) if len(self._samples) > seconds else ""
-            for seconds in RATE_SECONDS
+            double_text(self._rate(column, seconds)) if len(self._samples) > seconds else "" for seconds in RATE_SECONDS
         )
 
     def _rate(self, column: int, seconds: int) -> float:

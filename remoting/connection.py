@@ -98,7 +98,7 @@ class Connection:
         self._unanswered: dict[int, trio.lowlevel.Task] = {}
         self._max_unanswered = max_unanswered
         self._next_opaque = 0
-        self._serialize_type = serialize_type
+        self.serialize_type = serialize_type
         self._language = language
         self._scopes: set[trio.CancelScope] = set()
         self._on_close = on_close
@@ -250,7 +250,7 @@ class Connection:
     def _number(self, command: RemotingCommand) -> int:
         opaque = self._next_opaque = (self._next_opaque + 1) & 0x7FFFFFFF
         command.opaque = opaque
-        command.serialize_type = self._serialize_type
+        command.serialize_type = self.serialize_type
         if self._language is not None:
             command.language = self._language
         return opaque

@@ -57,8 +57,10 @@ class RemotingServer:
         events: ConnectionEvents | None = None,
         tls_mode: str = TLS_DISABLED,
         tls_context: TlsContext | None = None,
+        serialize_type: int = 0,
     ) -> None:
         self._settings = settings
+        self._serialize_type = serialize_type
         self._turn = turn
         self._events: ConnectionEvents = events or NoEvents()
         self._tls_mode = tls_mode
@@ -146,6 +148,7 @@ class RemotingServer:
             max_unanswered=settings.async_limit + settings.oneway_limit,
             high_water_bytes=settings.write_high_water_bytes,
             low_water_bytes=settings.write_low_water_bytes,
+            serialize_type=self._serialize_type,
             on_close=self._closed,
         )
         self._connections.add(connection)

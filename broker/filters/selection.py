@@ -103,9 +103,7 @@ class FilterChooser:
                 "The broker's consumer filter data is not exist!Your expression may be wrong!",
             )
         if compiled.client_version < header.sub_version:
-            raise RequestRefused(
-                ResponseCode.FILTER_DATA_NOT_LATEST, "the consumer's consumer filter data not latest"
-            )
+            raise RequestRefused(ResponseCode.FILTER_DATA_NOT_LATEST, "the consumer's consumer filter data not latest")
         return compiled
 
     def _registered(self, header: PullMessageRequestHeader) -> SubscriptionData:

@@ -12,7 +12,7 @@ from broker.configuration import Configuration
 from protocol.bodies import fastjson
 from protocol.bodies.acl import GetBrokerClusterAclConfigResponseBody, PlainAccessConfig
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import JSON, RemotingCommand, new_response
+from protocol.command import RemotingCommand, new_response
 from protocol.errors import RequestRefused
 from protocol.headers.acl import (
     CreateAccessConfigRequestHeader,
@@ -44,6 +44,11 @@ class AclProcessor:
         self._configuration = configuration
         self._table = table
         self._address = address
+        self._updates: dict[int, Callable[[RemotingCommand, AccessTable | None], RemotingCommand]] = {
+            RequestCode.UPDATE_AND_CREATE_ACL_CONFIG: self._update_account,
+            RequestCode.DELETE_ACL_CONFIG: self._delete_account,
+            RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG: self._update_white_addresses,
+        }
 
     def processors(self) -> dict[int, Processor]:
         """Request code -> processor."""
@@ -51,13 +56,11 @@ class AclProcessor:
 
     def __call__(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
         table = self._table
-        match request.code:
-            case RequestCode.UPDATE_AND_CREATE_ACL_CONFIG:
-                return self._update_account(request, table)
-            case RequestCode.DELETE_ACL_CONFIG:
-                return self._delete_account(request, table)
-            case RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG:
-                return self._update_white_addresses(request, table)
+        update = self._updates.get(request.code)
+        if update is not None:
+            answer = update(request, table)
+            answer.serialize_type = connection.serialize_type  # RocketMQ writes these past its choice of a codec
+            return answer
         if table is None:
             # RocketMQ does not answer these at all then, and its tools wait for their time limit.
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, ACL_IS_OFF)
@@ -87,7 +90,7 @@ class AclProcessor:
         except (AclUpdateRefused, OSError) as error:
             log.warning("an account was not written", key=header.access_key, error=type(error).__name__)
             raise RequestRefused(refused, str(error)) from None
-        return _done(request)
+        return new_response(request)
 
     def _delete_account(self, request: RemotingCommand, table: AccessTable | None) -> RemotingCommand:
         access_key = request.header(DeleteAccessConfigRequestHeader).access_key
@@ -96,7 +99,7 @@ class AclProcessor:
             raise RequestRefused(refused, ACL_IS_OFF)
         try:
             if table.delete_account(access_key):
-                return _done(request)
+                return new_response(request)
         except (AclUpdateRefused, OSError) as error:
             raise RequestRefused(refused, str(error)) from None
         raise RequestRefused(
@@ -111,7 +114,7 @@ class AclProcessor:
         try:
             texts = _split(header.global_white_addrs) or []
             if table.update_white_addresses(texts, header.acl_file_full_path):
-                return _done(request)
+                return new_response(request)
         except (AclUpdateRefused, OSError) as error:
             raise RequestRefused(refused, str(error)) from None
         raise RequestRefused(refused, f"The globalWhiteAddresses[{header.global_white_addrs}] has been updated failed.")
@@ -126,13 +129,6 @@ class AclProcessor:
             cluster_name=broker.broker_cluster_name,
         )
         return new_response(request, header=header)
-
-
-def _done(request: RemotingCommand) -> RemotingCommand:
-    """RocketMQ writes these answers past its codec choice: always JSON."""
-    response = new_response(request)
-    response.serialize_type = JSON
-    return response
 
 
 def _split(text: str | None) -> list[str] | None:

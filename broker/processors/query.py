@@ -1,13 +1,14 @@
 """Looking messages up: QUERY_MESSAGE by key, VIEW_MESSAGE_BY_ID (RocketMQ: QueryMessageProcessor).
 
-The real broker sends found messages straight from the page cache, always with a JSON header; so do these answers.
+The real broker sends found messages straight from the page cache, with a header in its own codec, whatever that of the
+request was; so do these answers.
 """
 
 from __future__ import annotations
 
 from broker.configuration import Configuration
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import JSON, RemotingCommand, new_response
+from protocol.command import RemotingCommand, new_response
 from protocol.errors import RequestRefused
 from protocol.headers.message_query import (
     QueryMessageRequestHeader,
@@ -55,7 +56,7 @@ class QueryProcessor:
                 header=known,
             )
         response = new_response(request, header=known, body=b"".join(result.records))
-        response.serialize_type = JSON
+        response.serialize_type = connection.serialize_type
         return response
 
     def by_offset(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
@@ -65,5 +66,5 @@ class QueryProcessor:
         if record is None:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {header.offset}")
         response = new_response(request, body=record)
-        response.serialize_type = JSON
+        response.serialize_type = connection.serialize_type
         return response

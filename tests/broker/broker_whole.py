@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import trio
 
 from broker.configuration import Configuration
 from broker.controller import BrokerController
-from protocol.command import RemotingCommand, new_request
+from protocol.command import ROCKETMQ, RemotingCommand, new_request
 from remoting.client import RemotingClient, open_client
 
 ANSWER_SECONDS = 10.0
@@ -37,20 +37,27 @@ def now_ms() -> int:
 class WholeBroker:
     """A running broker. `controller` is for looking inside."""
 
-    def __init__(self, controller: BrokerController, address: str, client: RemotingClient) -> None:
+    def __init__(
+        self, controller: BrokerController, address: str, client: RemotingClient, binary_client: RemotingClient
+    ) -> None:
         self.controller = controller
         self.address = address
         self.client = client
+        self.binary_client = binary_client
 
     @property
     def fast_address(self) -> str:
         host, port = self.address.rsplit(":", 1)
         return f"{host}:{int(port) - 2}"
 
-    async def ask(self, code: int, fields: dict[str, Any] | None = None, body: bytes = b"") -> RemotingCommand:
-        """The answer to a request with these fields; those whose value is None are left out."""
+    async def ask(
+        self, code: int, fields: dict[str, Any] | None = None, body: bytes = b"", *, is_binary: bool = False
+    ) -> RemotingCommand:
+        """The answer to a request with these fields (those whose value is None are left out), in JSON or, `is_binary`,
+        in RocketMQ's own header codec."""
         texts = None if fields is None else {name: str(value) for name, value in fields.items() if value is not None}
-        return await self.client.invoke(self.address, new_request(code, ext_fields=texts, body=body), ANSWER_SECONDS)
+        client = self.binary_client if is_binary else self.client
+        return await client.invoke(self.address, new_request(code, ext_fields=texts, body=body), ANSWER_SECONDS)
 
     async def create_topic(self, topic: str, queues: int = 2, perm: int = 6) -> None:
         fields = {
@@ -107,15 +114,20 @@ def pull_fields(topic: str, /, **changes: Any) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def whole_broker(folder: Path, **settings: str) -> AsyncIterator[WholeBroker]:
+async def whole_broker(
+    folder: Path, properties: Mapping[str, str] | None = None, **settings: str
+) -> AsyncIterator[WholeBroker]:
+    """`properties` are system properties, which no record of the configuration knows."""
     values = {**SETTINGS, "storePathRootDir": str(folder / "store"), **settings}
-    controller = BrokerController(Configuration.from_values(values, source="test"), now_ms=now_ms)
+    configuration = Configuration.from_values(values, source="test")
+    configuration.properties = properties or {}
+    controller = BrokerController(configuration, now_ms=now_ms)
     async with trio.open_nursery() as nursery:
 
         async def serve(*, task_status: trio.TaskStatus[str]) -> None:
             await controller.serve(task_status=task_status)
 
         address: str = await nursery.start(serve)
-        async with open_client() as client:
-            yield WholeBroker(controller, address, client)
+        async with open_client() as client, open_client(serialize_type=ROCKETMQ) as binary_client:
+            yield WholeBroker(controller, address, client, binary_client)
         nursery.cancel_scope.cancel()

@@ -1,7 +1,8 @@
 """Whatever a client sends, there is an answer that says what is wrong with it, and the broker goes on.
 
 One broker for all examples, in a thread of its own. Every request code gets its fields and its body as they should be,
-left out, of the wrong type, too large, or made up; what was stored before is there afterwards, and the store is sound.
+left out, of the wrong type, too large, or made up, in both header codecs; what was stored before is there afterwards,
+no request is left unfinished, and the store is sound.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import re
 import struct
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -61,8 +63,11 @@ class Thread:
         self._thread.join(20)
         assert not self._thread.is_alive()
 
-    def ask(self, code: int, fields: dict[str, Any] | None = None, body: bytes = b"") -> RemotingCommand:
-        answer: RemotingCommand = trio.from_thread.run(self.broker.ask, code, fields, body, trio_token=self._token)
+    def ask(
+        self, code: int, fields: dict[str, Any] | None = None, body: bytes = b"", *, is_binary: bool = False
+    ) -> RemotingCommand:
+        ask = partial(self.broker.ask, is_binary=is_binary)
+        answer: RemotingCommand = trio.from_thread.run(ask, code, fields, body, trio_token=self._token)
         return answer
 
 
@@ -79,6 +84,9 @@ def thread(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Thread]:
     assert thread.ask(28).code == 0
     kept = thread.ask(11, pull_fields("Kept", consumerGroup="KeptG"))
     assert [message.body for message in record.iterate_records(kept.body)] == KEPT
+    parts = thread.broker.controller.parts
+    assert parts is not None
+    assert {pool.name: pool.in_flight for pool in parts.pools.all() if pool.in_flight} == {}, "requests left behind"
     thread.stop()
     directory = str(folder / "store")
     values, _ = bind(StoreSettings, {**SETTINGS, "storePathRootDir": directory}, source="test")
@@ -209,13 +217,13 @@ def may_hold(code: int, fields: dict[str, Any] | None) -> bool:
     return code == 11 and (not re.fullmatch(r"-?\d+", text) or bool(int(text) & 2))
 
 
-def assert_answered(thread: Thread, code: int, fields: dict[str, Any] | None, body: bytes) -> None:
+def assert_answered(thread: Thread, code: int, fields: dict[str, Any] | None, body: bytes, is_binary: bool) -> None:
     if may_hold(code, fields):
         fields = {**(fields or {}), "sysFlag": "4"}
     if code == END_TRANSACTION and (fields or {}).get("commitOrRollback") == "0":
         return  # nobody waits for an answer to "unknown"
     try:
-        answer = thread.ask(code, fields, body)
+        answer = thread.ask(code, fields, body, is_binary=is_binary)
     except RemotingTimeout:
         pytest.fail("no answer")
     assert answer.code in {int(known) for known in ResponseCode}
@@ -229,10 +237,10 @@ def assert_answered(thread: Thread, code: int, fields: dict[str, Any] | None, bo
 def test_bad_requests_are_answered(thread: Thread, code: int) -> None:
     create_topic(thread, "T")  # some codes delete it
 
-    @settings(max_examples=60, suppress_health_check=list(HealthCheck), database=None, derandomize=True)
-    @given(fields_of(code), BODIES)
-    def ask(fields: dict[str, Any] | None, body: bytes) -> None:
-        assert_answered(thread, code, fields, body)
+    @settings(max_examples=50, suppress_health_check=list(HealthCheck), database=None, derandomize=True)
+    @given(fields_of(code), BODIES, st.booleans())
+    def ask(fields: dict[str, Any] | None, body: bytes, is_binary: bool) -> None:
+        assert_answered(thread, code, fields, body, is_binary)
 
     run: Callable[[], None] = ask
     run()

@@ -154,9 +154,9 @@ def run_broker(folder: Path, site: Path, **keys: str) -> subprocess.CompletedPro
         "import os, signal, sys, threading\n"
         "from broker import __main__ as program\n"
         "real = program.BrokerController.boot_line\n"
-        "def boot_line(self, kind):\n"
+        "def boot_line(self):\n"
         "    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGTERM)).start()\n"
-        "    return real(self, kind)\n"
+        "    return real(self)\n"
         "program.BrokerController.boot_line = boot_line\n"
         "sys.exit(program.main(sys.argv[1:]))\n"
     )

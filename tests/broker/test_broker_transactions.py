@@ -427,7 +427,6 @@ async def test_the_store_of_rocketmq_goes_on(
 ) -> None:
     """Half messages that the real broker had resolved are resolved here: with its offsets, nobody is asked again."""
 
-
     with tarfile.open(golden / "stores" / "1a_clean" / "store.tar.gz") as archive:
         archive.extractall(tmp_path, filter="data")
     files = {"mapped_file_size_consume_queue_bytes": 4000, "max_hash_slot_num": 500, "max_index_num": 2000}
