@@ -32,6 +32,7 @@ class FakeConnection:
         self.remote = HostPort.parse(address)
         self.local = HostPort.parse("10.0.0.9:10911")
         self.is_open = True
+        self.serialize_type = 0
         self.closed_because: str | None = None
         self.oneways: list[RemotingCommand] = []
         self.invoked: list[tuple[RemotingCommand, float]] = []
