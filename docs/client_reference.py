@@ -59,11 +59,11 @@ MODULES: dict[str, list[str]] = {
 # What the parts of a program need of each other, not what applications call.
 INTERNAL = frozenset(
     {
-        "add_consumer", "add_producer", "cached_bytes_total", "check_transaction", "closed", "consume_directly",
-        "consume_offsets", "consumed", "first_offset", "heartbeat_data", "is_broadcasting", "is_ordered", "is_paused",
-        "offset_illegal", "opened", "persist_offsets", "pulled", "queues_changed", "remove_consumer", "remove_producer",
-        "reset_offsets", "running_info", "start_soon", "subscription_of", "subscriptions", "topics", "wait_settled",
-        "wake_rebalance", "before_send", "after_send", "before_consume", "after_consume",
+        "add_consumer", "add_producer", "after_consume", "after_send", "before_consume", "before_send",
+        "cached_bytes_total", "check_transaction", "closed", "consume_directly", "consume_offsets", "consumed",
+        "first_offset", "group", "heartbeat_data", "is_broadcasting", "is_ordered", "is_paused", "offset_illegal",
+        "opened", "persist_offsets", "pulled", "queues_changed", "remove_consumer", "remove_producer", "reset_offsets",
+        "running_info", "start_soon", "subscription_of", "subscriptions", "topics", "wait_settled", "wake_rebalance",
     }
 )  # fmt: skip
 

@@ -25,33 +25,27 @@ of the group at a time; a failed one holds up its queue.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from datetime import datetime
-from types import TracebackType
 from typing import Any, Self, Unpack
 
 import trio
 
 from mqclient import running_info
-from mqclient.allocation import Averagely, Strategy
+from mqclient.allocation import Strategy
 from mqclient.assigned import AssignedQueue
 from mqclient.client import Client
 from mqclient.concurrent import ConcurrentConsuming, OfferedMessage
-from mqclient.config import ClientConfig, ClientOptions
+from mqclient.config import ClientOptions
 from mqclient.consume_rules import ConsumeRules
-from mqclient.consumer_stats import ConsumerStats
 from mqclient.consuming import Listener, OrderedConsuming
 from mqclient.delivery import Delivery
-from mqclient.errors import ClientClosed, ConfigurationError, MQClientError, NoRoute
-from mqclient.first_offset import begin_offset
+from mqclient.errors import ConfigurationError, MQClientError
+from mqclient.group_consumer import GroupConsumer
 from mqclient.handlers import Handler
 from mqclient.hooks import ConsumeHook, FilterHook
 from mqclient.log import get_logger
-from mqclient.offset_store import BrokerOffsets, FileOffsets, OffsetStore
-from mqclient.pull_loop import PullLoop
-from mqclient.pulling import Puller
-from mqclient.rebalance import Rebalancer
 from mqclient.results import ConsumeFromWhere, ConsumeStatus, MessageModel, RetryLater
 from mqclient.subscribing import subscription
 from protocol import system_topics
@@ -59,7 +53,7 @@ from protocol.bodies.heartbeat import CONSUME_PASSIVELY, ConsumerData
 from protocol.bodies.running_info import ConsumeMessageDirectlyResult, ConsumerRunningInfo
 from protocol.message import MessageExt
 from protocol.message_queue import MessageQueue
-from protocol.subscription import SQL92, TAG, SubscriptionData
+from protocol.subscription import TAG, SubscriptionData
 
 __all__ = [
     "ConsumeFromWhere",
@@ -76,11 +70,9 @@ __all__ = [
 log = get_logger("mqclient.push")
 
 RECEIVES_BETWEEN_CHECKPOINTS = 64
-UNSETTLED_SECONDS = 1.0
-"""How soon to look again at topics without route, members that are not listed yet, locks not granted."""
 
 
-class PushConsumer:
+class PushConsumer(GroupConsumer):
     """See the module's text. All members of a group must subscribe to the same topics with the same expressions.
 
     `model`: CLUSTERING shares the messages out, BROADCASTING gives every member all of them. `ordered`: one at a time
@@ -105,122 +97,59 @@ class PushConsumer:
         trace: bool | str = False,
         **options: Unpack[ClientOptions],
     ) -> None:
-        if not group.strip() or group == system_topics.DEFAULT_CONSUMER_GROUP:
-            raise ConfigurationError(f"the consumer group must have a name of its own, not {group!r}")
-        if client is not None and options:
-            raise ConfigurationError(f"options of the shared client cannot be changed here: {', '.join(options)}")
-        if consume_from is ConsumeFromWhere.CONSUME_FROM_TIMESTAMP and consume_from_time is None:
-            raise ConfigurationError("CONSUME_FROM_TIMESTAMP needs consume_from_time")
-        self._client = client if client is not None else Client(ClientConfig(**options))
-        self._owns_client = client is None
-        self.group_name = group
-        self.group = self._client.namespace.wrap(group)
-        self.model = model
+        super().__init__(
+            group,
+            client,
+            options,
+            rules or ConsumeRules(),
+            model=model,
+            ordered=ordered,
+            consume_from=consume_from,
+            consume_from_time=consume_from_time,
+            strategy=strategy,
+            filter_hooks=filter_hooks,
+        )
         self.ordered = ordered
-        self.rules = rules or ConsumeRules()
-        self.stats = ConsumerStats(self._client.config.now_ms)
         self.consume_hooks: list[ConsumeHook] = list(consume_hooks)
         self._trace_topic = system_topics.TRACE_TOPIC if trace is True else trace or None
-        self._consume_from = consume_from
-        self._consume_from_time = consume_from_time
-        self._strategy = strategy or Averagely()
-        self._filter_hooks = list(filter_hooks)
-        self._subscriptions: dict[str, SubscriptionData] = {}
         self._listener: Listener | None = None
         self._iterating = False
         self._paused = False
-        self._started_ms = 0
-        self._stack = AsyncExitStack()
-        self._nursery: trio.Nursery | None = None
-        self._wake = trio.Event()
         self._shared = trio.Event()
         self._listener_set = trio.Event()
-        self._tell_brokers = False
-        self._missing: set[str] = set()
         self._received = 0
         self._deliveries_in, self._deliveries_out = trio.open_memory_channel[Delivery](0)
         self._current: weakref.WeakKeyDictionary[trio.lowlevel.Task, Delivery] = weakref.WeakKeyDictionary()
         self._last: tuple[trio.lowlevel.Task, Delivery] | None = None
         """The entry of `_current` that was made last: mostly there is one task that loops, and this is faster."""
-        self._offsets: OffsetStore
-        if self.is_broadcasting:
-            config = self._client.config
-            self._offsets = FileOffsets(config.offset_directory, self._client.client_id, self.group)
-        else:
-            self._offsets = BrokerOffsets(self._client, self.group)
-        self._puller = Puller(self._client, self.group, self._filter_hooks)
-        self._rebalancer = Rebalancer(
-            self._client, self.group, model, self._strategy, self._offsets, self, ordered=ordered
-        )
         self._consuming: ConcurrentConsuming | OrderedConsuming = self._make_consuming(self._listen_call)
-        self._loop = PullLoop(self._client, self, self._puller, self.rules, self._submit, self._skipped)
 
     # Life.
 
-    async def __aenter__(self) -> Self:
-        if self._nursery is not None:
-            raise ClientClosed("this consumer is already open")
-        async with AsyncExitStack() as stack:
-            if self._owns_client:
-                await stack.enter_async_context(self._client)
-            elif not self._client.is_open:
-                raise ClientClosed("the shared client is not open")
-            if self._trace_topic is not None:
-                from mqclient.trace import TraceSender
+    async def _enter(self, stack: AsyncExitStack) -> None:
+        if self._trace_topic is not None:
+            from mqclient.trace import TraceSender
 
-                trace = await stack.enter_async_context(TraceSender(self._client, self._trace_topic))
-                self.consume_hooks.append(trace)
-            await self._offsets.open()
-            self._client.add_consumer(self)
-            stack.push_async_callback(self._leave)
-            self._nursery = await stack.enter_async_context(trio.open_nursery())
-            self._started_ms = self._client.config.now_ms()
-            self._consuming.start()
-            self.start_soon(self._keep_balanced)
-            if self.ordered and not self.is_broadcasting:
-                self.start_soon(self._keep_locks)
-            self._stack = stack.pop_all()
-        return self
+            self.consume_hooks.append(await stack.enter_async_context(TraceSender(self._client, self._trace_topic)))
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if self._nursery is not None:
-            try:
-                await self._finish_calls(wait=error is None)
-            finally:
-                self._nursery.cancel_scope.cancel()
-                await self._stack.aclose()
-                self._nursery = None
+    def _start(self) -> None:
+        self._consuming.start()
+        if self.ordered and not self.is_broadcasting:
+            self.start_soon(self._keep_locks)
 
-    async def _finish_calls(self, *, wait: bool) -> None:
+    async def _finish(self, *, failed: bool) -> None:
         """Stop pulling, and let calls of the listener that run come to an end."""
         self._paused = True
         if self._iterating:
             # Messages acknowledged a moment ago: let the tasks that handed them out note it.
             for _ in range(3):
                 await trio.lowlevel.checkpoint()
-        if self._iterating or self._listener is None or not wait:
+        if self._iterating or self._listener is None or failed:
             return
         with trio.move_on_after(self.rules.close_seconds):
             for assigned in list(self._rebalancer.assigned.values()):
                 while assigned.busy:
                     await assigned.wait_change(1)
-
-    async def _leave(self) -> None:
-        """Store the offsets, give the locks back, sign off; also when the block was cancelled."""
-        with trio.CancelScope(shield=True, deadline=trio.current_time() + 5):
-            try:
-                await self._offsets.persist()
-                await self._rebalancer.close()
-            finally:
-                await self._client.remove_consumer(self.group)
-        self._client.consumers.pop(self.group, None)
-
-    def start_soon(self, function: Callable[..., Awaitable[None]], *args: object) -> None:
-        if self._nursery is None:
-            raise ClientClosed("this consumer is closed: use it inside `async with PushConsumer(...) as consumer`")
-        self._nursery.start_soon(function, *args)
 
     # What the application calls.
 
@@ -230,16 +159,7 @@ class PushConsumer:
         `expression`: "*", tags separated by "||", or with `sql` a SQL92 condition on properties (the broker needs
         enablePropertyFilter=true). A topic that does not exist yet is consumed as soon as it does.
         """
-        wire = self._client.namespace.wrap(topic)
-        self._subscriptions[wire] = subscription(self._client, wire, expression, SQL92 if sql else TAG)
-        self._tell_brokers = True
-        self.wake_rebalance()
-
-    def unsubscribe(self, topic: str) -> None:
-        """Consume this topic no longer."""
-        self._subscriptions.pop(self._client.namespace.wrap(topic), None)
-        self._tell_brokers = True
-        self.wake_rebalance()
+        self._subscribe(topic, expression, sql=sql)
 
     def listen(self, handler: Callable[[MessageExt], Any]) -> None:
         """Have `handler(message)` called for every message. An `async def` is awaited; a plain function runs in a
@@ -275,8 +195,7 @@ class PushConsumer:
 
     async def receive(self) -> Delivery:
         """The next message, to be settled with `ack` or `retry_later`. Not together with a listener."""
-        if self._nursery is None:
-            raise ClientClosed("this consumer is closed: use it inside `async with PushConsumer(...) as consumer`")
+        self._open_nursery()
         if self._listener is None:
             self._iterating = True
             self._set_listener(self._hand_out)
@@ -335,14 +254,7 @@ class PushConsumer:
     @property
     def assigned_queues(self) -> list[MessageQueue]:
         """The queues this member holds now, retry topics included."""
-        unwrap = self._client.namespace.unwrap
-        return sorted(
-            MessageQueue(unwrap(queue.topic), queue.broker_name, queue.queue_id) for queue in self._rebalancer.assigned
-        )
-
-    @property
-    def client(self) -> Client:
-        return self._client
+        return sorted(self._bare(queue) for queue in self._rebalancer.assigned)
 
     async def wait_assigned(self, topic: str) -> list[MessageQueue]:
         """Wait until this member has its share of the topic's queues, at least one; the share."""
@@ -369,13 +281,6 @@ class PushConsumer:
             unit_mode=self._client.config.unit_mode,
         )
 
-    def subscriptions(self) -> list[SubscriptionData]:
-        """All, with that of the retry topic, by topic."""
-        return [one for topic in sorted(self.topics()) if (one := self.subscription_of(topic)) is not None]
-
-    def wake_rebalance(self) -> None:
-        self._wake.set()
-
     async def persist_offsets(self) -> None:
         await self._offsets.persist()
 
@@ -386,9 +291,6 @@ class PushConsumer:
                 continue
             await self._restart_at(assigned, queue_offset)
         self.wake_rebalance()
-
-    def consume_offsets(self, topic: str) -> dict[MessageQueue, int]:
-        return self._offsets.table.snapshot(topic)
 
     def running_info(self, with_stacks: bool) -> ConsumerRunningInfo:
         return running_info.of_consumer(
@@ -428,19 +330,10 @@ class PushConsumer:
     # Holder (rebalance.py).
 
     async def first_offset(self, queue: MessageQueue) -> int:
-        stored = await self._offsets.read(queue)
-        if stored is not None:
-            return stored
-        begin = await begin_offset(self._client, queue, self._consume_from, self._consume_from_time)
+        begin = await super().first_offset(queue)
         # Stored from now on: a group that is away before its first message goes on from here, not from a later end.
         self._offsets.table.update(queue, begin)
         return begin
-
-    def opened(self, assigned: AssignedQueue) -> None:
-        self.start_soon(self._run_queue, assigned)
-
-    async def closed(self, assigned: AssignedQueue) -> None:
-        self._puller.forget(assigned.queue)
 
     def queues_changed(self, topic: str, every: Collection[MessageQueue], ours: Collection[MessageQueue]) -> None:
         self._shared.set()
@@ -456,25 +349,15 @@ class PushConsumer:
     def is_ordered(self) -> bool:
         return self.ordered
 
-    @property
-    def is_broadcasting(self) -> bool:
-        return self.model is MessageModel.BROADCASTING
-
     def subscription_of(self, topic: str) -> SubscriptionData | None:
-        known = self._subscriptions.get(topic)
+        known = super().subscription_of(topic)
         if known is None and topic == system_topics.retry_topic(self.group):
             known = self._subscriptions[topic] = subscription(self._client, topic, "*", TAG)
         return known
 
-    def cached_bytes_total(self) -> int:
-        return sum(assigned.window.cached_bytes for assigned in self._rebalancer.assigned.values())
-
     async def offset_illegal(self, assigned: AssignedQueue, next_offset: int) -> None:
         await self._restart_at(assigned, next_offset)
         self.wake_rebalance()
-
-    def pulled(self, topic: str, cost_ms: int, count: int) -> None:
-        self.stats.pulled(topic, cost_ms, count)
 
     def consumed(self, topic: str, cost_ms: int, ok: int, failed: int) -> None:
         self.stats.consumed(topic, cost_ms, ok, failed)
@@ -523,35 +406,6 @@ class PushConsumer:
                 if beside is not None:
                     nursery.start_soon(beside, assigned)
                 nursery.start_soon(self._loop.run, assigned)
-
-    async def _keep_balanced(self) -> None:
-        while True:
-            self._wake = trio.Event()
-            try:
-                settled = await self._balance()
-            except Exception:
-                log.exception("rebalancing failed and is tried again", group=self.group)
-                settled = False
-            with trio.move_on_after(self.rules.rebalance_interval_seconds if settled else UNSETTLED_SECONDS):
-                await self._wake.wait()
-
-    async def _balance(self) -> bool:
-        for topic in self.topics():
-            try:
-                await self._client.route(topic)
-            except NoRoute as error:
-                if not system_topics.is_retry_topic(topic) and topic not in self._missing:
-                    self._missing.add(topic)
-                    log.warning("waiting for a topic", group=self.group, topic=topic, reason=str(error))
-            except MQClientError as error:
-                log.warning("no name server answered", group=self.group, error=str(error))
-                return False
-            else:
-                self._missing.discard(topic)
-        if self._tell_brokers:
-            self._tell_brokers = False
-            await self._client.heartbeat_all()
-        return await self._rebalancer.rebalance(self.topics())
 
     async def _keep_locks(self) -> None:
         while True:

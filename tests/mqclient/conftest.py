@@ -8,9 +8,28 @@ from collections.abc import Iterator
 
 import pytest
 from free_ports import free_port
-from mqclient_cluster import BROKER_SETTINGS, Cluster, Daemon, peer_script
+from mqclient_cluster import BROKER_SETTINGS, LIMIT_SECONDS, Cluster, Daemon, peer_script
 
 from broker.embedded import LocalCluster
+from mqclient import aio, blocking
+from mqclient.admin import Admin
+from mqclient.api import ClientConfig, Producer, TransactionProducer
+
+
+@pytest.fixture(autouse=True)
+def patient_clients(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that runs tests may stand still for seconds; clients of real servers do not mind here."""
+    if {"triomq", "apache", "apache_acl", "cluster"} & set(request.fixturenames):
+        for function, name in (
+            (ClientConfig.__init__, "request_timeout_seconds"),
+            (Producer.__init__, "send_timeout_seconds"),
+            (TransactionProducer.__init__, "send_timeout_seconds"),
+            (Admin.__init__, "timeout_seconds"),
+            (blocking.Admin.__init__, "timeout_seconds"),
+            (aio.Admin.__init__, "timeout_seconds"),
+        ):
+            monkeypatch.setitem(function.__kwdefaults__, name, float(LIMIT_SECONDS))
+        monkeypatch.setattr("mqclient.group_consumer.LEAVE_SECONDS", float(LIMIT_SECONDS))
 
 
 @pytest.fixture(scope="session")
