@@ -83,7 +83,7 @@ def admin(peer: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Java
     """The real Java mqadmin without account or TLS."""
     admin = JavaAdmin(peer, tmp_path_factory.mktemp("mqadmin"))
     yield admin
-    admin.end()
+    admin.close()
 
 
 class DriverSet:

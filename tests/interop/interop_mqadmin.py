@@ -6,7 +6,8 @@ import os
 import re
 import subprocess
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from queue import Empty, Queue
 
@@ -27,18 +28,15 @@ OPENS = [
 class JavaAdmin:
     """`run("clusterList", "-n", address)` returns what the command printed (both streams).
 
-    `options` are those of the Java machine; `account` is (access key, secret key)."""
+    `options` are those of the Java machine."""
 
-    def __init__(
-        self, peer: Path, directory: Path, options: Sequence[str] = (), account: tuple[str, str] | None = None
-    ) -> None:
+    def __init__(self, peer: Path, directory: Path, options: Sequence[str] = ()) -> None:
         class_path = subprocess.run(
             [str(peer), "cp"], capture_output=True, text=True, timeout=400, check=True
         ).stdout.strip()
         (directory / "conf").mkdir(parents=True)
         (directory / "conf" / "logback_tools.xml").write_text(QUIET_LOG)
-        if account is not None:
-            (directory / "conf" / "tools.yml").write_text("accessKey: {}\nsecretKey: {}\n".format(*account))
+        self._account_file = directory / "conf" / "tools.yml"
         source = str(HERE / "mqadmin" / "AdminBatch.java")
         self.child = Child(
             [
@@ -61,6 +59,19 @@ class JavaAdmin:
     def _read(self) -> None:
         for line in self.child.stdout:
             self._lines.put(line.decode().rstrip("\n"))
+
+    @contextmanager
+    def account(self, access_key: str, secret_key: str) -> Iterator[None]:
+        """Commands are signed by this account until the block ends; each reads the file anew."""
+        before = self._account_file.read_text() if self._account_file.exists() else None
+        self._account_file.write_text(f"accessKey: {access_key}\nsecretKey: {secret_key}\n")
+        try:
+            yield
+        finally:
+            if before is None:
+                self._account_file.unlink()
+            else:
+                self._account_file.write_text(before)
 
     def run(self, *words: str) -> str:
         self._tell("\t".join(words))
@@ -96,5 +107,5 @@ class JavaAdmin:
             if until is not None and until.search(line):
                 return "\n".join(lines)
 
-    def end(self) -> None:
+    def close(self) -> None:
         self.child.end()

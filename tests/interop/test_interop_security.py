@@ -9,7 +9,7 @@ import ssl
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing
 from pathlib import Path
 
 import interop_wire as wire
@@ -55,25 +55,16 @@ def only_triomq(target: str) -> None:
         pytest.skip("TLS and ACL of Apache's daemons are not settable through their script")
 
 
-@contextmanager
-def java_admin(
-    peer: Path, directory: Path, *options: str, account: tuple[str, str] | None = None
-) -> Iterator[JavaAdmin]:
-    admin = JavaAdmin(peer, directory, options, account)
-    try:
-        yield admin
-    finally:
-        admin.end()
-
-
 def transfer(cluster: Cluster, sender: Driver, receiver: Driver, directory: Path, name: str) -> None:
     """Twenty lines from one client to another, each once and unchanged."""
     topic = cluster.create_topic(name)
     common = {"namesrv": cluster.namesrv_address, "topic": topic}
     file = numbered(directory, 20)
     received = receiver.receive(**common, group=f"{topic}_group")
-    sent = sender.run("send-lines", **common, file=file)[:-1]
-    assert {event["status"] for event in sent} == {"SEND_OK"}
+    # The first handshake waits for a certificate to be made, on a slow machine for longer than this client does.
+    sending = sender.begin("send-lines", **common, file=file, keep_going=True)
+    sending.wait_done()
+    assert [event["status"] for event in sending.of("sent")] == ["SEND_OK"] * 20
     received.wait_messages(20)
     received.stop()
     assert_bodies(lines_of(file), received.messages)
@@ -130,7 +121,8 @@ def test_enforcing_refuses_plain_clients_and_serves_the_others(
     enforcing: Cluster, drivers: DriverSet, peer: Path, tmp_path: Path
 ) -> None:
     secure = drivers("java4-tls")
-    with java_admin(peer, tmp_path / "admin", "-Dtls.enable=true") as admin:
+    admin = JavaAdmin(peer, tmp_path / "admin", ["-Dtls.enable=true"])
+    with closing(admin):
         made = admin.run("updateTopic", "-t", "Enforced", "-c", CLUSTER_NAME, "-n", enforcing.namesrv_address)
         assert f"create topic to {enforcing.broker_address} success." in made
         listed = admin.run("clusterList", "-n", enforcing.namesrv_address)
@@ -151,7 +143,7 @@ def test_enforcing_refuses_plain_clients_and_serves_the_others(
 
 
 def test_a_new_certificate_is_taken_without_dropping_anybody(
-    target: str, drivers: DriverSet, peer: Path, tmp_path: Path
+    target: str, drivers: DriverSet, admin: JavaAdmin, tmp_path: Path
 ) -> None:
     first_key, first = certificate(tmp_path, "first")
     second_key, second = certificate(tmp_path, "second")
@@ -165,7 +157,7 @@ def test_a_new_certificate_is_taken_without_dropping_anybody(
         "tls.server.certPath": str(path),
     }
     secure = drivers("java4-tls")
-    with running_cluster(target, tmp_path / "cluster", settings) as cluster, java_admin(peer, tmp_path / "a") as admin:
+    with running_cluster(target, tmp_path / "cluster", settings) as cluster:
         topic = cluster.create_topic("Renewed")
         common = {"namesrv": cluster.namesrv_address, "topic": topic}
         received = secure.receive(**common, group=f"{topic}_group")
@@ -206,14 +198,20 @@ def guarded(target: str, home: Path, tmp_path_factory: pytest.TempPathFactory) -
     if target != "triomq":
         pytest.skip("TrioMQ only")
     settings = {"aclEnable": "true", "rocketmqHome": str(home)}
-    with running_cluster(target, tmp_path_factory.mktemp("guarded"), settings) as running:
+    directory = tmp_path_factory.mktemp("guarded")
+    with running_cluster(target, directory, settings) as running:
         yield running
+    logs = {path: path.read_text() for path in directory.rglob("*.log*")}
+    assert any("access refused" in text for text in logs.values()), "refusals are logged"
+    for path, text in logs.items():
+        for secret in (ADMIN[1], SHOP[1], LATER[1], "anotherSecret", "secretOfTheHand"):
+            assert secret not in text, f"{path} tells {secret}"
 
 
 @pytest.fixture(scope="module")
-def guard(guarded: Cluster, peer: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaAdmin]:
+def guard(guarded: Cluster, admin: JavaAdmin) -> Iterator[JavaAdmin]:
     """mqadmin with the administrator's account; it has made the shop's topics."""
-    with java_admin(peer, tmp_path_factory.mktemp("guard"), account=ADMIN) as admin:
+    with admin.account(*ADMIN):
         for topic in ("Shop_Orders", "Shop_ReadOnly", "Later_Orders"):
             made = admin.run("updateTopic", "-t", topic, "-c", CLUSTER_NAME, "-n", guarded.namesrv_address)
             assert "success." in made, made
@@ -272,12 +270,12 @@ def test_java_clients_are_told_why_they_may_not(
     assert "No default permission for topic:Shop_ReadOnly" in remark
 
 
-def test_mqadmin_needs_an_administrator(guarded: Cluster, guard: JavaAdmin, peer: Path, tmp_path: Path) -> None:
+def test_mqadmin_needs_an_administrator(guarded: Cluster, guard: JavaAdmin) -> None:
     command = ("updateTopic", "-t", "NotForTheShop", "-b", guarded.broker_address, "-n", guarded.namesrv_address)
-    with java_admin(peer, tmp_path / "shop", account=SHOP) as shop:
-        assert "Need admin permission for request code=17, but accessKey=shopService is not" in shop.run(*command)
-    with java_admin(peer, tmp_path / "nobody") as nobody:
-        assert "No accessKey is configured" in nobody.run(*command)
+    with guard.account(*SHOP):
+        assert "Need admin permission for request code=17, but accessKey=shopService is not" in guard.run(*command)
+    with guard.account("", ""):
+        assert "No accessKey is configured" in guard.run(*command)
     assert guarded.route("NotForTheShop") is None
 
 
