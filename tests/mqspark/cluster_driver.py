@@ -14,7 +14,7 @@ import threading
 from typing import Any
 
 NOT_STARTED = 3
-START_SECONDS = 90
+START_SECONDS = 240
 
 
 def open_cluster() -> Any:

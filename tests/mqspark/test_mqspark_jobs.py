@@ -98,7 +98,7 @@ def test_spark_submit_runs_a_job(
     }
     ran = subprocess.run(
         [str(home / "bin" / "spark-submit"), *words, str(PROJECT / "mqspark" / "jobs" / "main.py"), *job],
-        env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=400,
+        env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=550,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr[-3000:]
     count = sum(message["topic"] == "GoldOrders" for message in expected("1a_clean")["messages"])

@@ -19,7 +19,7 @@ import pytest
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 PROJECT = Path(__file__).resolve().parents[2]
-RUN_SECONDS = 240
+RUN_SECONDS = 550
 NOT_STARTED = 3
 
 
