@@ -81,10 +81,12 @@ def broker_keys(folder: Path, port: int, **more: str) -> dict[str, str]:
     return {"listenPort": str(port), "brokerName": "broker-a", **small, **more}
 
 
-@pytest.fixture
-def name_server(tmp_path: Path) -> Iterator[str]:
+@pytest.fixture(scope="module")
+def name_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Its address; a broker that ends in order is not known there any more."""
+    folder = tmp_path_factory.mktemp("name_server")
     port = free_port()
-    with daemon("namesrv", tmp_path, {"listenPort": str(port), "kvConfigPath": str(tmp_path / "kv.json")}):
+    with daemon("namesrv", folder, {"listenPort": str(port), "kvConfigPath": str(folder / "kv.json")}):
         yield f"127.0.0.1:{port}"
 
 
