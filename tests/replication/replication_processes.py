@@ -34,6 +34,9 @@ SETTINGS = {
     "maxIndexNum": "20000",
     "haSendHeartbeatInterval": "1000",
     "haHousekeepingInterval": "5000",
+    # Sends that wait for a slow machine are not refused.
+    "waitTimeMillsInSendQueue": "60000",
+    "osPageCacheBusyTimeOutMills": "60000",
 }
 
 
