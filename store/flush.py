@@ -1,7 +1,8 @@
 """Getting what was written onto the disk, and saying so: flushed watermark, consume queues, index, checkpoint.
 
 Threads run fdatasync; they get duplicated descriptors and path names, nothing else. What a sync covers is decided
-before it begins: bytes committed while it runs belong to the next one.
+before it begins: bytes committed while it runs belong to the next one. The log has a thread of its own (own_thread):
+with SYNC_FLUSH it syncs a thousand times a second.
 
 A failed fdatasync is never tried again as if nothing had happened: the kernel may have dropped the pages, and a second
 call would succeed without them. The store is then broken until it is opened anew, which reads the disk.
@@ -53,6 +54,7 @@ class Flush:
         "_log",
         "_log_lock",
         "_offload",
+        "_offload_log",
         "_queue_lock",
         "_queues",
         "_root",
@@ -72,6 +74,7 @@ class Flush:
         committed: Watermark,
         flushed: Watermark,
         offload: Offload,
+        offload_log: Offload,
         settings: StoreSettings,
         root: str,
         last_store_timestamp: Callable[[], int],
@@ -85,6 +88,7 @@ class Flush:
         self._committed = committed
         self.flushed = flushed
         self._offload = offload
+        self._offload_log = offload_log
         self.settings = settings
         self._root = root
         self.last_store_timestamp = last_store_timestamp
@@ -135,7 +139,7 @@ class Flush:
             try:
                 files = self._log.files_between(self.flushed.value, target)
                 for at in range(0, len(files), _SYNC_AT_ONCE):
-                    await self._sync(files[at : at + _SYNC_AT_ONCE], directories)
+                    await self._sync(self._offload_log, files[at : at + _SYNC_AT_ONCE], directories)
             except OSError as error:
                 self._broken(f"the commit log cannot be synced: {error}")
                 return
@@ -143,14 +147,19 @@ class Flush:
             self.flushed.advance(target)
 
     async def _sync(
-        self, files: Sequence[MappedFile | IndexFile], directories: list[str], *, may_be_gone: bool = False
+        self,
+        offload: Offload,
+        files: Sequence[MappedFile | IndexFile],
+        directories: list[str],
+        *,
+        may_be_gone: bool = False,
     ) -> None:
         """In a thread that is waited for even when cancelled, since it holds descriptors of these files."""
         fds: list[int] = []
         try:
             fds += (file.borrow() for file in files)
             with trio.CancelScope(shield=True):
-                await self._offload(_sync_all, self._files, fds, directories, may_be_gone)
+                await offload(_sync_all, self._files, fds, directories, may_be_gone)
         finally:
             for fd in fds:
                 self._files.close(fd)
@@ -188,7 +197,7 @@ class Flush:
                     with trio.CancelScope(shield=True):
                         await self._offload(self._files.sync_filesystem, self._root)
                 else:
-                    await self._sync(files, directories, may_be_gone=True)
+                    await self._sync(self._offload, files, directories, may_be_gone=True)
             except OSError as error:
                 self._broken(f"the consume queues cannot be synced: {error}")
                 return
@@ -245,7 +254,7 @@ class Flush:
             current.write_out()
             # One less than RocketMQ's meaning (a full file that ends then), since more may come in the same ms.
             end_timestamp = current.end_timestamp - 1
-            await self._sync([*filled, current], [])
+            await self._sync(self._offload, [*filled, current], [])
         except OSError as error:
             log.error("index cannot be synced", error=str(error))
             return False

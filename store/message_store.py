@@ -34,6 +34,7 @@ from store.index import Index
 from store.json_config import JsonFile
 from store.layout import Layout
 from store.mapped_file import OpenFiles
+from store.own_thread import OwnThread
 from store.queue_table import QueueTable
 from store.raw_log import RawLog
 from store.reading import Reading
@@ -126,6 +127,7 @@ class MessageStore:
         self._reading = Reading(
             self._log, self._queues, self._index, settings, self.files.physical_memory_bytes()
         )
+        self._log_thread = OwnThread("commit log sync")
         self._flush = Flush(
             files=self.files,
             commit_log=self._log,
@@ -135,6 +137,7 @@ class MessageStore:
             committed=self.committed,
             flushed=self.flushed,
             offload=offload or trio.to_thread.run_sync,
+            offload_log=offload or self._log_thread,
             settings=settings,
             root=self.paths.root,
             last_store_timestamp=self._last_store_timestamp,
@@ -340,6 +343,7 @@ class MessageStore:
             note = recovery.clean_note(self._log, self._queues, self._index)
             is_whole = self._raw.dispatched_offset == self._log.committed_offset or not self._is_slave
             await self._flush.flush_thoroughly(note if is_whole else None)
+        self._log_thread.end()
         self._warm_up.forget()
         closed = StoreClosed("the store was closed")
         self.committed.fail(closed)

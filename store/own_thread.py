@@ -1,0 +1,62 @@
+"""A thread that lives as long as its owner, for a blocking function that is called again and again.
+
+Awaiting an OwnThread is like trio.to_thread.run_sync with less around it. That matters for an event loop that is busy:
+each time the thread needs the interpreter's lock it has to be handed over, and here that is twice a call. Measured with
+a call of 0.2 ms beside a loop that computes and writes: 40 to 80 us of CPU time for a call instead of 520, and 2500
+calls a second instead of 1000.
+
+The thread gets functions and arguments through a queue, as many as there are tasks that wait; it touches nothing else
+of the owner, who is served in the event loop's thread.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any
+
+import outcome
+import trio
+
+_Job = tuple[Callable[..., Any], tuple[Any, ...], trio.lowlevel.Task, trio.lowlevel.TrioToken]
+
+
+class OwnThread:
+    """Made anywhere, started by the first call, over after `end`."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    async def __call__(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Run the function in the thread; answers what it returns and raises what it raises. Calls take turns. A call
+        that has begun is waited for, even by a cancelled task."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=_work, args=(self._jobs,), name=self._name, daemon=True)
+            self._thread.start()
+        self._jobs.put((function, arguments, trio.lowlevel.current_task(), trio.lowlevel.current_trio_token()))
+        return await trio.lowlevel.wait_task_rescheduled(_not_before_it_is_done)
+
+    def end(self) -> None:
+        """Let the thread end; nobody may be waiting. A later call starts another one."""
+        if self._thread is not None:
+            self._jobs.put(None)
+            self._thread.join()
+            self._thread = None
+
+
+def _not_before_it_is_done(_: object) -> trio.lowlevel.Abort:
+    return trio.lowlevel.Abort.FAILED
+
+
+def _work(jobs: SimpleQueue[_Job | None]) -> None:
+    """Runs in the thread."""
+    while (job := jobs.get()) is not None:
+        function, arguments, task, token = job
+        result = outcome.capture(function, *arguments)
+        try:
+            token.run_sync_soon(trio.lowlevel.reschedule, task, result)
+        except trio.RunFinishedError:  # the event loop is gone, and who waited with it
+            return
