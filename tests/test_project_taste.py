@@ -32,7 +32,7 @@ OTHERS: dict[str, set[str]] = {
     "protocol": {"msgspec", "msgpack", "crcmod", "lz4", "zstandard"},
     "daemon": {"structlog", "trio", "yaml"},
     "remoting": {"structlog", "trio", "outcome", "msgspec"},
-    "store": {"structlog", "trio", "msgspec", "crcmod"},
+    "store": {"structlog", "trio", "msgspec", "crcmod", "outcome"},
     "namesrv": {"structlog", "trio", "msgspec"},
     "broker": {"structlog", "trio", "msgspec", "yaml", "lark", "outcome"},
     "mqclient": {"structlog", "trio", "msgspec", "pytest", "outcome"},
