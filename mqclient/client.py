@@ -231,14 +231,19 @@ class Client:
         await self._lookups.run(topic, partial(self.update_route, topic))
         return self.routes.get(topic) or self._no_route(topic)
 
+    def known_publish_route(self, topic: str) -> TopicRoute | None:
+        """The route to send by, as far as it is known; it is kept fresh from now on."""
+        self._publish_topics.add(topic)
+        known = self.routes.get(topic)
+        return known if known is not None and known.publish else None
+
     async def publish_route(self, topic: str, template: str = AUTO_CREATE_TOPIC, max_queues: int = 4) -> TopicRoute:
         """The route to send by; for an unknown topic that of the `template` topic, so that the first send creates it.
 
         Raises NoRoute when the template has no route either.
         """
-        self._publish_topics.add(topic)
-        known = self.routes.get(topic)
-        if known is not None and known.publish:
+        known = self.known_publish_route(topic)
+        if known is not None:
             return known
         look_up = partial(self._look_up_to_publish, topic, template, max_queues)
         await self._lookups.run((topic, template, max_queues), look_up)

@@ -14,6 +14,7 @@ import socket
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
+from math import inf
 from types import TracebackType
 from typing import Any, Self, Unpack
 
@@ -308,7 +309,7 @@ class Producer:
             self._give_turn()
 
     async def _attempts(self, outgoing: Outgoing, messages: Sequence[Message], deadline: float) -> SendResult:
-        route = await self._publish_route(outgoing.topic)
+        route = self._client.known_publish_route(outgoing.topic) or await self._publish_route(outgoing.topic, deadline)
         failures: list[str] = []
         last_error: MQClientError | None = None
         last_result: SendResult | None = None
@@ -435,8 +436,11 @@ class Producer:
 
     # Choosing a queue.
 
-    async def _publish_route(self, topic: str) -> TopicRoute:
-        return await self._client.publish_route(topic, self._template_topic, self._default_topic_queues)
+    async def _publish_route(self, topic: str, deadline: float = inf) -> TopicRoute:
+        with trio.move_on_at(deadline):
+            return await self._client.publish_route(topic, self._template_topic, self._default_topic_queues)
+        asked = ", ".join(self._client.name_servers.addresses)
+        raise OperationTimeout(f"the time limit of the send was over before a name server answered (asked: {asked})")
 
     def _next_queue(self, route: TopicRoute, avoid: str | None) -> MessageQueue:
         queue = route.next_queue(self.faults, self._ms_since(0) if self.faults.enabled else 0, avoid)

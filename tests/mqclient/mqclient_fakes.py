@@ -191,6 +191,7 @@ class FakeCluster:
         self.replicas: dict[str, FakeBroker] = {}
         self.topics: dict[str, int] = {}
         self.route_requests: list[tuple[float, str]] = []
+        self.name_server_seconds = 0.0
         self.processors: dict[int, Any] = {}
 
     @property
@@ -221,7 +222,12 @@ class FakeCluster:
 
     async def invoke(self, address: str, request: RemotingCommand, timeout_seconds: float = 3.0) -> RemotingCommand:
         await trio.lowlevel.checkpoint()
-        if address == NAME_SERVER:
+        if address.startswith("ns:"):
+            if self.name_server_seconds:
+                with trio.move_on_after(timeout_seconds):
+                    await trio.sleep(self.name_server_seconds)
+                    return self.route(request)
+                raise RemotingTimeout(f"{address} did not answer request {request.code} in {timeout_seconds:g} s")
             return self.route(request)
         broker = self._at(address)
         with trio.move_on_after(timeout_seconds):

@@ -117,6 +117,18 @@ async def test_time_is_limited(cluster: FakeCluster, autojump_clock: MockClock) 
         assert trio.current_time() - began == pytest.approx(2)
 
 
+async def test_name_servers_that_are_silent_count_into_the_time(
+    cluster: FakeCluster, autojump_clock: MockClock
+) -> None:
+    cluster.name_server_seconds = 60
+    servers = ["ns:9876", "ns:9877", "ns:9878"]
+    async with Producer("P", name_server=servers, send_timeout_seconds=4) as producer:
+        began = trio.current_time()
+        with pytest.raises(OperationTimeout, match="name server"):
+            await producer.send(Message("T", b"m"))
+        assert trio.current_time() - began == pytest.approx(4)
+
+
 @pytest.mark.parametrize(
     ("code", "status"),
     [
