@@ -36,6 +36,7 @@ from mqclient.hooks import SendContext, SendHook
 from mqclient.latency import LatencyFaults
 from mqclient.log import get_logger
 from mqclient.outgoing import MessagePreparer, Outgoing, SendRules
+from mqclient.pipeline import Pipeline
 from mqclient.results import SendResult, SendStatus
 from mqclient.routes import TopicRoute
 from protocol import property_names as names
@@ -270,7 +271,7 @@ class Producer:
         if in_flight < 1:
             raise ConfigurationError(f"in_flight must be positive, not {in_flight}")
         self._check_open()
-        return await _Pipeline(self, messages, sharding_key, timeout_seconds).run(in_flight)
+        return await Pipeline(self, messages, sharding_key, timeout_seconds).run(in_flight)
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """The queues one may send to, sorted by broker name and id. Raises NoRoute."""
@@ -544,63 +545,6 @@ class Producer:
     ) -> None:
         """A plain producer has no transactions; the broker asks again, or another member."""
         log.warning("asked for a transaction, but this is no TransactionProducer", group=self.group)
-
-
-class _Pipeline:
-    """Many sends at once: some tasks take the messages in turn."""
-
-    def __init__(
-        self,
-        producer: Producer,
-        messages: Iterable[Message],
-        sharding_key: Callable[[Message], str] | None,
-        timeout_seconds: float | None,
-    ) -> None:
-        self._producer = producer
-        self._left = enumerate(messages)
-        self._key = sharding_key
-        self._timeout_seconds = timeout_seconds
-        self._results: list[SendResult | None] = []
-        self._error: Exception | None = None
-        self._key_locks: dict[str, tuple[trio.Lock, list[int]]] = {}
-
-    async def run(self, in_flight: int) -> list[SendResult]:
-        async with trio.open_nursery() as nursery:
-            for _ in range(in_flight):
-                nursery.start_soon(self._work)
-        if self._error is not None:
-            raise self._error
-        return [result for result in self._results if result is not None]
-
-    async def _work(self) -> None:
-        while self._error is None:
-            try:
-                index, message = next(self._left)
-            except StopIteration:
-                return
-            except Exception as error:  # of the iterable
-                self._error = error
-                return
-            self._results.append(None)
-            try:
-                self._results[index] = await self._send(message)
-            except Exception as error:
-                self._error = self._error or error
-
-    async def _send(self, message: Message) -> SendResult:
-        if self._key is None:
-            return await self._producer.send(message, timeout_seconds=self._timeout_seconds)
-        key = self._key(message)
-        # The locks are as many as keys are in flight: the last one to leave takes its lock along.
-        lock, users = self._key_locks.setdefault(key, (trio.Lock(), [0]))
-        users[0] += 1
-        try:
-            async with lock:
-                return await self._producer.send(message, sharding_key=key, timeout_seconds=self._timeout_seconds)
-        finally:
-            users[0] -= 1
-            if not users[0]:
-                del self._key_locks[key]
 
 
 def by_hash(queues: Sequence[MessageQueue], message: Message, argument: Any) -> MessageQueue:

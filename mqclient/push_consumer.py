@@ -11,8 +11,8 @@ tasks may loop over one consumer; each has its own current message.
 
     async with PushConsumer("billing", name_server="127.0.0.1:9876") as consumer:
         consumer.subscribe("Orders")
-        consumer.listen(handle)             # async def handle(message), or a plain function, which then runs in a
-        thread await trio.sleep_forever()
+        consumer.listen(handle)             # async def handle(message), or a plain function, run in a thread
+        await trio.sleep_forever()
 
 A message counts as consumed when the listener returned; when it raised (or answered RECONSUME_LATER), the broker
 delivers it again, later each time, and after 16 times puts it into the dead letter topic %DLQ%<group>. Delivery is at

@@ -4,8 +4,7 @@
         with blocking.Producer("g", name_server=rocketmq.name_server) as producer: ...
 
     rocketmq         NameServer and broker in a thread of the test process, shared by the whole session; topics and
-    groups
-                     are not cleaned between tests, so use names of your own (`rocketmq_name` makes some)
+                     groups are not cleaned between tests, so use names of your own (`rocketmq_name` makes some)
     rocketmq_proc    the same in a child process
     rocketmq_name    a function that makes unused names: rocketmq_name("orders") -> "orders_3f2a..."
     rocketmq_factory, rocketmq_proc_factory
