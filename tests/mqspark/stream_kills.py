@@ -140,7 +140,7 @@ def copy_under_fire(
                 pause.wait(chance.uniform(0, 0.5))
                 cluster.broker.kill()
                 cluster.broker.start()
-                new_batches(driver, 2)
+                new_batches(driver, 1)
             pause.wait(chance.uniform(0, 0.7))
         finally:
             driver.kill()

@@ -12,7 +12,7 @@ import pytest
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 DRIVER_KILLS = 2
-BROKER_KILLS = 6  # a new broker is there in a second, a new driver takes ten
+BROKER_KILLS = 4  # a new broker is there in a second, a new driver takes ten
 
 
 def test_kills_lose_and_double_nothing(tmp_path: Path) -> None:

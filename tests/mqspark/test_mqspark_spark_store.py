@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from mqspark.store_files import ENTRY
+
 pytestmark = pytest.mark.spark
 
 
@@ -111,13 +113,19 @@ def test_spark_finds_the_formats_by_itself(spark: Any, unpacked: Callable[[str],
     assert pushing.load(str(unpacked("1a_clean"))).where("physicalOffset = 0").count() == 1
 
 
-def test_audit_tells_sound_from_damaged(spark: Any, unpacked: Callable[[str], Path], tmp_path: Path) -> None:
-    from mqspark.jobs import report
-    from mqspark.jobs.audit import audit
-    from mqspark.jobs.store_tables import StoreFacts
+def test_audit_tells_sound_from_damaged(
+    spark: Any, unpacked: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from mqspark.jobs import main
 
-    result = audit(spark, StoreFacts.of(str(unpacked("1a_clean"))))
-    assert result["is_sound"]
+    def audit(root: Path) -> tuple[int, Any, str]:
+        words = ["audit", str(root), "--quiet", "--json", str(tmp_path / "found.json")]
+        code = main.run([*words, "--html", str(tmp_path / "page.html")])
+        return code, json.loads((tmp_path / "found.json").read_text()), capsys.readouterr().out
+
+    code, result, text = audit(unpacked("1a_clean"))
+    assert (code, result["is_sound"]) == (0, True)
+    assert text.startswith(f"store {unpacked('1a_clean')}: sound\n")
     assert result["counts"] == {
         "segments": 4, "records": 1977, "bytes": 4059075, "queue entries": 1973, "index entries": 3867, "findings": 1,
         "damage": 0,
@@ -130,14 +138,24 @@ def test_audit_tells_sound_from_damaged(spark: Any, unpacked: Callable[[str], Pa
     data = bytearray(log[0].read_bytes())
     data[100] ^= 1
     log[0].write_bytes(data)
-    result = audit(spark, StoreFacts.of(str(root)))
-    assert not result["is_sound"]
+    # in another queue: a wrong size, a wrong tags code, two entries swapped, one that leads to a dead letter
+    file = root / "consumequeue" / "GoldBatch" / "1" / f"{0:020d}"
+    entries = [list(entry) for entry in ENTRY.iter_unpack(file.read_bytes())]
+    entries[1][1] += 1
+    entries[2][2] += 1
+    entries[3], entries[4] = entries[4], entries[3]
+    entries[12][:2] = [307282, 407]
+    file.write_bytes(b"".join(ENTRY.pack(*entry) for entry in entries))
+    code, result, text = audit(root)
+    assert (code, result["is_sound"]) == (1, False)
     damage = {f"{item['area']}: {item['kind']}": item["count"] for item in result["findings"]}
-    assert (damage["log: body CRC"], damage["log: missing file"], damage["queue: entry missing"]) == (1, 1, 3)
+    assert (damage["log: body CRC"], damage["log: missing file"], damage["queue: entry missing"]) == (1, 1, 4)
     assert damage["queue: dangling"] > 0 and damage["index: dangling"] > 0
-    page = report.as_html(result)
+    kinds = ("wrong size", "tags code", "order", "gap", "wrong queue")
+    assert [damage[f"queue: {kind}"] for kind in kinds] == [1, 1, 1, 2, 1]
+    assert "GoldBatch/1: queue offset 12 leads to a record of %DLQ%GID_Gold_retry/0" in text
+    page = (tmp_path / "page.html").read_text("utf-8")
     assert "<svg" in page and "damaged" in page
-    assert json.loads(json.dumps(result)) == result
 
 
 def test_rebuilt_queues_are_the_brokers_own_bytes(spark: Any, unpacked: Callable[[str], Path], tmp_path: Path) -> None:
