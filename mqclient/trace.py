@@ -8,14 +8,12 @@ Each event becomes a line of a trace message; lines are collected and sent in th
 wait and further ones are dropped and counted, because tracing must never slow down or fail the application. `mqadmin
 queryMsgTraceById` and RocketMQ's dashboard read them. The format is TraceDataEncoder's of 4.9.7:
 
-    Pub \\1 time \\1 region \\1 group \\1 topic \\1 message id \\1 tags \\1 keys \\1 store host \\1 body bytes \\1
-    cost ms
-        \\1 message type \\1 offset message id \\1 success \\2
+    Pub \\1 time \\1 region \\1 group \\1 topic \\1 message id \\1 tags \\1 keys \\1 store host \\1 body bytes
+        \\1 cost ms \\1 message type \\1 offset message id \\1 success \\2
     SubBefore \\1 time \\1 region \\1 group \\1 request id \\1 message id \\1 retries \\1 keys \\2
     SubAfter \\1 request id \\1 message id \\1 cost ms \\1 success \\1 keys \\1 context code \\1 time \\1 group \\2
-    EndTransaction \\1 time \\1 region \\1 group \\1 topic \\1 message id \\1 tags \\1 keys \\1 store host \\1 message
-    type
-        \\1 transaction id \\1 state \\1 from check \\2
+    EndTransaction \\1 time \\1 region \\1 group \\1 topic \\1 message id \\1 tags \\1 keys \\1 store host
+        \\1 message type \\1 transaction id \\1 state \\1 from check \\2
 
 Absent texts are written as "null", as Java does.
 """
