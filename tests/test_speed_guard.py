@@ -30,7 +30,7 @@ def measured(names: list[str]) -> dict[str, float]:
     command = [sys.executable, "-m", "benchmarks.hot_path", "--rounds", "3", "--quick", "--json"]
     for name in names:
         command += ["--only", name]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=180, check=False)
     assert done.returncode == 0, done.stderr
     return {name: ratio for name, (_, ratio) in json.loads(done.stdout).items()}
 
