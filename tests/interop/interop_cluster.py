@@ -33,6 +33,7 @@ BROKER_SETTINGS = {
     "traceTopicEnable": "true",
     "transactionTimeOut": "1000",
     "transactionCheckInterval": "1000",
+    "transactionCheckMax": "60",  # the C++ client's first heartbeat may come half a minute after its first send
     "registerNameServerPeriod": "10000",
     "waitTimeMillsInSendQueue": "5000",
 }
