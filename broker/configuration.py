@@ -87,6 +87,15 @@ class Configuration:
             raise SettingError(
                 "configuration", "enableDLegerCommitLog", "DLedger is not supported; use SYNC_MASTER and SLAVE"
             )
+        if self.store.duplication_enable:
+            # Nothing in RocketMQ 4.9 but a store plug-in sets the confirm offset, which begins at -1: without one such
+            # a broker takes messages and hands out none.
+            raise SettingError(
+                "configuration",
+                "duplicationEnable",
+                "with true only messages below the confirm offset are handed out, which only a Java store plug-in "
+                "sets; without one RocketMQ itself hands out none. Set it to false; copies are kept by a SLAVE",
+            )
 
     def records(self) -> tuple[BrokerSettings, ServerSettings, ClientSettings, StoreSettings]:
         """All records in the order of RocketMQ's listings."""

@@ -295,7 +295,7 @@ class StoreSettings:
     duplication_enable: bool = setting(
         "duplicationEnable",
         False,
-        meaning="master does not set maxPhyOffset as confirmed at start; reput only up to the confirm offset",
+        meaning="only messages below the confirm offset reach consumers; true is refused, as a plug-in has to set it",
     )
     disk_fall_recorded: bool = setting(
         "diskFallRecorded", True, meaning="record how far reads are behind", changeable=True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.configuration import Configuration
-from protocol.settings import to_text
+from protocol.settings import SettingError, to_text
 
 
 @pytest.mark.parametrize(
@@ -23,3 +23,9 @@ def test_the_listing_says_whether_calls_use_tls(values: dict[str, str], properti
     configuration.properties = properties
     configuration.check()
     assert to_text(configuration.client)["useTLS"] == shown
+
+
+@pytest.mark.parametrize("key", ["enableDLegerCommitLog", "duplicationEnable"])
+def test_what_would_lose_messages_silently_is_refused(key: str) -> None:
+    with pytest.raises(SettingError, match=key):
+        Configuration.from_values({key: "true"}).check()
