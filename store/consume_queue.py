@@ -30,6 +30,7 @@ _pack_entry: Final = ENTRY.pack
 FILLER_SIZE_BYTES: Final = 0x7FFFFFFF
 FILLER: Final = ENTRY.pack(0, FILLER_SIZE_BYTES, 0)
 _CHUNK_BYTES: Final = 20 * 3276
+_FIRST_CHUNK_BYTES: Final = 20 * 204
 # Entries that are read at a time in search of a real one.
 _LOOK_ENTRIES: Final = 64
 
@@ -85,7 +86,7 @@ class ConsumeQueue:
             used = _used_bytes(file)
             end_bytes = file.start + used
             if used < file.size_bytes:
-                self.was_cut_short |= bool(file.pread(used, _CHUNK_BYTES).strip(b"\0"))
+                self.was_cut_short |= file.has_data_from(used, unsure=False)
                 break
         self.was_cut_short |= end_bytes <= files[-1].start and bool(files[-1].pread(0, ENTRY_BYTES).strip(b"\0"))
         self.cut(end_bytes // ENTRY_BYTES)
@@ -360,12 +361,14 @@ def _is_real(entry: tuple[int, int, int]) -> bool:
 def _used_bytes(file: MappedFile) -> int:
     """Bytes of the good entries from the start of a file."""
     at = 0
+    step = _FIRST_CHUNK_BYTES  # most queues of many are short
     while at < file.size_bytes:
-        data = file.pread(at, min(_CHUNK_BYTES, file.size_bytes - at))
+        data = file.pread(at, min(step, file.size_bytes - at))
         good = good_entries(data)
         at += good * ENTRY_BYTES
         if good * ENTRY_BYTES < len(data) or not data:
             break
+        step = _CHUNK_BYTES
     return at
 
 

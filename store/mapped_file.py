@@ -9,9 +9,14 @@ from __future__ import annotations
 
 import mmap
 from collections import deque
+from typing import Final
 
 from store import layout
 from store.files import Data, Files
+
+_PAGE_BYTES: Final = 4096
+_LOOK_BYTES: Final = 65536
+_ZEROS: Final = bytes(_LOOK_BYTES)
 
 
 class OpenFiles:
@@ -120,11 +125,30 @@ class MappedFile:
     def next_data(self, at: int) -> int:
         return self._pool.files.next_data(self.fd(), at)
 
+    def has_data_from(self, at: int, *, unsure: bool) -> bool:
+        """Whether there is anything but zeros from `at` on. `unsure` is the answer when the next 64 KiB are zeros, but
+        the file has more that is no hole. Where nothing is, a page is read and a hole is looked for."""
+        files = self._pool.files
+        fd = self.fd()
+        end = min(at + _PAGE_BYTES - at % _PAGE_BYTES, self.size_bytes)
+        if at >= self.size_bytes:
+            return False
+        if files.pread(fd, end - at, at) != _ZEROS[: end - at]:
+            return True
+        data_at = files.next_data(fd, end) if end < self.size_bytes else -1
+        if data_at < 0:
+            return False
+        looked = files.pread(fd, min(_LOOK_BYTES, self.size_bytes - data_at), data_at)
+        if looked != _ZEROS[: len(looked)]:
+            return True
+        data_at += len(looked)
+        return unsure and data_at < self.size_bytes and files.next_data(fd, data_at) >= 0
+
     def clear_from(self, at: int) -> None:
         """Make everything from `at` on zero again (a hole)."""
         files = self._pool.files
-        fd = self.fd()
-        if at < self.size_bytes and files.next_data(fd, at) >= 0:
+        if self.has_data_from(at, unsure=True):
+            fd = self.fd()
             files.truncate(fd, at)
             files.truncate(fd, self.size_bytes)
 
