@@ -39,6 +39,7 @@ from store.dispatch import Dispatch, DispatchEntry
 from store.files import Files
 from store.index import Index
 from store.log_scan import LOST_TOPIC, Damage, LogScan
+from store.mapped_file import MappedFile
 from store.queue_table import QueueTable
 
 log = structlog.get_logger("store.recovery")
@@ -50,6 +51,8 @@ _PROGRESS_MS: Final = 2000
 _STEP_RECORDS: Final = 1024
 _STEP_BYTES: Final = 4 << 20
 _STEP_QUEUES: Final = 256
+# Damaged bytes are saved in such pieces.
+_SAVE_BYTES: Final = 1 << 20
 
 
 class RecoveryReport:
@@ -549,7 +552,7 @@ class Recovery:
         if file is None:
             return
         at = damage.begin - file.start
-        saved = self._save_damaged(damage, file.read(at, size))
+        saved = self._save_damaged(damage, file)
         if damage.end == file.end:
             file.clear_from(at)
             file.write(record.encode_blank(size), at)
@@ -562,13 +565,18 @@ class Recovery:
             physical_offset=damage.begin, size_bytes=size, reason=damage.reason, saved_as=saved,
         )  # fmt: skip
 
-    def _save_damaged(self, damage: Damage, data: bytes) -> str:
+    def _save_damaged(self, damage: Damage, log_file: MappedFile) -> str:
+        """Its bytes, in a file that has holes where they are zeros: most of a lost stretch often is."""
+        size = damage.end - damage.begin
         path = f"{self._paths.salvage}/{layout.file_name(damage.begin)}.bin"
         if not self._files.exists(path):
             self._files.make_directories(self._paths.salvage)
-            fd = self._files.create(path, len(data))
+            fd = self._files.create(path, size)
             try:
-                self._files.pwrite(fd, data, 0)
+                for at in range(0, size, _SAVE_BYTES):
+                    piece = log_file.pread(damage.begin - log_file.start + at, min(_SAVE_BYTES, size - at))
+                    if piece != bytes(len(piece)):
+                        self._files.pwrite(fd, piece, at)
                 self._files.datasync(fd)
             finally:
                 self._files.close(fd)
