@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+# Three drivers start in turn, which takes a minute each where ten others want the processor, too.
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1500)]
 
 DRIVER_KILLS = 2
 BROKER_KILLS = 4  # a new broker is there in a second, a new driver takes ten
