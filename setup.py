@@ -1,4 +1,5 @@
-"""Compiles the hot modules with mypyc where that is asked for: TRIOMQ_COMPILE=1 pip install . (or bin/build).
+"""Compiles the hot modules with mypyc, and the few functions that have a twin in C, where that is asked for:
+TRIOMQ_COMPILE=1 pip install . (or bin/build).
 
 Without it, and where no C compiler is, the same source runs as plain Python.
 """
@@ -8,7 +9,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from setuptools import setup
+from setuptools import Extension, setup
 
 HERE = Path(__file__).resolve().parent
 
@@ -25,7 +26,13 @@ def extensions() -> list[object]:
     from mypyc.build import mypycify
 
     options = ["--config-file", str(HERE / "pyproject.toml")]
-    return list(mypycify([*options, *hot_modules()], opt_level="3", debug_level="0"))
+    twins = [
+        Extension(
+            name, [f"{name.replace('.', '/')}.c"], depends=["protocol/_quick.h"], extra_compile_args=["-O3", "-g0"]
+        )
+        for name in ("protocol._quick", "store._quick")
+    ]
+    return [*mypycify([*options, *hot_modules()], opt_level="3", debug_level="0"), *twins]
 
 
 setup(ext_modules=extensions())

@@ -213,6 +213,11 @@ class MessageWriter:
         pending.result = self._store.append(message)
         self._complete(pending, wait)
 
+    def put_plain(self, message: MessageToStore, wait: bool, pending: PendingPut) -> None:
+        """`put` for a message that has no DELAY property."""
+        pending.result = self._store.append(message)
+        self._complete(pending, wait)
+
     def put_half(self, message: MessageToStore, properties: dict[str, str], wait: bool, pending: PendingPut) -> None:
         """Store `message` as the first half of a transaction."""
         self._redirect(message, properties, TRANS_HALF_TOPIC, 0)

@@ -8,17 +8,59 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
 from protocol.command import JAVA, JSON, ROCKETMQ, RPC_RESPONSE, VERSION, RemotingCommand
+from protocol.quick import twin
 
 _encode_text: Final = msgspec.json.Encoder().encode
 _pack_lengths: Final = struct.Struct(">ii").pack
 _pack_short: Final = struct.Struct(">h").pack
 _pack_int: Final = struct.Struct(">i").pack
 _pack_fixed: Final = struct.Struct(">hbhiii").pack
+
+Value: TypeAlias = bytes | int
+"""Text of a value that needs no escaping in JSON, or a number, which is written in decimal."""
+
+
+def fill_json_in_python(pieces: tuple[bytes, ...], values: tuple[Value, ...], body: bytes) -> bytes:
+    """A frame in the JSON codec: piece, value, piece, ..., value, piece, then the body."""
+    header = pieces[0]
+    for at, value in enumerate(values):
+        header += _text(value) + pieces[at + 1]
+    return _pack_lengths(4 + len(header) + len(body), len(header)) + header + body
+
+
+def fill_binary_in_python(
+    names: tuple[bytes, ...],
+    values: tuple[Value, ...],
+    code: int,
+    language: int,
+    version: int,
+    opaque: int,
+    flag: int,
+    remark: bytes,
+    body: bytes,
+) -> bytes:
+    """A frame in the ROCKETMQ codec; each of `names` is all that stands in front of the length of its value."""
+    entries = b""
+    for at, name in enumerate(names):
+        value = _text(values[at])
+        entries += name + _pack_int(len(value)) + value
+    fixed = _pack_fixed(code, language, version, opaque, flag, len(remark))
+    size = len(fixed) + len(remark) + 4 + len(entries)
+    lengths = _pack_lengths(4 + size + len(body), ROCKETMQ << 24 | size)
+    return b"%b%b%b%b%b%b" % (lengths, fixed, remark, _pack_int(len(entries)), entries, body)
+
+
+_fill_json: Final = twin(fill_json_in_python)
+_fill_binary: Final = twin(fill_binary_in_python)
+
+
+def _text(value: Value) -> bytes:
+    return b"%d" % value if isinstance(value, int) else value
 
 
 class AnswerLayout:
@@ -29,47 +71,58 @@ class AnswerLayout:
     def __init__(self, names: Sequence[str], constants: Mapping[str, str] | None = None) -> None:
         self._names = tuple(names)
         self._constants = dict(constants or {})
-        pairs = [_encode_text(name) + b":" + _encode_text(value) for name, value in self._constants.items()]
-        pairs = [pair.replace(b"%", b"%%") for pair in pairs] + [_encode_text(name) + b':"%b"' for name in self._names]
-        self._json = (
-            b'{"code":%d,"extFields":{' + b",".join(pairs) + b'},"flag":%d,"language":"JAVA","opaque":%d,%b'
-            b'"serializeTypeCurrentRPC":"JSON","version":%d}'
-        )
+        self._json = self._json_pieces()
         entry = b""
         for name, value in self._constants.items():
             entry += _text_with_length(name) + _pack_int(len(value.encode())) + value.encode()
-        self._binary: list[bytes] = []
+        binary: list[bytes] = []
         for name in self._names:
-            self._binary.append(entry + _text_with_length(name))
+            binary.append(entry + _text_with_length(name))
             entry = b""
+        self._binary = tuple(binary)
 
-    def fields(self, values: Sequence[bytes]) -> dict[str, str]:
+    def _json_pieces(self) -> tuple[bytes, ...]:
+        """What stands around the values in RocketMQ's own order of members (see protocol.frame)."""
+        pieces = [b'{"code":']
+        opening = b',"extFields":{'
+        for name, value in self._constants.items():
+            opening += _encode_text(name) + b":" + _encode_text(value) + b","
+        for name in self._names:
+            pieces.append(opening + _encode_text(name) + b':"')
+            opening = b'",'
+        pieces.append(b'"},"flag":')
+        pieces += [b',"language":"JAVA","opaque":', b",", b'"serializeTypeCurrentRPC":"JSON","version":', b"}"]
+        return tuple(pieces)
+
+    def fields(self, values: Sequence[Value]) -> dict[str, str]:
         """extFields as a mapping."""
         fields = dict(self._constants)
         for name, value in zip(self._names, values, strict=True):
-            fields[name] = value.decode()
+            fields[name] = _text(value).decode()
         return fields
 
-    def json_header(self, answer: LaidOutAnswer) -> bytes:
-        """The members in RocketMQ's own order (see protocol.frame)."""
+    def json_frame(self, answer: LaidOutAnswer) -> bytes:
         remark = b"" if answer.remark is None else b'"remark":%b,' % _encode_text(answer.remark)
-        return self._json % (answer.code, *answer.values, answer.flag, answer.opaque, remark, answer.version)
+        values = (answer.code, *answer.values, answer.flag, answer.opaque, remark, answer.version)
+        return _fill_json(self._json, values, answer.body)
 
-    def binary_header(self, answer: LaidOutAnswer) -> bytes:
-        """The ROCKETMQ codec's header (see protocol.frame)."""
+    def binary_frame(self, answer: LaidOutAnswer) -> bytes:
         remark = b"" if answer.remark is None else answer.remark.encode()
-        entries = b""
-        values = answer.values
-        for at, names in enumerate(self._binary):
-            value = values[at]
-            entries += names + _pack_int(len(value)) + value
-        fixed = _pack_fixed(answer.code, JAVA, answer.version, answer.opaque, answer.flag, len(remark))
-        return b"%b%b%b%b" % (fixed, remark, _pack_int(len(entries)), entries)
+        return _fill_binary(
+            self._binary,
+            answer.values,
+            answer.code,
+            JAVA,
+            answer.version,
+            answer.opaque,
+            answer.flag,
+            remark,
+            answer.body,
+        )
 
 
 class LaidOutAnswer(RemotingCommand):
-    """An answer of this layout to `request`. `values` belong to the names of the layout and need no escaping in JSON:
-    decimal numbers, hex digits, comma-separated lists of them."""
+    """An answer of this layout to `request`. `values` belong to the names of the layout; there is at least one."""
 
     __slots__ = ("_layout", "values")
 
@@ -78,7 +131,7 @@ class LaidOutAnswer(RemotingCommand):
         layout: AnswerLayout,
         request: RemotingCommand,
         code: int,
-        values: tuple[bytes, ...],
+        values: tuple[Value, ...],
         remark: str | None = None,
         body: bytes = b"",
     ) -> None:
@@ -103,13 +156,10 @@ class LaidOutAnswer(RemotingCommand):
         if self._ext_fields is not None:
             return None
         if self.serialize_type == JSON:
-            header = self._layout.json_header(self)
-        elif self.serialize_type == ROCKETMQ:
-            header = self._layout.binary_header(self)
-        else:
-            return None
-        size = len(header)
-        return _pack_lengths(4 + size + len(self.body), self.serialize_type << 24 | size) + header + self.body
+            return self._layout.json_frame(self)
+        if self.serialize_type == ROCKETMQ:
+            return self._layout.binary_frame(self)
+        return None
 
 
 def _text_with_length(text: str) -> bytes:

@@ -1,7 +1,7 @@
 """RemotingCommand: the one value that travels in every frame, request or response (RocketMQ: RemotingCommand).
 
-It is plain data. Its extFields arrive as JSON text, or as a mapping from the other codecs, and are read only as far
-as somebody asks: `header(Class)` reads them into a typed record in one step, `ext_fields` as a mapping of text.
+It is plain data. Its extFields arrive as JSON text, as entries of the ROCKETMQ codec or as a mapping, and are read only
+as far as somebody asks: `header(Class)` reads them into a typed record in one step, `ext_fields` as a mapping of text.
 """
 
 from __future__ import annotations
@@ -10,7 +10,15 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from protocol.headers.base import Header, decode_ext_json, decode_header, decode_header_json, encode_header
+from protocol.entries import decode_entries
+from protocol.headers.base import (
+    Header,
+    decode_ext_json,
+    decode_header,
+    decode_header_entries,
+    decode_header_json,
+    encode_header,
+)
 
 JSON: Final = 0
 ROCKETMQ: Final = 1
@@ -37,6 +45,7 @@ class RemotingCommand:
     """
 
     __slots__ = (
+        "_entries",
         "_ext_fields",
         "_ext_json",
         "body",
@@ -61,6 +70,7 @@ class RemotingCommand:
         version: int = VERSION,
         ext_fields: dict[str, str] | None = None,
         ext_json: msgspec.Raw | None = None,
+        entries: bytes | None = None,
     ) -> None:
         self.code = code
         self.flag = flag
@@ -72,6 +82,7 @@ class RemotingCommand:
         self.version = version
         self._ext_fields = ext_fields
         self._ext_json = ext_json
+        self._entries = entries
 
     @property
     def is_response(self) -> bool:
@@ -87,17 +98,23 @@ class RemotingCommand:
         if self._ext_json is not None:
             self._ext_fields = decode_ext_json(self._ext_json)
             self._ext_json = None
+        elif self._entries is not None:
+            self._ext_fields = decode_entries(self._entries, 0, len(self._entries))
+            self._entries = None
         return self._ext_fields
 
     @ext_fields.setter
     def ext_fields(self, value: dict[str, str] | None) -> None:
         self._ext_fields = value
         self._ext_json = None
+        self._entries = None
 
     def header(self, cls: type[H]) -> H:
         """The typed header; raises HeaderFieldError naming the first field that is missing or does not parse."""
         if self._ext_json is not None:
             return decode_header_json(cls, self._ext_json)
+        if self._entries is not None:
+            return decode_header_entries(cls, self._entries)
         return decode_header(cls, self.ext_fields or {})
 
     def __repr__(self) -> str:

@@ -27,8 +27,10 @@ import msgspec
 from protocol.answer_layout import LaidOutAnswer
 from protocol.codes import LanguageCode
 from protocol.command import JAVA, JSON, MSGPACK, ROCKETMQ, RemotingCommand
+from protocol.entries import decode_entries, read_binary_header_in_python
 from protocol.errors import FrameError
 from protocol.json_header import NO_EXT_FIELDS, read_json_header
+from protocol.quick import twin
 
 MAX_FRAME_BYTES: Final = 16 * 1024 * 1024
 """Largest whole frame, its length field included (RocketMQ: com.rocketmq.remoting.frameMaxLength)."""
@@ -41,8 +43,8 @@ _INT: Final = struct.Struct(">i")
 _SHORT: Final = struct.Struct(">h")
 _LENGTHS: Final = struct.Struct(">ii")
 
-
 _encode_text: Final = msgspec.json.Encoder().encode
+_read_binary_header: Final = twin(read_binary_header_in_python)
 
 
 class FrameDecoder:
@@ -117,12 +119,18 @@ def _decode(data: bytes, start: int, end: int) -> RemotingCommand:
     header_end = header_start + int.from_bytes(data[start + 1 : header_start], "big")
     if header_end > end:
         raise FrameError(f"bad header length: {header_end - header_start} in a frame of {end - start} bytes")
-    header = data[header_start:header_end]
     body = data[header_end:end]
+    if serialize_type == ROCKETMQ:
+        plain = _read_binary_header(data, header_start, header_end)
+        if plain is not None:
+            code, language, version, opaque, flag, entries = plain
+            return RemotingCommand(
+                code, flag, opaque, None, body, ROCKETMQ, language, version, None, None, entries or None
+            )
+        return _decode_rocketmq(data[header_start:header_end], body)
+    header = data[header_start:header_end]
     if serialize_type == JSON:
         return _decode_json(header, body)
-    if serialize_type == ROCKETMQ:
-        return _decode_rocketmq(header, body)
     if serialize_type == MSGPACK:
         return _decode_msgpack(header, body)
     raise FrameError(f"unknown header codec {serialize_type}; known are 0 JSON, 1 ROCKETMQ, 2 MSGPACK")
@@ -173,50 +181,10 @@ def _decode_rocketmq(header: bytes, body: bytes) -> RemotingCommand:
         position += 4
         if ext_bytes < 0 or position + ext_bytes > size:
             raise FrameError(f"string length exceed limit:{ext_bytes} (extFields)")
-        ext_fields = _decode_entries(header, position, position + ext_bytes) if ext_bytes else None
+        ext_fields = decode_entries(header, position, position + ext_bytes) if ext_bytes else None
     except UnicodeDecodeError as error:
         raise FrameError(f"the ROCKETMQ header is not UTF-8: {error}") from None
     return RemotingCommand(code, flag, opaque, remark, body, ROCKETMQ, language, version & 0xFFFF, ext_fields)
-
-
-def _decode_entries(header: bytes, begin: int, end: int, is_ascii: bool = True) -> dict[str, str]:
-    """extFields between two positions. An empty value reads as none at all, as in RocketMQ.
-
-    The bytes are made text once, and names and values are cut out of it: half the cost of decoding each. That is right
-    for ASCII, which nearly all are; when one was not, everything is read again. Looked at are runs of entries: the
-    lengths between the texts are ASCII too while they are below 128. Lengths are put together byte by byte: a third of
-    what int.from_bytes on a slice costs.
-    """
-    fields: dict[str, str] = {}
-    text = header.decode("latin-1")
-    position = run_start = begin
-    runs_are_ascii = True
-    while position < end:
-        if position + 2 > end:
-            raise FrameError("extFields end inside a key length")
-        key_start = position + 2
-        key_end = key_start + (header[position] << 8 | header[position + 1])
-        value_start = key_end + 4
-        if value_start > end:
-            raise FrameError(f"string length exceed limit:{key_end - key_start} (key)")
-        value_bytes = header[key_end + 2] << 8 | header[key_end + 3]
-        if header[key_end] or header[key_end + 1]:
-            value_bytes |= header[key_end] << 24 | header[key_end + 1] << 16
-        position = value_start + value_bytes
-        if position > end:
-            raise FrameError(f"string length exceed limit:{value_bytes} (value)")
-        if value_bytes > 127:
-            runs_are_ascii = runs_are_ascii and header[run_start:key_end].isascii()
-            run_start = value_start
-        if value_bytes == 0 or key_end == key_start:
-            continue
-        if is_ascii:
-            fields[text[key_start:key_end]] = text[value_start:position]
-        else:
-            fields[header[key_start:key_end].decode("utf-8")] = header[value_start:position].decode("utf-8")
-    if is_ascii and not (runs_are_ascii and header[run_start:end].isascii()):
-        return _decode_entries(header, begin, end, False)
-    return fields
 
 
 def _decode_msgpack(header: bytes, body: bytes) -> RemotingCommand:

@@ -7,6 +7,9 @@ they are part of the file format.
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Final
+
+from protocol.quick import twin
 
 
 def to_int32(number: int) -> int:
@@ -21,7 +24,7 @@ def to_int64(number: int) -> int:
     return number - 0x10000000000000000 if number & 0x8000000000000000 else number
 
 
-def string_hash(text: str, start: int = 0) -> int:
+def string_hash_in_python(text: str, start: int = 0) -> int:
     """String.hashCode: signed 32-bit, over UTF-16 units (a surrogate pair counts as two).
 
     `start` continues from the hash of a prefix: string_hash(a + b) == string_hash(b, string_hash(a)).
@@ -36,6 +39,9 @@ def string_hash(text: str, start: int = 0) -> int:
         for at in range(0, len(units), 2):
             value = (31 * value + (units[at] << 8 | units[at + 1])) & 0xFFFFFFFF
     return value - 0x100000000 if value & 0x80000000 else value
+
+
+string_hash: Final = twin(string_hash_in_python)
 
 
 @lru_cache(maxsize=4096)

@@ -26,9 +26,9 @@ def offset_message_id(store_host: bytes, physical_offset: int) -> str:
     return f"{store_host.hex().upper()}{physical_offset & 0xFFFFFFFFFFFFFFFF:016X}"
 
 
-def offset_message_ids(store_host_hex: bytes, physical_offsets: list[int]) -> bytes:
-    """The ids of several messages, comma-separated; `store_host_hex` is the packed host as upper-case hex digits."""
-    return b",".join([b"%b%016X" % (store_host_hex, offset) for offset in physical_offsets])
+def offset_message_id_bytes_in_python(store_host_hex: bytes, physical_offset: int) -> bytes:
+    """The same in bytes; `store_host_hex` is the packed host as upper-case hex digits."""
+    return b"%b%016X" % (store_host_hex, physical_offset & 0xFFFFFFFFFFFFFFFF)
 
 
 def parse_offset_message_id(text: str) -> tuple[HostPort, int]:

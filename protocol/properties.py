@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from protocol import property_names as names
+
 NAME_VALUE_SEPARATOR: Final = "\x01"
 PROPERTY_SEPARATOR: Final = "\x02"
 
@@ -45,3 +47,18 @@ def encode(table: Mapping[str, str]) -> bytes:
         return text.encode("utf-8")
     except UnicodeEncodeError:
         return text.encode("utf-8", "replace")
+
+
+def text_to_store_in_python(
+    text: str, cluster: str
+) -> tuple[bytes, bool, str | None, str | None, str | None] | None:
+    """(stored, wait, tags, uniq_key, keys): the properties of a plain message as a producer sends them, as they are
+    stored: without WAIT, which has done its work, with CLUSTER; and what they say. None for properties that make more
+    of a message (delay, transaction, multi dispatch). The C twin answers None too for what it leaves to others: names
+    that come twice or CLUSTER itself, more than 32 properties, text that is not ASCII."""
+    table = parse(text)
+    if names.DELAY in table or names.TRANSACTION_PREPARED in table or names.INNER_MULTI_DISPATCH in table:
+        return None
+    wait = table.pop(names.WAIT, "true") != "false"
+    table[names.CLUSTER] = cluster
+    return encode(table), wait, table.get(names.TAGS), table.get(names.UNIQ_KEY), table.get(names.KEYS)

@@ -23,6 +23,7 @@ from protocol import compression, properties, sys_flag
 from protocol.address import HostPort
 from protocol.errors import BodyError, RecordError
 from protocol.message import Message, MessageExt
+from protocol.quick import twin
 
 MESSAGE_MAGIC: Final = -626843481
 BLANK_MAGIC: Final = -875286124
@@ -65,7 +66,7 @@ def record_size_bytes(sys_flags: int, body_length: int, topic_length: int, prope
     return size
 
 
-def encode_into(
+def write_record_in_python(
     tail: bytearray,
     topic: bytes,
     queue_id: int,
@@ -80,10 +81,10 @@ def encode_into(
     reconsume_times: int,
     prepared_transaction_offset: int,
     body: bytes,
+    crc: int,
     stored_properties: bytes,
 ) -> int:
-    """Append one record to `tail` and return its size. Hosts are packed; their lengths win over the bits in
-    `sys_flags`, which are set to match. Raises struct.error when a number or length does not fit its field."""
+    """See encode_into; `crc` is the body's."""
     born_v6 = len(born_host) == 20
     store_v6 = len(store_host) == 20
     size = FIXED_BYTES + len(body) + len(topic) + len(stored_properties)
@@ -101,7 +102,7 @@ def encode_into(
     head = pack(
         size,
         MESSAGE_MAGIC,
-        crc32(body) & 0x7FFFFFFF,
+        crc,
         queue_id,
         flag,
         queue_offset,
@@ -124,6 +125,48 @@ def encode_into(
     tail += properties_length
     tail += stored_properties
     return size
+
+
+_write_record: Final = twin(write_record_in_python)
+
+
+def encode_into(
+    tail: bytearray,
+    topic: bytes,
+    queue_id: int,
+    flag: int,
+    queue_offset: int,
+    physical_offset: int,
+    sys_flags: int,
+    born_timestamp: int,
+    born_host: bytes,
+    store_timestamp: int,
+    store_host: bytes,
+    reconsume_times: int,
+    prepared_transaction_offset: int,
+    body: bytes,
+    stored_properties: bytes,
+) -> int:
+    """Append one record to `tail` and return its size. Hosts are packed; their lengths win over the bits in
+    `sys_flags`, which are set to match. Raises struct.error when a number or length does not fit its field."""
+    return _write_record(
+        tail,
+        topic,
+        queue_id,
+        flag,
+        queue_offset,
+        physical_offset,
+        sys_flags,
+        born_timestamp,
+        born_host,
+        store_timestamp,
+        store_host,
+        reconsume_times,
+        prepared_transaction_offset,
+        body,
+        crc32(body) & 0x7FFFFFFF,
+        stored_properties,
+    )
 
 
 def encode_record(message: MessageExt) -> bytes:

@@ -21,6 +21,7 @@ from functools import lru_cache
 from typing import Final
 
 from protocol.java import string_hash
+from protocol.quick import twin
 from store.files import Files
 from store.mapped_file import MappedFile, OpenFiles
 
@@ -42,7 +43,7 @@ _write_slot: Final = _SLOT.pack_into
 _CHANGING_CHARACTERS: Final = 8
 
 
-def key_hash(topic: str, key: str) -> int:
+def key_hash_in_python(topic: str, key: str) -> int:
     """Hash of "topic#key": absolute Java hash code, 0 where that has no absolute value.
 
     The hash is built from the left, so that of the topic and of all but the end of a long key is remembered: what is
@@ -54,6 +55,9 @@ def key_hash(topic: str, key: str) -> int:
     return _absolute(string_hash(key[cut:], _prefix_hash(topic, key[:cut])))
 
 
+key_hash: Final = twin(key_hash_in_python)
+
+
 @lru_cache(maxsize=8192)
 def _prefix_hash(topic: str, key_start: str) -> int:
     return string_hash(f"{topic}#{key_start}")
@@ -61,6 +65,30 @@ def _prefix_hash(topic: str, key_start: str) -> int:
 
 def _absolute(code: int) -> int:
     return 0 if code == -0x80000000 else -code if code < 0 else code
+
+
+def write_entry_in_python(
+    slots: mmap.mmap | bytearray,
+    dirty_pages: bytearray,
+    entries: bytearray,
+    slot_count: int,
+    number: int,
+    code: int,
+    physical_offset: int,
+    seconds: int,
+) -> bool:
+    """Append entry `number` to `entries`, let its slot lead to it, mark the slot's page. Answers whether the slot was
+    empty; one that leads nowhere is."""
+    slot_at = HEADER_BYTES + code % slot_count * SLOT_BYTES
+    previous: int = _read_slot(slots, slot_at)[0]
+    is_new = previous <= 0 or previous >= number
+    entries += _pack_entry(code, physical_offset, seconds, 0 if is_new else previous)
+    _write_slot(slots, slot_at, number)
+    dirty_pages[slot_at // PAGE_BYTES] = 1
+    return is_new
+
+
+_write_entry: Final = twin(write_entry_in_python)
 
 
 class IndexFile:
@@ -166,11 +194,6 @@ class IndexFile:
         slots = self._slots
         if slots is None:
             raise RuntimeError("the index file is not open for writing")
-        slot_at = HEADER_BYTES + code % self._slot_count * SLOT_BYTES
-        previous: int = _read_slot(slots, slot_at)[0]
-        if previous <= 0 or previous >= self.index_count:
-            previous = 0
-            self.hash_slot_count += 1
         if self.index_count <= 1:
             self.begin_physical_offset = physical_offset
             self.begin_timestamp = store_timestamp
@@ -179,10 +202,12 @@ class IndexFile:
             seconds = 0
         elif seconds > 0x7FFFFFFF:
             seconds = 0x7FFFFFFF
-        self._buffer += _pack_entry(code, physical_offset, seconds, previous)
-        _write_slot(slots, slot_at, self.index_count)
-        self._dirty_pages[slot_at // PAGE_BYTES] = 1
-        self.index_count += 1
+        number = self.index_count
+        if _write_entry(
+            slots, self._dirty_pages, self._buffer, self._slot_count, number, code, physical_offset, seconds
+        ):
+            self.hash_slot_count += 1
+        self.index_count = number + 1
         self.end_physical_offset = physical_offset
         self.end_timestamp = store_timestamp
         self.is_dirty = True

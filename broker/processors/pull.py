@@ -203,10 +203,10 @@ class PullProcessor:
         elif code == _PULL_OFFSET_MOVED:
             self._offset_moved(header, result.next_begin_offset)
         values = (
-            b"%d" % self._suggested_broker(group, result),
-            b"%d" % result.next_begin_offset,
-            b"%d" % result.min_offset,
-            b"%d" % result.max_offset,
+            self._suggested_broker(group, result),
+            result.next_begin_offset,
+            result.min_offset,
+            result.max_offset,
         )
         return LaidOutAnswer(_LAYOUT, request, code, values, result.status._name_, body)
 

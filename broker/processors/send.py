@@ -28,7 +28,8 @@ from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand, new_response
 from protocol.errors import RecordError, RequestRefused
 from protocol.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
-from protocol.message_id import offset_message_ids
+from protocol.message_id import offset_message_id_bytes_in_python
+from protocol.quick import twin
 from protocol.record import BatchUnit, split_batch
 from protocol.system_topics import (
     NOT_ALLOWED_SEND_TOPICS,
@@ -48,6 +49,8 @@ log = structlog.get_logger("broker.send")
 _SEND_MESSAGE: Final = int(RequestCode.SEND_MESSAGE)
 _SUCCESS: Final = int(ResponseCode.SUCCESS)
 _PUT_OK: Final = PutStatus.PUT_OK
+_text_to_store: Final = twin(property_text.text_to_store_in_python)
+_offset_message_id: Final = twin(offset_message_id_bytes_in_python)
 
 MAX_RECONSUME_VERSION: Final = 121
 """MQVersion ordinal (V3_4_9) from which a client's own limit of reconsumption counts."""
@@ -134,26 +137,26 @@ class SendProcessor:
         queue_id = header.queue_id
         if queue_id < 0:
             queue_id = random.randrange(max(1, config.write_queue_nums))
-        properties = property_text.parse(header.properties) if header.properties else {}
-        wait = properties.get(names.WAIT, "true") != "false"
-        message = MessageToStore(
-            topic=topic,
-            queue_id=queue_id,
-            flag=header.flag,
-            sys_flag=self._sys_flag(connection, header, config),
-            born_timestamp=header.born_timestamp,
-            born_host=connection.remote.packed,
-            store_host=self._store_host,
-            reconsume_times=header.reconsume_times or 0,
-            prepared_transaction_offset=0,
-            body=request.body,
-            properties=b"",
-            tags_code=tags_code(properties.get(names.TAGS)),
-            uniq_key=properties.get(names.UNIQ_KEY),
-            keys=properties.get(names.KEYS),
-            multi_queues=properties.get(names.INNER_MULTI_DISPATCH),
-        )
         answer = SendAnswer(self, connection, request, topic, queue_id)
+        text = header.properties or ""
+        if not header.batch and not topic.startswith(RETRY_PREFIX):
+            plain = _text_to_store(text, self._cluster)
+            if plain is not None:
+                stored, wait, tags, uniq_key, keys = plain
+                message = self._message(connection, request, header, config, queue_id, stored)
+                message.tags_code = tags_code(tags)
+                message.uniq_key = uniq_key
+                message.keys = keys
+                self._pool.entered(answer)
+                self._writer.put_plain(message, wait, answer)
+                return
+        properties = property_text.parse(text)
+        wait = properties.get(names.WAIT, "true") != "false"
+        message = self._message(connection, request, header, config, queue_id, b"")
+        message.tags_code = tags_code(properties.get(names.TAGS))
+        message.uniq_key = properties.get(names.UNIQ_KEY)
+        message.keys = properties.get(names.KEYS)
+        message.multi_queues = properties.get(names.INNER_MULTI_DISPATCH)
         if header.batch:
             self._send_batch(message, properties, wait, answer)
             return
@@ -175,6 +178,28 @@ class SendProcessor:
         message.properties = _stored_text(properties)
         self._pool.entered(answer)
         self._writer.put(message, properties, wait, answer)
+
+    def _message(
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        header: SendHeader,
+        config: TopicConfig,
+        queue_id: int,
+        stored_properties: bytes,
+    ) -> MessageToStore:
+        return MessageToStore(
+            header.topic,
+            queue_id,
+            request.body,
+            stored_properties,
+            born_timestamp=header.born_timestamp,
+            born_host=connection.remote.packed,
+            store_host=self._store_host,
+            flag=header.flag,
+            sys_flag=self._sys_flag(connection, header, config),
+            reconsume_times=header.reconsume_times or 0,
+        )
 
     def _send_batch(self, message: MessageToStore, properties: dict[str, str], wait: bool, answer: SendAnswer) -> None:
         """Each message of a batch keeps its own properties and gets those of the batch behind them."""
@@ -216,9 +241,10 @@ class SendProcessor:
         if self._configuration.broker is not self._laid_out_for:  # changed at run time
             self._laid_out_for = self._configuration.broker
             self._layout = self._make_layout()
-        ids = offset_message_ids(self._store_host_hex, result.physical_offsets or [result.physical_offset])
-        values = (ids, b"%d" % queue_id, b"%d" % result.queue_offset)
-        connection.answer(request, LaidOutAnswer(self._layout, request, code, values))
+        ids = _offset_message_id(self._store_host_hex, result.physical_offset)
+        if result.physical_offsets:
+            ids = b",".join([_offset_message_id(self._store_host_hex, offset) for offset in result.physical_offsets])
+        connection.answer(request, LaidOutAnswer(self._layout, request, code, (ids, queue_id, result.queue_offset)))
 
     # Checks shared with other ways of sending (replies).
 

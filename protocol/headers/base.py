@@ -15,11 +15,14 @@ field by field, to find RocketMQ's lenient reading (any text but "true" is false
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, TypeVar, get_args, get_type_hints
+from types import UnionType
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from protocol.entries import decode_entries
 from protocol.errors import HeaderFieldError
+from protocol.quick import twin
 
 Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 """A Java Integer: decimal text of a signed 32 bit number."""
@@ -36,6 +39,8 @@ H = TypeVar("H", bound=Header)
 _decoders: dict[type[Header], msgspec.json.Decoder[Any]] = {}
 _schemas: dict[type[Header], list[tuple[str, str, type, bool, Any]]] = {}
 _flags: dict[type[Header], list[tuple[str, str]]] = {}
+_Columns = tuple[tuple[str, ...], tuple[bytes, ...], bytes, tuple[Any, ...]]
+_columns: dict[type[Header], _Columns] = {}
 
 
 def decode_header_json(cls: type[H], ext_json: bytes | msgspec.Raw) -> H:
@@ -51,6 +56,32 @@ def decode_header_json(cls: type[H], ext_json: bytes | msgspec.Raw) -> H:
         if getattr(header, attribute):
             return decode_header(cls, decode_ext_json(ext_json))
     return header
+
+
+def read_header_in_python(
+    entries: bytes,
+    record: type[H],
+    attributes: tuple[str, ...],
+    names: tuple[bytes, ...],
+    kinds: bytes,
+    defaults: tuple[Any, ...],
+) -> H | None:
+    """The header of class `record` from the entries of extFields; a row of the schema is an attribute, a name, a kind
+    (0 text, 1 int32, 2 int64, 3 true or false) and a default, ... for none. None when a field is missing or its text
+    is not the usual one of its kind. In Python a mapping is the quickest way."""
+    return None
+
+
+_read_header = twin(read_header_in_python)
+
+
+def decode_header_entries(cls: type[H], entries: bytes) -> H:
+    """The header of class `cls` from the entries of the ROCKETMQ codec; raises HeaderFieldError naming the field."""
+    columns = _columns.get(cls)
+    if columns is None:
+        columns = _columns[cls] = schema_columns(cls)
+    header = _read_header(entries, cls, *columns)
+    return header if header is not None else decode_header(cls, decode_entries(entries, 0, len(entries)))
 
 
 def decode_ext_json(ext_json: bytes | msgspec.Raw) -> dict[str, str]:
@@ -155,3 +186,24 @@ def _schema(cls: type[Header]) -> list[tuple[str, str, type, bool, Any]]:
             )
         _schemas[cls] = rows
     return rows
+
+
+def schema_columns(cls: type[Header]) -> _Columns:
+    """Attributes, wire names, kinds and defaults, as `_read_header` takes them."""
+    hints = get_type_hints(cls, include_extras=True)
+    rows = _schema(cls)
+    kinds = [
+        0 if row[2] is str else 3 if row[2] is bool else 1 if Int32 in _alternatives(hints[row[0]]) else 2
+        for row in rows
+    ]
+    return (
+        tuple([row[0] for row in rows]),
+        tuple([row[1].encode() for row in rows]),
+        bytes(kinds),
+        tuple([... if row[3] else row[4] for row in rows]),
+    )
+
+
+def _alternatives(hint: Any) -> tuple[Any, ...]:
+    """The types of a union, the type itself when it is none."""
+    return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)

@@ -1,0 +1,571 @@
+/* The road of a message in C: the few functions of protocol/ that every message passes and that cost most in Python.
+
+   Each has a twin in Python, which is the definition of what it does (see quick.py; tests/protocol/test_protocol_quick.py
+   compares them). Functions that read know the common case only and answer None for everything else: odd, broken or not
+   ASCII. The twin then finds out what it is. Nothing here keeps anything between two calls. */
+
+#include "_quick.h"
+
+static int is_ascii(const unsigned char *at, Py_ssize_t size)
+{
+    uint64_t word;
+    while (size >= 8) {
+        memcpy(&word, at, 8);
+        if (word & 0x8080808080808080ULL)
+            return 0;
+        at += 8;
+        size -= 8;
+    }
+    while (size-- > 0)
+        if (*at++ & 0x80)
+            return 0;
+    return 1;
+}
+
+static PyObject *ascii_text(const void *at, Py_ssize_t size)
+{
+    PyObject *text = PyUnicode_New(size, 127);
+    if (text != NULL)
+        memcpy(PyUnicode_1BYTE_DATA(text), at, (size_t)size);
+    return text;
+}
+
+/* -- frames: see frame.py ------------------------------------------------------------------------------------------ */
+
+PyDoc_STRVAR(read_binary_header_doc,
+"read_binary_header(data, start, end) -> (code, language, version, opaque, flag, extFields) | None\n\n"
+"The ROCKETMQ header data[start:end]; extFields are its entries as they are, b\"\" when there are none. None for a "
+"header with a remark, one that is not all ASCII and one that is broken.");
+
+static PyObject *read_binary_header(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+{
+    if (!count_is(count, 3, "read_binary_header") || !is_bytes(arguments[0]))
+        return NULL;
+    Py_ssize_t start = PyLong_AsSsize_t(arguments[1]);
+    Py_ssize_t end = PyLong_AsSsize_t(arguments[2]);
+    if (PyErr_Occurred())
+        return NULL;
+    if (start < 0 || end > PyBytes_GET_SIZE(arguments[0]) || end - start < 21)
+        Py_RETURN_NONE;
+    const unsigned char *head = (const unsigned char *)PyBytes_AS_STRING(arguments[0]) + start;
+    Py_ssize_t size = get32(head + 17);
+    if (get32(head + 13) != 0 || size != end - start - 21)
+        Py_RETURN_NONE;
+    const unsigned char *entries = head + 21, *stop = entries + size, *at = entries;
+    while (at < stop) {
+        if (stop - at < 2)
+            Py_RETURN_NONE;
+        Py_ssize_t key_size = at[0] << 8 | at[1];
+        at += 2;
+        if (stop - at < key_size + 4 || !is_ascii(at, key_size))
+            Py_RETURN_NONE;
+        at += key_size;
+        Py_ssize_t value_size = get32(at);
+        at += 4;
+        if (stop - at < value_size || !is_ascii(at, value_size))
+            Py_RETURN_NONE;
+        at += value_size;
+    }
+    return Py_BuildValue("(iiiiiy#)", (int)(int16_t)(head[0] << 8 | head[1]), (int)(int8_t)head[2],
+                         head[3] << 8 | head[4], (int)(int32_t)get32(head + 5), (int)(int32_t)get32(head + 9),
+                         (const char *)entries, size);
+}
+
+/* Decimal text as Java and Python write it: no sign but "-", no leading zeros, at most 18 digits. */
+static int read_decimal(const unsigned char *at, Py_ssize_t size, int64_t *number)
+{
+    int is_negative = size > 0 && *at == '-';
+    if (is_negative) {
+        at++;
+        size--;
+    }
+    if (size < 1 || size > 18 || (*at == '0' && (size > 1 || is_negative)))
+        return 0;
+    int64_t value = 0;
+    for (; size > 0; size--, at++) {
+        if (*at < '0' || *at > '9')
+            return 0;
+        value = value * 10 + (*at - '0');
+    }
+    *number = is_negative ? -value : value;
+    return 1;
+}
+
+enum { TEXT, INT32, INT64, FLAG };
+#define MAX_FIELDS 32
+
+static PyObject *read_value(long kind, const unsigned char *at, Py_ssize_t size)
+{
+    int64_t number;
+    switch (kind) {
+    case TEXT:
+        return ascii_text(at, size);
+    case FLAG:
+        if (size == 4 && memcmp(at, "true", 4) == 0)
+            Py_RETURN_TRUE;
+        if (size == 5 && memcmp(at, "false", 5) == 0)
+            Py_RETURN_FALSE;
+        Py_RETURN_NONE;
+    case INT32:
+    case INT64:
+        if (!read_decimal(at, size, &number) || (kind == INT32 && number != (int32_t)number))
+            Py_RETURN_NONE;
+        return PyLong_FromLongLong(number);
+    }
+    PyErr_SetString(PyExc_ValueError, "a kind of field is 0 to 3");
+    return NULL;
+}
+
+PyDoc_STRVAR(read_header_doc,
+"read_header(entries, record, attributes, names, kinds, defaults) -> record | None\n\n"
+"The header record of extFields in the ROCKETMQ codec, as read_binary_header answers them: record(attribute=value, ...). "
+"kinds: 0 text, 1 int32, 2 int64, 3 true or false. A default of ... makes a field required. None when a field is "
+"missing or its text is not the usual one of its kind.");
+
+static PyObject *read_header(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+{
+    if (!count_is(count, 6, "read_header") || !is_bytes(arguments[0]) || !is_bytes(arguments[4]))
+        return NULL;
+    PyObject *attributes = arguments[2], *names = arguments[3], *defaults = arguments[5];
+    if (!PyTuple_Check(attributes) || !PyTuple_Check(names) || !PyTuple_Check(defaults)
+        || PyTuple_GET_SIZE(names) > MAX_FIELDS || PyTuple_GET_SIZE(names) != PyTuple_GET_SIZE(attributes)
+        || PyTuple_GET_SIZE(names) != PyBytes_GET_SIZE(arguments[4])
+        || PyTuple_GET_SIZE(names) != PyTuple_GET_SIZE(defaults)) {
+        PyErr_SetString(PyExc_TypeError, "attributes, names, kinds and defaults are of the same length, at most 32");
+        return NULL;
+    }
+    const unsigned char *kinds = (const unsigned char *)PyBytes_AS_STRING(arguments[4]);
+    const unsigned char *at = (const unsigned char *)PyBytes_AS_STRING(arguments[0]);
+    const unsigned char *stop = at + PyBytes_GET_SIZE(arguments[0]);
+    Py_ssize_t fields = PyTuple_GET_SIZE(names), expected = 0;
+    const unsigned char *values[MAX_FIELDS] = {0};
+    Py_ssize_t sizes[MAX_FIELDS] = {0};
+    while (at < stop) {
+        if (stop - at < 6)
+            Py_RETURN_NONE;
+        const unsigned char *key = at + 2;
+        Py_ssize_t key_size = at[0] << 8 | at[1];
+        if (stop - key < key_size + 4)
+            Py_RETURN_NONE;
+        at = key + key_size + 4;
+        Py_ssize_t value_size = get32(at - 4);
+        if (stop - at < value_size)
+            Py_RETURN_NONE;
+        for (Py_ssize_t step = 0; step < fields && key_size && value_size; step++) {
+            /* senders keep an order, so the field behind the last one is nearly always the right one */
+            Py_ssize_t field = expected + step < fields ? expected + step : expected + step - fields;
+            PyObject *name = PyTuple_GET_ITEM(names, field);
+            if (PyBytes_Check(name) && PyBytes_GET_SIZE(name) == key_size
+                && memcmp(PyBytes_AS_STRING(name), key, (size_t)key_size) == 0) {
+                values[field] = at;
+                sizes[field] = value_size;
+                expected = field + 1 < fields ? field + 1 : 0;
+                break;
+            }
+        }
+        at += value_size;
+    }
+    PyObject *answer = Py_None, *made[MAX_FIELDS];
+    Py_ssize_t field = 0;
+    for (; field < fields; field++) {
+        PyObject *value = values[field] == NULL ? Py_NewRef(PyTuple_GET_ITEM(defaults, field))
+                                                : read_value(kinds[field], values[field], sizes[field]);
+        if (value == NULL) {
+            answer = NULL;
+            break;
+        }
+        if (value == Py_Ellipsis || (value == Py_None && values[field] != NULL)) {
+            Py_DECREF(value);
+            break;
+        }
+        made[field] = value;
+    }
+    if (field == fields)
+        answer = PyObject_Vectorcall(arguments[1], made, 0, attributes);
+    else
+        Py_XINCREF(answer);
+    while (field-- > 0)
+        Py_DECREF(made[field]);
+    return answer;
+}
+
+/* -- properties: see properties.py -------------------------------------------------------------------------------- */
+
+#define MAX_PROPERTIES 32
+
+static int is_name(const unsigned char *at, Py_ssize_t size, const char *name)
+{
+    return size == (Py_ssize_t)strlen(name) && memcmp(at, name, (size_t)size) == 0;
+}
+
+PyDoc_STRVAR(text_to_store_doc,
+"text_to_store(text, cluster) -> (stored, wait, tags, uniq_key, keys) | None\n\n"
+"The properties of a plain message as a producer sends them, as they are stored: without WAIT, with CLUSTER. None for "
+"properties that make more of a message (delay, transaction, multi dispatch), for names that come twice, more than 32 "
+"of them, or text that is not ASCII.");
+
+static PyObject *text_to_store(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+{
+    if (!count_is(count, 2, "text_to_store"))
+        return NULL;
+    for (int i = 0; i < 2; i++) {
+        if (!PyUnicode_Check(arguments[i])) {
+            PyErr_SetString(PyExc_TypeError, "text_to_store takes two texts");
+            return NULL;
+        }
+        if (!PyUnicode_IS_COMPACT_ASCII(arguments[i]))
+            Py_RETURN_NONE;
+    }
+    const unsigned char *at = PyUnicode_1BYTE_DATA(arguments[0]);
+    const unsigned char *stop = at + PyUnicode_GET_LENGTH(arguments[0]);
+    Py_ssize_t cluster_size = PyUnicode_GET_LENGTH(arguments[1]);
+    const unsigned char *seen[MAX_PROPERTIES], *kept[MAX_PROPERTIES];
+    Py_ssize_t seen_sizes[MAX_PROPERTIES], kept_sizes[MAX_PROPERTIES], size = 8 + cluster_size;
+    int pairs = 0, kept_pairs = 0, wait = 1;
+    const unsigned char *found[3] = {0};
+    Py_ssize_t found_sizes[3] = {0};
+    while (at < stop) {
+        const unsigned char *pair = at, *end = memchr(at, 2, (size_t)(stop - at));
+        if (end == NULL)
+            end = stop;
+        at = end + 1;
+        const unsigned char *separator = memchr(pair, 1, (size_t)(end - pair));
+        if (separator == NULL || separator == pair || separator + 1 == end)
+            continue;
+        Py_ssize_t name_size = separator - pair, value_size = end - separator - 1;
+        for (int i = 0; i < pairs; i++)
+            if (seen_sizes[i] == name_size && memcmp(seen[i], pair, (size_t)name_size) == 0)
+                Py_RETURN_NONE;
+        if (pairs == MAX_PROPERTIES)
+            Py_RETURN_NONE;
+        seen[pairs] = pair;
+        seen_sizes[pairs++] = name_size;
+        switch (*pair) {
+        case 'C':
+            if (is_name(pair, name_size, "CLUSTER"))
+                Py_RETURN_NONE;
+            break;
+        case 'D':
+            if (is_name(pair, name_size, "DELAY"))
+                Py_RETURN_NONE;
+            break;
+        case 'I':
+            if (is_name(pair, name_size, "INNER_MULTI_DISPATCH"))
+                Py_RETURN_NONE;
+            break;
+        case 'T':
+            if (is_name(pair, name_size, "TRAN_MSG"))
+                Py_RETURN_NONE;
+            if (is_name(pair, name_size, "TAGS")) {
+                found[0] = separator + 1;
+                found_sizes[0] = value_size;
+            }
+            break;
+        case 'U':
+            if (is_name(pair, name_size, "UNIQ_KEY")) {
+                found[1] = separator + 1;
+                found_sizes[1] = value_size;
+            }
+            break;
+        case 'K':
+            if (is_name(pair, name_size, "KEYS")) {
+                found[2] = separator + 1;
+                found_sizes[2] = value_size;
+            }
+            break;
+        case 'W':
+            if (is_name(pair, name_size, "WAIT")) {
+                wait = !is_name(separator + 1, value_size, "false");
+                continue;
+            }
+            break;
+        }
+        kept[kept_pairs] = pair;
+        kept_sizes[kept_pairs++] = end - pair;
+        size += end - pair + 1;
+    }
+    PyObject *values[3];
+    PyObject *stored = PyBytes_FromStringAndSize(NULL, size);
+    if (stored == NULL)
+        return NULL;
+    unsigned char *to = (unsigned char *)PyBytes_AS_STRING(stored);
+    for (int i = 0; i < kept_pairs; i++) {
+        to = put_data(to, kept[i], kept_sizes[i]);
+        *to++ = 2;
+    }
+    to = put_data(to, "CLUSTER\1", 8);
+    put_data(to, PyUnicode_1BYTE_DATA(arguments[1]), cluster_size);
+    for (int i = 0; i < 3; i++) {
+        if (found[i] != NULL)
+            values[i] = ascii_text(found[i], found_sizes[i]);
+        else
+            values[i] = Py_NewRef(Py_None);
+    }
+    return Py_BuildValue("(NNNNN)", stored, PyBool_FromLong(wait), values[0], values[1], values[2]);
+}
+
+/* -- records: see record.py ---------------------------------------------------------------------------------------- */
+
+#define MESSAGE_MAGIC 0xDAA320A7u
+#define FIXED_BYTES 91
+#define BORN_HOST_V6 0x10
+#define STORE_HOST_V6 0x20
+
+PyDoc_STRVAR(write_record_doc,
+"write_record(tail, topic, queue_id, flag, queue_offset, physical_offset, sys_flags, born_timestamp, born_host,\n"
+"             store_timestamp, store_host, reconsume_times, prepared_transaction_offset, body, crc, properties) -> int");
+
+static PyObject *write_record(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+{
+    if (!count_is(count, 16, "write_record"))
+        return NULL;
+    PyObject *tail = arguments[0], *topic = arguments[1], *born_host = arguments[8], *store_host = arguments[10];
+    PyObject *body = arguments[13], *properties = arguments[15];
+    if (!PyByteArray_Check(tail)) {
+        PyErr_SetString(PyExc_TypeError, "the tail is a bytearray");
+        return NULL;
+    }
+    if (!is_bytes(topic) || !is_bytes(born_host) || !is_bytes(store_host) || !is_bytes(body) || !is_bytes(properties))
+        return NULL;
+    int64_t queue_id, flag, queue_offset, physical_offset, flags, born, stored, times, prepared, crc;
+    if (!read_number(arguments[2], 32, &queue_id) || !read_number(arguments[3], 32, &flag)
+        || !read_number(arguments[4], 64, &queue_offset) || !read_number(arguments[5], 64, &physical_offset)
+        || !read_number(arguments[6], 32, &flags) || !read_number(arguments[7], 64, &born)
+        || !read_number(arguments[9], 64, &stored) || !read_number(arguments[11], 32, &times)
+        || !read_number(arguments[12], 64, &prepared) || !read_number(arguments[14], 32, &crc))
+        return NULL;
+    Py_ssize_t topic_size = PyBytes_GET_SIZE(topic), born_size = PyBytes_GET_SIZE(born_host);
+    Py_ssize_t store_size = PyBytes_GET_SIZE(store_host), body_size = PyBytes_GET_SIZE(body);
+    Py_ssize_t properties_size = PyBytes_GET_SIZE(properties);
+    if ((born_size != 8 && born_size != 20) || (store_size != 8 && store_size != 20)) {
+        PyErr_SetString(struct_error, "a packed host has 8 or 20 bytes");
+        return NULL;
+    }
+    Py_ssize_t size = FIXED_BYTES - 16 + born_size + store_size + body_size + topic_size + properties_size;
+    if (topic_size > 127 || properties_size > 32767 || size > INT32_MAX) {
+        PyErr_SetString(struct_error, "topic, properties or the whole record are too long for their length field");
+        return NULL;
+    }
+    Py_ssize_t used = PyByteArray_GET_SIZE(tail);
+    if (PyByteArray_Resize(tail, used + size) < 0)
+        return NULL;
+    flags = (flags & ~0x30) | (born_size == 20 ? BORN_HOST_V6 : 0) | (store_size == 20 ? STORE_HOST_V6 : 0);
+    unsigned char *at = (unsigned char *)PyByteArray_AS_STRING(tail) + used;
+    at = put32(put32(put32(at, (uint32_t)size), MESSAGE_MAGIC), (uint32_t)crc);
+    at = put32(put32(at, (uint32_t)queue_id), (uint32_t)flag);
+    at = put64(put64(at, (uint64_t)queue_offset), (uint64_t)physical_offset);
+    at = put64(put32(at, (uint32_t)flags), (uint64_t)born);
+    at = put_data(at, PyBytes_AS_STRING(born_host), born_size);
+    at = put64(at, (uint64_t)stored);
+    at = put_data(at, PyBytes_AS_STRING(store_host), store_size);
+    at = put64(put32(at, (uint32_t)times), (uint64_t)prepared);
+    at = put_data(put32(at, (uint32_t)body_size), PyBytes_AS_STRING(body), body_size);
+    *at++ = (unsigned char)topic_size;
+    at = put_data(at, PyBytes_AS_STRING(topic), topic_size);
+    put_data(put16(at, (uint32_t)properties_size), PyBytes_AS_STRING(properties), properties_size);
+    return PyLong_FromSsize_t(size);
+}
+
+/* -- Java's string hash: see java.py ------------------------------------------------------------------------------- */
+
+PyDoc_STRVAR(string_hash_doc, "string_hash(text, start=0) -> int");
+
+static PyObject *string_hash(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+{
+    if ((count != 1 && count != 2) || !PyUnicode_Check(arguments[0])) {
+        PyErr_SetString(PyExc_TypeError, "string_hash takes a text and a number");
+        return NULL;
+    }
+    uint32_t value = 0;
+    if (count == 2) {
+        value = (uint32_t)PyLong_AsUnsignedLongLongMask(arguments[1]);
+        if (PyErr_Occurred())
+            return NULL;
+    }
+    PyObject *text = arguments[0];
+#if PY_VERSION_HEX < 0x030C0000
+    if (PyUnicode_READY(text) < 0)
+        return NULL;
+#endif
+    return PyLong_FromLong((int32_t)java_hash(text, value));
+}
+
+/* -- answers: see answer_layout.py --------------------------------------------------------------------------------- */
+
+static const char HEX[] = "0123456789ABCDEF";
+
+PyDoc_STRVAR(offset_message_id_bytes_doc,
+"offset_message_id_bytes(store_host_hex, physical_offset) -> bytes");
+
+static PyObject *offset_message_id_bytes(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+{
+    int64_t offset;
+    if (!count_is(count, 2, "offset_message_id_bytes") || !is_bytes(arguments[0])
+        || !read_number(arguments[1], 64, &offset))
+        return NULL;
+    Py_ssize_t host_size = PyBytes_GET_SIZE(arguments[0]);
+    PyObject *id = PyBytes_FromStringAndSize(NULL, host_size + 16);
+    if (id == NULL)
+        return NULL;
+    char *at = PyBytes_AS_STRING(id);
+    memcpy(at, PyBytes_AS_STRING(arguments[0]), (size_t)host_size);
+    at += host_size;
+    for (int i = 0; i < 16; i++)
+        at[i] = HEX[(uint64_t)offset >> (60 - 4 * i) & 15];
+    return id;
+}
+
+#define MAX_VALUES 16
+#define DECIMAL_BYTES 21
+
+typedef struct {
+    const char *data;
+    Py_ssize_t size;
+    char decimal[DECIMAL_BYTES];
+} Value;
+
+/* Text of a number, right-aligned in `decimal`. */
+static void write_decimal(int64_t number, Value *value)
+{
+    char *at = value->decimal + DECIMAL_BYTES;
+    uint64_t rest = number < 0 ? 0 - (uint64_t)number : (uint64_t)number;
+    do {
+        *--at = (char)('0' + rest % 10);
+        rest /= 10;
+    } while (rest);
+    if (number < 0)
+        *--at = '-';
+    value->data = at;
+    value->size = value->decimal + DECIMAL_BYTES - at;
+}
+
+/* Bytes as they are, numbers in decimal. */
+static int read_values(PyObject *tuple, Value *values)
+{
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); i++) {
+        PyObject *item = PyTuple_GET_ITEM(tuple, i);
+        int64_t number;
+        if (PyBytes_Check(item)) {
+            values[i].data = PyBytes_AS_STRING(item);
+            values[i].size = PyBytes_GET_SIZE(item);
+        } else if (PyLong_Check(item)) {
+            if (!read_number(item, 64, &number))
+                return 0;
+            write_decimal(number, &values[i]);
+        } else {
+            PyErr_Format(PyExc_TypeError, "a value is bytes or a number, not %.80s", Py_TYPE(item)->tp_name);
+            return 0;
+        }
+    }
+    return 1;
+}
+
+PyDoc_STRVAR(fill_binary_doc,
+"fill_binary(names, values, code, language, version, opaque, flag, remark, body) -> bytes\n\n"
+"The frame in the ROCKETMQ codec; each of `names` is what stands in front of the length of its value.");
+
+static PyObject *fill_binary(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+{
+    if (!count_is(count, 9, "fill_binary"))
+        return NULL;
+    PyObject *names = arguments[0], *remark = arguments[7], *body = arguments[8];
+    if (!PyTuple_Check(names) || !PyTuple_Check(arguments[1]) || PyTuple_GET_SIZE(names) > MAX_VALUES
+        || PyTuple_GET_SIZE(names) != PyTuple_GET_SIZE(arguments[1])) {
+        PyErr_SetString(PyExc_TypeError, "as many values as names are wanted, at most 16");
+        return NULL;
+    }
+    int64_t code, language, version, opaque, flag;
+    if (!read_number(arguments[2], 16, &code) || !read_number(arguments[3], 8, &language)
+        || !read_number(arguments[4], 16, &version) || !read_number(arguments[5], 32, &opaque)
+        || !read_number(arguments[6], 32, &flag) || !is_bytes(remark) || !is_bytes(body))
+        return NULL;
+    Value values[MAX_VALUES];
+    if (!read_values(arguments[1], values))
+        return NULL;
+    Py_ssize_t entries = 0, fields = PyTuple_GET_SIZE(names), remark_size = PyBytes_GET_SIZE(remark);
+    for (Py_ssize_t i = 0; i < fields; i++) {
+        if (!is_bytes(PyTuple_GET_ITEM(names, i)))
+            return NULL;
+        entries += PyBytes_GET_SIZE(PyTuple_GET_ITEM(names, i)) + 4 + values[i].size;
+    }
+    Py_ssize_t header = 21 + remark_size + entries, body_size = PyBytes_GET_SIZE(body);
+    PyObject *frame = PyBytes_FromStringAndSize(NULL, 8 + header + body_size);
+    if (frame == NULL)
+        return NULL;
+    unsigned char *at = (unsigned char *)PyBytes_AS_STRING(frame);
+    at = put32(put32(at, (uint32_t)(4 + header + body_size)), 1u << 24 | (uint32_t)header);
+    at = put16(at, (uint32_t)code);
+    *at++ = (unsigned char)language;
+    at = put32(put32(put16(at, (uint32_t)version), (uint32_t)opaque), (uint32_t)flag);
+    at = put_data(put32(at, (uint32_t)remark_size), PyBytes_AS_STRING(remark), remark_size);
+    at = put32(at, (uint32_t)entries);
+    for (Py_ssize_t i = 0; i < fields; i++) {
+        PyObject *name = PyTuple_GET_ITEM(names, i);
+        at = put_data(at, PyBytes_AS_STRING(name), PyBytes_GET_SIZE(name));
+        at = put_data(put32(at, (uint32_t)values[i].size), values[i].data, values[i].size);
+    }
+    put_data(at, PyBytes_AS_STRING(body), body_size);
+    return frame;
+}
+
+PyDoc_STRVAR(fill_json_doc,
+"fill_json(pieces, values, body) -> bytes\n\n"
+"The frame in the JSON codec: piece, value, piece, ..., piece, then the body.");
+
+static PyObject *fill_json(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+{
+    if (!count_is(count, 3, "fill_json"))
+        return NULL;
+    PyObject *pieces = arguments[0], *body = arguments[2];
+    if (!PyTuple_Check(pieces) || !PyTuple_Check(arguments[1]) || PyTuple_GET_SIZE(arguments[1]) > MAX_VALUES
+        || PyTuple_GET_SIZE(pieces) != PyTuple_GET_SIZE(arguments[1]) + 1 || !is_bytes(body)) {
+        if (!PyErr_Occurred())
+            PyErr_SetString(PyExc_TypeError, "one piece more than values is wanted, at most 17");
+        return NULL;
+    }
+    Value values[MAX_VALUES];
+    if (!read_values(arguments[1], values))
+        return NULL;
+    Py_ssize_t header = 0, fields = PyTuple_GET_SIZE(arguments[1]), body_size = PyBytes_GET_SIZE(body);
+    for (Py_ssize_t i = 0; i <= fields; i++) {
+        if (!is_bytes(PyTuple_GET_ITEM(pieces, i)))
+            return NULL;
+        header += PyBytes_GET_SIZE(PyTuple_GET_ITEM(pieces, i)) + (i < fields ? values[i].size : 0);
+    }
+    PyObject *frame = PyBytes_FromStringAndSize(NULL, 8 + header + body_size);
+    if (frame == NULL)
+        return NULL;
+    unsigned char *at = (unsigned char *)PyBytes_AS_STRING(frame);
+    at = put32(put32(at, (uint32_t)(4 + header + body_size)), (uint32_t)header);
+    for (Py_ssize_t i = 0; i <= fields; i++) {
+        PyObject *piece = PyTuple_GET_ITEM(pieces, i);
+        at = put_data(at, PyBytes_AS_STRING(piece), PyBytes_GET_SIZE(piece));
+        if (i < fields)
+            at = put_data(at, values[i].data, values[i].size);
+    }
+    put_data(at, PyBytes_AS_STRING(body), body_size);
+    return frame;
+}
+
+/* ------------------------------------------------------------------------------------------------------------------ */
+
+static PyMethodDef functions[] = {
+    FUNCTION(read_binary_header),
+    FUNCTION(read_header),
+    FUNCTION(text_to_store),
+    FUNCTION(write_record),
+    FUNCTION(string_hash),
+    FUNCTION(offset_message_id_bytes),
+    FUNCTION(fill_binary),
+    FUNCTION(fill_json),
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, "protocol._quick", "See quick.py.", -1, functions, NULL, NULL, NULL, NULL,
+};
+
+PyMODINIT_FUNC PyInit__quick(void)
+{
+    return find_struct_error() ? PyModule_Create(&definition) : NULL;
+}

@@ -1,0 +1,116 @@
+/* What the C twins of protocol/ and store/ share: big endian numbers and the reading of arguments. */
+
+#ifndef TRIOMQ_QUICK_H
+#define TRIOMQ_QUICK_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stdint.h>
+#include <string.h>
+
+static PyObject *struct_error;  /* struct.error, for numbers that do not fit */
+
+/* -- big endian numbers ------------------------------------------------------------------------------------------- */
+
+static inline uint32_t get32(const unsigned char *at)
+{
+    return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
+}
+
+static inline unsigned char *put16(unsigned char *at, uint32_t value)
+{
+    at[0] = (unsigned char)(value >> 8);
+    at[1] = (unsigned char)value;
+    return at + 2;
+}
+
+static inline unsigned char *put32(unsigned char *at, uint32_t value)
+{
+    at[0] = (unsigned char)(value >> 24);
+    at[1] = (unsigned char)(value >> 16);
+    at[2] = (unsigned char)(value >> 8);
+    at[3] = (unsigned char)value;
+    return at + 4;
+}
+
+static inline unsigned char *put64(unsigned char *at, uint64_t value)
+{
+    return put32(put32(at, (uint32_t)(value >> 32)), (uint32_t)value);
+}
+
+static inline unsigned char *put_data(unsigned char *at, const void *data, Py_ssize_t size)
+{
+    memcpy(at, data, (size_t)size);
+    return at + size;
+}
+
+/* -- arguments ---------------------------------------------------------------------------------------------------- */
+
+static inline int count_is(Py_ssize_t count, Py_ssize_t wanted, const char *name)
+{
+    if (count == wanted)
+        return 1;
+    PyErr_Format(PyExc_TypeError, "%s takes %zd arguments, not %zd", name, wanted, count);
+    return 0;
+}
+
+static inline int is_bytes(PyObject *object)
+{
+    if (PyBytes_Check(object))
+        return 1;
+    PyErr_Format(PyExc_TypeError, "bytes are wanted, not %.80s", Py_TYPE(object)->tp_name);
+    return 0;
+}
+
+/* An integer that fits `bits`; struct.error when it does not, as struct.pack would raise. */
+static inline int read_number(PyObject *object, int bits, int64_t *number)
+{
+    int overflow;
+    long long value = PyLong_AsLongLongAndOverflow(object, &overflow);
+    if (value == -1 && PyErr_Occurred())
+        return 0;
+    if (overflow || (bits < 64 && (value < -(1LL << (bits - 1)) || value >= 1LL << (bits - 1)))) {
+        PyErr_Format(struct_error, "a number is out of the range of %d bits", bits);
+        return 0;
+    }
+    *number = value;
+    return 1;
+}
+
+/* Java's String.hashCode continued from `value`, over UTF-16 units. */
+static inline uint32_t java_hash(PyObject *text, uint32_t value)
+{
+    Py_ssize_t size = PyUnicode_GET_LENGTH(text);
+    int kind = PyUnicode_KIND(text);
+    const void *data = PyUnicode_DATA(text);
+    if (kind == PyUnicode_1BYTE_KIND) {
+        const unsigned char *at = data;
+        for (Py_ssize_t i = 0; i < size; i++)
+            value = 31 * value + at[i];
+    } else {
+        for (Py_ssize_t i = 0; i < size; i++) {
+            uint32_t unit = PyUnicode_READ(kind, data, i);
+            if (unit > 0xFFFF) {  /* a surrogate pair in Java */
+                unit -= 0x10000;
+                value = 31 * value + (0xD800 + (unit >> 10));
+                unit = 0xDC00 + (unit & 0x3FF);
+            }
+            value = 31 * value + unit;
+        }
+    }
+    return value;
+}
+
+#define FUNCTION(name) {#name, (PyCFunction)(void (*)(void))name, METH_FASTCALL, name##_doc}
+
+static inline int find_struct_error(void)
+{
+    PyObject *structs = PyImport_ImportModule("struct");
+    if (structs == NULL)
+        return 0;
+    struct_error = PyObject_GetAttrString(structs, "error");
+    Py_DECREF(structs);
+    return struct_error != NULL;
+}
+
+#endif

@@ -1,0 +1,303 @@
+"""The functions in C do what their twins in Python do, whatever they are given."""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+import sys
+from types import ModuleType
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from quick_twins import quick
+
+from protocol import answer_layout, frame, java, message_id, properties, record
+from protocol import property_names as names
+from protocol.command import ROCKETMQ, RPC_ONEWAY, RemotingCommand
+from protocol.entries import decode_entries
+from protocol.errors import FrameError, HeaderFieldError
+from protocol.headers import base
+from protocol.headers.pull import PullMessageRequestHeader
+from protocol.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
+
+any_text = st.text(st.characters(exclude_categories=[]), max_size=30)
+any_number = st.one_of(st.integers(-(2**15), 2**15), st.integers(-(2**31), 2**31 - 1), st.integers(-(2**63), 2**63 - 1))
+too_large = st.integers(-(2**70), 2**70)
+
+
+@pytest.fixture(scope="module")
+def c() -> ModuleType:
+    return quick("protocol")
+
+
+def outcome(function: Any, *arguments: Any) -> Any:
+    """What it answers, or the kind of its error."""
+    try:
+        return function(*arguments)
+    except Exception as error:
+        return type(error)
+
+
+# -- hashes and ids ----------------------------------------------------------------------------------------------------
+
+
+@given(any_text, any_number)
+@example("\U0001f600é", 0)
+def test_string_hash(c: ModuleType, text: str, start: int) -> None:
+    assert c.string_hash(text) == java.string_hash_in_python(text)
+    assert c.string_hash(text, start) == java.string_hash_in_python(text, start)
+
+
+@given(st.binary(max_size=40), any_number)
+def test_offset_message_id(c: ModuleType, host: bytes, offset: int) -> None:
+    assert c.offset_message_id_bytes(host, offset) == message_id.offset_message_id_bytes_in_python(host, offset)
+
+
+# -- properties --------------------------------------------------------------------------------------------------------
+
+PROPERTY_NAMES = [names.WAIT, names.TAGS, names.KEYS, names.UNIQ_KEY, names.MSG_REGION, "TA", "a", ""]
+SPECIAL_NAMES = [names.DELAY, names.TRANSACTION_PREPARED, names.INNER_MULTI_DISPATCH, names.CLUSTER]
+pair = st.one_of(
+    st.builds(
+        "{}\x01{}".format, st.sampled_from(PROPERTY_NAMES), st.sampled_from(["true", "false", "", "x\x01y", "k l"])
+    ),
+    st.builds("{}\x01{}".format, st.text("abcDEF", max_size=4), st.text("01é ", max_size=4)),
+    st.builds("{}\x01{}".format, st.sampled_from(SPECIAL_NAMES), st.sampled_from(["1", ""])),
+    st.sampled_from(["", "\x01", "lonely"]),
+)
+
+
+@given(st.lists(pair, max_size=8).map("\x02".join), st.sampled_from(["DefaultCluster", "", "ü"]))
+def test_text_to_store(c: ModuleType, text: str, cluster: str) -> None:
+    answer = c.text_to_store(text, cluster)
+    expected = properties.text_to_store_in_python(text, cluster)
+    if answer is not None:
+        assert answer == expected
+        return
+    found = [each.partition("\x01") for each in text.split("\x02")]
+    known = [name for name, _, value in found if name and value]
+    is_left_to_python = not text.isascii() or not cluster.isascii() or len(set(known)) < len(known)
+    assert expected is None or is_left_to_python or names.CLUSTER in known
+
+
+def test_plain_properties_are_not_left_to_python(c: ModuleType) -> None:
+    text = "UNIQ_KEY\x010A\x02KEYS\x01k1 k2\x02WAIT\x01false\x02TAGS\x01t\x02"
+    stored = b"UNIQ_KEY\x010A\x02KEYS\x01k1 k2\x02TAGS\x01t\x02CLUSTER\x01c"
+    assert c.text_to_store(text, "c") == (stored, False, "t", "0A", "k1 k2")
+    assert c.text_to_store("", "c") == (b"CLUSTER\x01c", True, None, None, None)
+    assert c.text_to_store("\x02".join(f"n{number}\x01v" for number in range(33)), "c") is None
+
+
+# -- records -----------------------------------------------------------------------------------------------------------
+
+
+@given(
+    st.binary(max_size=130),
+    st.lists(st.one_of(any_number, too_large), min_size=9, max_size=9),
+    st.sampled_from([8, 20]),
+    st.sampled_from([8, 20]),
+    st.binary(max_size=50),
+    st.integers(-(2**31), 2**31 - 1),
+    st.one_of(st.binary(max_size=50), st.just(b"p" * 32767), st.just(b"p" * 32768)),
+)
+def test_write_record(
+    c: ModuleType, topic: bytes, numbers: list[int], born: int, store: int, body: bytes, crc: int, text: bytes
+) -> None:
+    arguments = (
+        *(topic, *numbers[:6], b"b" * born, numbers[6], b"s" * store, *numbers[7:]),
+        *(body, crc, text),
+    )
+    tails = bytearray(b"before"), bytearray(b"before")
+    answers = [
+        outcome(function, tail, *arguments)
+        for function, tail in zip((c.write_record, record.write_record_in_python), tails, strict=True)
+    ]
+    assert answers[0] == answers[1]
+    assert tails[0] == tails[1]
+
+
+def test_records_are_written_and_not_only_refused(c: ModuleType) -> None:
+    tail = bytearray()
+    size = c.write_record(tail, b"T", 1, 2, 3, 4, 0, 5, b"b" * 8, 6, b"s" * 20, 7, 8, b"body", 9, b"p\x01v")
+    fields = record.read_fields(tail, 0, len(tail))
+    assert (size, fields.topic, fields.queue_offset, fields.properties) == (len(tail), b"T", 3, b"p\x01v")
+    with pytest.raises(struct.error):
+        c.write_record(tail, b"T", 2**31, 2, 3, 4, 0, 5, b"b" * 8, 6, b"s" * 8, 7, 8, b"body", 9, b"")
+    assert len(tail) == size
+
+
+# -- answers -----------------------------------------------------------------------------------------------------------
+
+values = st.lists(st.one_of(st.binary(max_size=20), any_number), min_size=1, max_size=5)
+
+
+@given(values, st.lists(st.binary(max_size=10), min_size=6, max_size=6), st.binary(max_size=30))
+def test_fill_json(c: ModuleType, given_values: list[Any], pieces: list[bytes], body: bytes) -> None:
+    arguments = (tuple(pieces[: len(given_values) + 1]), tuple(given_values), body)
+    assert c.fill_json(*arguments) == answer_layout.fill_json_in_python(*arguments)
+
+
+@given(
+    values,
+    st.lists(st.binary(max_size=10), min_size=5, max_size=5),
+    st.lists(st.one_of(st.integers(-200, 200), st.integers(-(2**33), 2**33)), min_size=5, max_size=5),
+    st.binary(max_size=9),
+    st.binary(max_size=30),
+)
+def test_fill_binary(
+    c: ModuleType, given_values: list[Any], given_names: list[bytes], numbers: list[int], remark: bytes, body: bytes
+) -> None:
+    arguments = (tuple(given_names[: len(given_values)]), tuple(given_values), *numbers, remark, body)
+    assert outcome(c.fill_binary, *arguments) == outcome(answer_layout.fill_binary_in_python, *arguments)
+
+
+# -- frames ------------------------------------------------------------------------------------------------------------
+
+
+def decoded(data: bytes, read_header: Any) -> Any:
+    """What a decoder makes of a frame's bytes, or its error."""
+    command: RemotingCommand
+    try:
+        plain = read_header(data, 8, 8 + int.from_bytes(data[5:8], "big")) if data[4] == ROCKETMQ else None
+        if plain is None:
+            command = frame.decode_frame(data)
+            fields = command.ext_fields
+        else:
+            code, language, version, opaque, flag, entries = plain
+            fields = decode_entries(entries, 0, len(entries)) if entries else None
+            command = RemotingCommand(code, flag, opaque, None, b"", ROCKETMQ, language, version)
+    except FrameError:
+        return FrameError
+    return command.code, command.language, command.version, command.opaque, command.flag, command.remark, fields
+
+
+def in_python(_data: bytes, _start: int, _end: int) -> None:
+    return None
+
+
+@st.composite
+def frames(draw: st.DrawFn) -> bytes:
+    """Whole frames of the ROCKETMQ codec, some of them damaged behind their lengths."""
+    command = RemotingCommand(
+        draw(st.integers(-(2**15), 2**15 - 1)),
+        flag=draw(st.sampled_from([0, RPC_ONEWAY, -1])),
+        opaque=draw(st.integers(-(2**31), 2**31 - 1)),
+        remark=draw(st.sampled_from([None, "", "why", "warum nicht: ü"])),
+        serialize_type=ROCKETMQ,
+        language=draw(st.integers(0, 127)),
+        version=draw(st.integers(0, 0xFFFF)),
+        ext_fields=draw(
+            st.none() | st.dictionaries(st.text(max_size=6), st.text("01aü\x7f", max_size=200), max_size=4)
+        ),
+    )
+    data = bytearray(frame.encode_frame(command))
+    for _ in range(draw(st.sampled_from([0, 0, 1, 3]))):
+        at = draw(st.integers(8, len(data) - 1))
+        data[at] = draw(st.integers(0, 255))
+    return bytes(data)
+
+
+@given(frames())
+def test_read_binary_header(c: ModuleType, data: bytes) -> None:
+    assert decoded(data, c.read_binary_header) == decoded(data, in_python)
+
+
+def test_a_usual_header_is_not_left_to_python(c: ModuleType) -> None:
+    data = frame.encode_frame(RemotingCommand(310, opaque=7, serialize_type=ROCKETMQ, ext_fields={"a": "b" * 200}))
+    plain = c.read_binary_header(data, 8, len(data))
+    assert plain is not None
+    assert decode_entries(plain[5], 0, len(plain[5])) == {"a": "b" * 200}
+    assert c.read_binary_header(data, 8, len(data) + 1) is None  # there is no such byte
+    assert c.read_binary_header(data, -1, 5) is None
+
+
+# -- header records ----------------------------------------------------------------------------------------------------
+
+field_texts = st.one_of(
+    st.integers(-(2**33), 2**33).map(str),
+    st.sampled_from(
+        ["", "true", "false", "True", "1", "0", "-0", "007", "+1", "9" * 18, "9" * 19, "1.0", " 1", "text"]
+    ),
+)
+
+
+@given(
+    st.sampled_from([SendMessageRequestHeaderV2, SendMessageRequestHeader, PullMessageRequestHeader]),
+    st.data(),
+    st.dictionaries(st.sampled_from("abcdefghijklmnxyz"), field_texts, max_size=4),
+)
+def test_read_header(c: ModuleType, cls: type[base.Header], data: st.DataObject, more: dict[str, str]) -> None:
+    columns = base.schema_columns(cls)
+    usual = {0: "text", 1: "12", 2: "1700000000000", 3: "false"}
+    fields = {name.decode(): usual[kind] for name, kind in zip(columns[1], columns[2], strict=True)}
+    for name in data.draw(st.lists(st.sampled_from(sorted(fields)), max_size=3)):
+        fields[name] = data.draw(field_texts)
+    fields.update(more)
+    entries = b"".join(
+        len(name).to_bytes(2, "big") + name.encode() + len(value).to_bytes(4, "big") + value.encode()
+        for name, value in data.draw(st.permutations(list(fields.items())))
+    )
+    answer = c.read_header(entries, cls, *columns)
+    with contextlib.suppress(HeaderFieldError):
+        expected = base.decode_header(cls, decode_entries(entries, 0, len(entries)))
+        assert answer is None or answer == expected
+        return
+    assert answer is None
+
+
+def test_a_usual_header_record_is_not_left_to_python(c: ModuleType) -> None:
+    request = PullMessageRequestHeader(
+        consumer_group="g",
+        topic="t",
+        queue_id=1,
+        queue_offset=2**40,
+        max_msg_nums=32,
+        sys_flag=0,
+        commit_offset=-1,
+        suspend_timeout_millis=15000,
+        sub_version=5,
+    )
+    fields = base.encode_header(request)
+    command = RemotingCommand(11, serialize_type=ROCKETMQ, ext_fields={**fields, "unknown": "x"})
+    data = frame.encode_frame(command)
+    entries = c.read_binary_header(data, 8, len(data))[5]
+    assert c.read_header(entries, PullMessageRequestHeader, *base.schema_columns(PullMessageRequestHeader)) == request
+    assert c.read_header(entries[:-1], PullMessageRequestHeader, *base.schema_columns(PullMessageRequestHeader)) is None
+
+
+def test_every_header_fits_the_reader() -> None:
+    classes = [base.Header]
+    for cls in classes:
+        classes += cls.__subclasses__()
+    assert len(classes) > 2
+    assert max(len(base.schema_columns(cls)[0]) for cls in classes[1:]) <= 32
+
+
+def test_nothing_is_kept_or_lost(c: ModuleType) -> None:
+    """Reference counts are as before after many calls, answered or refused."""
+    topic, host, text = b"topic" * 3, b"h" * 8, "UNIQ_KEY\x01" + "k" * 40
+    columns = base.schema_columns(SendMessageRequestHeaderV2)
+    watched = [topic, host, text, columns[0], SendMessageRequestHeaderV2]
+    before = [sys.getrefcount(each) for each in watched]
+    for _ in range(1000):
+        outcome(c.write_record, bytearray(), topic, 1, 2, 3, 4, 0, 5, host, 6, host, 7, 8, topic, 9, topic)
+        outcome(c.write_record, bytearray(), topic, 1 << 80, 2, 3, 4, 0, 5, host, 6, host, 7, 8, topic, 9, topic)
+        outcome(c.text_to_store, text, text)
+        outcome(c.read_header, topic, SendMessageRequestHeaderV2, *columns)
+        outcome(c.fill_json, (topic, topic), (host,), topic)
+        outcome(c.fill_binary, (topic, topic), (host, 1 << 90), 1, 2, 3, 4, 5, topic, topic)
+    assert [sys.getrefcount(each) for each in watched] == before
+    assert sys.getrefcount(None) < 2**31
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["read_binary_header", "read_header", "text_to_store", "write_record", "string_hash", "offset_message_id_bytes",
+     "fill_binary", "fill_json"],
+)  # fmt: skip
+def test_wrong_arguments_are_type_errors(c: ModuleType, name: str) -> None:
+    for count in (0, 1, 2, 3, 6, 9, 16):
+        with pytest.raises(TypeError):
+            getattr(c, name)(*[object()] * count)
