@@ -26,6 +26,7 @@ from broker.configuration import Configuration
 from broker.controller import is_compiled
 from broker.parts import Parts
 from daemon.clock import system_now_ms
+from daemon.run import settle_memory
 from protocol.address import HostPort
 from protocol.codes import RequestCode
 from protocol.command import JSON, ROCKETMQ, RemotingCommand
@@ -240,8 +241,7 @@ async def measure_all(workloads: Iterator[Workload] | tuple[Workload, ...], roun
             if any(workload.kind == "pull" for workload in chosen):
                 path.connect(4)
                 path.run(reads(Workload("", "send", JSON, 4, 64, requests=STORED_FOR_PULLS)))
-            gc.collect()
-            gc.freeze()
+            settle_memory()
             return [measure(path, workload, rounds) for workload in chosen]
     finally:
         gc.unfreeze()

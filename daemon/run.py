@@ -22,6 +22,7 @@ from protocol.settings import SettingError
 
 log = structlog.get_logger("daemon.run")
 
+_COLLECTOR_THRESHOLDS = (20_000, 20, 50)  # Python's own are 700, 10, 10
 _NOFILE_CEILING = 1 << 20  # for systems whose hard limit is "unlimited" but not granted
 
 
@@ -113,9 +114,15 @@ async def _supervise(serve: Serve, watchdog: _StopWatchdog) -> None:
         boot_line: str = await nursery.start(_serve_then_end, serve, nursery.cancel_scope)
         print(boot_line, flush=True)  # noqa: T201
         log.info("booted", line=boot_line)
-        # What boot made lives as long as the process: keep it out of every later collection.
-        gc.collect()
-        gc.freeze()
+        settle_memory()
+
+
+def settle_memory() -> None:
+    """What boot made lives as long as the process: keep it out of every later collection. What requests make is freed
+    as it is done with, without the collector, which has to look for rings of failed tasks only: seldom is enough."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*_COLLECTOR_THRESHOLDS)
 
 
 async def _serve_then_end(serve: Serve, scope: trio.CancelScope, *, task_status: trio.TaskStatus[str]) -> None:

@@ -91,6 +91,173 @@ static int read_decimal(const unsigned char *at, Py_ssize_t size, int64_t *numbe
     return 1;
 }
 
+/* Where the text that begins behind a quotation mark ends; NULL when it is not there, or not plain printable ASCII. A
+   backslash hides what follows it. */
+static const unsigned char *end_of_text(const unsigned char *at, const unsigned char *stop)
+{
+    for (; at < stop; at++) {
+        if (*at == '"')
+            return at;
+        if (*at < 0x20 || *at > 0x7E || (*at == '\\' && ++at == stop))
+            return NULL;
+    }
+    return NULL;
+}
+
+static int hex_digit(unsigned char digit)
+{
+    if (digit >= '0' && digit <= '9')
+        return digit - '0';
+    digit |= 0x20;
+    return digit >= 'a' && digit <= 'f' ? digit - 'a' + 10 : -1;
+}
+
+/* The text between two quotation marks without its escapes; NULL when one is wrong or stands for no ASCII character. */
+static unsigned char *put_text(unsigned char *to, const unsigned char *at, const unsigned char *end)
+{
+    static const char letters[] = "\"\\/bfnrt", meanings[] = "\"\\/\b\f\n\r\t";
+    while (at < end) {
+        if (*at != '\\') {
+            *to++ = *at++;
+            continue;
+        }
+        const char *letter = strchr(letters, at[1]);
+        if (letter != NULL) {
+            *to++ = (unsigned char)meanings[letter - letters];
+            at += 2;
+            continue;
+        }
+        if (at[1] != 'u' || end - at < 6 || at[2] != '0' || at[3] != '0')
+            return NULL;
+        int high = hex_digit(at[4]), low = hex_digit(at[5]);
+        if (high < 0 || high > 7 || low < 0)
+            return NULL;
+        *to++ = (unsigned char)(high << 4 | low);
+        at += 6;
+    }
+    return to;
+}
+
+/* extFields in JSON as the ROCKETMQ codec has them, which never takes more room. `*at` is behind the opening brace, and
+   moves behind the closing one. NULL for anything but non-empty texts with non-empty names. */
+static unsigned char *put_entries(unsigned char *to, const unsigned char **from, const unsigned char *stop)
+{
+    const unsigned char *at = *from;
+    for (;;) {
+        unsigned char *key_size = to, *value_size;
+        if (stop - at < 2 || *at != '"')
+            return NULL;
+        const unsigned char *end = end_of_text(at + 1, stop);
+        if (end == NULL || (to = put_text(key_size + 2, at + 1, end)) == NULL)
+            return NULL;
+        if (to == key_size + 2 || to - key_size - 2 > 0x7FFF)
+            return NULL;
+        put16(key_size, (uint32_t)(to - key_size - 2));
+        at = end + 1;
+        if (stop - at < 3 || at[0] != ':' || at[1] != '"')
+            return NULL;
+        value_size = to;
+        end = end_of_text(at + 2, stop);
+        if (end == NULL || (to = put_text(value_size + 4, at + 2, end)) == NULL || to == value_size + 4)
+            return NULL;
+        put32(value_size, (uint32_t)(to - value_size - 4));
+        at = end + 1;
+        if (at < stop && *at == '}') {
+            *from = at + 1;
+            return to;
+        }
+        if (at == stop || *at++ != ',')
+            return NULL;
+    }
+}
+
+/* The member `name` begins here: then what is behind its colon, else NULL. */
+static const unsigned char *behind_name(const unsigned char *at, const unsigned char *stop, const char *name)
+{
+    Py_ssize_t size = (Py_ssize_t)strlen(name);
+    return stop - at > size && memcmp(at, name, (size_t)size) == 0 ? at + size : NULL;
+}
+
+PyDoc_STRVAR(read_json_header_doc,
+"read_json_header(data, start, end) -> (code, language, version, opaque, flag, extFields) | None\n\n"
+"The JSON header data[start:end]; extFields are made entries of the ROCKETMQ codec, b\"\" when there are none. None for "
+"a header with a remark, members or escapes that are not usual, empty texts, white space, one that is not all ASCII and "
+"one that is broken.");
+
+static PyObject *read_json_header(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+{
+    static const char *const names[] = {"\"code\":", "\"flag\":", "\"opaque\":", "\"version\":"};
+    if (!count_is(count, 3, "read_json_header") || !is_bytes(arguments[0]))
+        return NULL;
+    Py_ssize_t start = PyLong_AsSsize_t(arguments[1]);
+    Py_ssize_t end = PyLong_AsSsize_t(arguments[2]);
+    if (PyErr_Occurred())
+        return NULL;
+    if (start < 0 || end > PyBytes_GET_SIZE(arguments[0]) || end - start < 2)
+        Py_RETURN_NONE;
+    const unsigned char *at = (const unsigned char *)PyBytes_AS_STRING(arguments[0]) + start, *stop = at + (end - start);
+    const unsigned char *language = (const unsigned char *)"JAVA", *value;
+    Py_ssize_t language_size = 4;
+    int64_t numbers[4] = {0};
+    unsigned seen = 0, member;
+    PyObject *entries = NULL;
+    int is_usual = 0;
+    if (*at++ != '{')
+        Py_RETURN_NONE;
+    for (;;) {
+        for (member = 0; member < 4; member++)
+            if ((value = behind_name(at, stop, names[member])) != NULL)
+                break;
+        if (member < 4) {
+            for (at = value; at < stop && *at != ',' && *at != '}'; at++)
+                ;
+            if (!read_decimal(value, at - value, &numbers[member]) || numbers[member] != (int32_t)numbers[member])
+                break;
+        } else if ((value = behind_name(at, stop, "\"language\":\"")) != NULL) {
+            member = 4;
+            for (at = value; at < stop && (*at == '_' || (*at >= 'A' && *at <= 'Z')); at++)
+                ;
+            language = value;
+            language_size = at - value;
+            if (at == stop || *at++ != '"')
+                break;
+        } else if ((value = behind_name(at, stop, "\"extFields\":{")) != NULL) {
+            member = 5;
+            if (entries != NULL || (entries = PyBytes_FromStringAndSize(NULL, stop - value)) == NULL)
+                break;
+            unsigned char *first = (unsigned char *)PyBytes_AS_STRING(entries);
+            unsigned char *last = put_entries(first, &value, stop);
+            if (last == NULL || _PyBytes_Resize(&entries, last - first) < 0)
+                break;
+            at = value;
+        } else if ((value = behind_name(at, stop, "\"serializeTypeCurrentRPC\":\"JSON\"")) != NULL) {
+            member = 6;
+            at = value;
+        } else {
+            break;
+        }
+        if (at == stop || seen & 1u << member)
+            break;
+        seen |= 1u << member;
+        if (*at == '}') {
+            is_usual = at + 1 == stop;
+            break;
+        }
+        if (*at++ != ',')
+            break;
+    }
+    if (PyErr_Occurred() || !is_usual) {
+        Py_XDECREF(entries);
+        if (PyErr_Occurred())
+            return NULL;
+        Py_RETURN_NONE;
+    }
+    if (entries == NULL && (entries = PyBytes_FromStringAndSize(NULL, 0)) == NULL)
+        return NULL;
+    return Py_BuildValue("(is#iiiN)", (int)numbers[0], (const char *)language, language_size, (int)numbers[3],
+                         (int)numbers[2], (int)numbers[1], entries);
+}
+
 enum { TEXT, INT32, INT64, FLAG };
 #define MAX_FIELDS 32
 
@@ -199,7 +366,7 @@ static int is_name(const unsigned char *at, Py_ssize_t size, const char *name)
 }
 
 PyDoc_STRVAR(text_to_store_doc,
-"text_to_store(text, cluster) -> (stored, wait, tags, uniq_key, keys) | None\n\n"
+"text_to_store(text, cluster) -> (stored, wait, tags_code, uniq_key, keys) | None\n\n"
 "The properties of a plain message as a producer sends them, as they are stored: without WAIT, with CLUSTER. None for "
 "properties that make more of a message (delay, transaction, multi dispatch), for names that come twice, more than 32 "
 "of them, or text that is not ASCII.");
@@ -222,8 +389,9 @@ static PyObject *text_to_store(PyObject *module, PyObject *const *arguments, Py_
     const unsigned char *seen[MAX_PROPERTIES], *kept[MAX_PROPERTIES];
     Py_ssize_t seen_sizes[MAX_PROPERTIES], kept_sizes[MAX_PROPERTIES], size = 8 + cluster_size;
     int pairs = 0, kept_pairs = 0, wait = 1;
-    const unsigned char *found[3] = {0};
-    Py_ssize_t found_sizes[3] = {0};
+    uint32_t tags_code = 0;
+    const unsigned char *found[2] = {0};
+    Py_ssize_t found_sizes[2] = {0};
     while (at < stop) {
         const unsigned char *pair = at, *end = memchr(at, 2, (size_t)(stop - at));
         if (end == NULL)
@@ -256,21 +424,19 @@ static PyObject *text_to_store(PyObject *module, PyObject *const *arguments, Py_
         case 'T':
             if (is_name(pair, name_size, "TRAN_MSG"))
                 Py_RETURN_NONE;
-            if (is_name(pair, name_size, "TAGS")) {
+            if (is_name(pair, name_size, "TAGS"))
+                tags_code = java_hash_of_bytes(separator + 1, value_size, 0);
+            break;
+        case 'U':
+            if (is_name(pair, name_size, "UNIQ_KEY")) {
                 found[0] = separator + 1;
                 found_sizes[0] = value_size;
             }
             break;
-        case 'U':
-            if (is_name(pair, name_size, "UNIQ_KEY")) {
-                found[1] = separator + 1;
-                found_sizes[1] = value_size;
-            }
-            break;
         case 'K':
             if (is_name(pair, name_size, "KEYS")) {
-                found[2] = separator + 1;
-                found_sizes[2] = value_size;
+                found[1] = separator + 1;
+                found_sizes[1] = value_size;
             }
             break;
         case 'W':
@@ -284,7 +450,7 @@ static PyObject *text_to_store(PyObject *module, PyObject *const *arguments, Py_
         kept_sizes[kept_pairs++] = end - pair;
         size += end - pair + 1;
     }
-    PyObject *values[3];
+    PyObject *values[2];
     PyObject *stored = PyBytes_FromStringAndSize(NULL, size);
     if (stored == NULL)
         return NULL;
@@ -295,13 +461,9 @@ static PyObject *text_to_store(PyObject *module, PyObject *const *arguments, Py_
     }
     to = put_data(to, "CLUSTER\1", 8);
     put_data(to, PyUnicode_1BYTE_DATA(arguments[1]), cluster_size);
-    for (int i = 0; i < 3; i++) {
-        if (found[i] != NULL)
-            values[i] = ascii_text(found[i], found_sizes[i]);
-        else
-            values[i] = Py_NewRef(Py_None);
-    }
-    return Py_BuildValue("(NNNNN)", stored, PyBool_FromLong(wait), values[0], values[1], values[2]);
+    for (int i = 0; i < 2; i++)
+        values[i] = found[i] == NULL ? Py_NewRef(Py_None) : ascii_text(found[i], found_sizes[i]);
+    return Py_BuildValue("(NNiNN)", stored, PyBool_FromLong(wait), (int)(int32_t)tags_code, values[0], values[1]);
 }
 
 /* -- records: see record.py ---------------------------------------------------------------------------------------- */
@@ -551,6 +713,7 @@ static PyObject *fill_json(PyObject *module, PyObject *const *arguments, Py_ssiz
 
 static PyMethodDef functions[] = {
     FUNCTION(read_binary_header),
+    FUNCTION(read_json_header),
     FUNCTION(read_header),
     FUNCTION(text_to_store),
     FUNCTION(write_record),

@@ -77,27 +77,34 @@ static inline int read_number(PyObject *object, int bits, int64_t *number)
     return 1;
 }
 
+/* A character beyond 16 bits is a surrogate pair in Java. */
+static inline uint32_t java_hash_of_character(uint32_t character, uint32_t value)
+{
+    if (character > 0xFFFF) {
+        character -= 0x10000;
+        value = 31 * value + (0xD800 + (character >> 10));
+        character = 0xDC00 + (character & 0x3FF);
+    }
+    return 31 * value + character;
+}
+
+static inline uint32_t java_hash_of_bytes(const unsigned char *at, Py_ssize_t size, uint32_t value)
+{
+    while (size-- > 0)
+        value = 31 * value + *at++;
+    return value;
+}
+
 /* Java's String.hashCode continued from `value`, over UTF-16 units. */
 static inline uint32_t java_hash(PyObject *text, uint32_t value)
 {
     Py_ssize_t size = PyUnicode_GET_LENGTH(text);
     int kind = PyUnicode_KIND(text);
     const void *data = PyUnicode_DATA(text);
-    if (kind == PyUnicode_1BYTE_KIND) {
-        const unsigned char *at = data;
-        for (Py_ssize_t i = 0; i < size; i++)
-            value = 31 * value + at[i];
-    } else {
-        for (Py_ssize_t i = 0; i < size; i++) {
-            uint32_t unit = PyUnicode_READ(kind, data, i);
-            if (unit > 0xFFFF) {  /* a surrogate pair in Java */
-                unit -= 0x10000;
-                value = 31 * value + (0xD800 + (unit >> 10));
-                unit = 0xDC00 + (unit & 0x3FF);
-            }
-            value = 31 * value + unit;
-        }
-    }
+    if (kind == PyUnicode_1BYTE_KIND)
+        return java_hash_of_bytes(data, size, value);
+    for (Py_ssize_t i = 0; i < size; i++)
+        value = java_hash_of_character(PyUnicode_READ(kind, data, i), value);
     return value;
 }
 

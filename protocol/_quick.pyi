@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 R = TypeVar("R")
 
 def read_binary_header(data: bytes, start: int, end: int, /) -> tuple[int, int, int, int, int, bytes] | None: ...
+def read_json_header(data: bytes, start: int, end: int, /) -> tuple[int, str, int, int, int, bytes] | None: ...
 def read_header(
     entries: bytes,
     record: Callable[..., R],
@@ -16,7 +17,7 @@ def read_header(
 ) -> R | None: ...
 def text_to_store(
     text: str, cluster: str, /
-) -> tuple[bytes, bool, str | None, str | None, str | None] | None: ...
+) -> tuple[bytes, bool, int, str | None, str | None] | None: ...
 def write_record(
     tail: bytearray,
     topic: bytes,

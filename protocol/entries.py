@@ -2,7 +2,7 @@
 
 Nearly all headers hold ASCII only and no remark. Those are looked over when their frame comes, and their entries are
 left as they are until somebody asks for them: for a mapping (`decode_entries`), or for a header record
-(protocol.headers.base).
+(protocol.headers.base). JSON headers of that kind are made entries, too, so that there is one reader for both.
 """
 
 from __future__ import annotations
@@ -10,11 +10,19 @@ from __future__ import annotations
 from protocol.errors import FrameError
 
 BinaryHeader = tuple[int, int, int, int, int, bytes]
+JsonHeader = tuple[int, str, int, int, int, bytes]
 
 
 def read_binary_header_in_python(data: bytes, start: int, end: int) -> BinaryHeader | None:
     """(code, language, version, opaque, flag, entries) of the ROCKETMQ header data[start:end]; None for one with a
     remark, one that is not all ASCII and one that is broken. In Python the general way is the quickest."""
+    return None
+
+
+def read_json_header_in_python(data: bytes, start: int, end: int) -> JsonHeader | None:
+    """(code, language, version, opaque, flag, entries) of the JSON header data[start:end], its extFields made entries
+    of the ROCKETMQ codec; None for one with a remark, unusual members or escapes, empty texts, white space, one that is
+    not all ASCII and one that is broken. In Python the general way is the quickest."""
     return None
 
 

@@ -27,7 +27,7 @@ import msgspec
 from protocol.answer_layout import LaidOutAnswer
 from protocol.codes import LanguageCode
 from protocol.command import JAVA, JSON, MSGPACK, ROCKETMQ, RemotingCommand
-from protocol.entries import decode_entries, read_binary_header_in_python
+from protocol.entries import decode_entries, read_binary_header_in_python, read_json_header_in_python
 from protocol.errors import FrameError
 from protocol.json_header import NO_EXT_FIELDS, read_json_header
 from protocol.quick import twin
@@ -45,6 +45,7 @@ _LENGTHS: Final = struct.Struct(">ii")
 
 _encode_text: Final = msgspec.json.Encoder().encode
 _read_binary_header: Final = twin(read_binary_header_in_python)
+_read_json_header: Final = twin(read_json_header_in_python)
 
 
 class FrameDecoder:
@@ -121,22 +122,25 @@ def _decode(data: bytes, start: int, end: int) -> RemotingCommand:
         raise FrameError(f"bad header length: {header_end - header_start} in a frame of {end - start} bytes")
     body = data[header_end:end]
     if serialize_type == ROCKETMQ:
-        plain = _read_binary_header(data, header_start, header_end)
-        if plain is not None:
-            code, language, version, opaque, flag, entries = plain
-            return RemotingCommand(
-                code, flag, opaque, None, body, ROCKETMQ, language, version, None, None, entries or None
-            )
-        return _decode_rocketmq(data[header_start:header_end], body)
-    header = data[header_start:header_end]
+        binary = _read_binary_header(data, header_start, header_end)
+        if binary is None:
+            return decode_rocketmq(data[header_start:header_end], body)
+        code, number, version, opaque, flag, entries = binary
+        return RemotingCommand(code, flag, opaque, None, body, ROCKETMQ, number, version, None, None, entries or None)
     if serialize_type == JSON:
-        return _decode_json(header, body)
+        plain = _read_json_header(data, header_start, header_end)
+        if plain is None:
+            return decode_json(data[header_start:header_end], body)
+        code, language, version, opaque, flag, entries = plain
+        number = JAVA if language == "JAVA" else _LANGUAGE_NUMBERS.get(language, -1)
+        return RemotingCommand(code, flag, opaque, None, body, JSON, number, version, None, None, entries or None)
+    header = data[header_start:header_end]
     if serialize_type == MSGPACK:
         return _decode_msgpack(header, body)
     raise FrameError(f"unknown header codec {serialize_type}; known are 0 JSON, 1 ROCKETMQ, 2 MSGPACK")
 
 
-def _decode_json(header: bytes, body: bytes) -> RemotingCommand:
+def decode_json(header: bytes, body: bytes) -> RemotingCommand:
     fields = read_json_header(header)
     language = fields.language
     if language == "JAVA":
@@ -166,7 +170,7 @@ def _int32(number: int) -> int:
     raise FrameError(f"the JSON header holds {number}, which is not a 32 bit integer")
 
 
-def _decode_rocketmq(header: bytes, body: bytes) -> RemotingCommand:
+def decode_rocketmq(header: bytes, body: bytes) -> RemotingCommand:
     size = len(header)
     if size < 21:
         raise FrameError(f"a ROCKETMQ header has at least 21 bytes, not {size}")

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from protocol import property_names as names
+from protocol.java import cached_string_hash
 
 NAME_VALUE_SEPARATOR: Final = "\x01"
 PROPERTY_SEPARATOR: Final = "\x02"
@@ -51,14 +52,16 @@ def encode(table: Mapping[str, str]) -> bytes:
 
 def text_to_store_in_python(
     text: str, cluster: str
-) -> tuple[bytes, bool, str | None, str | None, str | None] | None:
-    """(stored, wait, tags, uniq_key, keys): the properties of a plain message as a producer sends them, as they are
-    stored: without WAIT, which has done its work, with CLUSTER; and what they say. None for properties that make more
-    of a message (delay, transaction, multi dispatch). The C twin answers None too for what it leaves to others: names
-    that come twice or CLUSTER itself, more than 32 properties, text that is not ASCII."""
+) -> tuple[bytes, bool, int, str | None, str | None] | None:
+    """(stored, wait, tags_code, uniq_key, keys): the properties of a plain message as they are stored, without WAIT,
+    which has done its work, with CLUSTER; and what they say. None for properties that make more of a message (delay,
+    transaction, multi dispatch). The C twin answers None too for what it leaves to others: names that come twice or
+    CLUSTER itself, more than 32 properties, text that is not ASCII."""
     table = parse(text)
     if names.DELAY in table or names.TRANSACTION_PREPARED in table or names.INNER_MULTI_DISPATCH in table:
         return None
     wait = table.pop(names.WAIT, "true") != "false"
     table[names.CLUSTER] = cluster
-    return encode(table), wait, table.get(names.TAGS), table.get(names.UNIQ_KEY), table.get(names.KEYS)
+    tags = table.get(names.TAGS)
+    tags_code = cached_string_hash(tags) if tags else 0
+    return encode(table), wait, tags_code, table.get(names.UNIQ_KEY), table.get(names.KEYS)

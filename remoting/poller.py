@@ -34,6 +34,7 @@ ACCEPT_BURST = 128
 AVAILABLE = hasattr(select, "epoll")
 
 _WOULD_BLOCK = (errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR)
+_NOBODY_THERE = (*_WOULD_BLOCK, errno.ECONNABORTED)
 _NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
@@ -229,7 +230,7 @@ class Poller:
                     log.error("no descriptor for a new connection; accepting pauses", error=error.strerror)
                     self._epoll.unregister(fd)
                     self._resting.append(fd)
-                elif error.errno not in (*_WOULD_BLOCK, errno.ECONNABORTED):
+                elif error.errno not in _NOBODY_THERE:
                     log.warning("accept failed", error=error.strerror)
                 return
             peer.setblocking(False)

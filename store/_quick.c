@@ -1,5 +1,5 @@
-/* The road of a message in C: what the index does for every key. Twins of the Python in index_file.py; see
-   protocol/quick.py. Nothing here keeps anything between two calls. */
+/* The road of a message in C: entries of the index and of consume queues. Twins of the Python in index_file.py and
+   consume_queue.py; see protocol/quick.py. Nothing here keeps anything between two calls. */
 
 #include "../protocol/_quick.h"
 
@@ -23,6 +23,12 @@ static int continue_hash(PyObject *text, uint32_t *value)
     return 1;
 }
 
+/* Java's absolute value of it, 0 where that has none. */
+static inline uint32_t absolute(uint32_t value)
+{
+    return value == 0x80000000 ? 0 : value & 0x80000000 ? 0 - value : value;
+}
+
 PyDoc_STRVAR(key_hash_doc, "key_hash(topic, key) -> int");
 
 static PyObject *key_hash(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
@@ -33,55 +39,132 @@ static PyObject *key_hash(PyObject *module, PyObject *const *arguments, Py_ssize
     value = 31 * value + '#';
     if (!continue_hash(arguments[1], &value))
         return NULL;
-    if (value & 0x80000000)
-        value = value == 0x80000000 ? 0 : 0 - value;
-    return PyLong_FromLong((long)value);
+    return PyLong_FromLong((long)absolute(value));
 }
 
-PyDoc_STRVAR(write_entry_doc,
-"write_entry(slots, dirty_pages, entries, slot_count, number, code, physical_offset, seconds) -> bool");
+typedef struct {
+    unsigned char *slots, *pages, *entries;
+    int64_t slot_count, number, physical_offset, seconds;
+    int new_slots;
+} Writing;
 
-static PyObject *write_entry(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+/* One more entry; there is room for it. */
+static void write_one(Writing *file, uint32_t code)
 {
-    int64_t slot_count, number, code, physical_offset, seconds;
+    Py_ssize_t at = HEADER_BYTES + code % file->slot_count * SLOT_BYTES;
+    int32_t previous = (int32_t)get32(file->slots + at);
+    int is_new = previous <= 0 || previous >= file->number;
+    file->entries = put64(put32(file->entries, code), (uint64_t)file->physical_offset);
+    file->entries = put32(put32(file->entries, (uint32_t)file->seconds), is_new ? 0 : (uint32_t)previous);
+    put32(file->slots + at, (uint32_t)file->number);
+    file->pages[at / PAGE_BYTES] = 1;
+    file->number++;
+    file->new_slots += is_new;
+}
+
+/* How many keys a text of keys with spaces between them holds; writes them when there is a file. */
+static int walk_keys(PyObject *keys, uint32_t topic_hash, Writing *file)
+{
+    int kind = PyUnicode_KIND(keys), found = 0, is_inside = 0;
+    const void *data = PyUnicode_DATA(keys);
+    Py_ssize_t size = PyUnicode_GET_LENGTH(keys);
+    uint32_t code = topic_hash;
+    for (Py_ssize_t i = 0; i <= size; i++) {
+        uint32_t unit = i < size ? PyUnicode_READ(kind, data, i) : ' ';
+        if (unit != ' ') {
+            is_inside = 1;
+            code = java_hash_of_character(unit, code);
+        } else if (is_inside) {
+            found++;
+            if (file != NULL)
+                write_one(file, absolute(code));
+            is_inside = 0;
+            code = topic_hash;
+        }
+    }
+    return found;
+}
+
+PyDoc_STRVAR(write_keys_doc,
+"write_keys(slots, dirty_pages, entries, slot_count, number, room, topic, uniq_key, keys, physical_offset, seconds)\n"
+"    -> new slots; -1 when there is not room for all");
+
+static PyObject *write_keys(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+{
+    Writing file = {0};
+    int64_t room;
+    uint32_t topic_hash = 0, code;
     Py_buffer slots;
-    if (!count_is(count, 8, "write_entry"))
+    if (!count_is(count, 11, "write_keys"))
         return NULL;
-    PyObject *pages = arguments[1], *entries = arguments[2];
+    PyObject *pages = arguments[1], *entries = arguments[2], *uniq_key = arguments[7], *keys = arguments[8];
     if (!PyByteArray_Check(pages) || !PyByteArray_Check(entries)) {
         PyErr_SetString(PyExc_TypeError, "pages and entries are bytearrays");
         return NULL;
     }
-    if (!read_number(arguments[3], 32, &slot_count) || !read_number(arguments[4], 32, &number)
-        || !read_number(arguments[5], 32, &code) || !read_number(arguments[6], 64, &physical_offset)
-        || !read_number(arguments[7], 32, &seconds) || PyObject_GetBuffer(arguments[0], &slots, PyBUF_WRITABLE) < 0)
+    if (!read_number(arguments[3], 32, &file.slot_count) || !read_number(arguments[4], 32, &file.number)
+        || !read_number(arguments[5], 32, &room) || !read_number(arguments[9], 64, &file.physical_offset)
+        || !read_number(arguments[10], 32, &file.seconds) || !continue_hash(arguments[6], &topic_hash))
         return NULL;
-    Py_ssize_t at = slot_count > 0 && code >= 0 ? HEADER_BYTES + code % slot_count * SLOT_BYTES : -1;
+    topic_hash = 31 * topic_hash + '#';
+    code = topic_hash;
+    if ((uniq_key != Py_None && !continue_hash(uniq_key, &code)) || (keys != Py_None && !continue_hash(keys, &(uint32_t){0})))
+        return NULL;
+    int has_uniq_key = uniq_key != Py_None && PyUnicode_GET_LENGTH(uniq_key) > 0;
+    Py_ssize_t wanted = has_uniq_key + (keys != Py_None ? walk_keys(keys, topic_hash, NULL) : 0);
+    if (wanted > room)
+        return PyLong_FromLong(-1);
+    if (PyObject_GetBuffer(arguments[0], &slots, PyBUF_WRITABLE) < 0)
+        return NULL;
+    if (file.slot_count <= 0 || HEADER_BYTES + file.slot_count * SLOT_BYTES > slots.len
+        || (HEADER_BYTES + (file.slot_count - 1) * SLOT_BYTES) / PAGE_BYTES >= PyByteArray_GET_SIZE(pages)) {
+        PyErr_SetString(PyExc_IndexError, "slots lie outside of the file");
+        PyBuffer_Release(&slots);
+        return NULL;
+    }
     Py_ssize_t used = PyByteArray_GET_SIZE(entries);
-    if (at < 0 || at + SLOT_BYTES > slots.len || at / PAGE_BYTES >= PyByteArray_GET_SIZE(pages)) {
-        PyErr_SetString(PyExc_IndexError, "the slot lies outside of the file");
+    if (PyByteArray_Resize(entries, used + wanted * ENTRY_BYTES) < 0) {
         PyBuffer_Release(&slots);
         return NULL;
     }
-    if (PyByteArray_Resize(entries, used + ENTRY_BYTES) < 0) {
-        PyBuffer_Release(&slots);
-        return NULL;
-    }
-    unsigned char *slot = (unsigned char *)slots.buf + at;
-    int32_t previous = (int32_t)get32(slot);
-    int is_new = previous <= 0 || previous >= number;
-    unsigned char *to = (unsigned char *)PyByteArray_AS_STRING(entries) + used;
-    to = put64(put32(to, (uint32_t)code), (uint64_t)physical_offset);
-    put32(put32(to, (uint32_t)seconds), is_new ? 0 : (uint32_t)previous);
-    put32(slot, (uint32_t)number);
-    PyByteArray_AS_STRING(pages)[at / PAGE_BYTES] = 1;
+    file.slots = slots.buf;
+    file.pages = (unsigned char *)PyByteArray_AS_STRING(pages);
+    file.entries = (unsigned char *)PyByteArray_AS_STRING(entries) + used;
+    if (has_uniq_key)
+        write_one(&file, absolute(code));
+    if (keys != Py_None)
+        walk_keys(keys, topic_hash, &file);
     PyBuffer_Release(&slots);
-    return PyBool_FromLong(is_new);
+    return PyLong_FromLong(file.new_slots);
+}
+
+PyDoc_STRVAR(add_queue_entry_doc, "add_queue_entry(buffer, physical_offset, size_bytes, tags_code)");
+
+static PyObject *add_queue_entry(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+{
+    int64_t physical_offset, size, tags_code;
+    if (!count_is(count, 4, "add_queue_entry"))
+        return NULL;
+    PyObject *buffer = arguments[0];
+    if (!PyByteArray_Check(buffer)) {
+        PyErr_SetString(PyExc_TypeError, "the buffer is a bytearray");
+        return NULL;
+    }
+    if (!read_number(arguments[1], 64, &physical_offset) || !read_number(arguments[2], 32, &size)
+        || !read_number(arguments[3], 64, &tags_code))
+        return NULL;
+    Py_ssize_t used = PyByteArray_GET_SIZE(buffer);
+    if (PyByteArray_Resize(buffer, used + ENTRY_BYTES) < 0)
+        return NULL;
+    unsigned char *at = (unsigned char *)PyByteArray_AS_STRING(buffer) + used;
+    put64(put32(put64(at, (uint64_t)physical_offset), (uint32_t)size), (uint64_t)tags_code);
+    Py_RETURN_NONE;
 }
 
 static PyMethodDef functions[] = {
     FUNCTION(key_hash),
-    FUNCTION(write_entry),
+    FUNCTION(write_keys),
+    FUNCTION(add_queue_entry),
     {NULL, NULL, 0, NULL},
 };
 

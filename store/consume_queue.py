@@ -19,6 +19,7 @@ import struct
 from itertools import pairwise
 from typing import Final
 
+from protocol.quick import twin
 from store.consume_queue_ext import ConsumeQueueExt
 from store.file_sequence import FileSequence
 from store.mapped_file import MappedFile, OpenFiles
@@ -33,6 +34,14 @@ _CHUNK_BYTES: Final = 20 * 3276
 _FIRST_CHUNK_BYTES: Final = 20 * 204
 # Entries that are read at a time in search of a real one.
 _LOOK_ENTRIES: Final = 64
+
+
+def add_queue_entry_in_python(buffer: bytearray, physical_offset: int, size_bytes: int, tags_code: int) -> None:
+    """Append one entry to `buffer`."""
+    buffer += _pack_entry(physical_offset, size_bytes, tags_code)
+
+
+_add_queue_entry: Final = twin(add_queue_entry_in_python)
 
 
 class ConsumeQueue:
@@ -167,9 +176,10 @@ class ConsumeQueue:
 
     def add(self, physical_offset: int, size_bytes: int, tags_code: int) -> None:
         """One more entry behind the last, readable after `write`."""
-        if self._buffer is None:
-            self._buffer = bytearray()
-        self._buffer += _pack_entry(physical_offset, size_bytes, tags_code)
+        buffer = self._buffer
+        if buffer is None:
+            buffer = self._buffer = bytearray()
+        _add_queue_entry(buffer, physical_offset, size_bytes, tags_code)
         self.max_physical_end = physical_offset + size_bytes
 
     def fill(self, until: int) -> None:

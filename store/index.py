@@ -13,7 +13,7 @@ import structlog
 
 from store import layout
 from store.files import Files
-from store.index_file import IndexFile, file_size_bytes, key_hash
+from store.index_file import IndexFile, file_size_bytes, key_hash, keys_of
 from store.layout import Layout
 from store.mapped_file import OpenFiles
 
@@ -86,29 +86,31 @@ class Index:
 
     def add(self, topic: str, uniq_key: str | None, keys: str | None, physical_offset: int, timestamp: int) -> None:
         """Index one message. Raises OSError when a new file is needed and cannot be made."""
-        if uniq_key:
-            self._put(key_hash(topic, uniq_key), physical_offset, timestamp)
-        if keys:
-            for key in keys.split(" "):
-                if key:
-                    self._put(key_hash(topic, key), physical_offset, timestamp)
+        files = self.files
+        if files and not files[-1].is_full:
+            file = files[-1]
+            if file.put(topic, uniq_key, keys, physical_offset, timestamp):
+                if file.buffered_bytes >= WRITE_OUT_BYTES:
+                    file.write_out()
+                return
+        for key in keys_of(uniq_key, keys):
+            self._put(topic, key, physical_offset, timestamp)
 
     def add_missing(
         self, topic: str, uniq_key: str | None, keys: str | None, physical_offset: int, timestamp: int
     ) -> None:
         """Index what is not there yet of one message (the newest one of the index, when recovery replays it)."""
-        for key in [uniq_key, *(keys or "").split(" ")]:
-            if key:
-                code = key_hash(topic, key)
-                if not any(file.has(code, physical_offset) for file in self.files[-2:]):
-                    self._put(code, physical_offset, timestamp)
+        for key in keys_of(uniq_key, keys):
+            code = key_hash(topic, key)
+            if not any(file.has(code, physical_offset) for file in self.files[-2:]):
+                self._put(topic, key, physical_offset, timestamp)
 
-    def _put(self, code: int, physical_offset: int, timestamp: int) -> None:
+    def _put(self, topic: str, key: str, physical_offset: int, timestamp: int) -> None:
         files = self.files
         if not files or files[-1].is_full:
             self._roll(timestamp)
         file = files[-1]
-        file.put(code, physical_offset, timestamp)
+        file.put(topic, key, None, physical_offset, timestamp)
         if file.buffered_bytes >= WRITE_OUT_BYTES:
             file.write_out()
 

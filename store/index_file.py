@@ -67,28 +67,49 @@ def _absolute(code: int) -> int:
     return 0 if code == -0x80000000 else -code if code < 0 else code
 
 
-def write_entry_in_python(
+def keys_of(uniq_key: str | None, keys: str | None) -> list[str]:
+    """What one message is found by: its UNIQ_KEY, and the parts of KEYS, which have spaces between them."""
+    found = [uniq_key] if uniq_key else []
+    if keys:
+        found += [key for key in keys.split(" ") if key]
+    return found
+
+
+def write_keys_in_python(
     slots: mmap.mmap | bytearray,
     dirty_pages: bytearray,
     entries: bytearray,
     slot_count: int,
     number: int,
-    code: int,
+    room: int,
+    topic: str,
+    uniq_key: str | None,
+    keys: str | None,
     physical_offset: int,
     seconds: int,
-) -> bool:
-    """Append entry `number` to `entries`, let its slot lead to it, mark the slot's page. Answers whether the slot was
-    empty; one that leads nowhere is."""
-    slot_at = HEADER_BYTES + code % slot_count * SLOT_BYTES
-    previous: int = _read_slot(slots, slot_at)[0]
-    is_new = previous <= 0 or previous >= number
-    entries += _pack_entry(code, physical_offset, seconds, 0 if is_new else previous)
-    _write_slot(slots, slot_at, number)
-    dirty_pages[slot_at // PAGE_BYTES] = 1
-    return is_new
+) -> int:
+    """Append an entry for each key of a message, from `number` on, let its slot lead to it and mark the slot's page.
+    Answers how many of the slots were empty (one that leads nowhere is); -1, and nothing is done, when there are more
+    keys than `room`."""
+    wanted = keys_of(uniq_key, keys)
+    if len(wanted) > room:
+        return -1
+    new_slots = 0
+    for key in wanted:
+        code = key_hash(topic, key)
+        slot_at = HEADER_BYTES + code % slot_count * SLOT_BYTES
+        previous: int = _read_slot(slots, slot_at)[0]
+        if previous <= 0 or previous >= number:
+            previous = 0
+            new_slots += 1
+        entries += _pack_entry(code, physical_offset, seconds, previous)
+        _write_slot(slots, slot_at, number)
+        dirty_pages[slot_at // PAGE_BYTES] = 1
+        number += 1
+    return new_slots
 
 
-_write_entry: Final = twin(write_entry_in_python)
+_write_keys: Final = twin(write_keys_in_python)
 
 
 class IndexFile:
@@ -189,28 +210,45 @@ class IndexFile:
 
     # -- writing ---------------------------------------------------------------------------------------------------
 
-    def put(self, code: int, physical_offset: int, store_timestamp: int) -> None:
-        """One more entry; the file must not be full. Never touches the disk."""
+    def put(
+        self, topic: str, uniq_key: str | None, keys: str | None, physical_offset: int, store_timestamp: int
+    ) -> bool:
+        """An entry for each key of one message, in memory only. False, and nothing was done, when there is not room for
+        all of them."""
         slots = self._slots
         if slots is None:
             raise RuntimeError("the index file is not open for writing")
-        if self.index_count <= 1:
-            self.begin_physical_offset = physical_offset
-            self.begin_timestamp = store_timestamp
-        seconds = (store_timestamp - self.begin_timestamp) // 1000 if self.begin_timestamp > 0 else 0
-        if seconds < 0:
-            seconds = 0
-        elif seconds > 0x7FFFFFFF:
-            seconds = 0x7FFFFFFF
-        number = self.index_count
-        if _write_entry(
-            slots, self._dirty_pages, self._buffer, self._slot_count, number, code, physical_offset, seconds
-        ):
-            self.hash_slot_count += 1
-        self.index_count = number + 1
-        self.end_physical_offset = physical_offset
-        self.end_timestamp = store_timestamp
-        self.is_dirty = True
+        is_first = self.index_count <= 1
+        seconds = 0
+        if self.begin_timestamp > 0 and not is_first:
+            seconds = min(max(0, (store_timestamp - self.begin_timestamp) // 1000), 0x7FFFFFFF)
+        before = len(self._buffer)
+        new_slots = _write_keys(
+            slots,
+            self._dirty_pages,
+            self._buffer,
+            self._slot_count,
+            self.index_count,
+            self.entry_limit - self.index_count,
+            topic,
+            uniq_key,
+            keys,
+            physical_offset,
+            seconds,
+        )
+        if new_slots < 0:
+            return False
+        count = (len(self._buffer) - before) // ENTRY_BYTES
+        if count:
+            if is_first:
+                self.begin_physical_offset = physical_offset
+                self.begin_timestamp = store_timestamp
+            self.hash_slot_count += new_slots
+            self.index_count += count
+            self.end_physical_offset = physical_offset
+            self.end_timestamp = store_timestamp
+            self.is_dirty = True
+        return True
 
     @property
     def buffered_bytes(self) -> int:

@@ -111,11 +111,14 @@ class SendProcessor:
         self._pool = pool
         self._disk_text = disk_text
         self._cluster = configuration.broker.broker_cluster_name
-        self._laid_out_for = configuration.broker
-        self._layout = self._make_layout()
+        self._take_settings()
 
-    def _make_layout(self) -> AnswerLayout:
-        return AnswerLayout(("msgId", "queueId", "queueOffset"), self.standing_fields())
+    def _take_settings(self) -> None:
+        """What each send would ask of the settings, which are another record after a change at run time."""
+        broker = self._settings = self._configuration.broker
+        self._layout = AnswerLayout(("msgId", "queueId", "queueOffset"), self.standing_fields())
+        self._accept_from_ms = broker.start_accept_send_request_time_stamp
+        self._is_writeable = permission.is_writeable(broker.broker_permission)
 
     def __call__(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
         """Answers through a SendAnswer, or by raising RequestRefused / HeaderFieldError."""
@@ -142,9 +145,9 @@ class SendProcessor:
         if not header.batch and not topic.startswith(RETRY_PREFIX):
             plain = _text_to_store(text, self._cluster)
             if plain is not None:
-                stored, wait, tags, uniq_key, keys = plain
+                stored, wait, code, uniq_key, keys = plain
                 message = self._message(connection, request, header, config, queue_id, stored)
-                message.tags_code = tags_code(tags)
+                message.tags_code = code
                 message.uniq_key = uniq_key
                 message.keys = keys
                 self._pool.entered(answer)
@@ -238,9 +241,6 @@ class SendProcessor:
                 connection.answer(request, new_response(request, code, remark, ext_fields=self.standing_fields()))
                 return
         self._stats.topic_put(topic, queue_id, result.message_count, result.size_bytes)
-        if self._configuration.broker is not self._laid_out_for:  # changed at run time
-            self._laid_out_for = self._configuration.broker
-            self._layout = self._make_layout()
         ids = _offset_message_id(self._store_host_hex, result.physical_offset)
         if result.physical_offsets:
             ids = b",".join([_offset_message_id(self._store_host_hex, offset) for offset in result.physical_offsets])
@@ -255,7 +255,9 @@ class SendProcessor:
 
     def check_time(self) -> None:
         """Refuse before startAcceptSendRequestTimeStamp."""
-        begin_ms = self._configuration.broker.start_accept_send_request_time_stamp
+        if self._configuration.broker is not self._settings:
+            self._take_settings()
+        begin_ms = self._accept_from_ms
         if begin_ms and self._now_ms() < begin_ms:
             text = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(begin_ms / 1000))
             raise RequestRefused(
@@ -266,10 +268,9 @@ class SendProcessor:
         """The topic's configuration, made when that is allowed; raises RequestRefused."""
         topic = header.topic
         config = self._topics.get(topic)
-        broker = self._configuration.broker
-        if not permission.is_writeable(broker.broker_permission) and config is not None and config.order:
+        if not self._is_writeable and config is not None and config.order:
             raise RequestRefused(
-                ResponseCode.NO_PERMISSION, f"the broker[{broker.broker_ip1}] sending message is forbidden"
+                ResponseCode.NO_PERMISSION, f"the broker[{self._settings.broker_ip1}] sending message is forbidden"
             )
         if config is None:
             check_topic_name(topic)

@@ -15,7 +15,8 @@ from quick_twins import quick
 
 from protocol import answer_layout, frame, java, message_id, properties, record
 from protocol import property_names as names
-from protocol.command import ROCKETMQ, RPC_ONEWAY, RemotingCommand
+from protocol.codes import LanguageCode
+from protocol.command import JSON, ROCKETMQ, RPC_ONEWAY, RemotingCommand
 from protocol.entries import decode_entries
 from protocol.errors import FrameError, HeaderFieldError
 from protocol.headers import base
@@ -85,8 +86,8 @@ def test_text_to_store(c: ModuleType, text: str, cluster: str) -> None:
 def test_plain_properties_are_not_left_to_python(c: ModuleType) -> None:
     text = "UNIQ_KEY\x010A\x02KEYS\x01k1 k2\x02WAIT\x01false\x02TAGS\x01t\x02"
     stored = b"UNIQ_KEY\x010A\x02KEYS\x01k1 k2\x02TAGS\x01t\x02CLUSTER\x01c"
-    assert c.text_to_store(text, "c") == (stored, False, "t", "0A", "k1 k2")
-    assert c.text_to_store("", "c") == (b"CLUSTER\x01c", True, None, None, None)
+    assert c.text_to_store(text, "c") == (stored, False, ord("t"), "0A", "k1 k2")
+    assert c.text_to_store("", "c") == (b"CLUSTER\x01c", True, 0, None, None)
     assert c.text_to_store("\x02".join(f"n{number}\x01v" for number in range(33)), "c") is None
 
 
@@ -158,38 +159,42 @@ def test_fill_binary(
 
 def decoded(data: bytes, read_header: Any) -> Any:
     """What a decoder makes of a frame's bytes, or its error."""
-    command: RemotingCommand
     try:
-        plain = read_header(data, 8, 8 + int.from_bytes(data[5:8], "big")) if data[4] == ROCKETMQ else None
+        plain = read_header(data, 8, 8 + int.from_bytes(data[5:8], "big"))
         if plain is None:
-            command = frame.decode_frame(data)
-            fields = command.ext_fields
-        else:
-            code, language, version, opaque, flag, entries = plain
-            fields = decode_entries(entries, 0, len(entries)) if entries else None
-            command = RemotingCommand(code, flag, opaque, None, b"", ROCKETMQ, language, version)
+            command = decode_in_python(data)
+            language, fields = command.language, command.ext_fields
+            return command.code, language, command.version, command.opaque, command.flag, command.remark, fields
     except FrameError:
         return FrameError
-    return command.code, command.language, command.version, command.opaque, command.flag, command.remark, fields
+    code, language, version, opaque, flag, entries = plain
+    if isinstance(language, str):
+        language = LanguageCode[language] if language in LanguageCode.__members__ else -1
+    return code, language, version, opaque, flag, None, decode_entries(entries, 0, len(entries)) if entries else None
 
 
 def in_python(_data: bytes, _start: int, _end: int) -> None:
     return None
 
 
+def decode_in_python(data: bytes) -> RemotingCommand:
+    header = data[8 : 8 + int.from_bytes(data[5:8], "big")]
+    return frame.decode_json(header, b"") if data[4] == JSON else frame.decode_rocketmq(header, b"")
+
+
 @st.composite
-def frames(draw: st.DrawFn) -> bytes:
-    """Whole frames of the ROCKETMQ codec, some of them damaged behind their lengths."""
+def frames(draw: st.DrawFn, codecs: st.SearchStrategy[int]) -> bytes:
+    """Whole frames, some of them damaged behind their lengths."""
     command = RemotingCommand(
         draw(st.integers(-(2**15), 2**15 - 1)),
         flag=draw(st.sampled_from([0, RPC_ONEWAY, -1])),
         opaque=draw(st.integers(-(2**31), 2**31 - 1)),
         remark=draw(st.sampled_from([None, "", "why", "warum nicht: ü"])),
-        serialize_type=ROCKETMQ,
-        language=draw(st.integers(0, 127)),
+        serialize_type=draw(codecs),
+        language=draw(st.integers(0, 12)),
         version=draw(st.integers(0, 0xFFFF)),
         ext_fields=draw(
-            st.none() | st.dictionaries(st.text(max_size=6), st.text("01aü\x7f", max_size=200), max_size=4)
+            st.none() | st.dictionaries(st.text(max_size=6), st.text('01aü\x7f\x01\n"\\', max_size=200), max_size=4)
         ),
     )
     data = bytearray(frame.encode_frame(command))
@@ -199,9 +204,42 @@ def frames(draw: st.DrawFn) -> bytes:
     return bytes(data)
 
 
-@given(frames())
+@given(frames(st.just(ROCKETMQ)))
 def test_read_binary_header(c: ModuleType, data: bytes) -> None:
     assert decoded(data, c.read_binary_header) == decoded(data, in_python)
+
+
+@given(frames(st.just(JSON)))
+def test_read_json_header(c: ModuleType, data: bytes) -> None:
+    assert decoded(data, c.read_json_header) == decoded(data, in_python)
+
+
+JSON_PIECES = [
+    *(
+        '"code":310',
+        '"code":-0',
+        '"code":2147483648',
+        '"code":"1"',
+        '"code":null',
+        '"flag":1',
+        '"opaque":-5',
+        '"version":07',
+    ),
+    *('"extFields":{"a":"b"}', '"extFields":{}', '"extFields":null', '"extFields":{"a":1}', '"extFields":{"a":""}'),
+    *('"extFields":{"a":"\\u0001\\u004a\\n\\/","b":"\\""}', '"extFields":{"a":"\\u00e9"}', '"extFields":{"a":"\\x"}'),
+    *('"extFields":{"a":"b","a":"c"}', '"extFields":{"a":"b",}', '"extFields":{"a" :"b"}', '"extFields":{"a":"\\u00"}'),
+    *('"language":"JAVA"', '"language":"GO"', '"language":"KLINGON"', '"language":3', '"language":""', '"remark":"r"'),
+    *('"remark":null', '"serializeTypeCurrentRPC":"JSON"', '"more":[1]', '"code": 1', "", " "),
+]
+
+
+@given(
+    st.lists(st.sampled_from(JSON_PIECES), max_size=5), st.sampled_from(["{%s}", "{%s", "{%s}}", " {%s}", "%s", "[%s]"])
+)
+def test_json_headers_of_all_kinds(c: ModuleType, pieces: list[str], form: str) -> None:
+    header = (form % ",".join(pieces)).encode()
+    data = (4 + len(header)).to_bytes(4, "big") + len(header).to_bytes(4, "big") + header
+    assert decoded(data, c.read_json_header) == decoded(data, in_python)
 
 
 def test_a_usual_header_is_not_left_to_python(c: ModuleType) -> None:
@@ -211,6 +249,14 @@ def test_a_usual_header_is_not_left_to_python(c: ModuleType) -> None:
     assert decode_entries(plain[5], 0, len(plain[5])) == {"a": "b" * 200}
     assert c.read_binary_header(data, 8, len(data) + 1) is None  # there is no such byte
     assert c.read_binary_header(data, -1, 5) is None
+    fields = {"a": 'b\x01\n"', "topic": "t"}
+    data = frame.encode_frame(RemotingCommand(310, opaque=7, serialize_type=JSON, ext_fields=fields, language=9))
+    plain = c.read_json_header(data, 8, len(data))
+    assert plain is not None
+    assert plain[:5] == (310, "GO", 407, 7, 0)
+    assert decode_entries(plain[5], 0, len(plain[5])) == fields
+    assert c.read_json_header(data, 8, len(data) + 1) is None
+    assert c.read_json_header(data, -1, 5) is None
 
 
 # -- header records ----------------------------------------------------------------------------------------------------
@@ -292,11 +338,13 @@ def test_nothing_is_kept_or_lost(c: ModuleType) -> None:
     assert sys.getrefcount(None) < 2**31
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["read_binary_header", "read_header", "text_to_store", "write_record", "string_hash", "offset_message_id_bytes",
-     "fill_binary", "fill_json"],
-)  # fmt: skip
+FUNCTIONS = [
+    *("read_binary_header", "read_json_header", "read_header", "text_to_store", "write_record", "string_hash"),
+    *("offset_message_id_bytes", "fill_binary", "fill_json"),
+]
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
 def test_wrong_arguments_are_type_errors(c: ModuleType, name: str) -> None:
     for count in (0, 1, 2, 3, 6, 9, 16):
         with pytest.raises(TypeError):

@@ -1,4 +1,4 @@
-"""The index's functions in C do what their twins in Python do."""
+"""The store's functions in C do what their twins in Python do."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from quick_twins import quick
 
 from protocol.java import string_hash
-from store import index_file
+from store import consume_queue, index_file
 
 any_text = st.text(st.characters(exclude_categories=[]), max_size=40)
 
@@ -37,19 +37,35 @@ def test_a_hash_without_an_absolute_value_is_0(c: ModuleType) -> None:
     assert c.key_hash("t", key) == index_file.key_hash_in_python("t", key) == 0
 
 
+some_keys = st.none() | st.lists(st.sampled_from(["", "a", "b2", "ü", "\U0001f600x"]), max_size=4).map(" ".join)
+
+
 @given(
-    st.lists(st.tuples(st.integers(0, 2**31 - 1), st.integers(0, 2**63 - 1), st.integers(0, 2**31 - 1)), max_size=20),
+    st.lists(
+        st.tuples(
+            st.sampled_from(["T", "ü"]), some_keys, some_keys, st.integers(0, 2**63 - 1), st.integers(0, 2**31 - 1)
+        ),
+        max_size=8,
+    ),
     st.integers(1, 8),
+    st.integers(0, 12),
     st.binary(min_size=80, max_size=80),
 )
-def test_write_entry(c: ModuleType, entries: list[tuple[int, int, int]], slot_count: int, garbage: bytes) -> None:
+def test_write_keys(
+    c: ModuleType,
+    messages: list[tuple[str, str | None, str | None, int, int]],
+    slot_count: int,
+    room: int,
+    garbage: bytes,
+) -> None:
     files = [(bytearray(garbage), bytearray(1), bytearray()) for _ in range(2)]
-    for number, (code, offset, seconds) in enumerate(entries, 1):
+    for message in messages:
+        number = 1 + len(files[0][2]) // 20
         answers = [
-            function(*file, slot_count, number, code, offset, seconds)
-            for function, file in zip((c.write_entry, index_file.write_entry_in_python), files, strict=True)
+            function(*file, slot_count, number, room - number, *message)
+            for function, file in zip((c.write_keys, index_file.write_keys_in_python), files, strict=True)
         ]
-        assert answers[0] is answers[1]
+        assert answers[0] == answers[1]
         assert files[0] == files[1]
 
 
@@ -57,15 +73,46 @@ def test_what_lies_outside_is_refused(c: ModuleType) -> None:
     slots, pages, entries = bytearray(44), bytearray(1), bytearray()
     watched = [slots, pages, entries]
     before = [sys.getrefcount(each) for each in watched]
-    wrong = [(2, 1, IndexError), (0, 1, IndexError), (1, -1, IndexError), (1, 2**31, struct.error)]
-    for slot_count, code, error in wrong:
-        with pytest.raises(error):
-            c.write_entry(slots, pages, entries, slot_count, 1, code, 0, 0)
+    for slot_count in (2, 0, -1):
+        with pytest.raises(IndexError):
+            c.write_keys(slots, pages, entries, slot_count, 1, 5, "t", "key", None, 0, 0)
+    with pytest.raises(IndexError):
+        c.write_keys(bytearray(10_000), pages, entries, 2000, 1, 5, "t", "key", None, 0, 0)
+    with pytest.raises(struct.error):
+        c.write_keys(slots, pages, entries, 1, 1, 5, "t", "key", None, 0, 2**31)
     with pytest.raises(BufferError):
-        c.write_entry(bytes(44), pages, entries, 1, 1, 0, 0, 0)
-    with pytest.raises(TypeError):
-        c.write_entry(slots, b"", entries, 1, 1, 0, 0, 0)
+        c.write_keys(bytes(44), pages, entries, 1, 1, 5, "t", "key", None, 0, 0)
+    for wrong in (
+        (slots, b"", entries, 1, 1, 5, "t", "key", None),
+        (slots, pages, entries, 1, 1, 5, "t", b"key", None),
+    ):
+        with pytest.raises(TypeError):
+            c.write_keys(*wrong, 0, 0)
+    del wrong
     assert not entries
     assert slots == bytearray(44)
     slots += b"not held"
     assert [sys.getrefcount(each) for each in watched] == before
+
+
+numbers = st.integers(-(2**31), 2**31) | st.integers(-(2**65), 2**65)
+
+
+@given(numbers, numbers, numbers)
+def test_add_queue_entry(c: ModuleType, physical_offset: int, size_bytes: int, tags_code: int) -> None:
+    results = []
+    for function in (c.add_queue_entry, consume_queue.add_queue_entry_in_python):
+        buffer = bytearray(b"before")
+        try:
+            function(buffer, physical_offset, size_bytes, tags_code)
+        except struct.error:
+            buffer += b"refused"
+        results.append(buffer)
+    assert results[0] == results[1]
+
+
+def test_queue_entries_go_into_bytearrays_only(c: ModuleType) -> None:
+    with pytest.raises(TypeError):
+        c.add_queue_entry(b"", 0, 0, 0)
+    with pytest.raises(TypeError):
+        c.add_queue_entry(bytearray(), 0, 0)
