@@ -55,7 +55,8 @@ class Gate:
         self.refused = 0
 
     def __call__(self) -> str | None:
-        waited = self._clock() - self._turn.began
+        now = self._pool.now = self._clock()
+        waited = now - self._turn.began
         if waited <= self.limit_seconds:
             return None
         return self.refuse("[TIMEOUT_CLEAN_QUEUE]", waited)
@@ -103,7 +104,7 @@ class SendGate(Gate):
             self.limit_seconds = self._wait_seconds
 
     def __call__(self) -> str | None:
-        now = self._clock()
+        now = self._pool.now = self._clock()
         waited = now - self._turn.began
         if waited <= self.limit_seconds:
             return None

@@ -24,6 +24,7 @@ import structlog
 import trio
 
 from broker.configuration import Configuration
+from broker.stats import BrokerStats
 from protocol import properties as property_text
 from protocol import property_names as names
 from protocol import sys_flag
@@ -48,12 +49,6 @@ class Replicas(Protocol):
     @property
     def replicated(self) -> Watermark: ...
     def is_near(self, end_offset: int) -> bool: ...
-
-
-class Counter(Protocol):
-    """Whoever counts what is stored (broker.stats.BrokerStats)."""
-
-    def stored(self, message_count: int, size_bytes: int) -> None: ...
 
 
 class PendingPut:
@@ -171,13 +166,13 @@ class MessageWriter:
         store: MessageStore,
         wake: Callable[[], None],
         replicas: Replicas | None = None,
-        counter: Counter | None = None,
+        stats: BrokerStats | None = None,
     ) -> None:
         self._configuration = configuration
         self._store = store
         self._wake = wake
         self._replicas = replicas
-        self._counter = counter
+        self._stats = stats
         self._accepted = store.accepted
         self._flushed = store.flushed
         self._accepting = PutGroup(-1)
@@ -242,9 +237,8 @@ class MessageWriter:
             pending.is_finished = True
             pending.finish()
             return
-        self._wake()
-        if self._counter is not None:
-            self._counter.stored(result.message_count, result.size_bytes)
+        if self._stats is not None:
+            self._stats.stored(result.message_count, result.size_bytes)
         if self._configuration.store is not self._settings:
             self._take_settings()
         if wait and self._waits_for_slave:
@@ -258,11 +252,13 @@ class MessageWriter:
             self._accepting = self._join(self._accepting, pending, self._accepted)
 
     def _join(self, group: PutGroup, pending: PendingPut, watermark: Watermark) -> PutGroup:
-        """Have the put wait with the others of its commit: in `group`, or in a new one when that is over."""
+        """Have the put wait with the others of its commit: in `group`, or in a new one when that is over. The first one
+        of a commit has it come about."""
         commit_begin = self._accepted.value
         if group.commit_begin == commit_begin:
             group.puts.append(pending)
             return group
+        self._wake()
         group = PutGroup(commit_begin)
         group.puts.append(pending)
         watermark.call_beyond(pending.result.last_offset, group.reached)

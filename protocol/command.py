@@ -6,7 +6,7 @@ as far as somebody asks: `header(Class)` reads them into a typed record in one s
 
 from __future__ import annotations
 
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -15,10 +15,12 @@ from protocol.headers.base import (
     Header,
     decode_ext_json,
     decode_header,
-    decode_header_entries,
     decode_header_json,
     encode_header,
+    read_header_in_python,
+    schema_columns,
 )
+from protocol.quick import twin
 
 JSON: Final = 0
 ROCKETMQ: Final = 1
@@ -34,6 +36,9 @@ VERSION: Final = 407
 """What TrioMQ says of itself in `language` and `version`: the ordinal of V4_9_7 (RocketMQ: MQVersion)."""
 
 H = TypeVar("H", bound=Header)
+
+_read_header: Final = twin(read_header_in_python)
+_columns: Final[dict[type[Header], tuple[tuple[str, ...], tuple[bytes, ...], bytes, tuple[Any, ...]]]] = {}
 
 
 class RemotingCommand:
@@ -113,8 +118,15 @@ class RemotingCommand:
         """The typed header; raises HeaderFieldError naming the first field that is missing or does not parse."""
         if self._ext_json is not None:
             return decode_header_json(cls, self._ext_json)
-        if self._entries is not None:
-            return decode_header_entries(cls, self._entries)
+        entries = self._entries
+        if entries is not None:
+            columns = _columns.get(cls)
+            if columns is None:
+                columns = _columns[cls] = schema_columns(cls)
+            attributes, names, kinds, defaults = columns
+            header = _read_header(entries, cls, attributes, names, kinds, defaults)
+            if header is not None:
+                return header
         return decode_header(cls, self.ext_fields or {})
 
     def __repr__(self) -> str:

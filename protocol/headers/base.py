@@ -20,9 +20,7 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_typ
 
 import msgspec
 
-from protocol.entries import decode_entries
 from protocol.errors import HeaderFieldError
-from protocol.quick import twin
 
 Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 """A Java Integer: decimal text of a signed 32 bit number."""
@@ -39,8 +37,6 @@ H = TypeVar("H", bound=Header)
 _decoders: dict[type[Header], msgspec.json.Decoder[Any]] = {}
 _schemas: dict[type[Header], list[tuple[str, str, type, bool, Any]]] = {}
 _flags: dict[type[Header], list[tuple[str, str]]] = {}
-_Columns = tuple[tuple[str, ...], tuple[bytes, ...], bytes, tuple[Any, ...]]
-_columns: dict[type[Header], _Columns] = {}
 
 
 def decode_header_json(cls: type[H], ext_json: bytes | msgspec.Raw) -> H:
@@ -70,18 +66,6 @@ def read_header_in_python(
     (0 text, 1 int32, 2 int64, 3 true or false) and a default, ... for none. None when a field is missing or its text
     is not the usual one of its kind. In Python a mapping is the quickest way."""
     return None
-
-
-_read_header = twin(read_header_in_python)
-
-
-def decode_header_entries(cls: type[H], entries: bytes) -> H:
-    """The header of class `cls` from the entries of the ROCKETMQ codec; raises HeaderFieldError naming the field."""
-    columns = _columns.get(cls)
-    if columns is None:
-        columns = _columns[cls] = schema_columns(cls)
-    header = _read_header(entries, cls, *columns)
-    return header if header is not None else decode_header(cls, decode_entries(entries, 0, len(entries)))
 
 
 def decode_ext_json(ext_json: bytes | msgspec.Raw) -> dict[str, str]:
@@ -188,8 +172,8 @@ def _schema(cls: type[Header]) -> list[tuple[str, str, type, bool, Any]]:
     return rows
 
 
-def schema_columns(cls: type[Header]) -> _Columns:
-    """Attributes, wire names, kinds and defaults, as `_read_header` takes them."""
+def schema_columns(cls: type[Header]) -> tuple[tuple[str, ...], tuple[bytes, ...], bytes, tuple[Any, ...]]:
+    """Attributes, wire names, kinds and defaults, as `read_header` takes them."""
     hints = get_type_hints(cls, include_extras=True)
     rows = _schema(cls)
     kinds = [
