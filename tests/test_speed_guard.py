@@ -16,8 +16,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 RATIOS = {
-    "send json 4x64": 35.0,
-    "send binary 128 B": 43.0,
+    "send json 4x64": 30.0,
+    "send binary 128 B": 41.0,
     "pull batch 32": 2.25,
     "pull batch 1": 25.0,
 }
