@@ -46,7 +46,7 @@ def decode_header_json(cls: type[H], ext_json: bytes | msgspec.Raw) -> H:
         decoder = _decoders[cls] = msgspec.json.Decoder(cls, strict=False)
     try:
         header: H = decoder.decode(ext_json)
-    except msgspec.ValidationError:
+    except (msgspec.ValidationError, UnicodeDecodeError):
         return decode_header(cls, decode_ext_json(ext_json))
     for attribute, _ in flags_of(cls):
         if getattr(header, attribute):
@@ -72,7 +72,7 @@ def decode_ext_json(ext_json: bytes | msgspec.Raw) -> dict[str, str]:
     """extFields as a mapping of text; numbers and booleans of careless writers are taken as their text."""
     try:
         value = msgspec.json.decode(ext_json)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise HeaderFieldError(f"extFields cannot be read: {error}") from None
     if not isinstance(value, dict):
         raise HeaderFieldError("extFields must be an object of texts")

@@ -165,8 +165,8 @@ def decoded(data: bytes, read_header: Any) -> Any:
             command = decode_in_python(data)
             language, fields = command.language, command.ext_fields
             return command.code, language, command.version, command.opaque, command.flag, command.remark, fields
-    except FrameError:
-        return FrameError
+    except (FrameError, HeaderFieldError):
+        return "refused"
     code, language, version, opaque, flag, entries = plain
     if isinstance(language, str):
         language = LanguageCode[language] if language in LanguageCode.__members__ else -1
@@ -237,8 +237,7 @@ JSON_PIECES = [
     st.lists(st.sampled_from(JSON_PIECES), max_size=5), st.sampled_from(["{%s}", "{%s", "{%s}}", " {%s}", "%s", "[%s]"])
 )
 def test_json_headers_of_all_kinds(c: ModuleType, pieces: list[str], form: str) -> None:
-    header = (form % ",".join(pieces)).encode()
-    data = (4 + len(header)).to_bytes(4, "big") + len(header).to_bytes(4, "big") + header
+    data = framed((form % ",".join(pieces)).encode())
     assert decoded(data, c.read_json_header) == decoded(data, in_python)
 
 
@@ -349,3 +348,15 @@ def test_wrong_arguments_are_type_errors(c: ModuleType, name: str) -> None:
     for count in (0, 1, 2, 3, 6, 9, 16):
         with pytest.raises(TypeError):
             getattr(c, name)(*[object()] * count)
+
+
+def test_ext_fields_that_are_no_utf8_are_refused() -> None:
+    command = decode_in_python(framed(b'{"code":11,"extFields":{"topic":"\x80"}}'))
+    with pytest.raises(HeaderFieldError, match="extFields cannot be read"):
+        command.header(PullMessageRequestHeader)
+    with pytest.raises(HeaderFieldError, match="extFields cannot be read"):
+        _ = command.ext_fields
+
+
+def framed(header: bytes) -> bytes:
+    return (4 + len(header)).to_bytes(4, "big") + len(header).to_bytes(4, "big") + header
