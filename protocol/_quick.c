@@ -121,7 +121,7 @@ static unsigned char *put_text(unsigned char *to, const unsigned char *at, const
             *to++ = *at++;
             continue;
         }
-        const char *letter = strchr(letters, at[1]);
+        const char *letter = at[1] == 0 ? NULL : strchr(letters, at[1]);
         if (letter != NULL) {
             *to++ = (unsigned char)meanings[letter - letters];
             at += 2;
@@ -138,8 +138,9 @@ static unsigned char *put_text(unsigned char *to, const unsigned char *at, const
     return to;
 }
 
-/* extFields in JSON as the ROCKETMQ codec has them, which never takes more room. `*at` is behind the opening brace, and
-   moves behind the closing one. NULL for anything but non-empty texts with non-empty names. */
+/* extFields in JSON as the ROCKETMQ codec has them, which takes no more room, counted with the comma or brace behind each
+   pair: `to` has room for one byte more than there is from `*from` to `stop`. `*from` is behind the opening brace, and moves
+   behind the closing one. NULL for anything but non-empty texts with non-empty names. */
 static unsigned char *put_entries(unsigned char *to, const unsigned char **from, const unsigned char *stop)
 {
     const unsigned char *at = *from;
@@ -223,7 +224,7 @@ static PyObject *read_json_header(PyObject *module, PyObject *const *arguments, 
                 break;
         } else if ((value = behind_name(at, stop, "\"extFields\":{")) != NULL) {
             member = 5;
-            if (entries != NULL || (entries = PyBytes_FromStringAndSize(NULL, stop - value)) == NULL)
+            if (entries != NULL || (entries = PyBytes_FromStringAndSize(NULL, stop - value + 1)) == NULL)
                 break;
             unsigned char *first = (unsigned char *)PyBytes_AS_STRING(entries);
             unsigned char *last = put_entries(first, &value, stop);

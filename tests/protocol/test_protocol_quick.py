@@ -229,6 +229,7 @@ JSON_PIECES = [
     *('"extFields":{"a":"\\u0001\\u004a\\n\\/","b":"\\""}', '"extFields":{"a":"\\u00e9"}', '"extFields":{"a":"\\x"}'),
     *('"extFields":{"a":"b","a":"c"}', '"extFields":{"a":"b",}', '"extFields":{"a" :"b"}', '"extFields":{"a":"\\u00"}'),
     *('"language":"JAVA"', '"language":"GO"', '"language":"KLINGON"', '"language":3', '"language":""', '"remark":"r"'),
+    *('"extFields":{"a":"\\\x00"}', '"extFields":{"a":"b"', '"extFields":{"a":"\\'),
     *('"remark":null', '"serializeTypeCurrentRPC":"JSON"', '"more":[1]', '"code": 1', "", " "),
 ]
 
