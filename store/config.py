@@ -120,7 +120,11 @@ class StoreSettings:
         changeable=True,
     )
     redelete_hung_file_interval_ms: int = setting(
-        "redeleteHangedFileInterval", 120_000, meaning="accepted for compatibility, has no effect", changeable=True
+        "redeleteHangedFileInterval",
+        120_000,
+        meaning="ms after which a file that could not be deleted is tried again",
+        minimum=1,
+        changeable=True,
     )
     delete_when: str = setting(
         "deleteWhen",

@@ -1,10 +1,12 @@
 """Throwing old files away, and refusing messages while the disk is nearly full (CleanCommitLogService and friends).
 
-Holds how many manual runs are asked for; the log start it cleaned up to is QueueTable.cleaned_start. Log files go
-oldest first and never the last one; then the queue and index files that only lead below the log's start go. With
-archiveBeforeDelete a log file that is not wholly below the archive mark stays, for whatever reason it should go, and so
-do those behind it. Nothing is taken from under a reader: reads copy, and this runs in the store's own thread, except
-for the unlinks, which go to a thread as they can take long.
+Holds how many manual runs are asked for, and the file that could not be deleted; the log start it cleaned up to is
+QueueTable.cleaned_start. Log files go oldest first and never the last one; then the queue and index files that only
+lead below the log's start go. With archiveBeforeDelete a log file that is not wholly below the archive mark stays, for
+whatever reason it should go, and so do those behind it. Nothing is taken from under a reader: reads copy, and this runs
+in the store's own thread, except for the unlinks, which go to a thread as they can take long. A file that cannot be
+unlinked is tried again after redeleteHangedFileInterval, and until it is gone nothing else goes: giving up more files
+would free nothing.
 """
 
 from __future__ import annotations
@@ -47,6 +49,7 @@ class Retention:
         "_appending",
         "_archived_until",
         "_files",
+        "_hung",
         "_index",
         "_log",
         "_manual_runs",
@@ -55,6 +58,7 @@ class Retention:
         "_offload",
         "_paths",
         "_queues",
+        "_redelete_at",
         "_wake",
         "_was_busy",
         "settings",
@@ -86,6 +90,8 @@ class Retention:
         self._archived_until = archived_until or self._read_mark
         self.settings = settings
         self._manual_runs = 0
+        self._hung: str | None = None  # given up, but still on the disk
+        self._redelete_at = 0.0
         self._wake = trio.Event()
         self._next_run = 0.0
         self._was_busy = False
@@ -151,6 +157,12 @@ class Retention:
 
     async def clean(self) -> int:
         """One run; answers how many log files went. Raises OSError."""
+        if self._hung is not None:
+            if trio.current_time() < self._redelete_at:
+                return 0
+            await self._unlink(self._hung)
+            log.info("file deleted at last", path=self._hung)
+            self._hung = None
         gone = await self._clean_log()
         start = self._log.min_offset
         if start > self._queues.cleaned_start:
@@ -267,6 +279,10 @@ class Retention:
                 await self._offload(self._files.unlink, path)
         except FileNotFoundError:
             return
+        except OSError:
+            self._hung = path
+            self._redelete_at = trio.current_time() + self.settings.redelete_hung_file_interval_ms / 1000
+            raise
 
 
 def _is_below(queue: ConsumeQueue, log_start: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from datetime import datetime
 from pathlib import Path
@@ -109,6 +110,37 @@ async def test_the_last_file_stays_and_a_run_has_a_limit(
     put = store.append(message("T", 0, b"more"))
     store.commit()
     assert put.is_ok
+    await store.close()
+
+
+async def test_a_file_that_cannot_be_deleted_is_tried_again_before_any_other(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    class StubbornFiles(DiskFiles):
+        failures = 2
+
+        def unlink(self, path: str) -> None:
+            if self.failures:
+                self.failures -= 1
+                raise PermissionError(errno.EPERM, "not yours", path)
+            super().unlink(path)
+
+    clock = WallClock(NOON_MS)
+    files = StubbornFiles()
+    store = await filled(tmp_path, clock, files, redelete_hung_file_interval_ms=60_000)
+    before = log_files(tmp_path)
+    clock.now_ms += 80 * HOUR_MS
+    store.delete_files_now()
+    for _ in range(2):
+        with pytest.raises(PermissionError):
+            await store._retention.clean()
+        assert await store._retention.clean() == 0  # not before its time
+        assert log_files(tmp_path) == before
+        assert store.min_physical_offset == before[1]
+        await trio.sleep(60)
+    assert await store._retention.clean() > 0
+    assert before[0] not in log_files(tmp_path)
+    check_consistent(store)
     await store.close()
 
 
