@@ -268,7 +268,8 @@ class Recovery:
             waiting = self._not_indexed
             if waiting is not None:
                 self._not_indexed = None
-                yield from self._catch_up_index(waiting.physical_offset)
+                # Only up to the walk's beginning: what lies between there and here holds no keys, or is damaged.
+                yield from self._catch_up_index(report.scanned_from)
                 self._index_one(waiting)
             progress.at(scan.offset)
 

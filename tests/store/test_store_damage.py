@@ -138,8 +138,10 @@ async def test_flipped_bits(tmp_path: Path, directory: str, is_closed: bool) -> 
         target = root / directory
         files = sorted(path for path in target.rglob("*") if path.is_file()) if target.is_dir() else [target]
         flips = choose.choice([1, 1, 3])
-        for _ in range(flips):
-            flip(choose.choice(files), choose)
+        # Not in one file: next to a record that is lost, a wrong store timestamp makes all behind it look like remains
+        # of a log that was cut, and those are never read again.
+        for file in choose.sample(files, flips) if len(files) >= flips else choose.choices(files, k=flips):
+            flip(file, choose)
         for _ in range(2):
             store = await open_store(root)
             # One flip costs one message, or in a queue's size field or the log's structure what hangs on it.
