@@ -82,6 +82,7 @@ def test_mixed_pairs_have_the_same_log(peer: Path, tmp_path: Path, master: str, 
         assert set(send_many(cluster.master, "T", 500)) == {OK}
         cluster.wait_equal()
         wait_until(lambda: pull(cluster.slave, "T", 2, 0).code == OK, 30, "the slave knows the topic")
+        cluster.wait_equal_queues("T")
         for queue_id in range(4):
             queue_offset = 0
             while True:
@@ -108,6 +109,7 @@ def test_a_new_slave_of_a_long_log_has_its_newest_file(peer: Path, tmp_path: Pat
         assert cluster.slave.log_begin() > 0
         # Queue offsets are the master's although the queues begin later.
         wait_until(lambda: pull(cluster.slave, "T", 0, 1249).code == OK, 30, "the slave knows the topic")
+        cluster.wait_equal_queues("T")
         assert pull(cluster.slave, "T", 0, 1249).body == pull(cluster.master, "T", 0, 1249).body
     finally:
         cluster.end()

@@ -338,6 +338,15 @@ class Cluster:
     def wait_equal(self, seconds: float = 60) -> None:
         wait_until(lambda: equal_logs(self.master, self.slave), seconds, "the slave has the master's log")
 
+    def wait_equal_queues(self, topic: str, queues: int = 4, seconds: float = 60) -> None:
+        """Until both have made the same queue entries: a broker makes them a moment after the record is in its log."""
+
+        def ends(broker: Broker) -> list[str | None]:
+            fields = [{"topic": topic, "queueId": queue_id} for queue_id in range(queues)]
+            return [wire.ask(broker.address, GET_MAX_OFFSET, each).fields.get("offset") for each in fields]
+
+        wait_until(lambda: ends(self.master) == ends(self.slave), seconds, "the slave has the master's queue entries")
+
     def wait_replicating(self, topic: str, seconds: float = 40) -> None:
         """Until a send is acknowledged by the slave too."""
 

@@ -123,6 +123,7 @@ def test_a_slave_has_its_masters_tables(settled: Cluster) -> None:
 def test_a_slave_answers_pulls_with_the_same_records(settled: Cluster) -> None:
     settled.wait_equal()
     wait_until(lambda: pull(settled.slave, "T", 0, 0).code == 0, 30, "the slave knows topic T")
+    settled.wait_equal_queues("T")
     one, other = pull(settled.master, "T", 0, 0), pull(settled.slave, "T", 0, 0)
     assert one.body == other.body
     assert one.fields == other.fields
@@ -403,5 +404,6 @@ def test_consumers_of_old_messages_are_sent_to_the_slave(tmp_path: Path) -> None
         old, new = pull(cluster.master, "T", 0, 0), pull(cluster.master, "T", 3, 74)
         assert old.fields["suggestWhichBrokerId"] == "1"
         wait_until(lambda: pull(cluster.slave, "T", 0, 0).code == 0, 30, "the slave knows the topic")
+        cluster.wait_equal_queues("T")
         assert pull(cluster.slave, "T", 0, 0).body == old.body
         assert new.fields["suggestWhichBrokerId"] in ("0", "1")
