@@ -50,6 +50,7 @@ class Configuration:
             path=layers.file,
             properties=layers.values,
         )
+        layers.expect(TlsSettings)
         configuration.unknown = layers.unknown_values()
         configuration.check()
         return configuration

@@ -23,6 +23,7 @@ from broker.configuration import Configuration
 from daemon.atomic_file import write_atomically
 from daemon.configuration import check_namesrv_addresses, read_file, write_text
 from daemon.errors import StartError
+from daemon.secret_names import is_secret
 from protocol import java_properties
 from protocol.bodies.topic_config import DataVersion
 from protocol.clock import NowMs
@@ -61,8 +62,8 @@ class ConfigurationUpdate:
         self._listeners.append(listener)
 
     def values(self) -> dict[str, str]:
-        """Every key with its present value, as RocketMQ lists them; unset ones are left out."""
-        listed = dict(self._configuration.unknown)
+        """Every key with its present value, as RocketMQ lists them; unset ones and passwords are left out."""
+        listed = {key: text for key, text in self._configuration.unknown.items() if not is_secret(key)}
         for record in self._configuration.records():
             listed.update(to_text(record))
         return listed

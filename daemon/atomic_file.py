@@ -1,14 +1,21 @@
 """Small files that are replaced whole, never written in place (RocketMQ: MixAll.string2File)."""
 
 import os
+import shutil
+import stat
 from pathlib import Path
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Replace a file so that a crash leaves the old or the new content; the old one also stays as <name>.bak."""
+    """Replace a file so that a crash leaves the old or the new content; the old one also stays as <name>.bak.
+
+    The new file is readable for those who could read the old one: configuration files may hold passwords.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(path.name + ".tmp")
     with temporary.open("wb") as stream:
+        if path.exists():
+            os.fchmod(stream.fileno(), stat.S_IMODE(path.stat().st_mode))
         stream.write(data)
         stream.flush()
         os.fsync(stream.fileno())
@@ -18,7 +25,7 @@ def write_atomically(path: Path, data: bytes) -> None:
         try:
             os.link(path, backup)
         except OSError:
-            backup.write_bytes(path.read_bytes())  # a file system without hard links
+            shutil.copy(path, backup)  # a file system without hard links
     temporary.replace(path)
     directory = os.open(path.parent, os.O_RDONLY)
     try:

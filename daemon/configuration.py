@@ -58,6 +58,7 @@ class ConfigurationLayers:
     """Key -> text of all layers together, and which source each text came from.
 
     file: the -c file, or None. file_values: its keys as written, also the unknown ones, which config listings keep.
+    Parts that read `values` by themselves say with `expect` which keys those are.
     """
 
     def __init__(self, environment: Environment) -> None:
@@ -67,6 +68,7 @@ class ConfigurationLayers:
         self._values: dict[str, str] = {}
         self._sources: dict[str, str] = {}
         self._known: set[str] = set()
+        self._expected = {*_FILE_PROPERTIES, *_FILE_PROPERTIES.values(), "rocketmq.serialize.type"}
 
     def add(self, values: Mapping[str, str], source: str) -> None:
         """Lay `values` over what is there."""
@@ -82,6 +84,10 @@ class ConfigurationLayers:
         except SettingError as error:
             raise SettingError(self._sources[error.key], error.key, error.reason) from None
         return record
+
+    def expect(self, cls: type) -> None:
+        """The keys of `cls` mean something, though no record of the listings holds them: no warnings about them."""
+        self._expected.update(declaration.key for declaration in declarations(cls))
 
     @property
     def values(self) -> Mapping[str, str]:
@@ -102,12 +108,12 @@ class ConfigurationLayers:
 
     def unknown_keys(self) -> dict[str, str | None]:
         """Keys of the file that mean nothing -> the declared key that looks most like it."""
-        unknown = [key for key in self.unknown_values() if key not in _FILE_PROPERTIES]
+        unknown = [key for key in self.unknown_values() if key not in self._expected]
         if not unknown:
             return {}
         from difflib import get_close_matches
 
-        lowered = {key.lower(): key for key in self._known}
+        lowered = {key.lower(): key for key in self._known | self._expected}
         guesses: dict[str, str | None] = {}
         for key in unknown:
             found = get_close_matches(key.lower(), lowered, 1, 0.8)
@@ -211,12 +217,18 @@ def _add_tls_file(configuration: ConfigurationLayers) -> None:
 
 def _parse_yaml(path: Path, data: bytes) -> dict[str, str]:
     import yaml
+    from yaml.parser import ParserError
+    from yaml.scanner import ScannerError
 
     try:
         # BaseLoader leaves every value as it is written: 04 stays "04", no stays "no".
         document: Any = yaml.load(data, Loader=yaml.BaseLoader)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise StartError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
+        # Its text would quote the line, and with it what may be a password.
+        place = getattr(error, "problem_mark", None)
+        line = f", line {place.line + 1}" if place is not None else ""
+        problem = f": {error.problem}" if isinstance(error, ScannerError | ParserError) else ""
+        raise StartError(f"{path}{line}: not YAML{problem}") from None
     if document is None or document == "":
         return {}
     if not isinstance(document, dict):

@@ -29,11 +29,11 @@ import structlog
 
 from daemon.environment import Environment
 from daemon.errors import StartError
+from daemon.secret_names import is_secret
 
 _MIB = 1 << 20
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
 _NAMES = {"debug": "DEBUG", "info": "INFO ", "warning": "WARN ", "error": "ERROR", "critical": "FATAL"}
-_SECRET = re.compile(r"secret|password|passwd|signature|security_?token|credential", re.IGNORECASE)
 _PLAIN = re.compile(r"[^\s\"'=\\\x00-\x1f\x7f]+", re.ASCII)
 _MAX_VALUE_CHARACTERS = 2000
 _SPEAKS_FOR_ITSELF = "daemon.run"  # tells the operator on standard error what it also logs
@@ -229,10 +229,10 @@ def log_directory(environment: Environment) -> Path | None:
 
 
 def _value(key: str, value: Any) -> str:
-    if _SECRET.search(key):
+    if is_secret(key):
         return "***"
     if isinstance(value, Mapping):
-        value = {inner: "***" if _SECRET.search(str(inner)) else item for inner, item in value.items()}
+        value = {inner: "***" if is_secret(str(inner)) else item for inner, item in value.items()}
     text = value if isinstance(value, str) else str(value)
     if len(text) > _MAX_VALUE_CHARACTERS:
         text = text[:_MAX_VALUE_CHARACTERS] + "..."

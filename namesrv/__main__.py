@@ -33,6 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         layers = _load(options, environment)
         records = bind_settings(layers)
+        layers.expect(TlsSettings)
         if options.print_all:
             print(settings_listing(records), end="")  # noqa: T201
             return 0

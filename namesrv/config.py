@@ -1,7 +1,7 @@
 """Settings of the NameServer under RocketMQ's keys (RocketMQ: NamesrvConfig; its port is in NettyServerConfig).
 
 What a running NameServer lets UPDATE_NAMESRV_CONFIG change is only what `changeable` says: never a path, since who can
-move the file that is written can write anywhere.
+move the file that is written can write anywhere, and never what names or finds other servers.
 """
 
 from __future__ import annotations
@@ -26,9 +26,7 @@ class NamesrvSettings:
     config_store_path: str = setting(
         "configStorePath", "", meaning="file that UPDATE_NAMESRV_CONFIG writes; the -c file when there is one"
     )
-    product_env_name: str = setting(
-        "productEnvName", "center", meaning="environment that clusterTest asks for routes", changeable=True
-    )
+    product_env_name: str = setting("productEnvName", "center", meaning="environment that clusterTest asks for routes")
     cluster_test: bool = setting(
         "clusterTest", False, meaning="ask the product environment for the routes of unknown topics"
     )
@@ -45,6 +43,9 @@ class NamesrvSettings:
     max_kv_entries: int = setting(
         "maxKvEntries", 100_000, meaning="key-value entries above this are refused (TrioMQ only)", minimum=1,
         changeable=True,
+    )
+    config_update_without_acl: bool = setting(
+        "configUpdateWithoutAcl", False, meaning="let everybody change the configuration over the network (TrioMQ only)"
     )
 
 

@@ -1,6 +1,7 @@
 """The configuration a NameServer runs with, as GET_NAMESRV_CONFIG lists it and UPDATE_NAMESRV_CONFIG changes it.
 
 Holds the present settings records; an update replaces them. Who needs a changeable setting reads it here each time.
+A NameServer has no access control, so nobody may update it unless configUpdateWithoutAcl says that everybody may.
 An update is refused as a whole: when a path is among its keys (whoever moves the file that is written can write
 anywhere), when a value is bad, when a key cannot change while the daemon runs. Keys that mean nothing here are
 ignored, since mqadmin sends one key to all kinds of servers. What changed is also written to the configuration file.
@@ -16,6 +17,7 @@ import trio
 
 from daemon.atomic_file import write_atomically
 from daemon.configuration import write_text
+from daemon.secret_names import is_secret
 from namesrv.config import PATH_KEYS, NamesrvSettings
 from protocol import java_properties
 from protocol.codes import ResponseCode
@@ -25,6 +27,11 @@ from protocol.settings import SettingError, changed, to_text
 from remoting.config import ServerSettings
 
 log = structlog.get_logger("namesrv.config")
+
+NOT_ALLOWED = (
+    "a NameServer has no access control, so its configuration is not changed over the network: "
+    "set configUpdateWithoutAcl=true if everybody who reaches it may change it"
+)
 
 
 class RuntimeConfig:
@@ -43,11 +50,15 @@ class RuntimeConfig:
         return {**self._extra, **to_text(self.namesrv), **to_text(self.server)}
 
     def listing(self) -> bytes:
-        """Properties text of every key."""
-        return java_properties.format(self.values()).encode("ascii")
+        """Properties text of every key but passwords."""
+        listed = {key: text for key, text in self.values().items() if not is_secret(key)}
+        return java_properties.format(listed).encode("ascii")
 
     async def update(self, body: bytes, *, remote: str) -> None:
         """Apply properties text. Raises RequestRefused."""
+        if not self.namesrv.config_update_without_acl:
+            log.warning("update refused", remote=remote)
+            raise RequestRefused(ResponseCode.NO_PERMISSION, NOT_ALLOWED)
         try:
             values = java_properties.parse(body.decode("utf-8"))
         except (PropertiesError, UnicodeDecodeError) as error:

@@ -96,7 +96,7 @@ def _unescape(text: str, line_number: int) -> str:
         if escape == "u":
             digits = text[position : position + 4]
             if len(digits) < 4 or not all(digit in "0123456789abcdefABCDEF" for digit in digits):
-                raise PropertiesError(line_number, f"\\u must be followed by four hex digits, not by {digits!r}")
+                raise PropertiesError(line_number, "\\u must be followed by four hex digits")
             parts.append(chr(int(digits, 16)))
             position += 4
         else:

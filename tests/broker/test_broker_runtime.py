@@ -75,6 +75,13 @@ async def test_change_goes_to_file_records_and_listeners(runtime: Runtime) -> No
     assert b"traceOn=false\n" in listing.body
 
 
+def test_passwords_are_not_listed(runtime: Runtime) -> None:
+    runtime.configuration.unknown = {"tls.server.keyPath": "/k", "tls.server.keyPassword": "hush"}
+    listing = runtime.processor.config(FakeConnection(), request(26)).body
+    assert b"tls.server.keyPath=/k\n" in listing
+    assert b"keyPassword" not in listing
+
+
 async def test_yaml_file_stays_yaml(tmp_path: Path) -> None:
     runtime = Runtime(tmp_path, "broker.yml", "brokerName: b-a\n")
     await runtime.change("traceOn=false")

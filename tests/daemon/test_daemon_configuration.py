@@ -102,6 +102,15 @@ def test_unknown_keys_of_the_file_with_the_likely_meaning(tmp_path: Path) -> Non
     assert loaded.get("rocketmq.namesrv.domain") == "ns.example"
 
 
+def test_keys_that_parts_read_by_themselves_are_listed_without_a_warning(tmp_path: Path) -> None:
+    file = tmp_path / "broker.conf"
+    file.write_text("tls.server.keyPath=/k\ntls.server.keypath=/k\nrocketmq.serialize.type=JSON\n")
+    loaded = load_configuration(read_environment({}), file=file)
+    loaded.expect(ExampleTls)
+    assert loaded.unknown_keys() == {"tls.server.keypath": "tls.server.keyPath"}
+    assert loaded.unknown_values() == loaded.file_values
+
+
 def test_the_tls_file_wins_over_properties_except_the_mode(tmp_path: Path) -> None:
     file = tmp_path / "tls.properties"
     file.write_text("tls.server.keyPath=/file.key\ntls.server.mode=enforcing\nother=1\n")
@@ -127,14 +136,18 @@ def test_yaml_is_read_as_it_is_written(tmp_path: Path) -> None:
     [
         ("a.yml", "a: [1, 2]\n", "a.yml: a: a plain value is expected, not a list"),
         ("a.yml", "- a\n", "a.yml: a mapping of keys to values is expected"),
-        ("a.yml", "a: 'x\n", "a.yml: not YAML: .*line 2"),
-        ("a.conf", "ok=1\na=\\u12\n", "a.conf: line 2: "),
+        ("a.yml", "a: 'hush\n", "a.yml, line 2: not YAML: found unexpected end of stream"),
+        ("a.yml", "a: *hush\n", "a.yml, line 1: not YAML"),
+        ("a.yml", "a: hush: hush\n", "a.yml, line 1: not YAML: mapping values"),
+        ("a.yml", "a: \x01hush\n", "a.yml: not YAML"),
+        ("a.conf", "ok=1\na=\\uhush\n", "a.conf: line 2: "),
     ],
 )
 def test_a_file_that_cannot_be_used(tmp_path: Path, name: str, text: str, message: str) -> None:
     (tmp_path / name).write_text(text)
     with pytest.raises(StartError, match=message) as caught:
         read_file(tmp_path / name)
+    assert "hush" not in str(caught.value), "a line may hold a password"
     assert caught.value.exit_code == ExitCode.REFUSED
 
 

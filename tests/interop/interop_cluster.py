@@ -81,10 +81,17 @@ class Cluster:
 
     _topics = count(1)
 
-    def __init__(self, target: str, directory: Path, settings: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        target: str,
+        directory: Path,
+        settings: dict[str, str] | None = None,
+        namesrv_settings: dict[str, str] | None = None,
+    ) -> None:
         self.target = target
         self.directory = directory
         self.settings = {**BROKER_SETTINGS, **(settings or {})}
+        self.namesrv_settings = namesrv_settings or {}
         namesrv_port = free_port()
         broker_port = free_port((-2, 0, 1))
         while namesrv_port in (broker_port - 2, broker_port, broker_port + 1):
@@ -110,8 +117,11 @@ class Cluster:
 
     def _triomq_commands(self, namesrv_port: int, broker_port: int) -> tuple[list[str], list[str]]:
         namesrv, broker = self.directory / "namesrv", self.directory / "broker"
-        kv_path = namesrv / "namesrv" / "kvConfig.json"
-        (namesrv / "namesrv.conf").write_text(f"listenPort={namesrv_port}\nkvConfigPath={kv_path}\n")
+        namesrv_pairs = {
+            "listenPort": str(namesrv_port),
+            "kvConfigPath": str(namesrv / "namesrv" / "kvConfig.json"),
+            **self.namesrv_settings,
+        }
         pairs = {
             "listenPort": str(broker_port),
             "namesrvAddr": self.namesrv_address,
@@ -121,7 +131,8 @@ class Cluster:
             "storePathCommitLog": str(self.store / "commitlog"),
             **self.settings,
         }
-        (broker / "broker.conf").write_text("".join(f"{key}={value}\n" for key, value in pairs.items()))
+        for path, settings in ((namesrv / "namesrv.conf", namesrv_pairs), (broker / "broker.conf", pairs)):
+            path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         return (
             [str(PROJECT / "bin" / "mqnamesrv"), "-c", str(namesrv / "namesrv.conf")],
             [str(PROJECT / "bin" / "mqbroker"), "-c", str(broker / "broker.conf")],
@@ -178,8 +189,14 @@ class Cluster:
 
 
 @contextmanager
-def running_cluster(target: str, directory: Path, settings: dict[str, str] | None = None) -> Iterator[Cluster]:
-    cluster = Cluster(target, directory, settings)
+def running_cluster(
+    target: str,
+    directory: Path,
+    settings: dict[str, str] | None = None,
+    namesrv_settings: dict[str, str] | None = None,
+) -> Iterator[Cluster]:
+    """`namesrv_settings` are for TrioMQ's NameServer; Apache's script takes none."""
+    cluster = Cluster(target, directory, settings, namesrv_settings)
     try:
         cluster.start()
         yield cluster

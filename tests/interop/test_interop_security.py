@@ -199,7 +199,8 @@ def guarded(target: str, home: Path, tmp_path_factory: pytest.TempPathFactory) -
         pytest.skip("TrioMQ only")
     settings = {"aclEnable": "true", "rocketmqHome": str(home)}
     directory = tmp_path_factory.mktemp("guarded")
-    with running_cluster(target, directory, settings) as running:
+    # A NameServer has no access control, so that one word lets everybody change its configuration.
+    with running_cluster(target, directory, settings, {"configUpdateWithoutAcl": "true"}) as running:
         yield running
     logs = {path: path.read_text() for path in directory.rglob("*.log*")}
     assert any("access refused" in text for text in logs.values()), "refusals are logged"
@@ -277,6 +278,54 @@ def test_mqadmin_needs_an_administrator(guarded: Cluster, guard: JavaAdmin) -> N
     with guard.account("", ""):
         assert "No accessKey is configured" in guard.run(*command)
     assert guarded.route("NotForTheShop") is None
+
+
+def listed(output: str, key: str) -> str:
+    """The value of a key in what getBrokerConfig and getNamesrvConfig print."""
+    [value] = re.findall(rf"^{key} += +(\S+)$", output, re.MULTILINE)
+    return str(value)
+
+
+def test_mqadmin_changes_the_broker_s_configuration(guarded: Cluster, guard: JavaAdmin) -> None:
+    here = ("-b", guarded.broker_address, "-n", guarded.namesrv_address)
+    file = guarded.directory / "broker" / "broker.conf"
+    change = ("updateBrokerConfig", "-k", "flushDelayOffsetInterval", "-v", "9999", *here)
+    before = file.read_text()
+    with guard.account(*SHOP):
+        assert "Need admin permission for request code=25, but accessKey=shopService is not" in guard.run(*change)
+    for key, value in (
+        ("storePathRootDir", "/tmp/elsewhere"),
+        ("rocketmqHome", "/tmp/elsewhere"),
+        ("haMasterAddress", "10.1.2.3:10912"),
+        ("brokerIP1", "10.1.2.3"),
+        ("messageStorePlugIn", "somebody.Else"),
+        ("extensions", "*"),
+        ("aclEnable", "false"),
+    ):
+        assert f"CODE: 1  DESC: {key}: " in guard.run("updateBrokerConfig", "-k", key, "-v", value, *here)
+    assert file.read_text() == before
+    assert guard.run(*change) == f"update broker config success, {guarded.broker_address}"
+    assert listed(guard.run("getBrokerConfig", *here), "flushDelayOffsetInterval") == "9999"
+    assert file.read_text() == before + "flushDelayOffsetInterval=9999\n"
+
+
+def test_mqadmin_changes_the_name_server_s_configuration(guarded: Cluster, guard: JavaAdmin) -> None:
+    here = ("-n", guarded.namesrv_address)
+    file = guarded.directory / "namesrv" / "namesrv.conf"
+    before = file.read_text()
+    for key in ("kvConfigPath", "configStorePath", "rocketmqHome", "productEnvName", "namesrvAddr", "listenPort"):
+        said = guard.run("updateNamesrvConfig", "-k", key, "-v", "7777", *here)
+        assert re.search(r"CODE: 16?  DESC: (Can not update config path|\w+: cannot be changed while running)", said)
+    assert file.read_text() == before
+    changed = guard.run("updateNamesrvConfig", "-k", "orderMessageEnable", "-v", "true", *here)
+    assert changed.splitlines() == [
+        f"update name server config success![{guarded.namesrv_address}]",
+        "orderMessageEnable : true",
+    ]
+    assert listed(guard.run("getNamesrvConfig", *here), "orderMessageEnable") == "true"
+    lines = file.read_text().splitlines()
+    assert "orderMessageEnable=true" in lines
+    assert set(before.splitlines()) <= set(lines), "what stood in the file is still there"
 
 
 def test_mqadmin_makes_changes_and_removes_accounts(

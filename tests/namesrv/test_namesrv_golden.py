@@ -15,6 +15,7 @@ import pytest
 import trio
 from namesrv_fakes import FakeConnection, FakeNamesrv, ha_address
 
+from namesrv.config import NamesrvSettings
 from namesrv.routes import BrokerKey
 from protocol.bodies import fastjson
 from protocol.bodies.kv_table import ORDER_TOPIC_CONFIG, KVTable
@@ -73,6 +74,7 @@ def meaning(answer: RemotingCommand, answers: str) -> dict[str, Any]:
 
 TRIOMQ_KEYS = {
     "bindAddress",
+    "configUpdateWithoutAcl",
     "frameMaxLength",
     "maxBrokerAddresses",
     "maxKvEntries",
@@ -168,7 +170,7 @@ class Replay:
 
 @pytest.mark.parametrize("name", FILES)
 async def test_the_recorded_questions_get_the_recorded_answers(golden: Path, nursery: trio.Nursery, name: str) -> None:
-    replay = Replay(FakeNamesrv(nursery))
+    replay = Replay(FakeNamesrv(nursery, settings=NamesrvSettings(config_update_without_acl=True)))
     for frame in frames(golden, name):
         if frame["to"] == "namesrv":
             await replay.request(frame)

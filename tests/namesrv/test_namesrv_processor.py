@@ -28,6 +28,12 @@ def namesrv(nursery: trio.Nursery) -> FakeNamesrv:
     return FakeNamesrv(nursery)
 
 
+def writable(nursery: trio.Nursery, path: Path | None = None) -> FakeNamesrv:
+    """A NameServer whose configuration everybody may change."""
+    settings = NamesrvSettings(config_store_path=str(path or ""), config_update_without_acl=True)
+    return FakeNamesrv(nursery, settings=settings)
+
+
 def topics(answer: RemotingCommand) -> list[str]:
     assert answer.code == SUCCESS, answer.remark
     return sorted(TopicList.decode(answer.body).topic_list)
@@ -328,8 +334,8 @@ async def test_a_bad_header_field_is_named(
 
 async def test_config_listing_and_update(nursery: trio.Nursery, tmp_path: Path) -> None:
     path = tmp_path / "namesrv.properties"
-    settings = NamesrvSettings(kv_config_path="/kv.json", config_store_path=str(path))
-    namesrv = FakeNamesrv(nursery, settings=settings, extra={"mine": "1"})
+    settings = NamesrvSettings(kv_config_path="/kv.json", config_store_path=str(path), config_update_without_acl=True)
+    namesrv = FakeNamesrv(nursery, settings=settings, extra={"mine": "1", "tls.server.keyPassword": "hush"})
     lines = (await namesrv.ask(RequestCode.GET_NAMESRV_CONFIG)).body.decode().splitlines()
     assert {"mine=1", "orderMessageEnable=false", "kvConfigPath=/kv.json", "listenPort=9876"} <= set(lines)
     update = b"orderMessageEnable=true\nclientWorkerThreads=5\n"
@@ -337,7 +343,7 @@ async def test_config_listing_and_update(nursery: trio.Nursery, tmp_path: Path) 
     lines = (await namesrv.ask(RequestCode.GET_NAMESRV_CONFIG)).body.decode().splitlines()
     assert "orderMessageEnable=true" in lines
     assert "clientWorkerThreads=5" not in lines
-    assert path.read_text().splitlines() == lines
+    assert sorted(path.read_text().splitlines()) == sorted([*lines, "tls.server.keyPassword=hush"])
     assert (await namesrv.ask(RequestCode.UPDATE_NAMESRV_CONFIG)).code == SUCCESS
 
 
@@ -352,13 +358,16 @@ async def test_config_listing_and_update(nursery: trio.Nursery, tmp_path: Path) 
         (b"a=\xff", ERROR, "string2Properties error, "),
         (b"orderMessageEnable=maybe", ERROR, "orderMessageEnable: 'maybe' is neither true nor false"),
         (b"listenPort=1", ERROR, "listenPort: cannot be changed while running"),
+        (b"productEnvName=x\norderMessageEnable=true", ERROR, "productEnvName: cannot be changed while running"),
+        (b"namesrvAddr=1.2.3.4:9876", ERROR, "namesrvAddr: cannot be changed while running"),
+        (b"configUpdateWithoutAcl=false", ERROR, "configUpdateWithoutAcl: cannot be changed while running"),
     ],
 )
 async def test_a_refused_update_changes_nothing(
     nursery: trio.Nursery, tmp_path: Path, body: bytes, code: ResponseCode, remark: str
 ) -> None:
     path = tmp_path / "namesrv.properties"
-    namesrv = FakeNamesrv(nursery, settings=NamesrvSettings(config_store_path=str(path)))
+    namesrv = writable(nursery, path)
     answer = await namesrv.ask(RequestCode.UPDATE_NAMESRV_CONFIG, body=body)
     assert answer.code == code
     assert (answer.remark or "").startswith(remark)
@@ -369,14 +378,32 @@ async def test_a_refused_update_changes_nothing(
 async def test_an_update_that_cannot_be_written_changes_nothing(nursery: trio.Nursery, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     path = tmp_path / "file" / "namesrv.properties"
-    namesrv = FakeNamesrv(nursery, settings=NamesrvSettings(config_store_path=str(path)))
+    namesrv = writable(nursery, path)
     answer = await namesrv.ask(RequestCode.UPDATE_NAMESRV_CONFIG, body=b"orderMessageEnable=true")
     assert answer.code == ERROR
     assert "nothing was changed" in (answer.remark or "")
     assert not namesrv.config.namesrv.order_message_enable
 
 
-async def test_limits_can_be_changed_while_running(namesrv: FakeNamesrv) -> None:
+async def test_nobody_writes_configuration_unless_everybody_may(nursery: trio.Nursery, tmp_path: Path) -> None:
+    path = tmp_path / "namesrv.properties"
+    namesrv = FakeNamesrv(nursery, settings=NamesrvSettings(config_store_path=str(path)))
+    for body in (
+        b"orderMessageEnable=true",
+        b"configUpdateWithoutAcl=true",
+        b"maxTopics=1",
+        b"whatever=1",
+        b"kvConfigPath=/x",
+    ):
+        answer = await namesrv.ask(RequestCode.UPDATE_NAMESRV_CONFIG, body=body)
+        assert answer.code == ResponseCode.NO_PERMISSION
+        assert "configUpdateWithoutAcl=true" in (answer.remark or "")
+    assert not path.exists()
+    assert namesrv.config.namesrv == NamesrvSettings(config_store_path=str(path))
+
+
+async def test_limits_can_be_changed_while_running(nursery: trio.Nursery) -> None:
+    namesrv = writable(nursery)
     await namesrv.register("T")
     assert (await namesrv.ask(RequestCode.UPDATE_NAMESRV_CONFIG, body=b"maxTopics=2\nmaxKvEntries=1")).code == SUCCESS
     assert (await namesrv.register("T", "U", version=2)).code == SUCCESS
