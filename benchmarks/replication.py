@@ -6,7 +6,8 @@
 `--load` is a raw load generator: called as "COMMAND send -addr HOST:PORT -seconds S -codec json -conns N -window M
 -size B", it prints one JSON object with `msgs_per_s` and `p99_ms`. `--peer` starts the other side: "COMMAND broker DIR
 PORT NAMESRV KEY=VALUE...". `--project` names a copy of this project to measure, a compiled one for instance, and may be
-given several times (default: this one).
+given several times (default: this one). `--slave-nice 19` leaves the cores to the master whenever it wants one, as a
+slave on a machine of its own does.
 
 For each role of the master (alone, ASYNC_MASTER and SYNC_MASTER with a slave) and each load: messages a second, 99th
 percentile, microseconds of CPU time a message of master and slave, the slave's lag (most seen, and at the end) and the
@@ -105,11 +106,14 @@ class Server:
 
 
 class Side:
-    """Whose brokers these are: how to start them."""
+    """Whose brokers these are: how to start them. `slave_nice` is added to the nice value of slaves."""
 
-    def __init__(self, name: str, command: Callable[[Path, int, str, dict[str, str]], list[str]]) -> None:
+    def __init__(
+        self, name: str, command: Callable[[Path, int, str, dict[str, str]], list[str]], slave_nice: int = 0
+    ) -> None:
         self.name = name
         self.command = command
+        self.slave_prefix = ["nice", "-n", str(slave_nice)] if slave_nice else []
 
 
 def our_command(project: Path, home: Path, port: int, name_server: str, settings: dict[str, str]) -> list[str]:
@@ -142,7 +146,8 @@ class Pair:
         # RocketMQ's slave says nothing for haSendHeartbeatInterval after it has connected.
         common["haSendHeartbeatInterval"] = "1000"
         home = self.directory / name
-        return Server(self.side.command(home, port, self.name_server, {**common, **settings}), home)
+        prefix = self.side.slave_prefix if name == "slave" else []
+        return Server([*prefix, *self.side.command(home, port, self.name_server, {**common, **settings})], home)
 
     def start_slave(self) -> None:
         self.slave_port = self.slave_port or free_port()
@@ -319,6 +324,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="what begins so: alone, sync 64x1, catch-up")
     parser.add_argument("--catch-up-gib", type=float, default=2, help="how far behind a slave starts")
     parser.add_argument("--catch-up-bytes", type=int, default=4096, help="bodies of the messages that it lacks")
+    parser.add_argument("--slave-nice", type=int, default=0, help="nice value of slaves, which share the cores here")
     parser.add_argument("--directory", type=Path, help="where stores are made, and removed afterwards")
     parser.add_argument("--json", type=Path, help="write every figure there")
     arguments = parser.parse_args()
@@ -327,9 +333,9 @@ def main() -> None:
         name = "compiled" if any((project / "store").glob("*.so")) else "plain"
         if any(side.name == name for side in sides):
             name = project.resolve().name
-        sides.append(Side(name, partial(our_command, project.resolve())))
+        sides.append(Side(name, partial(our_command, project.resolve()), arguments.slave_nice))
     if arguments.peer:
-        sides.append(Side("peer", partial(peer_command, arguments.peer)))
+        sides.append(Side("peer", partial(peer_command, arguments.peer), arguments.slave_nice))
     everything: dict[str, dict[str, list[Figures]]] = {}
     for _ in range(arguments.rounds):
         for side in sides:

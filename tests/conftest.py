@@ -8,9 +8,25 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-# A slow machine is no failure.
-settings.register_profile("triomq", deadline=None)
+# A slow machine is no failure. The examples are the same each time, so that a check of a change speaks of that change;
+# with TRIOMQ_SEED set, to any text, they are new ones.
+settings.register_profile("triomq", deadline=None, derandomize="TRIOMQ_SEED" not in os.environ)
 settings.load_profile("triomq")
+
+
+HERE = Path(__file__).resolve().parent
+# What takes longest and shares most: real clients and brokers of a session, and one Spark.
+LONG = (HERE / "interop", HERE / "mqspark")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Where several processes run the tests, a directory of LONG goes to one of them as a whole, and before the others;
+    then each file does."""
+    if not os.environ.get("PYTEST_XDIST_WORKER"):
+        return
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(str(next(filter(item.path.is_relative_to, LONG), item.path))))
+    items.sort(key=lambda item: not any(map(item.path.is_relative_to, LONG)))
 
 
 def golden_directory() -> Path | None:

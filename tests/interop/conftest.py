@@ -8,23 +8,20 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from interop_builds import ToolMissing, cpp_client, go_driver, java_class_path, need_java, node_driver
-from interop_cluster import Cluster, find_peer, running_cluster
+from apache_peer import find_peer
+from interop_builds import ToolMissing, need_java
+from interop_cluster import Cluster, running_cluster
+from interop_driver_set import DriverSet
 from interop_drivers import Driver
 from interop_mqadmin import JavaAdmin
 from interop_texts import corpus
 
 HERE = Path(__file__).resolve().parent
 TARGETS = ("triomq", "apache")
-
-# Client 4.9 keeps its 20 s between rebalances, so with it only the broker's notification makes a quick take-over;
-# client 5 would wait that long for the route of a retry topic that its own first heartbeat made.
-SHORT_REBALANCE_MS = 2000
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -51,7 +48,7 @@ def require_apache() -> Path:
     """The script that starts Apache's daemons and tools; skips where it cannot run."""
     peer = find_peer()
     if peer is None:
-        pytest.skip("Apache's daemons and tools: no peer script (set TRIOMQ_PEER)")
+        pytest.skip("Apache's daemons and tools: no peer script (set TRIOMQ_PEER), or no Java and Maven")
     try:
         need_java()
     except ToolMissing as e:
@@ -86,29 +83,6 @@ def admin(peer: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Java
     admin.close()
 
 
-class DriverSet:
-    """The session's driver processes: one shared per kind, and extra ones for tests that kill them."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.shared: dict[str, Driver] = {}
-        self.started: list[Driver] = []
-
-    def start(self, kind: str) -> Driver:
-        try:
-            argv = driver_command(kind)
-        except ToolMissing as e:
-            pytest.skip(f"{kind} client: {e}")
-        driver = Driver(f"{kind}-{len(self.started)}", argv, self.directory)
-        self.started.append(driver)
-        return driver
-
-    def __call__(self, kind: str) -> Driver:
-        if kind not in self.shared or self.shared[kind].ended:
-            self.shared[kind] = self.start(kind)
-        return self.shared[kind]
-
-
 @pytest.fixture(scope="session")
 def drivers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DriverSet]:
     drivers = DriverSet(tmp_path_factory.mktemp("drivers"))
@@ -126,29 +100,6 @@ def nothing_left_running(drivers: DriverSet) -> Iterator[None]:
         for command in driver.unfinished():
             if id(command) not in before:
                 driver.tell(f"{command.id}\tstop")
-
-
-def driver_command(kind: str) -> list[str]:
-    """How to start a driver: java4, java5 (two generations), java4-binary (ROCKETMQ header codec), java4-tls, go, node,
-    cpp, python."""
-    if kind == "go":
-        return [str(go_driver()), "serve"]
-    if kind == "node":
-        return ["node", str(node_driver()), "serve"]
-    if kind == "cpp":
-        return [sys.executable, str(cpp_client() / "driver.py"), "serve"]
-    if kind == "python":
-        return [sys.executable, str(HERE / "python" / "driver.py"), "serve"]
-    generation, _, codec = kind.partition("-")
-    class_path = java_class_path({"java4": "client4", "java5": "client5"}[generation])
-    options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dfile.encoding=UTF-8"]
-    if generation == "java5":
-        options.append(f"-Drocketmq.client.rebalance.waitInterval={SHORT_REBALANCE_MS}")
-    if codec == "tls":
-        options.append("-Dtls.enable=true")
-    if codec == "binary":
-        options.append("-Drocketmq.serialize.type=ROCKETMQ")
-    return [need_java(), *options, "-cp", class_path, "interop.Main", "serve"]
 
 
 @pytest.fixture(scope="session")

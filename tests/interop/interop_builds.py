@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import platform
 import re
 import shutil
@@ -14,6 +13,8 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
+from one_at_a_time import cache_directory, one_at_a_time
+
 HERE = Path(__file__).resolve().parent
 BUILD_SECONDS = 400
 JAVA_NEEDED = 17
@@ -21,11 +22,6 @@ JAVA_NEEDED = 17
 
 class ToolMissing(Exception):
     """A tool that a driver needs is not installed; the message names it."""
-
-
-def cache_directory() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "triomq-interop"
 
 
 def source_hash(source: Path, extra: str) -> str:
@@ -39,17 +35,16 @@ def source_hash(source: Path, extra: str) -> str:
 def built(source: Path, variant: str, build: Callable[[Path], None]) -> Path:
     """The directory with the built driver; `build` runs in a copy of `source` that counts only when it succeeded."""
     target = cache_directory() / f"{variant}-{source_hash(source, variant)}"
-    if target.exists():
-        return target
-    target.parent.mkdir(parents=True, exist_ok=True)
-    workplace = Path(tempfile.mkdtemp(prefix=f"{variant}-", dir=target.parent))
-    try:
-        shutil.copytree(source, workplace, dirs_exist_ok=True)
-        build(workplace)
-        if not target.exists():
+    with one_at_a_time():
+        if target.exists():
+            return target
+        workplace = Path(tempfile.mkdtemp(prefix=f"{variant}-", dir=target.parent))
+        try:
+            shutil.copytree(source, workplace, dirs_exist_ok=True)
+            build(workplace)
             workplace.rename(target)
-    finally:
-        shutil.rmtree(workplace, ignore_errors=True)
+        finally:
+            shutil.rmtree(workplace, ignore_errors=True)
     return target
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import interop_wire as wire
+from apache_peer import find_peer
 from free_ports import free_port
 from interop_processes import Child, wait_until
 
@@ -37,13 +38,6 @@ BROKER_SETTINGS = {
     "registerNameServerPeriod": "10000",
     "waitTimeMillsInSendQueue": "5000",
 }
-
-
-def find_peer() -> Path | None:
-    """The script that starts Apache's daemons: TRIOMQ_PEER, or shared/bench/apache/peer next to the project."""
-    named = os.environ.get("TRIOMQ_PEER")
-    path = Path(named) if named else PROJECT.parent / "shared" / "bench" / "apache" / "peer"
-    return path if path.exists() else None
 
 
 class Daemon:

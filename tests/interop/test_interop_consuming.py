@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import DriverSet
 from interop_cluster import Cluster
+from interop_driver_set import DriverSet
 from interop_drivers import Driver, Running
 from interop_processes import wait_until
 from interop_texts import assert_ascending, assert_bodies, by_queue, line_of, lines_of, numbered

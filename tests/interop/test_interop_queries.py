@@ -6,8 +6,8 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import DriverSet
 from interop_cluster import Cluster
+from interop_driver_set import DriverSet
 from interop_drivers import Driver
 from interop_processes import wait_until
 from interop_texts import by_queue, line_of, lines_of, numbered

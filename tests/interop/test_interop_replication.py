@@ -10,7 +10,7 @@ from pathlib import Path
 
 import interop_wire as wire
 import pytest
-from conftest import DriverSet
+from interop_driver_set import DriverSet
 from interop_processes import wait_until
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "replication"))

@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from conftest import DriverSet
 from interop_cluster import Cluster
+from interop_driver_set import DriverSet
 from interop_drivers import Driver, Event
 from interop_processes import wait_until
 from interop_texts import assert_bodies, assert_offsets, by_queue, line_of, lines_of, numbered

@@ -15,8 +15,8 @@ from pathlib import Path
 import interop_wire as wire
 import pytest
 import yaml
-from conftest import DriverSet
 from interop_cluster import CLUSTER_NAME, Cluster, running_cluster
+from interop_driver_set import DriverSet
 from interop_drivers import Driver
 from interop_mqadmin import JavaAdmin
 from interop_processes import wait_until

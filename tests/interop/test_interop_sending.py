@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from conftest import DriverSet
 from interop_cluster import Cluster
+from interop_driver_set import DriverSet
 from interop_drivers import Driver
 from interop_texts import assert_arrival_order, assert_bodies, assert_offsets, by_queue, line_of, lines_of, numbered
 

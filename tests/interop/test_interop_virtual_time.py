@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from conftest import DriverSet
+from interop_driver_set import DriverSet
 from interop_drivers import Running
 from interop_processes import wait_until
 from interop_texts import numbered

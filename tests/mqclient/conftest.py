@@ -7,8 +7,9 @@ import shutil
 from collections.abc import Iterator
 
 import pytest
+from apache_peer import find_peer
 from free_ports import free_port
-from mqclient_cluster import BROKER_SETTINGS, LIMIT_SECONDS, Cluster, Daemon, peer_script
+from mqclient_cluster import BROKER_SETTINGS, LIMIT_SECONDS, Cluster, Daemon
 
 from broker.embedded import LocalCluster
 from mqclient import aio, blocking
@@ -55,7 +56,7 @@ def apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         name_server, _, broker = running.partition(",")
         yield Cluster(name_server, broker, is_apache=True)
         return
-    script = peer_script()
+    script = find_peer()
     if script is None:
         pytest.skip("no Apache RocketMQ peer: set TRIOMQ_PEER to its script")
     if shutil.which("java") is None:

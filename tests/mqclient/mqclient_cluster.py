@@ -8,7 +8,6 @@ ask again.
 
 from __future__ import annotations
 
-import os
 import subprocess
 import threading
 import uuid
@@ -17,7 +16,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import trio
 
@@ -86,17 +84,6 @@ async def _are_findable(admin: Admin, topic: str, results: Sequence[SendResult])
     stats = (await admin.topic_stats(topic)).offset_table
     ends = {queue: one.max_offset for queue, one in stats.items()}
     return all(ends.get(result.queue, 0) > result.queue_offset for result in results)
-
-
-def peer_script() -> Path | None:
-    """TRIOMQ_PEER, or shared/bench/apache/peer next to the project or above it."""
-    named = os.environ.get("TRIOMQ_PEER")
-    candidates = (
-        [Path(named)]
-        if named
-        else [directory / "shared" / "bench" / "apache" / "peer" for directory in Path(__file__).resolve().parents]
-    )
-    return next((path for path in candidates if path.is_file()), None)
 
 
 class Daemon:

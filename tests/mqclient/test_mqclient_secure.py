@@ -10,8 +10,9 @@ from collections.abc import Iterator
 
 import pytest
 import trio
+from apache_peer import find_peer
 from free_ports import free_port
-from mqclient_cluster import LIMIT_SECONDS, Cluster, Daemon, fresh, peer_script
+from mqclient_cluster import LIMIT_SECONDS, Cluster, Daemon, fresh
 
 from mqclient.admin import Admin
 from mqclient.api import (
@@ -43,7 +44,7 @@ accounts:
 @pytest.fixture(scope="module")
 def apache_acl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Apache RocketMQ with access control on; its home is a directory of our own, its jars are the shared ones."""
-    script = peer_script()
+    script = find_peer()
     if script is None or shutil.which("java") is None:
         pytest.skip("no Apache RocketMQ peer (TRIOMQ_PEER), or no Java")
     jars = subprocess.run([str(script), "fetch"], capture_output=True, text=True, check=True).stdout.strip()

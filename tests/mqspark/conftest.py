@@ -98,7 +98,8 @@ def expected(golden: Path) -> Callable[[str], Any]:
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """NameServer and broker in processes of their own."""
-    from interop_cluster import find_peer, running_cluster
+    from apache_peer import find_peer
+    from interop_cluster import running_cluster
 
     target = os.environ.get("TRIOMQ_INTEROP_TARGET", "triomq")
     if target == "apache" and find_peer() is None:

@@ -17,7 +17,8 @@ LINES = 60
 @pytest.fixture(params=["triomq", "apache"])
 def served(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
     """A cluster of each kind; TrioMQ's is the one that all tests share."""
-    from interop_cluster import find_peer, running_cluster
+    from apache_peer import find_peer
+    from interop_cluster import running_cluster
 
     if request.param == "triomq":
         yield request.getfixturevalue("cluster")

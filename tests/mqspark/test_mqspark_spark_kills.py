@@ -17,7 +17,8 @@ BROKER_KILLS = 4  # a new broker is there in a second, a new driver takes ten
 
 
 def test_kills_lose_and_double_nothing(tmp_path: Path) -> None:
-    from interop_cluster import find_peer, running_cluster
+    from apache_peer import find_peer
+    from interop_cluster import running_cluster
     from stream_kills import copy_under_fire
 
     target = os.environ.get("TRIOMQ_INTEROP_TARGET", "triomq")

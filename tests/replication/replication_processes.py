@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import interop_wire as wire
+from apache_peer import find_peer
 from free_ports import free_port
-from interop_cluster import PROJECT, Daemon, find_peer
+from interop_cluster import PROJECT, Daemon
 from interop_processes import wait_until
 
 SEND_MESSAGE_V2 = 310
