@@ -244,6 +244,8 @@ class Connection:
             trio.lowlevel.reschedule(task, outcome.Error(error))
         if self.transport is not None:
             self.transport.close()
+            # The two know each other: apart they are freed at once, not when the collector next runs, which is seldom.
+            self.transport = None
         if self._on_close is not None:
             self._on_close(self)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import socket
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -196,6 +198,26 @@ async def test_a_closed_connection_fails_what_waits_on_it_and_is_made_anew() -> 
             next(iter(server.connections)).close("test")
         assert (await client.invoke(address, new_request(ECHO, body=b"again"))).body == b"again"
         assert (len(events.opened), len(events.closed)) == (2, 1)
+
+
+@pytest.mark.parametrize("code", [ECHO, NEVER, CALL_BACK])
+async def test_a_closed_connection_is_freed_without_the_collector(code: int) -> None:
+    """Daemons let the collector run seldom: what it alone can free would pile up with clients that come and go."""
+    async with serving() as (server, address):
+        host, _, port = address.rpartition(":")
+        gc.collect()
+        gc.disable()
+        try:
+            stream = await trio.open_tcp_stream(host, int(port))
+            await stream.send_all(encode_frame(new_request(ECHO)) + encode_frame(new_request(code)))
+            await stream.receive_some(65536)
+            freed = trio.Event()
+            weakref.finalize(next(iter(server.connections)), freed.set)
+            await stream.aclose()
+            with trio.fail_after(30):
+                await freed.wait()
+        finally:
+            gc.enable()
 
 
 async def test_nobody_there_is_a_clear_error() -> None:
