@@ -83,14 +83,25 @@ class BrokerRefused(MQClientError):
         try:
             name = ResponseCode(code).name
         except ValueError:
-            name = "unknown code"
+            name = _CODES_OF_5.get(code, "unknown code")
         where = f" at {address}" if address else ""
         what = f"{action}{where} was refused" if action else f"the request{where} was refused"
         hint = _HINTS.get(code, "")
         super().__init__(f"{what}: {name} ({code}): {self.remark or 'no remark'}{'. ' + hint if hint else ''}")
 
 
+_NOT_LEADER_FOR_QUEUE = 501
+# Those that only brokers of RocketMQ 5 send (ResponseCode of 5.3.3).
+_CODES_OF_5: dict[int, str] = {
+    29: "INVALID_PARAMETER",
+    213: "BROADCAST_CONSUMPTION",
+    _NOT_LEADER_FOR_QUEUE: "NOT_LEADER_FOR_QUEUE",
+    604: "ILLEGAL_OPERATION",
+}
 _HINTS: dict[int, str] = {
+    _NOT_LEADER_FOR_QUEUE: (
+        "The topic is a static one of RocketMQ 5 with queues on several brokers, which only clients of its own can use"
+    ),
     ResponseCode.TOPIC_NOT_EXIST: (
         "The topic does not exist on this broker; create it (mqadmin updateTopic, or Admin.create_topic) "
         "or start the broker with autoCreateTopicEnable=true"

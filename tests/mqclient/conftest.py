@@ -1,4 +1,4 @@
-"""Servers to test the client against: TrioMQ in this process, and a real Apache RocketMQ (marked `interop`)."""
+"""Servers to test the client against: TrioMQ in this process, and real Apache RocketMQ 4.9 and 5 (marked `interop`)."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import shutil
 from collections.abc import Iterator
 
 import pytest
+import trio
 from apache_peer import find_peer
 from free_ports import free_port
-from mqclient_cluster import BROKER_SETTINGS, LIMIT_SECONDS, Cluster, Daemon
+from mqclient_apache5 import start_broker, start_namesrv
+from mqclient_cluster import BROKER_SETTINGS, LIMIT_SECONDS, Cluster, Daemon, until_registered
 
 from broker.embedded import LocalCluster
 from mqclient import aio, blocking
@@ -20,7 +22,7 @@ from mqclient.api import ClientConfig, Producer, TransactionProducer
 @pytest.fixture(autouse=True)
 def patient_clients(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that runs tests may stand still for seconds; clients of real servers do not mind here."""
-    if {"triomq", "apache", "apache_acl", "cluster"} & set(request.fixturenames):
+    if {"triomq", "apache", "apache5", "apache_acl", "cluster"} & set(request.fixturenames):
         for function, name in (
             (ClientConfig.__init__, "request_timeout_seconds"),
             (Producer.__init__, "send_timeout_seconds"),
@@ -41,9 +43,15 @@ def triomq() -> Iterator[Cluster]:
         yield Cluster(local.name_server, local.brokers["broker-a"])
 
 
-@pytest.fixture(params=["triomq", pytest.param("apache", marks=pytest.mark.interop)])
+@pytest.fixture(
+    params=[
+        "triomq",
+        pytest.param("apache", marks=pytest.mark.interop),
+        pytest.param("apache5", marks=pytest.mark.interop),
+    ]
+)
 def cluster(request: pytest.FixtureRequest) -> Cluster:
-    """Each of the two."""
+    """Each of the three."""
     found: Cluster = request.getfixturevalue(request.param)
     return found
 
@@ -71,6 +79,28 @@ def apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         )
         try:
             yield Cluster(name_server, f"127.0.0.1:{broker_port}", is_apache=True)
+        finally:
+            broker.stop()
+    finally:
+        namesrv.stop()
+
+
+@pytest.fixture(scope="session")
+def apache5(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Apache RocketMQ 5.3.3; the test is skipped when Java or Maven is absent."""
+    for tool, name in (("java", "Java"), ("mvn", "Maven")):
+        if shutil.which(tool) is None:
+            pytest.skip(f"Apache RocketMQ 5: no {name}")
+    directory = tmp_path_factory.mktemp("apache5")
+    port, broker_port = free_port(), free_port()
+    name_server = f"127.0.0.1:{port}"
+    namesrv = start_namesrv(directory / "namesrv", port)
+    try:
+        broker = start_broker(directory / "broker", broker_port, name_server, BROKER_SETTINGS)
+        try:
+            cluster = Cluster(name_server, f"127.0.0.1:{broker_port}", is_apache=True)
+            trio.run(until_registered, cluster)
+            yield cluster
         finally:
             broker.stop()
     finally:

@@ -65,6 +65,12 @@ async def until_answer(ask: Callable[[], Awaitable[object]]) -> None:
             await trio.sleep(LOOK_SECONDS)
 
 
+async def until_registered(cluster: Cluster) -> None:
+    """Until producers find the broker: it may say that it is up a moment before the name server lists it."""
+    async with Admin(name_server=cluster.name_server, timeout_seconds=LIMIT_SECONDS) as admin:
+        await until_answer(partial(admin.route, "TBW102"))
+
+
 async def send_all(cluster: Cluster, topic: str, bodies: Sequence[bytes], **options: str) -> list[MessageQueue]:
     """Send messages one after the other (`options` are those of Message); their queues, when consumers can find all of
     them."""

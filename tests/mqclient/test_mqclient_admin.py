@@ -1,4 +1,4 @@
-"""Administration, consumer running info, offset resets and message trace, against TrioMQ and Apache RocketMQ 4.9.7."""
+"""Administration, consumer running info, offset resets and message trace, against TrioMQ and Apache RocketMQ."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from mqclient.admin import Admin, TrackType
 from mqclient.api import (
     BrokerRefused,
     ConfigurationError,
+    ConsumeRules,
     Message,
     NoRoute,
     Producer,
@@ -133,10 +134,12 @@ async def test_members_online_are_moved_by_a_reset(cluster: Cluster) -> None:
     topic, group = fresh(), fresh("G")
     await send_all(cluster, topic, [b"%d" % number for number in range(4)])
     seen: list[bytes] = []
+    # RocketMQ 5 tells no member; the next pull is sent to the new offset.
+    rules = ConsumeRules(pull_suspend_seconds=1)
     with trio.fail_after(LIMIT_SECONDS):
         async with (
             Admin(name_server=cluster.name_server) as admin,
-            PushConsumer(group, name_server=cluster.name_server, persist_interval_seconds=0.2) as consumer,
+            PushConsumer(group, name_server=cluster.name_server, rules=rules, persist_interval_seconds=0.2) as consumer,
         ):
             consumer.subscribe(topic)
             consumer.listen(lambda message: seen.append(message.body))
@@ -169,13 +172,15 @@ async def test_single_messages(cluster: Cluster) -> None:
                 consumer.listen(lambda message: seen.append(message.body))
                 await until(lambda: sum(consumer.consume_offsets(topic).values()) == 1)
                 await consumer.persist_offsets()
-                tracks = await admin.track(by_id)
+                # RocketMQ 5.3 lists the topic itself among its groups.
+                tracks = [track for track in await admin.track(by_id) if track.group != topic]
                 assert [(track.group, track.track) for track in tracks] == [(group, TrackType.CONSUMED_BUT_FILTERED)]
                 answer = await admin.consume_message_directly(
                     group, consumer.client.client_id, result.offset_message_id, cluster.broker
                 )
                 assert (answer.consume_result, seen) == ("CR_SUCCESS", [b"body"])
-        assert [track.track for track in await admin.track(by_id)] == [TrackType.NOT_ONLINE]
+        tracks = await admin.track(by_id)
+        assert [track.track for track in tracks if track.group != topic] == [TrackType.NOT_ONLINE]
         entries = await admin.consume_queue(cluster.broker, topic, result.queue.queue_id, 0, 10)
         assert entries is not None
         assert len(entries.queue_data) == 1

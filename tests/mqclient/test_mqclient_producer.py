@@ -86,6 +86,14 @@ async def test_what_cannot_get_better_is_not_tried_again(cluster: FakeCluster, a
     assert sum(sends(cluster).values()) == 1
 
 
+async def test_codes_of_newer_brokers_are_named(cluster: FakeCluster, autojump_clock: MockClock) -> None:
+    for broker in cluster.brokers.values():
+        broker.will(SEND, refuse(501, "not here"))
+    async with Producer("P", name_server=NAME_SERVER) as producer:
+        with pytest.raises(BrokerRefused, match=r"NOT_LEADER_FOR_QUEUE \(501\): not here. The topic is a static one"):
+            await producer.send(Message("T", b"m"))
+
+
 async def test_a_chosen_queue_is_tried_once(cluster: FakeCluster, autojump_clock: MockClock) -> None:
     cluster.brokers["b"].will(SEND, refuse(ResponseCode.SYSTEM_ERROR))
     seen: list[Sequence[MessageQueue]] = []

@@ -1,4 +1,4 @@
-"""The client against TrioMQ and against a real Apache RocketMQ 4.9.7."""
+"""The client against TrioMQ and against real Apache RocketMQ 4.9.7 and 5."""
 
 from __future__ import annotations
 

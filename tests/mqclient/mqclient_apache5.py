@@ -1,0 +1,76 @@
+"""Starts Apache RocketMQ 5: a NameServer and a broker without proxy, whose port speaks the remoting protocol.
+
+The jars (83 MB) come through Maven into the user's cache, once for each content of apache5/pom.xml.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from mqclient_cluster import Daemon
+
+HERE = Path(__file__).resolve().parent / "apache5"
+FETCH_SECONDS = 400
+LOGGING = f"-Drmq.logback.configurationFile={HERE / 'logback.xml'}"
+# What RocketMQ's own start script opens to the broker.
+INTERNALS = (
+    "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
+    "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED",
+    "--add-opens=java.base/java.nio=ALL-UNNAMED",
+)
+
+
+def jars() -> Path:
+    """The directory with the jars."""
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "triomq-interop"
+    content = hashlib.sha256((HERE / "pom.xml").read_bytes()).hexdigest()[:16]
+    target = base / f"apache5-{content}"
+    if not target.exists():
+        base.mkdir(parents=True, exist_ok=True)
+        workplace = Path(tempfile.mkdtemp(prefix="apache5-", dir=base))
+        try:
+            maven = ["mvn", "-q", "-B", "-f", str(HERE / "pom.xml"), "dependency:copy-dependencies"]
+            subprocess.run(
+                [*maven, f"-DoutputDirectory={workplace}"],
+                stdin=subprocess.DEVNULL, timeout=FETCH_SECONDS, check=True,
+            )  # fmt: skip
+            if not target.exists():
+                workplace.rename(target)
+        finally:
+            shutil.rmtree(workplace, ignore_errors=True)
+    return target
+
+
+def start_namesrv(directory: Path, port: int) -> Daemon:
+    return _start("namesrv.NamesrvStartup", directory, {"listenPort": str(port)}, ["-Xms64m", "-Xmx256m"])
+
+
+def start_broker(directory: Path, port: int, name_server: str, settings: Sequence[str]) -> Daemon:
+    """`settings`: "key=value"."""
+    configuration = {
+        "listenPort": str(port),
+        "namesrvAddr": name_server,
+        "brokerIP1": "127.0.0.1",
+        "brokerName": "broker-a",
+        "storePathRootDir": str(directory / "store"),
+        "storePathCommitLog": str(directory / "store" / "commitlog"),
+        **dict(setting.split("=", 1) for setting in settings),
+    }
+    return _start("broker.BrokerStartup", directory, configuration, ["-Xms256m", "-Xmx1g", *INTERNALS])
+
+
+def _start(main: str, directory: Path, configuration: dict[str, str], options: Sequence[str]) -> Daemon:
+    directory.mkdir(parents=True)
+    path = directory / "daemon.conf"
+    path.write_text("".join(f"{key}={value}\n" for key, value in configuration.items()))
+    return Daemon(
+        "java", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", LOGGING, *options, f"-Duser.home={directory}",
+        "-cp", f"{jars()}/*", f"org.apache.rocketmq.{main}", "-c", str(path),
+        environment={**os.environ, "ROCKETMQ_HOME": str(directory)},
+    )  # fmt: skip
