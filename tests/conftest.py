@@ -19,6 +19,7 @@ HERE = Path(__file__).resolve().parent
 LONG = (HERE / "interop", HERE / "mqspark")
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks at the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Where several processes run the tests, a directory of LONG goes to one of them as a whole, and before the others;
     then each file does."""
