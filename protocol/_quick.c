@@ -467,6 +467,47 @@ static PyObject *text_to_store(PyObject *module, PyObject *const *arguments, Py_
     return Py_BuildValue("(NNiNN)", stored, PyBool_FromLong(wait), (int)(int32_t)tags_code, values[0], values[1]);
 }
 
+PyDoc_STRVAR(keys_and_tags_doc,
+"keys_and_tags(stored) -> (tags_code, uniq_key, keys) | None\n\n"
+"What dispatch asks of stored properties. None for those of delayed messages and multi dispatch, and for text that is not "
+"ASCII.");
+
+static PyObject *keys_and_tags(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+{
+    if (!count_is(count, 1, "keys_and_tags") || !is_bytes(arguments[0]))
+        return NULL;
+    const unsigned char *at = (const unsigned char *)PyBytes_AS_STRING(arguments[0]);
+    const unsigned char *stop = at + PyBytes_GET_SIZE(arguments[0]);
+    if (!is_ascii(at, stop - at))
+        Py_RETURN_NONE;
+    uint32_t tags_code = 0;
+    const unsigned char *found[2] = {0};
+    Py_ssize_t found_sizes[2] = {0};
+    while (at < stop) {
+        const unsigned char *pair = at, *end = memchr(at, 2, (size_t)(stop - at));
+        if (end == NULL)
+            end = stop;
+        at = end + 1;
+        const unsigned char *separator = memchr(pair, 1, (size_t)(end - pair));
+        if (separator == NULL || separator == pair || separator + 1 == end)
+            continue;
+        Py_ssize_t name_size = separator - pair, value_size = end - separator - 1;
+        if (is_name(pair, name_size, "DELAY") || is_name(pair, name_size, "INNER_MULTI_QUEUE_OFFSET"))
+            Py_RETURN_NONE;
+        if (is_name(pair, name_size, "TAGS"))
+            tags_code = java_hash_of_bytes(separator + 1, value_size, 0);
+        int which = is_name(pair, name_size, "UNIQ_KEY") ? 0 : is_name(pair, name_size, "KEYS") ? 1 : 2;
+        if (which < 2) {
+            found[which] = separator + 1;
+            found_sizes[which] = value_size;
+        }
+    }
+    PyObject *values[3] = {PyLong_FromLong((int32_t)tags_code)};
+    for (int i = 0; i < 2; i++)
+        values[i + 1] = found[i] == NULL ? Py_NewRef(Py_None) : ascii_text(found[i], found_sizes[i]);
+    return tuple_of(values, 3);
+}
+
 /* -- records: see record.py ---------------------------------------------------------------------------------------- */
 
 #define MESSAGE_MAGIC 0xDAA320A7u
@@ -717,6 +758,7 @@ static PyMethodDef functions[] = {
     FUNCTION(read_json_header),
     FUNCTION(read_header),
     FUNCTION(text_to_store),
+    FUNCTION(keys_and_tags),
     FUNCTION(write_record),
     FUNCTION(string_hash),
     FUNCTION(offset_message_id_bytes),

@@ -17,6 +17,11 @@ static inline uint32_t get32(const unsigned char *at)
     return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
 }
 
+static inline uint64_t get64(const unsigned char *at)
+{
+    return (uint64_t)get32(at) << 32 | get32(at + 4);
+}
+
 static inline unsigned char *put16(unsigned char *at, uint32_t value)
 {
     at[0] = (unsigned char)(value >> 8);
@@ -75,6 +80,23 @@ static inline int read_number(PyObject *object, int bits, int64_t *number)
     }
     *number = value;
     return 1;
+}
+
+/* A tuple that takes its items over; NULL when one of them could not be made. */
+static inline PyObject *tuple_of(PyObject **items, size_t count)
+{
+    PyObject *tuple = PyTuple_New((Py_ssize_t)count);
+    int is_whole = tuple != NULL;
+    for (size_t i = 0; i < count; i++) {
+        is_whole &= items[i] != NULL;
+        if (tuple != NULL)
+            PyTuple_SET_ITEM(tuple, (Py_ssize_t)i, items[i]);
+        else
+            Py_XDECREF(items[i]);
+    }
+    if (!is_whole)
+        Py_CLEAR(tuple);
+    return tuple;
 }
 
 /* A character beyond 16 bits is a surrogate pair in Java. */

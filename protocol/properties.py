@@ -65,3 +65,13 @@ def text_to_store_in_python(
     tags = table.get(names.TAGS)
     tags_code = cached_string_hash(tags) if tags else 0
     return encode(table), wait, tags_code, table.get(names.UNIQ_KEY), table.get(names.KEYS)
+
+
+def keys_and_tags_in_python(stored: bytes) -> tuple[int, str | None, str | None] | None:
+    """(tags_code, uniq_key, keys): what dispatch asks of the stored properties of a plain message. None for properties
+    that make more of one (delay, multi dispatch). The C twin answers None too for properties that are not ASCII."""
+    table = parse_bytes(stored)
+    if names.DELAY in table or names.INNER_MULTI_QUEUE_OFFSET in table:
+        return None
+    tags = table.get(names.TAGS)
+    return cached_string_hash(tags) if tags else 0, table.get(names.UNIQ_KEY), table.get(names.KEYS)

@@ -1,5 +1,6 @@
-/* The road of a message in C: entries of the index and of consume queues. Twins of the Python in index_file.py and
-   consume_queue.py; see protocol/quick.py. Nothing here keeps anything between two calls. */
+/* The road of a message in C: entries of the index and of consume queues, and the way back from the log. Twins of the
+   Python in index_file.py, consume_queue.py and log_scan.py; see protocol/quick.py. Nothing here keeps anything between
+   two calls. */
 
 #include "../protocol/_quick.h"
 
@@ -161,10 +162,57 @@ static PyObject *add_queue_entry(PyObject *module, PyObject *const *arguments, P
     Py_RETURN_NONE;
 }
 
+/* -- the log: see log_scan.py -------------------------------------------------------------------------------------- */
+
+#define MESSAGE_MAGIC 0xDAA320A7u
+#define FIXED_BYTES 91
+#define HEAD_BYTES 88
+#define HOSTS_V6 0x30
+
+PyDoc_STRVAR(scan_record_doc,
+"scan_record(data, at, end)\n"
+"    -> (size, body CRC, queue id, queue offset, physical offset, sys flag, store timestamp, body length, topic,\n"
+"        stored properties) | None");
+
+static PyObject *scan_record(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+{
+    int64_t start, end;
+    if (!count_is(count, 3, "scan_record") || !is_bytes(arguments[0]) || !read_number(arguments[1], 64, &start)
+        || !read_number(arguments[2], 64, &end))
+        return NULL;
+    if (start < 0 || end < HEAD_BYTES || end > PyBytes_GET_SIZE(arguments[0]) || start > end - HEAD_BYTES)
+        Py_RETURN_NONE;
+    const unsigned char *head = (const unsigned char *)PyBytes_AS_STRING(arguments[0]) + start;
+    int64_t size = (int32_t)get32(head), body_length = (int32_t)get32(head + 84);
+    if (get32(head + 4) != MESSAGE_MAGIC || get32(head + 36) & HOSTS_V6 || size < FIXED_BYTES || size > end - start
+        || body_length < 0 || body_length > size - FIXED_BYTES)
+        Py_RETURN_NONE;
+    /* Behind the body there are at least the length of the topic and that of the properties. */
+    const unsigned char *topic = head + HEAD_BYTES + body_length + 1;
+    Py_ssize_t topic_size = topic[-1], properties_size = head + size - topic - topic_size - 2;
+    const unsigned char *properties = topic + topic_size + 2;
+    if (properties_size < 0 || (properties[-2] << 8 | properties[-1]) != properties_size)
+        Py_RETURN_NONE;
+    PyObject *found[] = {
+        PyLong_FromLongLong(size),
+        PyLong_FromLong((int32_t)get32(head + 8)),
+        PyLong_FromLong((int32_t)get32(head + 12)),
+        PyLong_FromLongLong((int64_t)get64(head + 20)),
+        PyLong_FromLongLong((int64_t)get64(head + 28)),
+        PyLong_FromLong((int32_t)get32(head + 36)),
+        PyLong_FromLongLong((int64_t)get64(head + 56)),
+        PyLong_FromLongLong(body_length),
+        PyBytes_FromStringAndSize((const char *)topic, topic_size),
+        PyBytes_FromStringAndSize((const char *)properties, properties_size),
+    };
+    return tuple_of(found, sizeof found / sizeof *found);
+}
+
 static PyMethodDef functions[] = {
     FUNCTION(key_hash),
     FUNCTION(write_keys),
     FUNCTION(add_queue_entry),
+    FUNCTION(scan_record),
     {NULL, NULL, 0, NULL},
 };
 

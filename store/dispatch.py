@@ -9,12 +9,14 @@ Transactions of type prepared and rollback enter no consume queue; rollback ente
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 import structlog
 
 from protocol import properties, sys_flag
 from protocol import property_names as names
 from protocol.java import cached_string_hash
+from protocol.quick import twin
 from protocol.system_topics import LMQ_PREFIX, SCHEDULE_TOPIC
 from store.commit_log import CommitLog
 from store.consume_queue import ConsumeQueue
@@ -25,6 +27,8 @@ from store.queue_table import QueueTable
 from store.results import ExtUnit, PutResult
 
 log = structlog.get_logger("store.dispatch")
+
+_keys_and_tags: Final = twin(properties.keys_and_tags_in_python)
 
 
 class DispatchEntry:
@@ -163,22 +167,29 @@ class Dispatch:
     def entry_of(self, fields: ScannedRecord) -> DispatchEntry:
         """What dispatch has to know of a record in the log."""
         topic = fields.topic.decode("utf-8", "replace")
-        table = properties.parse_bytes(fields.properties)
+        plain = _keys_and_tags(fields.properties)
+        table: dict[str, str] | None = None
+        if plain is not None:
+            tags_code, uniq_key, keys = plain
+        else:
+            table = properties.parse_bytes(fields.properties)
+            tags_code = self._tags_code(topic, table, fields.store_timestamp)
+            uniq_key, keys = table.get(names.UNIQ_KEY), table.get(names.KEYS)
         entry = DispatchEntry(
             topic,
             self._queue_of(topic, fields),
             fields.physical_offset,
             fields.size_bytes,
             fields.queue_offset,
-            self._tags_code(topic, table, fields.store_timestamp),
+            tags_code,
             fields.store_timestamp,
             fields.sys_flag,
-            table.get(names.UNIQ_KEY),
-            table.get(names.KEYS),
+            uniq_key,
+            keys,
             fields.properties,
             None,
         )
-        if self._multi_dispatch and entry.queue is not None and names.INNER_MULTI_QUEUE_OFFSET in table:
+        if self._multi_dispatch and entry.queue is not None and table and names.INNER_MULTI_QUEUE_OFFSET in table:
             entry.more_queues = self._more_queues(table, fields.queue_id)
         return entry
 

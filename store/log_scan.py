@@ -18,6 +18,7 @@ from zlib import crc32
 
 from protocol import record
 from protocol.errors import RecordError
+from protocol.quick import twin
 from protocol.record import RecordFields
 from store.commit_log import END_MARGIN_BYTES, CommitLog
 from store.mapped_file import MappedFile
@@ -39,6 +40,37 @@ _COPY_BYTES: Final = 4096
 _HEAD: Final = struct.Struct(">iiii4xqqi16xq20xi")
 _HEAD_BYTES: Final = _HEAD.size
 _HOSTS_V6: Final = 0x30
+
+
+def scan_record_in_python(
+    data: bytes, at: int, end: int
+) -> tuple[int, int, int, int, int, int, int, int, bytes, bytes] | None:
+    """(size, body CRC, queue id, queue offset, physical offset, sys flag, store timestamp, body length, topic, stored
+    properties) of the record with IPv4 hosts that begins at `at` of `data` and lies whole in front of `end`; None for
+    whatever else is there. All its lengths fit; nothing else is checked."""
+    if at < 0 or end > len(data) or end - at < _HEAD_BYTES:
+        return None
+    size, magic, crc, queue_id, queue_offset, physical_offset, flags, time, body_length = _HEAD.unpack_from(data, at)
+    if (
+        magic != record.MESSAGE_MAGIC
+        or flags & _HOSTS_V6
+        or not record.FIXED_BYTES <= size <= end - at
+        or not 0 <= body_length <= size - record.FIXED_BYTES
+    ):
+        return None
+    record_end: int = at + size
+    topic_at: int = at + _HEAD_BYTES + body_length + 1
+    properties_at: int = topic_at + data[topic_at - 1] + 2
+    if (
+        properties_at > record_end
+        or data[properties_at - 2] << 8 | data[properties_at - 1] != record_end - properties_at
+    ):
+        return None
+    topic, stored_properties = data[topic_at : properties_at - 2], data[properties_at:record_end]
+    return size, crc, queue_id, queue_offset, physical_offset, flags, time, body_length, topic, stored_properties
+
+
+_scan_record: Final = twin(scan_record_in_python)
 
 
 class ScannedRecord:
@@ -206,63 +238,40 @@ class LogScan:
     def _good_record(self, file: MappedFile, position: int) -> ScannedRecord | None:
         """The record at this position of the file, None when there is no good one (then `_reason` says why)."""
         at = position - self._data_at
-        if at < 0 or at + _HEAD_BYTES > len(self._data):
-            self._read_piece(file, position, _HEAD_BYTES)
+        found = _scan_record(self._data, at, len(self._data))
+        if found is None:
+            # It may be what the piece ends in.
+            self._read_piece(file, position)
             at = 0
-            if len(self._data) < _HEAD_BYTES:
+            found = _scan_record(self._data, 0, len(self._data))
+            if found is None:
                 return self._unusual_record(file, position)
-        size, magic, crc, queue_id, queue_offset, physical_offset, flags, time, body_length = _HEAD.unpack_from(
-            self._data, at
-        )
-        if (
-            magic != record.MESSAGE_MAGIC
-            or flags & _HOSTS_V6
-            or physical_offset != file.start + position
-            or size < record.FIXED_BYTES
-            or size > file.size_bytes - position
-            or body_length < 0
-            or body_length > size - record.FIXED_BYTES
-        ):
+        size, crc, queue_id, queue_offset, physical_offset, flags, time, body_length, topic, stored_properties = found
+        if physical_offset != file.start + position:
             return self._unusual_record(file, position)
-        if at + size > len(self._data):
-            self._read_piece(file, position, size)
-            at = 0
-        data = self._data
-        record_end: int = at + size
-        topic_at: int = at + _HEAD_BYTES + body_length + 1
-        properties_at: int = topic_at + data[topic_at - 1] + 2
-        properties_length: int = record_end - properties_at
-        if properties_length < 0 or (data[properties_at - 2] << 8 | data[properties_at - 1]) != properties_length:
-            return self._unusual_record(file, position)
-        stored_properties = data[properties_at:record_end]
         if self._check_crc:
-            if b"\0" in stored_properties and _is_torn(
-                stored_properties, position + properties_at - at, position + size
-            ):
+            end = position + size
+            if 0 in stored_properties and _is_torn(stored_properties, end - len(stored_properties), end):
                 return self._unusual_record(file, position)
-            body_at: int = at + _HEAD_BYTES
-            if body_length > _COPY_BYTES:
-                found_crc = crc32(memoryview(data)[body_at : body_at + body_length])
-            else:
-                found_crc = crc32(data[body_at : body_at + body_length])
-            if body_length and found_crc & 0x7FFFFFFF != crc:
-                return self._unusual_record(file, position)
+            if body_length:
+                body_at: int = at + _HEAD_BYTES
+                if body_length > _COPY_BYTES:
+                    found_crc = crc32(memoryview(self._data)[body_at : body_at + body_length])
+                else:
+                    found_crc = crc32(self._data[body_at : body_at + body_length])
+                if found_crc & 0x7FFFFFFF != crc:
+                    return self._unusual_record(file, position)
         return ScannedRecord(
-            physical_offset,
-            size,
-            queue_id,
-            queue_offset,
-            flags,
-            time,
-            body_length,
-            data[topic_at : properties_at - 2],
-            stored_properties,
+            physical_offset, size, queue_id, queue_offset, flags, time, body_length, topic, stored_properties
         )
 
-    def _read_piece(self, file: MappedFile, position: int, least_bytes: int) -> None:
-        size = max(least_bytes, _PIECE_BYTES)
-        self._data = file.pread(position, min(size, file.size_bytes - position))
+    def _read_piece(self, file: MappedFile, position: int) -> None:
+        """Read from there on, at least the whole record that seems to begin there."""
+        self._data = file.pread(position, min(_PIECE_BYTES, file.size_bytes - position))
         self._data_at = position
+        size = int.from_bytes(self._data[:4], "big")
+        if len(self._data) < size <= file.size_bytes - position and self._data[4:8] == _MESSAGE_MAGIC:
+            self._data = file.pread(position, size)
 
     def _unusual_record(self, file: MappedFile, position: int) -> ScannedRecord | None:
         """The same for records with IPv6 hosts, and for whatever is not good, with the reason."""
@@ -290,7 +299,7 @@ class LogScan:
         if fields.physical_offset != file.start + position:
             self._reason = f"the record claims to lie at {fields.physical_offset}"
             return None
-        if self._check_crc and b"\0" in fields.properties:
+        if self._check_crc and 0 in fields.properties:
             end = position + fields.size_bytes
             if _is_torn(fields.properties, end - len(fields.properties), end):
                 self._reason = "a part of the properties reads as zeros"
@@ -357,34 +366,12 @@ class LogScan:
 def quick_record(data: bytes, at: int, limit: int, physical_offset: int) -> ScannedRecord | None:
     """The record with IPv4 hosts at this place of `data`, which lies whole in front of `limit`; None for whatever else
     is there. Its lengths are checked, what it says of its own place is not."""
-    if at + _HEAD_BYTES > limit:
+    found = _scan_record(data, at, limit)
+    if found is None:
         return None
-    size, magic, _, queue_id, queue_offset, _, flags, store_timestamp, body_length = _HEAD.unpack_from(data, at)
-    if (
-        magic != record.MESSAGE_MAGIC
-        or flags & _HOSTS_V6
-        or size < record.FIXED_BYTES
-        or size > limit - at
-        or body_length < 0
-        or body_length > size - record.FIXED_BYTES
-    ):
-        return None
-    record_end: int = at + size
-    topic_at: int = at + _HEAD_BYTES + body_length + 1
-    properties_at: int = topic_at + data[topic_at - 1] + 2
-    properties_length: int = record_end - properties_at
-    if properties_length < 0 or (data[properties_at - 2] << 8 | data[properties_at - 1]) != properties_length:
-        return None
+    size, _, queue_id, queue_offset, _, flags, store_timestamp, body_length, topic, stored_properties = found
     return ScannedRecord(
-        physical_offset,
-        size,
-        queue_id,
-        queue_offset,
-        flags,
-        store_timestamp,
-        body_length,
-        data[topic_at : properties_at - 2],
-        data[properties_at:record_end],
+        physical_offset, size, queue_id, queue_offset, flags, store_timestamp, body_length, topic, stored_properties
     )
 
 

@@ -59,7 +59,10 @@ def test_offset_message_id(c: ModuleType, host: bytes, offset: int) -> None:
 # -- properties --------------------------------------------------------------------------------------------------------
 
 PROPERTY_NAMES = [names.WAIT, names.TAGS, names.KEYS, names.UNIQ_KEY, names.MSG_REGION, "TA", "a", ""]
-SPECIAL_NAMES = [names.DELAY, names.TRANSACTION_PREPARED, names.INNER_MULTI_DISPATCH, names.CLUSTER]
+SPECIAL_NAMES = [
+    *(names.DELAY, names.TRANSACTION_PREPARED, names.INNER_MULTI_DISPATCH, names.INNER_MULTI_QUEUE_OFFSET),
+    names.CLUSTER,
+]
 pair = st.one_of(
     st.builds(
         "{}\x01{}".format, st.sampled_from(PROPERTY_NAMES), st.sampled_from(["true", "false", "", "x\x01y", "k l"])
@@ -89,6 +92,23 @@ def test_plain_properties_are_not_left_to_python(c: ModuleType) -> None:
     assert c.text_to_store(text, "c") == (stored, False, ord("t"), "0A", "k1 k2")
     assert c.text_to_store("", "c") == (b"CLUSTER\x01c", True, 0, None, None)
     assert c.text_to_store("\x02".join(f"n{number}\x01v" for number in range(33)), "c") is None
+
+
+@given(st.lists(pair, max_size=8).map("\x02".join), st.binary(max_size=4))
+def test_keys_and_tags(c: ModuleType, text: str, garbage: bytes) -> None:
+    stored = text.encode("utf-8", "replace") + garbage
+    expected = properties.keys_and_tags_in_python(stored)
+    assert c.keys_and_tags(stored) == (expected if stored.isascii() else None)
+
+
+def test_keys_and_tags_by_example(c: ModuleType) -> None:
+    for keys_and_tags in (c.keys_and_tags, properties.keys_and_tags_in_python):
+        stored = b"UNIQ_KEY\x010A\x02KEYS\x01k1 k2\x02TAGS\x01t\x02KEYS\x01\x02TAGS"
+        assert keys_and_tags(stored) == (ord("t"), "0A", "k1 k2")
+        assert keys_and_tags(b"KEYS\x01a\x02KEYS\x01b\x01c") == (0, None, "b\x01c")
+        assert keys_and_tags(b"") == (0, None, None)
+        assert keys_and_tags(b"UNIQ_KEY\x01a\x02DELAY\x013") is None
+        assert keys_and_tags(b"INNER_MULTI_QUEUE_OFFSET\x010,1") is None
 
 
 # -- records -----------------------------------------------------------------------------------------------------------
@@ -331,6 +351,7 @@ def test_nothing_is_kept_or_lost(c: ModuleType) -> None:
         outcome(c.write_record, bytearray(), topic, 1, 2, 3, 4, 0, 5, host, 6, host, 7, 8, topic, 9, topic)
         outcome(c.write_record, bytearray(), topic, 1 << 80, 2, 3, 4, 0, 5, host, 6, host, 7, 8, topic, 9, topic)
         outcome(c.text_to_store, text, text)
+        outcome(c.keys_and_tags, topic)
         outcome(c.read_header, topic, SendMessageRequestHeaderV2, *columns)
         outcome(c.fill_json, (topic, topic), (host,), topic)
         outcome(c.fill_binary, (topic, topic), (host, 1 << 90), 1, 2, 3, 4, 5, topic, topic)
@@ -340,7 +361,7 @@ def test_nothing_is_kept_or_lost(c: ModuleType) -> None:
 
 FUNCTIONS = [
     *("read_binary_header", "read_json_header", "read_header", "text_to_store", "write_record", "string_hash"),
-    *("offset_message_id_bytes", "fill_binary", "fill_json"),
+    *("keys_and_tags", "offset_message_id_bytes", "fill_binary", "fill_json"),
 ]
 
 

@@ -11,8 +11,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from quick_twins import quick
 
+from protocol import record, sys_flag
 from protocol.java import string_hash
-from store import consume_queue, index_file
+from store import consume_queue, index_file, log_scan
 
 any_text = st.text(st.characters(exclude_categories=[]), max_size=40)
 
@@ -116,3 +117,57 @@ def test_queue_entries_go_into_bytearrays_only(c: ModuleType) -> None:
         c.add_queue_entry(b"", 0, 0, 0)
     with pytest.raises(TypeError):
         c.add_queue_entry(bytearray(), 0, 0)
+
+
+def some_record(body: bytes, topic: bytes, stored_properties: bytes, flags: int) -> bytearray:
+    data = bytearray()
+    hosts = [bytes(20 if flags & flag else 8) for flag in (sys_flag.BORN_HOST_V6, sys_flag.STORE_HOST_V6)]
+    record.encode_into(
+        data, topic, 1, 0, -5, 1 << 40, flags, 6, hosts[0], 7, hosts[1], 0, 0, body, stored_properties
+    )  # fmt: skip
+    return data
+
+
+@given(
+    st.builds(some_record, st.binary(max_size=50), st.binary(max_size=127), st.binary(max_size=300),
+              st.sampled_from([0, sys_flag.TRANSACTION_PREPARED, sys_flag.BORN_HOST_V6, sys_flag.STORE_HOST_V6])),
+    st.integers(0, 3),
+    st.integers(-3, 3),
+    st.none() | st.tuples(st.sampled_from([0, 3, 4, 7, 36, 39, 84, 87, 88, -1, -2]) | st.integers(0, 90),
+                          st.integers(0, 255)),
+)  # fmt: skip
+@example(some_record(b"", b"", b"", 0), 0, 0, None)
+@example(some_record(b"", b"t", b"", 0), 0, 0, (88, 255))
+def test_scan_record(c: ModuleType, data: bytearray, before: int, room: int, change: tuple[int, int] | None) -> None:
+    """Whole records, cut ones, and ones in which a byte is another."""
+    if change is not None:
+        data = bytearray(data)
+        data[change[0]] = change[1]
+    end = before + len(data) + room
+    whole = bytes(before) + bytes(data) + b"behind"[: max(0, room)]
+    assert c.scan_record(whole, before, end) == log_scan.scan_record_in_python(whole, before, end)
+
+
+far = st.integers(-100, 300) | st.sampled_from([-(2**63), 2**63 - 1])
+
+
+@given(far, far)
+def test_no_record_lies_outside(c: ModuleType, at: int, end: int) -> None:
+    data = bytes(some_record(b"body", b"t", b"", 0))
+    assert c.scan_record(data, at, end) == log_scan.scan_record_in_python(data, at, end)
+
+
+def test_a_record_is_scanned(c: ModuleType) -> None:
+    data = bytes(some_record(b"body", b"topic", b"UNIQ_KEY\x01u", 0))
+    crc = record.body_crc(b"body")
+    assert c.scan_record(data, 0, len(data)) == (
+        len(data), crc, 1, -5, 1 << 40, 0, 7, 4, b"topic", b"UNIQ_KEY\x01u"
+    )  # fmt: skip
+    watched = [data, crc]
+    before = [sys.getrefcount(each) for each in watched]
+    for _ in range(1000):
+        c.scan_record(data, 0, len(data))
+    assert [sys.getrefcount(each) for each in watched] == before
+    for wrong in ((), (bytearray(data), 0, 1), (data, "0", 1), (data, 0, 1, 2)):
+        with pytest.raises(TypeError):
+            c.scan_record(*wrong)
