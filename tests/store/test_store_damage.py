@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 import structlog
 import trio
+from store_seeds import seed_of
 from store_support import WallClock, abandon, message, open_store
 
 from protocol import record, sys_flag
@@ -127,9 +128,7 @@ def flip(path: Path, choose: random.Random) -> None:
 @pytest.mark.parametrize("is_closed", [True, False], ids=["closed", "killed"])
 @pytest.mark.parametrize("directory", ["commitlog", "consumequeue", "index", "checkpoint", "config"])
 async def test_flipped_bits(tmp_path: Path, directory: str, is_closed: bool) -> None:
-    seed = random.randrange(1 << 30)
-    print(f"seed {seed}")
-    choose = random.Random(seed)
+    choose = random.Random(seed_of(f"{directory} {'closed' if is_closed else 'killed'}"))
     original = tmp_path / "original"
     written = await filled(original, choose, is_closed=is_closed)
     for _ in range(40):

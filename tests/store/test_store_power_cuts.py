@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import structlog
 from store_power_cuts import cut_many
+from store_seeds import seed_of
 
 
 @pytest.fixture
@@ -22,6 +22,4 @@ def quiet() -> Iterator[None]:
 
 @pytest.mark.parametrize("part", range(4))
 async def test_power_cuts(part: int, tmp_path: Path, quiet: None) -> None:
-    seed = random.randrange(1 << 30)
-    print(f"seed {seed}")
-    assert await cut_many(tmp_path, 500, seed) == 500
+    assert await cut_many(tmp_path, 500, seed_of(f"power cuts {part}")) == 500

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from store_kills import SHAPES, soak
+from store_seeds import seed_of
 from store_support import open_store
 
 from protocol import record
@@ -75,8 +76,7 @@ async def test_killed_again_and_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: f"bodies-{shape[1]}")
 def test_a_hundred_kills(tmp_path: Path, shape: tuple[int, int], flush: FlushDiskType) -> None:
     """Twenty for each kind of store; bin/soak-kills runs as many as one likes."""
-    seed = random.randrange(1 << 30)
-    print(f"seed {seed}")
+    seed = seed_of(f"kills {shape[1]} {flush.name}")
     assert soak(tmp_path / "store", 20, shape, flush, seed) > 100
 
 
