@@ -17,16 +17,17 @@ settings.load_profile("triomq")
 HERE = Path(__file__).resolve().parent
 # What takes longest and shares most: real clients and brokers of a session, and one Spark.
 LONG = (HERE / "interop", HERE / "mqspark")
+WHOLE = (*LONG, HERE / "mqclient")
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks at the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Where several processes run the tests, a directory of LONG goes to one of them as a whole, and before the others;
-    then each file does."""
+    """Where several processes run the tests, a directory of WHOLE goes to one of them, since its tests share clusters;
+    of the others each file does. LONG ones go first."""
     if not os.environ.get("PYTEST_XDIST_WORKER"):
         return
     for item in items:
-        item.add_marker(pytest.mark.xdist_group(str(next(filter(item.path.is_relative_to, LONG), item.path))))
+        item.add_marker(pytest.mark.xdist_group(str(next(filter(item.path.is_relative_to, WHOLE), item.path))))
     items.sort(key=lambda item: not any(map(item.path.is_relative_to, LONG)))
 
 

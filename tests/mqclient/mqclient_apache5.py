@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mqclient_cluster import Daemon
+from one_at_a_time import cache_directory, one_at_a_time
 
 HERE = Path(__file__).resolve().parent / "apache5"
 FETCH_SECONDS = 400
@@ -28,20 +29,20 @@ INTERNALS = (
 
 def jars() -> Path:
     """The directory with the jars."""
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "triomq-interop"
     content = hashlib.sha256((HERE / "pom.xml").read_bytes()).hexdigest()[:16]
-    target = base / f"apache5-{content}"
-    if not target.exists():
-        base.mkdir(parents=True, exist_ok=True)
-        workplace = Path(tempfile.mkdtemp(prefix="apache5-", dir=base))
+    target = cache_directory() / f"apache5-{content}"
+    with one_at_a_time():
+        if target.exists():
+            return target
+        workplace = Path(tempfile.mkdtemp(prefix="apache5-", dir=target.parent))
         try:
             maven = ["mvn", "-q", "-B", "-f", str(HERE / "pom.xml"), "dependency:copy-dependencies"]
-            subprocess.run(
+            fetched = subprocess.run(
                 [*maven, f"-DoutputDirectory={workplace}"],
-                stdin=subprocess.DEVNULL, timeout=FETCH_SECONDS, check=True,
+                stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=FETCH_SECONDS,
             )  # fmt: skip
-            if not target.exists():
-                workplace.rename(target)
+            assert fetched.returncode == 0, f"{maven} failed:\n{(fetched.stdout + fetched.stderr)[-4000:]}"
+            workplace.rename(target)
         finally:
             shutil.rmtree(workplace, ignore_errors=True)
     return target
