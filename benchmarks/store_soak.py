@@ -5,8 +5,8 @@
 A broker process with small files (log, queue and index files roll every few seconds to minutes) and a log limited by
 size, so that retention deletes all the time. Messages go in at the rate; every queue is read with long polls, and what
 comes must be dense: no offset missing, none twice, each body as it was sent. Keys and times are looked up in between.
-Every ten seconds its own memory (RssAnon, so without the mapped files) and its descriptors are counted: the mean of the
-last sixth of the run is compared with that of the first sixth. Exit code 1 when they grew, or a message is missing.
+Every ten seconds its own memory (RssAnon, so without the mapped files) and its descriptors are counted: the median of
+the last sixth of the run is compared with that of the first sixth. Exit code 1 when they grew, or a message is missing.
 Linux only.
 """
 
@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import sys
 import tempfile
 import time
@@ -23,7 +22,7 @@ from pathlib import Path
 
 import trio
 
-from benchmarks.soak import daemon, free_port, own_memory_bytes
+from benchmarks.watch import MIB, Watch, daemon, free_port, is_flat
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand, new_request
 from protocol.record import decode_record
@@ -37,13 +36,12 @@ TICK_SECONDS = 0.05
 PART = 1 / 6
 KEPT_FAULTS = 10
 ALLOWED_GROWTH = 0.05
-ALLOWED_GROWTH_BYTES = 2 << 20
-MIB = 1 << 20
+ALLOWED_GROWTH_BYTES = 2 * MIB
 
 
 @dataclass
 class Report:
-    """What was seen. Memory in bytes; the samples were taken every ten seconds. On a machine that is too busy for the
+    """What was seen. Memory in bytes: in the first and the last sixth of the run. On a machine that is too busy for the
     rate some messages are refused, and some are gone before they are read; neither is a fault."""
 
     minutes: float
@@ -55,19 +53,17 @@ class Report:
     looked_up: int = 0
     fault_count: int = 0
     faults: list[str] = field(default_factory=list)
-    memory_bytes: list[int] = field(default_factory=list)
-    descriptors: list[int] = field(default_factory=list)
-    first_mean_bytes: int = 0
-    last_mean_bytes: int = 0
+    watch: Watch = field(default_factory=lambda: Watch(SAMPLE_SECONDS))
+    first_bytes: int = 0
+    last_bytes: int = 0
 
     def close(self) -> None:
-        count = max(1, int(len(self.memory_bytes) * PART))
-        self.first_mean_bytes = int(statistics.mean(self.memory_bytes[:count]))
-        self.last_mean_bytes = int(statistics.mean(self.memory_bytes[-count:]))
+        self.first_bytes = self.watch.memory_between(0, PART)
+        self.last_bytes = self.watch.memory_between(1 - PART, 1)
 
     @property
     def is_flat(self) -> bool:
-        return self.last_mean_bytes <= self.first_mean_bytes * (1 + ALLOWED_GROWTH) + ALLOWED_GROWTH_BYTES
+        return is_flat(self.first_bytes, self.last_bytes, growth=ALLOWED_GROWTH, growth_bytes=ALLOWED_GROWTH_BYTES)
 
     @property
     def is_good(self) -> bool:
@@ -195,20 +191,9 @@ def pull(queue_id: int, offset: int) -> RemotingCommand:
     return new_request(RequestCode.PULL_MESSAGE, ext_fields=fields)
 
 
-def descriptors(pid: int) -> int:
-    return len(list(Path(f"/proc/{pid}/fd").iterdir()))
-
-
-async def sample(report: Report, pid: int) -> None:
-    while True:
-        await trio.sleep(SAMPLE_SECONDS)
-        report.memory_bytes.append(own_memory_bytes(pid))
-        report.descriptors.append(descriptors(pid))
-
-
 async def run(report: Report, broker: str, pid: int) -> None:
     async with open_client() as client, trio.open_nursery() as watching:
-        watching.start_soon(sample, report, pid)
+        watching.start_soon(report.watch.run, pid)
         load = Load(report, client, broker)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(load.send_all)
@@ -259,11 +244,11 @@ def main() -> int:
         f"they were read; {report.looked_up} look-ups"
     )
     print(
-        f"the broker's own memory: {report.first_mean_bytes / MIB:.1f} MiB in the first sixth, "
-        f"{report.last_mean_bytes / MIB:.1f} MiB in the last, at most {max(report.memory_bytes) / MIB:.1f} MiB: "
+        f"the broker's own memory: {report.first_bytes / MIB:.1f} MiB in the first sixth, "
+        f"{report.last_bytes / MIB:.1f} MiB in the last, at most {max(report.watch.memory_bytes) / MIB:.1f} MiB: "
         + ("flat" if report.is_flat else "NOT FLAT")
     )
-    print(f"descriptors: {report.descriptors[0]} at first, {report.descriptors[-1]} at the end")
+    print(f"descriptors: {report.watch.descriptors[0]} at first, {report.watch.descriptors[-1]} at the end")
     for fault in report.faults:
         print(f"    {fault}")
     return 0 if report.is_good else 1
