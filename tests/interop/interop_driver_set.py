@@ -24,9 +24,10 @@ class DriverSet:
         self.shared: dict[str, Driver] = {}
         self.started: list[Driver] = []
 
-    def start(self, kind: str) -> Driver:
+    def start(self, kind: str, *options: str) -> Driver:
+        """A driver of its own; `options` are for the Java machine."""
         try:
-            argv = driver_command(kind)
+            argv = driver_command(kind, *options)
         except ToolMissing as e:
             pytest.skip(f"{kind} client: {e}")
         driver = Driver(f"{kind}-{len(self.started)}", argv, self.directory)
@@ -39,7 +40,7 @@ class DriverSet:
         return self.shared[kind]
 
 
-def driver_command(kind: str) -> list[str]:
+def driver_command(kind: str, *java_options: str) -> list[str]:
     """How to start a driver: java4, java5 (two generations), java4-binary (ROCKETMQ header codec), java4-tls, go, node,
     cpp, python."""
     if kind == "go":
@@ -59,4 +60,4 @@ def driver_command(kind: str) -> list[str]:
         options.append("-Dtls.enable=true")
     if codec == "binary":
         options.append("-Drocketmq.serialize.type=ROCKETMQ")
-    return [need_java(), *options, "-cp", class_path, "interop.Main", "serve"]
+    return [need_java(), *options, *java_options, "-cp", class_path, "interop.Main", "serve"]

@@ -70,15 +70,25 @@ def transfer(cluster: Cluster, sender: Driver, receiver: Driver, directory: Path
     assert_bodies(lines_of(file), received.messages)
 
 
+def assert_told_to_nobody(directory: Path, *secrets: str) -> None:
+    """No log of the daemons in this directory, and nothing they printed, holds one of these."""
+    logs = {path: path.read_text() for path in directory.rglob("*.log*")}
+    assert logs
+    for path, text in logs.items():
+        for secret in secrets:
+            assert secret not in text, f"{path} tells {secret}"
+
+
 # -- TLS ---------------------------------------------------------------------------------------------------------------
 
 
-def certificate(directory: Path, name: str) -> tuple[Path, Path]:
-    """A new key and a certificate that it signs itself."""
+def certificate(directory: Path, name: str, password: str | None = None) -> tuple[Path, Path]:
+    """A new key, encrypted where there is a password, and a certificate that it signs itself."""
     if shutil.which("openssl") is None:
         pytest.skip("openssl is not installed")
     key, path = directory / f"{name}.key", directory / f"{name}.pem"
-    words = ["openssl", "req", "-x509", "-nodes", "-newkey", "rsa:2048", "-days", "30", "-subj", f"/CN={name}"]
+    words = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-days", "30", "-subj", f"/CN={name}"]
+    words += ["-nodes"] if password is None else ["-passout", f"pass:{password}"]
     subprocess.run([*words, "-keyout", str(key), "-out", str(path)], check=True, capture_output=True, timeout=30)
     return key, path
 
@@ -181,6 +191,100 @@ def test_a_new_certificate_is_taken_without_dropping_anybody(
         received.stop()
 
 
+KEY_PASSWORD = "secretOfTheServersKey"
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Path]]:
+    """Key and certificate of the server, of a client that it knows and of one that it does not."""
+    directory = tmp_path_factory.mktemp("certificates")
+    made = {name: certificate(directory, name) for name in ("known", "stranger")}
+    return {**made, "server": certificate(directory, "server", KEY_PASSWORD)}
+
+
+@pytest.fixture(scope="module")
+def mutual(
+    target: str, certificates: dict[str, tuple[Path, Path]], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Cluster]:
+    """A broker that wants TLS and a client's certificate. The NameServer shows the same certificate and wants none."""
+    if target != "triomq":
+        pytest.skip("TrioMQ only")
+    key, path = certificates["server"]
+    shown = {
+        "tls.test.mode.enable": "false",
+        "tls.server.keyPath": str(key),
+        "tls.server.keyPassword": KEY_PASSWORD,
+        "tls.server.certPath": str(path),
+    }
+    wanted = {
+        "tls.server.mode": "enforcing",
+        "tls.server.need.client.auth": "require",
+        "tls.server.authClient": "true",
+        "tls.server.trustCertPath": str(certificates["known"][1]),
+    }
+    directory = tmp_path_factory.mktemp("mutual")
+    with running_cluster(target, directory, {**shown, **wanted, "autoCreateTopicEnable": "true"}, shown) as running:
+        yield running
+    assert_told_to_nobody(directory, KEY_PASSWORD)
+
+
+def driver_with_certificate(
+    drivers: DriverSet, kind: str, certificates: dict[str, tuple[Path, Path]], name: str, file: Path | None = None
+) -> Driver:
+    """A Java client that checks the server and shows the named certificate. It is told so by system properties or, when
+    `file` is given, by such a tls.properties."""
+    key, path = certificates[name]
+    words = {
+        "tls.test.mode.enable": "false",
+        "tls.client.authServer": "true",
+        "tls.client.trustCertPath": str(certificates["server"][1]),
+        "tls.client.keyPath": str(key),
+        "tls.client.certPath": str(path),
+    }
+    if file is not None:
+        file.write_text("".join(f"{key}={value}\n" for key, value in words.items()))
+        words = {"tls.config.file": str(file)}
+    return drivers.start(kind, "-Dtls.enable=true", *(f"-D{key}={value}" for key, value in words.items()))
+
+
+@pytest.mark.parametrize("kind", ["java4", "java5"])
+def test_a_client_with_a_known_certificate_is_served(
+    mutual: Cluster, certificates: dict[str, tuple[Path, Path]], drivers: DriverSet, tmp_path: Path, kind: str
+) -> None:
+    properties = tmp_path / "tls.properties" if kind == "java4" else None
+    java = driver_with_certificate(drivers, kind, certificates, "known", properties)
+    common = {"namesrv": mutual.namesrv_address, "topic": f"Mutual_{kind}"}
+    file = numbered(tmp_path, 10)
+    java.run("send-lines", **common, file=file, keep_going=True, timeout_ms=30_000)  # makes the topic
+    received = java.receive(**common, group=f"Mutual_{kind}_group")
+    received.wait_messages(10)
+    received.stop()
+    assert_bodies(lines_of(file), received.messages)
+    java.end()
+
+
+@pytest.mark.parametrize("name", [None, "stranger"])
+def test_a_client_without_a_known_certificate_is_refused(
+    mutual: Cluster,
+    certificates: dict[str, tuple[Path, Path]],
+    drivers: DriverSet,
+    tmp_path: Path,
+    name: str | None,
+) -> None:
+    if name is None:
+        java, reason = drivers("java4-tls"), "PEER_DID_NOT_RETURN_A_CERTIFICATE"
+    else:
+        java, reason = driver_with_certificate(drivers, "java4", certificates, name), "CERTIFICATE_VERIFY_FAILED"
+    assert mutual.broker.child is not None
+    begin = len(mutual.broker.child.log_text())
+    common = {"namesrv": mutual.namesrv_address, "topic": "TBW102", "file": numbered(tmp_path, 1)}
+    refused = java.begin("send-lines", **common, retries=0, timeout_ms=3000)
+    wait_until(lambda: refused.is_over, 60, "the producer gives up")
+    assert not refused.of("sent")
+    assert refused.events[-1]["event"] == "failed"
+    assert reason in mutual.broker.child.log_text()[begin:], "the broker says why"
+
+
 # -- access control ----------------------------------------------------------------------------------------------------
 
 
@@ -202,11 +306,8 @@ def guarded(target: str, home: Path, tmp_path_factory: pytest.TempPathFactory) -
     # A NameServer has no access control, so that one word lets everybody change its configuration.
     with running_cluster(target, directory, settings, {"configUpdateWithoutAcl": "true"}) as running:
         yield running
-    logs = {path: path.read_text() for path in directory.rglob("*.log*")}
-    assert any("access refused" in text for text in logs.values()), "refusals are logged"
-    for path, text in logs.items():
-        for secret in (ADMIN[1], SHOP[1], LATER[1], "anotherSecret", "secretOfTheHand"):
-            assert secret not in text, f"{path} tells {secret}"
+    assert_told_to_nobody(directory, ADMIN[1], SHOP[1], LATER[1], "anotherSecret", "secretOfTheHand")
+    assert any("access refused" in path.read_text() for path in directory.rglob("*.log")), "refusals are logged"
 
 
 @pytest.fixture(scope="module")
