@@ -5,7 +5,7 @@
     <root>/consumequeue_ext/<topic>/<queueId>/<20 digits>
     <root>/index/<yyyyMMddHHmmssSSS>                     local creation time
     <root>/checkpoint   abort   lock   config/*.json
-    <root>/salvage/<20 digits>.bin                       ours: damaged log bytes that recovery took out
+    <root>/salvage/<20 digits>.bin                       ours: damaged log bytes that recovery took out (salvage.py)
     <root>/salvage/<20 digits>-<end>.tail                ours: ends of the log that a slave cut (tail_cut.py)
 """
 

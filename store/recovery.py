@@ -41,10 +41,14 @@ from store.index import Index
 from store.log_scan import LOST_TOPIC, Damage, LogScan
 from store.mapped_file import MappedFile
 from store.queue_table import QueueTable
+from store.salvage import Salvage
 
 log = structlog.get_logger("store.recovery")
 
 CLEAN_FILES: Final = 3
+# Damaged stretches of the log that are kept aside.
+MAX_SAVED: Final = 1000
+MAX_SAVED_BYTES: Final = 4 << 30
 _WRITE_EVERY: Final = 50_000
 _PROGRESS_MS: Final = 2000
 # A step ends after so much of the log: some milliseconds.
@@ -104,7 +108,7 @@ class Recovery:
         """`index_decides`: messageIndexSafe; `is_live` says whether a topic was not deleted; `begin_changes` is called
         before anything is changed: from then on only a recovery makes the directory whole."""
         self._files = files
-        self._paths = paths
+        self._salvage = Salvage(files, paths, ".bin", max_files=MAX_SAVED, max_bytes=MAX_SAVED_BYTES)
         self._log = commit_log
         self._queues = queues
         self._index = index
@@ -567,21 +571,22 @@ class Recovery:
         )  # fmt: skip
 
     def _save_damaged(self, damage: Damage, log_file: MappedFile) -> str:
-        """Its bytes, in a file that has holes where they are zeros: most of a lost stretch often is."""
+        """Its bytes, in a file that has holes where they are zeros: most of a lost stretch often is. What a run saved
+        that did not get further stays: the log may hold only a half of it by now."""
         size = damage.end - damage.begin
-        path = f"{self._paths.salvage}/{layout.file_name(damage.begin)}.bin"
-        if not self._files.exists(path):
-            self._files.make_directories(self._paths.salvage)
-            fd = self._files.create(path, size)
-            try:
-                for at in range(0, size, _SAVE_BYTES):
-                    piece = log_file.pread(damage.begin - log_file.start + at, min(_SAVE_BYTES, size - at))
-                    if piece != bytes(len(piece)):
-                        self._files.pwrite(fd, piece, at)
-                self._files.datasync(fd)
-            finally:
-                self._files.close(fd)
-        return path
+        name = layout.file_name(damage.begin)
+        if self._files.exists(self._salvage.path(name)):
+            return self._salvage.path(name)
+        fd = self._salvage.begin(name, size)
+        try:
+            for at in range(0, size, _SAVE_BYTES):
+                piece = log_file.pread(damage.begin - log_file.start + at, min(_SAVE_BYTES, size - at))
+                if piece != bytes(len(piece)):
+                    self._files.pwrite(fd, piece, at)
+        except OSError:
+            self._salvage.give_up(name, fd)
+            raise
+        return self._salvage.keep(name, fd)
 
     def _blank_entries(self, queue: ConsumeQueue, damage: Damage) -> None:
         if queue.max_physical_end <= damage.begin:

@@ -1,9 +1,8 @@
 """Taking back the end of a slave's log that its master does not have, and everything that was made from it.
 
-The bytes are saved first, under salvage/: they may hold messages that a former master acknowledged. At most `MAX_SAVED`
-such ends are kept, and no more than `MAX_SAVED_BYTES` of them, the newest whatever its size. Then queues, index and log
-end at the cut, in this order, so that a crash in between leaves what recovery makes whole: queues that are
-behind their log. Nothing is flushed meanwhile. Those who wait for offsets behind the cut get LogCut.
+The bytes are saved first (salvage.py): they may hold messages that a former master acknowledged. Then queues, index and
+log end at the cut, in this order, so that a crash in between leaves what recovery makes whole: queues that are behind
+their log. Nothing is flushed meanwhile. Those who wait for offsets behind the cut get LogCut.
 
 Only for stores of slaves: nobody else may write.
 """
@@ -25,13 +24,13 @@ from store.flush import Flush
 from store.index import Index
 from store.layout import Layout, file_name
 from store.queue_table import QueueTable
+from store.salvage import Salvage
 from store.watermark import Watermark
 
 log = structlog.get_logger("store.tail_cut")
 
 MAX_SAVED = 16
 MAX_SAVED_BYTES = 4 << 30
-_SUFFIX = ".tail"
 _COPY_BYTES = 1 << 20
 _STEPS_BETWEEN_LOOKS = 4096
 _MAGIC = (record.MESSAGE_MAGIC & 0xFFFFFFFF).to_bytes(4, "big")
@@ -57,7 +56,7 @@ class TailCut:
         broken: Callable[[str], None],
     ) -> None:
         self._files = files
-        self._paths = paths
+        self._salvage = Salvage(files, paths, ".tail", max_files=MAX_SAVED, max_bytes=MAX_SAVED_BYTES)
         self._log = commit_log
         self._queues = queues
         self._index = index
@@ -126,9 +125,8 @@ class TailCut:
                 queue.truncate_beyond(physical_offset)
 
     async def _save(self, begin: int, end: int) -> str:
-        path = f"{self._paths.salvage}/{file_name(begin)}-{end}{_SUFFIX}"
-        self._files.make_directories(self._paths.salvage)
-        fd = self._files.create(path, end - begin)
+        name = f"{file_name(begin)}-{end}"
+        fd = self._salvage.begin(name, end - begin)
         try:
             at = begin
             while at < end:
@@ -138,33 +136,9 @@ class TailCut:
                     continue
                 await self._offload(self._files.pwrite, fd, data, at - begin)
                 at += len(data)
-            await self._offload(self._files.datasync, fd)
-        except OSError:
-            self._files.unlink(path)
+        except BaseException:
+            self._salvage.give_up(name, fd)
             raise
-        finally:
-            self._files.close(fd)
-        await self._forget_old(path)
-        return path
-
-    async def _forget_old(self, newest: str) -> None:
-        """Delete the oldest saved ends beyond the bounds. What cannot be deleted stays until the next cut."""
-        try:
-            saved = [
-                (path == newest, self._files.modified_ms(path), self._files.path_size(path), path)
-                for path in self._saved_paths()
-            ]
-            saved.sort(reverse=True)
-            kept_bytes = 0
-            for number, (is_newest, _, size, path) in enumerate(saved):
-                kept_bytes += size
-                if not is_newest and (number >= MAX_SAVED or kept_bytes > MAX_SAVED_BYTES):
-                    await self._offload(self._files.unlink, path)
-                    log.warning("the oldest saved end of the log was deleted", path=path, size_bytes=size,
-                                max_saved=MAX_SAVED, max_saved_bytes=MAX_SAVED_BYTES)  # fmt: skip
-        except OSError as error:
-            log.error("old saved ends of the log cannot be deleted", error=str(error))
-
-    def _saved_paths(self) -> list[str]:
-        directory = self._paths.salvage
-        return [f"{directory}/{name}" for name in self._files.list_directory(directory) if name.endswith(_SUFFIX)]
+        with trio.CancelScope(shield=True):  # the descriptor is its own now
+            saved: str = await self._offload(self._salvage.keep, name, fd)
+        return saved

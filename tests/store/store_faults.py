@@ -157,6 +157,8 @@ def replay_onto(files: RecordingFiles, root: str, target: Path, choose: random.R
                 with path.open("r+b") as file:
                     file.seek(operation.at)
                     file.write(operation.data)
+        elif operation.kind == "rename" and path.exists():
+            path.rename(target / Path(operation.target).relative_to(root))
         elif operation.kind == "unlink":
             path.unlink(missing_ok=True)
 
