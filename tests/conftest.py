@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -14,21 +15,31 @@ settings.register_profile("triomq", deadline=None, derandomize="TRIOMQ_SEED" not
 settings.load_profile("triomq")
 
 
-HERE = Path(__file__).resolve().parent
-# What takes longest and shares most: real clients and brokers of a session, and one Spark.
-LONG = (HERE / "interop", HERE / "mqspark")
-WHOLE = (*LONG, HERE / "mqclient")
+# What takes longest and shares most: real clients and brokers of a session, and one Spark. Where several processes run
+# the tests, each of these directories goes to one of them as a whole, and before the others; then each file does.
+LONG = ("tests/interop", "tests/mqspark", "tests/mqclient")
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks at the marks
+def share_of(nodeid: str) -> str:
+    """What runs in the same process as this test."""
+    file = nodeid.partition("::")[0]
+    return next((directory for directory in LONG if file.startswith(directory + "/")), file)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Where several processes run the tests, a directory of WHOLE goes to one of them, since its tests share clusters;
-    of the others each file does. LONG ones go first."""
-    if not os.environ.get("PYTEST_XDIST_WORKER"):
-        return
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(str(next(filter(item.path.is_relative_to, WHOLE), item.path))))
-    items.sort(key=lambda item: not any(map(item.path.is_relative_to, LONG)))
+    if os.environ.get("PYTEST_XDIST_WORKER"):
+        items.sort(key=lambda item: share_of(item.nodeid) not in LONG)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByShare(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return share_of(nodeid)
+
+    return ByShare(config, log)
 
 
 def golden_directory() -> Path | None:
