@@ -16,7 +16,7 @@ settings.load_profile("triomq")
 
 
 # What takes longest and shares most: real clients and brokers of a session, and one Spark. Where several processes run
-# the tests, each of these directories goes to one of them as a whole, and before the others; then each file does.
+# the tests, each of these directories goes to one of them as a whole, in this order; then each file does.
 LONG = ("tests/interop", "tests/mqspark", "tests/mqclient")
 
 
@@ -28,7 +28,7 @@ def share_of(nodeid: str) -> str:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if os.environ.get("PYTEST_XDIST_WORKER"):
-        items.sort(key=lambda item: share_of(item.nodeid) not in LONG)
+        items.sort(key=lambda item: (*LONG, share := share_of(item.nodeid)).index(share))
 
 
 @pytest.hookimpl(optionalhook=True)
