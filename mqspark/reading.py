@@ -12,18 +12,18 @@ from pyspark.sql.datasource import InputPartition
 
 from mqspark import positions
 from mqspark.cluster import Cluster
-from mqspark.columns import RecordColumns
 from mqspark.errors import DataLost, OptionError
 from mqspark.options import Bound, SourceOptions
 from mqspark.positions import EARLIEST, LATEST, Positions
 from mqspark.pulling import Pull, QueueRange
 from mqspark.time_search import offsets_at_time
 from mqspark.wire import refused
+from protocol import property_names
 from protocol.bodies import fastjson
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import new_request
-from protocol.errors import RecordError
 from protocol.message_queue import MessageQueue
+from protocol.properties import parse_bytes
 from protocol.subscription import SQL92, SUB_ALL, TAG, build_subscription
 
 _TIME_NEVER: Final = 2**62
@@ -44,6 +44,9 @@ def read_part(part: Any, options: SourceOptions, names: Sequence[str], schema: A
     """The rows of one part as Arrow record batches. A part that is no QueuePart (Spark's own empty one) has none."""
     if not isinstance(part, QueuePart):
         return
+    # only here: Arrow's functions take a while to load, and planning does without them
+    from mqspark.record_columns import BYTES_PER_BATCH, RecordColumns, why_not
+
     queue = MessageQueue(part.topic, part.broker_name, part.queue_id)
     pull = Pull(
         options.group,
@@ -55,12 +58,25 @@ def read_part(part: Any, options: SourceOptions, names: Sequence[str], schema: A
         options.max_rate_per_task,
     )
     tags = _wanted_tags(options)
-    columns = RecordColumns(schema, names, part.broker_name, reads_tags=tags is not None)
+    columns = RecordColumns(schema, names, part.broker_name)
+    keeps = None if tags is None else lambda: parse_bytes(columns.last_properties).get(property_names.TAGS) in tags
+    buffer = bytearray()
     with Cluster(options.connection) as cluster:
         for body, begin, end in QueueRange(cluster, queue, part.begin, part.end, pull).bodies():
-            _collect(columns, body, begin, end, tags, queue)
-            if columns.is_full:
-                yield columns.take()
+            at = len(buffer)
+            buffer += body
+            size = len(buffer)
+            while (stop := columns.add_run(buffer, at, size, size, begin, end, keeps=keeps, check_crc=True)) < size:
+                if stop == at:
+                    why = why_not(buffer, at, size)
+                    raise DataLost(f"{part.topic}/{part.broker_name}/{part.queue_id}, behind offset {begin}: {why}")
+                at = stop
+                if columns.is_full:
+                    yield columns.take()
+            if len(buffer) >= BYTES_PER_BATCH or columns.is_full:
+                if len(columns):
+                    yield columns.take()
+                buffer = bytearray()
     if len(columns):
         yield columns.take()
 
@@ -70,22 +86,6 @@ def _wanted_tags(options: SourceOptions) -> frozenset[str] | None:
     if options.filter_type != TAG or options.filter == SUB_ALL:
         return None
     return build_subscription("T", options.filter).tags_set
-
-
-def _collect(
-    columns: RecordColumns, body: bytes, begin: int, end: int, tags: frozenset[str] | None, queue: MessageQueue
-) -> None:
-    at = 0
-    length = len(body)
-    add = columns.add
-    try:
-        while at < length:
-            head = add(body, at, length)
-            at += head[0]
-            if not begin <= head[5] < end or (tags is not None and columns.last_tags not in tags):
-                columns.drop_last()
-    except RecordError as error:
-        raise DataLost(f"{queue.topic}/{queue.broker_name}/{queue.queue_id}, behind offset {begin}: {error}") from None
 
 
 class Plan:

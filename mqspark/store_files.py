@@ -115,9 +115,11 @@ def is_blank(data: Any, at: int, end: int) -> bool:
 def has_good_lengths(data: Any, at: int, size: int) -> bool:
     """Whether body, topic and properties add up to the record's size."""
     body_at = at + 88 + host_bytes(data, at)
+    end = at + size
+    if body_at > end:
+        return False
     body_length: int = _WORD.unpack_from(data, body_at - 4)[0]
     topic_at = body_at + body_length
-    end = at + size
     if body_length < 0 or topic_at + 3 > end:
         return False
     topic_length: int = data[topic_at]

@@ -10,14 +10,15 @@ queue. The files must be visible under the same path on driver and executors.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from typing import Any
+import struct
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from mqspark import positions
-from mqspark.columns import RecordColumns, default_columns
+from mqspark.columns import default_columns
 from mqspark.errors import DataLost, OptionError
 from mqspark.options import OptionTable, StoreOptions, store_options
 from mqspark.pushdown import MAX_OFFSET, Limits, pushed
@@ -27,7 +28,6 @@ from mqspark.store_files import (
     MappedSegment,
     QueueFiles,
     Segment,
-    has_good_crc,
     next_record,
     queue_directories,
     recovered_end,
@@ -35,9 +35,14 @@ from mqspark.store_files import (
     store_timestamp,
     used_segments,
 )
-from protocol.errors import RecordError
 from protocol.java_properties import parse as parse_java_properties
 from protocol.message_queue import MessageQueue
+from protocol.record import QUEUE_ID_AT
+
+if TYPE_CHECKING:
+    from mqspark.record_columns import RecordColumns
+
+_PLACE = struct.Struct(">i4xqq")  # queue id, queue offset, physical offset
 
 
 class SegmentPart(InputPartition):  # type: ignore[misc, unused-ignore]
@@ -147,58 +152,66 @@ class StoreReader(DataSourceReader):  # type: ignore[misc, unused-ignore]
     # -- in the executors --------------------------------------------------------------------------------------------
 
     def read(self, partition: Any) -> Iterator[Any]:
+        from mqspark.record_columns import RecordColumns  # see mqspark.reading.read_part
+
         columns = RecordColumns(self.arrow_schema, self.names, self.broker_name)
         if isinstance(partition, SegmentPart):
             yield from self._read_segment(partition, columns)
         elif isinstance(partition, QueueFilesPart):
             yield from self._read_queue(partition, columns)
-        if len(columns):
-            yield columns.take()
 
     def _read_segment(self, part: SegmentPart, columns: RecordColumns) -> Iterator[Any]:
+        from mqspark.record_columns import why_not
+
         segment = part.segment
-        is_selective = bool(self.options.topics or self.options.topic_pattern) or self.limits != Limits()
-        takes: dict[tuple[str, int], bool] = {}
+        size = segment.size_bytes
+        end = min(part.end - segment.start, size)
         with MappedSegment(segment) as data:
+            keeps = self._selection(columns, data)
             at = 0
-            end = part.end - segment.start
-            begin = part.begin - segment.start
             while at < end:
-                size = next_record(data, at, segment.size_bytes)
-                if size <= 0 or (part.is_last and not has_good_crc(data, at)):
-                    if size < 0 and not part.is_last:
-                        self._damaged(segment, at, "bytes that are no record; the rest of the segment is skipped")
-                    break
-                if at >= begin and self._add(columns, data, at, size, segment) and is_selective:
-                    self._select(columns, data, at, takes)
-                at += size
+                stop = columns.add_run(data, at, end, size, keeps=keeps, check_crc=part.is_last)
                 if columns.is_full:
                     yield columns.take()
+                if stop == at:
+                    skipped = next_record(data, at, size)
+                    if skipped == 0 or part.is_last:
+                        break
+                    if skipped < 0:
+                        self._damaged(segment, at, "bytes that are no record; the rest of the segment is skipped")
+                        break
+                    self._damaged(segment, at, why_not(data, at, size))
+                    stop += skipped
+                at = stop
+            if len(columns):
+                yield columns.take()
 
-    def _add(self, columns: RecordColumns, data: Any, at: int, size: int, segment: Segment) -> bool:
-        try:
-            columns.add(data, at, at + size, check_crc=False)
-        except RecordError as error:
-            self._damaged(segment, at, str(error))
-            return False
-        return True
-
-    def _select(self, columns: RecordColumns, data: Any, at: int, takes: dict[tuple[str, int], bool]) -> None:
+    def _selection(self, columns: RecordColumns, data: Any) -> Callable[[], bool] | None:
+        """Whether the record that `columns` took last is wanted; None when all are."""
         limits = self.limits
-        head = columns.last_head
-        key = (columns.last_topic, head[3])
-        taken = takes.get(key)
-        if taken is None:
-            taken = takes[key] = self._takes(*key)
-        if not (
-            taken
-            and limits.min_offset <= head[5] <= limits.max_offset
-            and limits.min_ms <= head[10] <= limits.max_ms
-            and limits.min_physical <= head[6] <= limits.max_physical
-        ):
-            columns.drop_last()
+        if not self.options.topics and self.options.topic_pattern is None and limits == Limits():
+            return None
+        takes: dict[tuple[str, int], bool] = {}
+
+        def keeps() -> bool:
+            at = columns.last_at
+            queue_id, queue_offset, physical_offset = _PLACE.unpack_from(data, at + QUEUE_ID_AT)
+            key = (columns.last_topic, queue_id)
+            taken = takes.get(key)
+            if taken is None:
+                taken = takes[key] = self._takes(*key)
+            return (
+                taken
+                and limits.min_offset <= queue_offset <= limits.max_offset
+                and limits.min_physical <= physical_offset <= limits.max_physical
+                and limits.min_ms <= store_timestamp(data, at) <= limits.max_ms
+            )
+
+        return keeps
 
     def _read_queue(self, part: QueueFilesPart, columns: RecordColumns) -> Iterator[Any]:
+        from mqspark.record_columns import why_not
+
         limits = self.limits
         log = used_segments(segments(self.options.commit_log_paths))
         mapped: tuple[Segment, Any] | None = None
@@ -214,12 +227,16 @@ class StoreReader(DataSourceReader):  # type: ignore[misc, unused-ignore]
                     if log and physical >= log[0].start:
                         self._dangling(part, queue_offset, physical)
                     continue
-                at = physical - mapped[0].start
-                if not limits.min_ms <= store_timestamp(mapped[1], at) <= limits.max_ms:
+                segment, data = mapped
+                at = physical - segment.start
+                if not limits.min_ms <= store_timestamp(data, at) <= limits.max_ms:
                     continue
-                self._add(columns, mapped[1], at, size, mapped[0])
-                if columns.is_full:
+                if columns.is_full or not columns.fits(data, at):
                     yield columns.take()
+                if columns.add_run(data, at, at + 1, at + size) == at:
+                    self._damaged(segment, at, why_not(data, at, at + size))
+        if len(columns):
+            yield columns.take()
 
     def _dangling(self, part: QueueFilesPart, queue_offset: int, physical: int) -> None:
         if self.options.fail_on_data_loss:
