@@ -6,7 +6,6 @@ from __future__ import annotations
 import re
 import shutil
 import ssl
-import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -18,6 +17,7 @@ import yaml
 from interop_cluster import CLUSTER_NAME, Cluster, running_cluster
 from interop_driver_set import DriverSet
 from interop_drivers import Driver
+from interop_guard import certificate, write_accounts
 from interop_mqadmin import JavaAdmin
 from interop_processes import wait_until
 from interop_texts import assert_bodies, lines_of, numbered
@@ -27,25 +27,8 @@ from protocol import signature
 ADMIN = ("adminOfAll", "secretOfTheAdmin")
 SHOP = ("shopService", "secretOfTheShop")
 LATER = ("laterService", "secretOfTheLater")
-ACCOUNTS = f"""globalWhiteRemoteAddresses: []
-accounts:
-- accessKey: {ADMIN[0]}
-  secretKey: {ADMIN[1]}
-  admin: true
-- accessKey: {SHOP[0]}
-  secretKey: {SHOP[1]}
-  admin: false
-  defaultTopicPerm: DENY
-  defaultGroupPerm: DENY
-  topicPerms:
-  - Shop_Orders=PUB|SUB
-  - Shop_ReadOnly=SUB
-  groupPerms:
-  - Shop_java4=SUB
-  - Shop_java5=SUB
-  - Shop_go=SUB
-  - Shop_node=SUB
-"""
+SHOP_TOPICS = {"Shop_Orders": "PUB|SUB", "Shop_ReadOnly": "SUB"}
+SHOP_GROUPS = {f"Shop_{kind}": "SUB" for kind in ("java4", "java5", "go", "node")}
 GET_BROKER_RUNTIME_INFO = 28
 
 
@@ -80,17 +63,6 @@ def assert_told_to_nobody(directory: Path, *secrets: str) -> None:
 
 
 # -- TLS ---------------------------------------------------------------------------------------------------------------
-
-
-def certificate(directory: Path, name: str, password: str | None = None) -> tuple[Path, Path]:
-    """A new key, encrypted where there is a password, and a certificate that it signs itself."""
-    if shutil.which("openssl") is None:
-        pytest.skip("openssl is not installed")
-    key, path = directory / f"{name}.key", directory / f"{name}.pem"
-    words = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-days", "30", "-subj", f"/CN={name}"]
-    words += ["-nodes"] if password is None else ["-passout", f"pass:{password}"]
-    subprocess.run([*words, "-keyout", str(key), "-out", str(path)], check=True, capture_output=True, timeout=30)
-    return key, path
 
 
 def shown_certificate(address: str) -> str:
@@ -292,8 +264,7 @@ def test_a_client_without_a_known_certificate_is_refused(
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """RocketMQ's home with an account for the administrator and one for a shop."""
     home = tmp_path_factory.mktemp("home")
-    (home / "conf").mkdir()
-    (home / "conf" / "plain_acl.yml").write_text(ACCOUNTS)
+    write_accounts(home, ADMIN, SHOP, SHOP_TOPICS, SHOP_GROUPS)
     return home
 
 

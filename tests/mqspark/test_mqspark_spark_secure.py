@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,43 +14,19 @@ pytestmark = pytest.mark.spark
 OWNER = ("sparkOwner", "secretOfTheOwner")
 READER = ("sparkReader", "secretOfTheReader")
 TOPIC = "SecureOrders"
-ACCOUNTS = f"""accounts:
-- accessKey: {OWNER[0]}
-  secretKey: {OWNER[1]}
-  admin: true
-- accessKey: {READER[0]}
-  secretKey: {READER[1]}
-  admin: false
-  defaultTopicPerm: DENY
-  defaultGroupPerm: DENY
-  topicPerms:
-  - {TOPIC}=SUB
-  groupPerms:
-  - SPARK_SOURCE=SUB
-"""
 KEY_PASSWORD = "secretOfTheKey"
-
-
-def certificate(directory: Path, name: str, *words: str) -> tuple[Path, Path]:
-    """A key and a certificate that it signs itself."""
-    if shutil.which("openssl") is None:
-        pytest.skip("openssl is not installed")
-    key, path = directory / f"{name}.key", directory / f"{name}.pem"
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-days", "30", "-subj", f"/CN={name}", *words]
-    subprocess.run([*command, "-keyout", str(key), "-out", str(path)], check=True, capture_output=True, timeout=60)
-    return key, path
 
 
 @pytest.fixture(scope="module")
 def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """The options of a connection that may do everything."""
     from interop_cluster import Cluster, wait_until
+    from interop_guard import certificate, write_accounts
 
     directory = tmp_path_factory.mktemp("secure")
-    (directory / "conf").mkdir()
-    (directory / "conf" / "plain_acl.yml").write_text(ACCOUNTS)
-    server_key, server = certificate(directory, "server", "-nodes")
-    client_key, client = certificate(directory, "client", "-passout", f"pass:{KEY_PASSWORD}")
+    write_accounts(directory, OWNER, READER, {TOPIC: "SUB"}, {"SPARK_SOURCE": "SUB"})
+    server_key, server = certificate(directory, "server")
+    client_key, client = certificate(directory, "client", password=KEY_PASSWORD)
     tls = {"tls.test.mode.enable": "false", "tls.server.keyPath": server_key, "tls.server.certPath": server}
     settings = {
         **{name: str(value) for name, value in tls.items()},
