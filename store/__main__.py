@@ -1,4 +1,7 @@
-"""python -m store verify|dump|rebuild DIR [-c broker.conf]: look at, or make whole, a store that no broker has open."""
+"""python -m store verify|dump|rebuild DIR [-c broker.conf]: look at, or make whole, a store that no broker has open.
+
+How far it is is shown on standard error.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import argparse
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import trio
@@ -16,6 +20,7 @@ from store import offline
 from store.config import StoreSettings
 from store.errors import StoreError
 from store.message_store import MessageStore
+from store.progress import Bar, Progress, StartProgress, unseen
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -33,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments.command == "verify":
             return _verify(settings)
         if arguments.command == "dump":
-            for line in offline.dump(settings, arguments.start):
+            for line in offline.dump(settings, arguments.start, _progress_beside_lines()):
                 sys.stdout.write(line + "\n")
             return 0
         return trio.run(_rebuild, settings)
@@ -57,8 +62,9 @@ def _say(text: str) -> None:
 
 
 def _verify(settings: StoreSettings) -> int:
-    findings = offline.verify(settings, _say)
+    findings = offline.verify(settings, partial(Progress, Bar(sys.stderr), _now_ms))
     _say(f"log: {findings.records} records from {findings.log_begin} to {findings.log_end}")
+    _say(f"{findings.queues} queues, {findings.queue_entries} entries")
     for problem in findings.problems:
         _say(f"PROBLEM {problem}")
     _say("no problems" if not findings.problems else f"{len(findings.problems)} problems")
@@ -71,7 +77,7 @@ async def _rebuild(settings: StoreSettings) -> int:
     store.unlock()
     for path in offline.clear_derived(settings):
         _say(f"the old files are in {path}")
-    await store.load()
+    await store.load(Bar(sys.stderr))
     report = store.recovery_report
     if report is not None:
         _say(f"{report.records} records read, {report.added_entries} queue entries made")
@@ -79,6 +85,11 @@ async def _rebuild(settings: StoreSettings) -> int:
             _say(f"damaged from {damage.begin} to {damage.end}: {damage.reason}; saved under {store.paths.salvage}")
     await store.close()
     return 0
+
+
+def _progress_beside_lines() -> StartProgress:
+    """For a command whose output is lines: where both go to a terminal they would be drawn into each other."""
+    return unseen if sys.stdout.isatty() and sys.stderr.isatty() else partial(Progress, Bar(sys.stderr), _now_ms)
 
 
 def _now_ms() -> int:

@@ -136,6 +136,10 @@ class Files:
     def path_size(self, path: str) -> int:
         return os.stat(path).st_size
 
+    def allocated_bytes(self, path: str) -> int:
+        """What of it is no hole, in whole blocks."""
+        return os.stat(path).st_blocks * 512
+
     def modified_ms(self, path: str) -> int:
         return os.stat(path).st_mtime_ns // 1_000_000
 

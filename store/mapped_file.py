@@ -79,6 +79,12 @@ class MappedFile:
     def end(self) -> int:
         return self.start + self.size_bytes
 
+    @property
+    def likely_end(self) -> int:
+        """About where its bytes end, by the blocks it has (all, when they were reserved). Only good to tell how far
+        something is."""
+        return self.start + min(self.size_bytes, self._pool.files.allocated_bytes(self.path))
+
     def create(self) -> None:
         """Make the file at full size. Raises OSError."""
         if self._fd < 0:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import structlog
@@ -35,6 +36,7 @@ from store.json_config import JsonFile
 from store.layout import Layout
 from store.mapped_file import OpenFiles
 from store.own_thread import OwnThread
+from store.progress import LogLines, Progress, Teller
 from store.queue_table import QueueTable
 from store.raw_log import RawLog
 from store.reading import Reading
@@ -175,24 +177,25 @@ class MessageStore:
 
     # -- life ------------------------------------------------------------------------------------------------------
 
-    async def load(self) -> None:
-        """Lock the directory and recover. Raises StoreLocked, StoreRefused, OSError."""
+    async def load(self, teller: Teller | None = None) -> None:
+        """Lock the directory and recover; `teller` is told how far that is, by default the log. Raises StoreLocked,
+        StoreRefused, OSError."""
         self.lock()
         try:
-            await self._load()
+            await self._load(teller or LogLines())
         except BaseException:
             self._pool.close_all()
             self.unlock()
             raise
 
-    async def _load(self) -> None:
+    async def _load(self, teller: Teller) -> None:
         was_clean = not self.files.exists(self.paths.abort)
         self._load_log()
         self._queues.load(_LOAD_FILES)
         self._checkpoint.load()
         self._index.load()
         await trio.lowlevel.checkpoint()
-        report = await self._recover(was_clean)
+        report = await self._recover(was_clean, teller)
         if self._checkpoint.safe_entries >= 0:
             self._queues.cleaned_start = self._checkpoint.safe_begin
         for queue in self._queues:
@@ -236,7 +239,7 @@ class MessageStore:
             log.warning("commit log file was too short, missing part reads as zeros", path=file.path)
             file.extend()
 
-    async def _recover(self, was_clean: bool) -> RecoveryReport:
+    async def _recover(self, was_clean: bool, teller: Teller) -> RecoveryReport:
         run = Recovery(
             files=self.files,
             paths=self.paths,
@@ -245,11 +248,11 @@ class MessageStore:
             index=self._index,
             checkpoint=self._checkpoint,
             dispatch=self._dispatch,
-            now_ms=self._now_ms,
             check_crc=self.settings.check_crc_on_recover,
             index_decides=self.settings.message_index_safe,
             is_live=self._live_topics(),
             begin_changes=self._make_abort_file,
+            start_progress=partial(Progress, teller, self._now_ms),
         )
         if not was_clean:
             log.warning("the last run did not end cleanly, recovering", root=self.paths.root)

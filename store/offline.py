@@ -6,7 +6,7 @@ queues and index and lets the recovery of the store make them anew from the log.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from protocol import record, sys_flag
@@ -21,10 +21,10 @@ from store.index_file import IndexFile, file_size_bytes
 from store.layout import Layout
 from store.log_scan import Damage, LogScan, ScannedRecord
 from store.mapped_file import OpenFiles
+from store.progress import Progress, StartProgress, unseen
 
-Report = Callable[[str], None]
-
-_PROGRESS_RECORDS = 200_000
+# A look at the clock comes after so many records.
+_STEP_RECORDS = 1024
 
 
 class ReadOnlyFiles(Files):
@@ -80,6 +80,11 @@ class OfflineLog:
     def close(self) -> None:
         self.pool.close_all()
 
+    def progress(self, start_progress: StartProgress, begin: int) -> Progress:
+        """Of a walk from there to the end."""
+        last = self.log.sequence.last
+        return start_progress("reading the log", begin, last.likely_end if last is not None else begin)
+
     def records(self, start: int | None = None) -> Iterator[tuple[RecordFields, bytes]]:
         """Fields and body of every good record from there on."""
         scan = LogScan(self.log, max(0, self.log.min_offset) if start is None else start, check_crc=True)
@@ -109,6 +114,10 @@ class _QueueCheck:
         self.wrong = 0
         self.first_wrong = -1
 
+    @property
+    def size_bytes(self) -> int:
+        return (self.queue.end - self.queue.first_in_files) * ENTRY_BYTES
+
     def compare(self, fields: ScannedRecord) -> None:
         queue_offset = fields.queue_offset
         if fields.physical_offset < self.begin_physical:
@@ -125,21 +134,24 @@ class _QueueCheck:
             self.first_wrong = queue_offset if self.first_wrong < 0 else self.first_wrong
 
 
-def verify(settings: StoreSettings, report: Report) -> Findings:
+def verify(settings: StoreSettings, start_progress: StartProgress = unseen) -> Findings:
     """Read the whole log, compare it with every queue, and look at the index headers. Raises StoreRefused for sizes
     that do not fit."""
     offline = OfflineLog(settings)
     findings = Findings()
+    findings.log_begin = max(0, offline.log.min_offset)
     findings.problems += [f"{path} is shorter than mappedFileSizeCommitLog" for path in offline.short_files]
     checks = _load_queues(settings, offline)
-    gone = _verify_log(offline, findings, checks, report)
+    gone = _verify_log(offline, findings, checks, offline.progress(start_progress, findings.log_begin))
     for (topic, queue_id), count in sorted(gone.items()):
         findings.problems.append(
             f"queue {topic}/{queue_id} has no files, but {count} messages in the log (a deleted topic, or lost files)"
         )
+    progress = start_progress("checking queues", 0, sum(check.size_bytes for check in checks.values()))
     for check in checks.values():
         _verify_queue(check, findings)
-    report(f"{findings.queues} queues, {findings.queue_entries} entries")
+        progress.at(findings.queue_entries * ENTRY_BYTES)
+    progress.over()
     _verify_index(settings, offline, findings)
     offline.close()
     return findings
@@ -159,11 +171,10 @@ def _load_queues(settings: StoreSettings, offline: OfflineLog) -> dict[tuple[str
 
 
 def _verify_log(
-    offline: OfflineLog, findings: Findings, checks: dict[tuple[str, int], _QueueCheck], report: Report
+    offline: OfflineLog, findings: Findings, checks: dict[tuple[str, int], _QueueCheck], progress: Progress
 ) -> dict[tuple[str, int], int]:
     """Answers the queues that have messages but no files."""
     gone: dict[tuple[str, int], int] = {}
-    findings.log_begin = max(0, offline.log.min_offset)
     scan = LogScan(offline.log, findings.log_begin, check_crc=True)
     for fields in scan.records():
         findings.records += 1
@@ -174,8 +185,9 @@ def _verify_log(
                 check.compare(fields)
             else:
                 gone[queue] = gone.get(queue, 0) + 1
-        if findings.records % _PROGRESS_RECORDS == 0:
-            report(f"{findings.records} records, {fields.physical_offset >> 20} MiB")
+        if findings.records % _STEP_RECORDS == 0:
+            progress.at(scan.offset)
+    progress.over()
     findings.log_end = scan.end
     findings.damages = scan.damages
     for damage in scan.damages:
@@ -243,12 +255,15 @@ def _verify_index(settings: StoreSettings, offline: OfflineLog, findings: Findin
         findings.problems.append(f"the index leads to {end}, behind the end of the log at {findings.log_end}")
 
 
-def dump(settings: StoreSettings, start: int | None = None) -> Iterator[str]:
+def dump(settings: StoreSettings, start: int | None = None, start_progress: StartProgress = unseen) -> Iterator[str]:
     """One line of JSON per record, bodies left out."""
     import json
 
     offline = OfflineLog(settings)
-    for fields, body in offline.records(start):
+    progress = offline.progress(start_progress, max(0, offline.log.min_offset) if start is None else start)
+    for number, (fields, body) in enumerate(offline.records(start)):
+        if number % _STEP_RECORDS == 0:
+            progress.at(fields.physical_offset)
         yield json.dumps(
             {
                 "physicalOffset": fields.physical_offset,
@@ -265,6 +280,7 @@ def dump(settings: StoreSettings, start: int | None = None) -> Iterator[str]:
             },
             ensure_ascii=False,
         )
+    progress.over()
     offline.close()
 
 

@@ -29,7 +29,6 @@ from zlib import crc32
 import structlog
 
 from protocol import record, sys_flag
-from protocol.clock import NowMs
 from protocol.errors import RecordError
 from store import layout
 from store.checkpoint import Checkpoint, CleanNote
@@ -40,6 +39,7 @@ from store.files import Files
 from store.index import Index
 from store.log_scan import LOST_TOPIC, Damage, LogScan
 from store.mapped_file import MappedFile
+from store.progress import StartProgress
 from store.queue_table import QueueTable
 from store.salvage import Salvage
 
@@ -50,7 +50,6 @@ CLEAN_FILES: Final = 3
 MAX_SAVED: Final = 1000
 MAX_SAVED_BYTES: Final = 4 << 30
 _WRITE_EVERY: Final = 50_000
-_PROGRESS_MS: Final = 2000
 # A step ends after so much of the log: some milliseconds.
 _STEP_RECORDS: Final = 1024
 _STEP_BYTES: Final = 4 << 20
@@ -99,11 +98,11 @@ class Recovery:
         index: Index,
         checkpoint: Checkpoint,
         dispatch: Dispatch,
-        now_ms: NowMs,
         check_crc: bool,
         index_decides: bool,
         is_live: Callable[[str], bool],
         begin_changes: Callable[[], None],
+        start_progress: StartProgress,
     ) -> None:
         """`index_decides`: messageIndexSafe; `is_live` says whether a topic was not deleted; `begin_changes` is called
         before anything is changed: from then on only a recovery makes the directory whole."""
@@ -114,11 +113,11 @@ class Recovery:
         self._index = index
         self._checkpoint = checkpoint
         self._dispatch = dispatch
-        self._now_ms = now_ms
         self._check_crc = check_crc
         self._index_decides = index_decides
         self._is_live = is_live
         self._begin_changes = begin_changes
+        self._start_progress = start_progress
         # Queues that lack entries which the walk does not come by.
         self._short: set[ConsumeQueue] = {queue for queue in queues if queue.was_cut_short}
         self._seen: set[ConsumeQueue] = set()
@@ -266,7 +265,8 @@ class Recovery:
 
     def _walk(self, scan: LogScan) -> Iterator[None]:
         report = self.report
-        progress = Progress(self._now_ms, "reading the log", report.scanned_from, self._log.sequence.files[-1].end)
+        end = self._log.sequence.files[-1].likely_end
+        progress = self._start_progress("reading the log", report.scanned_from, end)
         while self._walk_step(scan):
             yield
             waiting = self._not_indexed
@@ -276,6 +276,7 @@ class Recovery:
                 yield from self._catch_up_index(report.scanned_from)
                 self._index_one(waiting)
             progress.at(scan.offset)
+        progress.over()
 
     def _walk_step(self, scan: LogScan) -> bool:
         """Enter some more records; False when there are none."""
@@ -448,7 +449,7 @@ class Recovery:
         names = sorted(f"{queue.topic}/{queue.queue_id}" for queue in self._short)
         log.warning("consume queues are incomplete and are made from the log", queues=names[:20], count=len(names))
         self.report.rebuilt_queues = names
-        progress = Progress(self._now_ms, "rebuilding queues", begin, end)
+        progress = self._start_progress("rebuilding queues", begin, end)
         file = self._log.sequence.find(begin)
         # Only offsets of records and files are good to begin at; the end of a queue's last message is one of them.
         scan = LogScan(self._log, begin if file is not None else self.report.log_begin, check_crc=False, stop=end)
@@ -466,6 +467,7 @@ class Recovery:
                 yield
                 progress.at(fields.physical_offset)
             fields = scan.next()
+        progress.over()
         for queue, (queue_offset, entry) in self._leaps.items():
             if self._is_possible(queue, queue_offset, entry):
                 self._fill(queue, queue_offset)
@@ -510,7 +512,7 @@ class Recovery:
         """Index what lies between the index's end and the place where the walk began."""
         begin = max(self._index_end, self.report.log_begin)
         log.warning("the index is incomplete and is made from the log", begin=begin, end=end)
-        progress = Progress(self._now_ms, "rebuilding the index", begin, end)
+        progress = self._start_progress("rebuilding the index", begin, end)
         scan = LogScan(self._log, begin, check_crc=False, stop=end)
         fields = scan.next()
         count = 0
@@ -521,6 +523,7 @@ class Recovery:
                 yield
                 progress.at(fields.physical_offset)
             fields = scan.next()
+        progress.over()
 
     # -- the end ---------------------------------------------------------------------------------------------------
 
@@ -638,35 +641,6 @@ def _lost_record(damage: Damage, size: int) -> bytes:
     flags = sys_flag.TRANSACTION_ROLLBACK
     record.encode_into(data, LOST_TOPIC, 0, 0, 0, damage.begin, flags, time, host, time, host, 0, 0, body, b"")
     return bytes(data)
-
-
-class Progress:
-    """A line every two seconds, with rate and time left."""
-
-    __slots__ = ("_begin", "_begun_ms", "_end", "_last_ms", "_now_ms", "_what")
-
-    def __init__(self, now_ms: NowMs, what: str, begin: int, end: int) -> None:
-        self._now_ms = now_ms
-        self._what = what
-        self._begin = begin
-        self._end = end
-        self._begun_ms = self._last_ms = now_ms()
-
-    def at(self, physical_offset: int) -> None:
-        now = self._now_ms()
-        if now - self._last_ms < _PROGRESS_MS:
-            return
-        self._last_ms = now
-        done = physical_offset - self._begin
-        rate = done / max(1, now - self._begun_ms)
-        left = max(0, self._end - physical_offset)
-        log.info(
-            self._what,
-            done_mib=done >> 20,
-            left_mib=left >> 20,
-            mib_per_second=round(rate * 1000 / (1 << 20), 1),
-            seconds_left=round(left / rate / 1000) if rate else None,
-        )
 
 
 def _max_physical_end(queue: ConsumeQueue) -> int:

@@ -90,7 +90,7 @@ def thread(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Thread]:
     thread.stop()
     directory = str(folder / "store")
     values, _ = bind(StoreSettings, {**SETTINGS, "storePathRootDir": directory}, source="test")
-    findings = offline.verify(values, lambda line: None)
+    findings = offline.verify(values)
     assert findings.records > len(KEPT)
     assert not [problem for problem in findings.problems if "a deleted topic" not in problem]
 

@@ -108,7 +108,7 @@ async def three_lives(root: Path) -> None:
 
 async def test_a_topic_that_was_made_again_is_no_problem(tmp_path: Path) -> None:
     await three_lives(tmp_path)
-    findings = verify(small_settings(tmp_path), lambda line: None)
+    findings = verify(small_settings(tmp_path))
     assert (findings.records, findings.problems) == (7, [])
 
 
@@ -119,6 +119,6 @@ async def test_entries_that_lead_nowhere_are_found(tmp_path: Path) -> None:
         sound = file.read_bytes()
         physical_offset = int.from_bytes(sound[20 * number : 20 * number + 8], "big") + 1
         file.write_bytes(sound[: 20 * number] + physical_offset.to_bytes(8, "big") + sound[20 * number + 8 :])
-        problems = verify(small_settings(tmp_path), lambda line: None).problems
+        problems = verify(small_settings(tmp_path)).problems
         assert problems == [f"queue Stays/0: 1 entries do not lead to their messages, {text}"]
         file.write_bytes(sound)
