@@ -404,6 +404,8 @@ def without_order(value: Any) -> Any:
             return {item["clientId"]: item for item in value}
         if all(isinstance(item, dict) and "queueId" in item for item in value):
             return {f"{item.get('topic')}:{item['queueId']}": item for item in value}
+        if all(isinstance(item, dict) and "brokerName" in item for item in value):
+            return {item["brokerName"]: item for item in value}
         if all(isinstance(item, dict) and isinstance(item.get("messageQueue"), MessageQueue | dict) for item in value):
             return {str(item["messageQueue"]): item for item in value}
     return value
