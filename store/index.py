@@ -19,8 +19,9 @@ from store.mapped_file import OpenFiles
 
 log = structlog.get_logger("store.index")
 
-# New entries of the newest file that may wait in memory before they are written.
-WRITE_OUT_BYTES: Final = 1 << 20
+# New entries of the newest file that may wait in memory before they are written. Each time most pages of the slots are
+# written too, 20 MB.
+WRITE_OUT_BYTES: Final = 4 << 20
 
 
 class Index:

@@ -40,8 +40,10 @@ from store.progress import LogLines, Progress, Teller
 from store.queue_table import QueueTable
 from store.raw_log import RawLog
 from store.reading import Reading
-from store.recovery import Recovery, RecoveryReport
-from store.results import ExtUnit, GetResult, MessageFilter, MessageToStore, PutResult, QueryResult
+from store.recovery import Recovery
+from store.results import (
+    ExtUnit, GetResult, MessageFilter, MessageToStore, PutResult, QueryResult, RecoveryReport,
+)  # fmt: skip
 from store.retention import Retention
 from store.tail_cut import TailCut
 from store.warm_up import WarmUp
@@ -126,9 +128,7 @@ class MessageStore:
         if self._has_buffer:
             self._appending.buffer_bytes = max(1, settings.commit_commit_log_least_pages) * PAGE_BYTES
             self._appending.accepted = Watermark()
-        self._reading = Reading(
-            self._log, self._queues, self._index, settings, self.files.physical_memory_bytes()
-        )
+        self._reading = Reading(self._log, self._queues, self._index, settings, self.files.physical_memory_bytes())
         self._log_thread = OwnThread("commit log sync")
         self._flush = Flush(
             files=self.files,

@@ -7,15 +7,13 @@ The log is the truth; consume queues and index are made from it. Three ways in:
 * an abnormal exit: reading begins at the last file whose first message was surely on disk everywhere (checkpoint), or
   behind that, where our own checkpoint says.
 
-While reading, every record that its queue lacks is entered. A queue that lacks earlier ones too (its files were lost,
-or the reading began too late for it) is made from the start of the log in a second walk. The index is brought up in the
-same way. Then everything behind the log's end goes.
+While reading, every record that its queue lacks is entered (queue_recovery.py), and what the index lacks; a queue or
+index that lacks earlier ones too is made in a second walk. Then everything behind the log's end goes.
 
 It takes its steps in turns with its caller (`steps`), which may so serve signals, and may stop it at any of them: what
 is there then is what a kill would have left, and the next start makes it whole.
 
-More is kept than RocketMQ would keep: damage inside the log costs the damaged records only. Their bytes are saved under
-salvage/, and a record of type rollback, which enters no queue, takes their place, so that everybody can walk the log.
+More is kept than RocketMQ would keep: damage inside the log costs the damaged records only (damage_repair.py).
 
 Running it twice gives the same bytes as once.
 """
@@ -28,61 +26,27 @@ from zlib import crc32
 
 import structlog
 
-from protocol import record, sys_flag
-from protocol.errors import RecordError
+from protocol import record
 from store import layout
 from store.checkpoint import Checkpoint, CleanNote
 from store.commit_log import CommitLog
-from store.consume_queue import ENTRY_BYTES, FILLER, FILLER_SIZE_BYTES, ConsumeQueue
+from store.consume_queue import ConsumeQueue
+from store.damage_repair import DamageRepair
 from store.dispatch import Dispatch, DispatchEntry
 from store.files import Files
 from store.index import Index
-from store.log_scan import LOST_TOPIC, Damage, LogScan
-from store.mapped_file import MappedFile
+from store.log_scan import LogScan
 from store.progress import StartProgress
+from store.queue_recovery import QueueRecovery
 from store.queue_table import QueueTable
-from store.salvage import Salvage
+from store.results import RecoveryReport
 
 log = structlog.get_logger("store.recovery")
 
 CLEAN_FILES: Final = 3
-# Damaged stretches of the log that are kept aside.
-MAX_SAVED: Final = 1000
-MAX_SAVED_BYTES: Final = 4 << 30
-_WRITE_EVERY: Final = 50_000
 # A step ends after so much of the log: some milliseconds.
 _STEP_RECORDS: Final = 1024
 _STEP_BYTES: Final = 4 << 20
-_STEP_QUEUES: Final = 256
-# Damaged bytes are saved in such pieces.
-_SAVE_BYTES: Final = 1 << 20
-
-
-class RecoveryReport:
-    """What recovery found and did; numbers for the log, for `verify` and for tests."""
-
-    __slots__ = (
-        "added_entries",
-        "damages",
-        "log_begin",
-        "log_end",
-        "rebuilt_queues",
-        "records",
-        "scanned_from",
-        "truncated_entries",
-        "was_clean",
-    )
-
-    def __init__(self) -> None:
-        self.was_clean = True
-        self.log_begin = 0
-        self.log_end = 0
-        self.scanned_from = 0
-        self.records = 0
-        self.added_entries = 0
-        self.truncated_entries = 0
-        self.rebuilt_queues: list[str] = []
-        self.damages: list[Damage] = []
 
 
 class Recovery:
@@ -106,8 +70,7 @@ class Recovery:
     ) -> None:
         """`index_decides`: messageIndexSafe; `is_live` says whether a topic was not deleted; `begin_changes` is called
         before anything is changed: from then on only a recovery makes the directory whole."""
-        self._files = files
-        self._salvage = Salvage(files, paths, ".bin", max_files=MAX_SAVED, max_bytes=MAX_SAVED_BYTES)
+        self._damage = DamageRepair(files, paths, commit_log)
         self._log = commit_log
         self._queues = queues
         self._index = index
@@ -115,25 +78,22 @@ class Recovery:
         self._dispatch = dispatch
         self._check_crc = check_crc
         self._index_decides = index_decides
-        self._is_live = is_live
         self._begin_changes = begin_changes
         self._start_progress = start_progress
-        # Queues that lack entries which the walk does not come by.
-        self._short: set[ConsumeQueue] = {queue for queue in queues if queue.was_cut_short}
-        self._seen: set[ConsumeQueue] = set()
-        # Ends of queues whose last messages were found lost by an earlier recovery: those offsets stay taken.
-        self._filled_until: dict[ConsumeQueue, int] = {}
-        # Records whose queue offset leaves others out: the next one of the queue says whether that is so.
-        self._leaps: dict[ConsumeQueue, tuple[int, DispatchEntry]] = {}
-        self._times: dict[ConsumeQueue, dict[int, int]] = {}
         self._index_end = -1
         self._is_index_current = False
-        # Entries behind the beginning of the walk may be anything.
-        self._doubts_queues = False
-        self._since_write = 0
         # A record that has to wait until what lies in front of it is indexed.
         self._not_indexed: DispatchEntry | None = None
         self.report = RecoveryReport()
+        self._queue_recovery = QueueRecovery(
+            files=files,
+            commit_log=commit_log,
+            queues=queues,
+            dispatch=dispatch,
+            is_live=is_live,
+            start_progress=start_progress,
+            report=self.report,
+        )
 
     def steps(self, *, was_clean: bool) -> Iterator[None]:
         """Everything, a few milliseconds at a time; `report` is whole at the end. Raises OSError when the directory
@@ -143,7 +103,7 @@ class Recovery:
         sequence = self._log.sequence
         report.log_begin = max(0, sequence.first_start)
         if not sequence.files:
-            self._forget_queues()
+            self._forget_everything()
             return
         if was_clean and self._accept_note():
             report.log_end = report.scanned_from = self._log.committed_offset
@@ -151,10 +111,10 @@ class Recovery:
         self._begin_changes()
         first_offset = self._first_offset(was_clean)
         usable = not was_clean and self._is_note_usable()
-        self._doubts_queues = not was_clean
+        self._queue_recovery.are_doubtful = not was_clean
         if self._has_lost_entries(was_clean, usable):
             usable = False
-            self._doubts_queues = True
+            self._queue_recovery.are_doubtful = True
             first_offset = report.log_begin
             log.error("queues are not as they were left, the whole log is read")
         if usable:
@@ -177,16 +137,12 @@ class Recovery:
         report.log_end = scan.end
         report.damages = scan.damages
         yield from self._set_end(scan)
-        if self._short:
-            yield from self._rebuild_short(scan.end)
-        for queue, end in self._filled_until.items():
-            if queue.end + queue.buffered_count < end:
-                self._fill(queue, end)
-        self._write()
+        yield from self._queue_recovery.rebuild_short(scan.end)
+        self._queue_recovery.finish()
         yield
-        self._restore_times()
+        self._queue_recovery.restore_times()
         if not sequence.files:
-            self._forget_queues()
+            self._forget_everything()
 
     # -- where to begin --------------------------------------------------------------------------------------------
 
@@ -217,7 +173,7 @@ class Recovery:
         if found is not None:
             return found.physical_offset == offset
         newest = max(self._queues, key=_max_physical_end)
-        return queues_end == offset and self._leads_home(newest, newest.end - 1)
+        return queues_end == offset and self._queue_recovery.leads_home(newest, newest.end - 1)
 
     def _has_lost_entries(self, was_clean: bool, is_usable: bool) -> bool:
         """Whether our own notes say that the queues had more, which nobody but a whole walk can tell where."""
@@ -281,6 +237,7 @@ class Recovery:
     def _walk_step(self, scan: LogScan) -> bool:
         """Enter some more records; False when there are none."""
         dispatch = self._dispatch
+        queue_recovery = self._queue_recovery
         stop_bytes = -1
         for _ in range(_STEP_RECORDS):
             fields = scan.next()
@@ -290,203 +247,11 @@ class Recovery:
                 stop_bytes = fields.physical_offset + _STEP_BYTES
             entry = dispatch.entry_of(fields)
             self.report.records += 1
-            self._enter(entry)
+            queue_recovery.enter(entry)
             self._enter_index(entry)
             if fields.physical_offset > stop_bytes or self._not_indexed is not None:
                 break
         return True
-
-    def _enter(self, entry: DispatchEntry) -> None:
-        """Give the record its place in its queues, if they lack it."""
-        queue = entry.queue
-        if queue is None:
-            return
-        self._place(queue, entry.queue_offset, entry)
-        if entry.more_queues is not None:
-            for more, queue_offset in entry.more_queues:
-                self._place(more, queue_offset, entry)
-
-    def _place(self, queue: ConsumeQueue, queue_offset: int, entry: DispatchEntry) -> None:
-        if self._doubts_queues and queue not in self._seen:
-            self._seen.add(queue)
-            self._distrust(queue, queue_offset, entry)
-        if entry.physical_offset + entry.size_bytes <= queue.max_physical_end or queue in self._short:
-            return
-        expected = queue.end + queue.buffered_count
-        if queue_offset < expected:
-            return
-        if queue_offset > expected or expected == 0:
-            is_live = self._is_live(queue.topic)
-            if not is_live and self.report.was_clean:
-                return
-            if queue_offset > expected and is_live:
-                self._short.add(queue)
-                return
-            if not self._is_possible(queue, queue_offset, entry):
-                return
-            self._fill(queue, queue_offset)
-        self._add(queue, entry)
-
-    def _is_possible(self, queue: ConsumeQueue, queue_offset: int, entry: DispatchEntry) -> bool:
-        """Whether all the records fit into the log that this queue offset says are missing in front of this one. No
-        checksum covers the number."""
-        expected = queue.end + queue.buffered_count
-        room = entry.physical_offset - queue.max_physical_end
-        if expected == 0 or (queue_offset - expected) * record.FIXED_BYTES <= room:
-            return True
-        self._tell_damaged(queue, queue_offset, entry)
-        return False
-
-    def _tell_damaged(self, queue: ConsumeQueue, queue_offset: int, entry: DispatchEntry) -> None:
-        log.error("record with a damaged queue offset left out", topic=queue.topic, queue_id=queue.queue_id,
-                  queue_offset=queue_offset, physical_offset=entry.physical_offset)  # fmt: skip
-
-    def _distrust(self, queue: ConsumeQueue, queue_offset: int, entry: DispatchEntry) -> None:
-        """After a crash, and when entries are missing, those of messages that lie behind the beginning of the walk may
-        be anything: torn, missing, or leading to records that did not survive. They are taken away, and the walk enters
-        them again.
-
-        `entry` is the queue's first record in the walk. When the entry there leads to a later, good record of the same
-        queue, the topic was deleted and made again, and the record belongs to its former life."""
-        present = queue.entry(queue_offset)
-        if present is not None and present[0] > entry.physical_offset and self._leads_home(queue, queue_offset):
-            return
-        last = queue.entry(queue.end - 1)
-        if last is not None and last[1] == FILLER_SIZE_BYTES:
-            self._filled_until[queue] = queue.end
-        if queue_offset < queue.first_in_files and self._is_live(queue.topic):
-            if self.report.scanned_from == self.report.log_begin:
-                self._note_times(queue)
-                queue.begin_anew()
-                return
-            queue_offset = queue.first_at_or_beyond(entry.physical_offset)
-        if queue_offset < queue.end:
-            self._note_times(queue)
-            queue.cut(queue_offset)
-            self._queues.dirty[queue] = None
-        self._check_tail(queue)
-
-    def _check_tail(self, queue: ConsumeQueue) -> None:
-        """Go back over the last entries until one that leads to a record of this queue in front of the walk's
-        beginning, or below the log; those on the way lead nowhere: the last ones go, others become fillers."""
-        at = queue.end - 1
-        while at >= queue.first_in_files:
-            entry = queue.entry(at)
-            if entry is not None and entry[1] != FILLER_SIZE_BYTES:
-                end = entry[0] + entry[1]
-                if end <= self.report.log_begin or (end <= self.report.scanned_from and self._leads_home(queue, at)):
-                    return
-            if entry is None or entry[1] != FILLER_SIZE_BYTES:
-                self.report.truncated_entries += 1
-                self._queues.dirty[queue] = None
-                self._note_times(queue)
-                if at == queue.end - 1:
-                    queue.cut(at)
-                else:
-                    queue.replace(at, FILLER)
-            at -= 1
-
-    def _leads_home(self, queue: ConsumeQueue, queue_offset: int) -> bool:
-        """Whether the entry leads to the record of this queue with this queue offset."""
-        entry = queue.entry(queue_offset)
-        file = self._log.sequence.find(entry[0]) if entry is not None else None
-        if entry is None or file is None:
-            return False
-        at = entry[0] - file.start
-        data = file.read(at, entry[1])
-        try:
-            fields = record.read_fields(data, 0, len(data))
-        except RecordError:
-            return False
-        if fields.size_bytes != entry[1] or fields.physical_offset != entry[0]:
-            return False
-        is_own = fields.topic == queue.topic_bytes and fields.queue_id == queue.queue_id
-        # an entry of a multi dispatch leads to a record of another queue
-        return fields.queue_offset == queue_offset if is_own else b"INNER_MULTI_DISPATCH" in fields.properties
-
-    def _fill(self, queue: ConsumeQueue, queue_offset: int) -> None:
-        """Filler entries up to there; `touched` keeps holding exactly the queues that have something buffered."""
-        was_buffered = queue.buffered_count > 0
-        queue.fill(queue_offset)
-        if queue.buffered_count and not was_buffered:
-            self._queues.touched.append(queue)
-
-    def _note_times(self, queue: ConsumeQueue) -> None:
-        """Modification times of the queue's files before recovery writes to them: search by time goes by them."""
-        if queue not in self._times:
-            self._times[queue] = {file.start: file.modified_ms() for file in queue.sequence.files}
-
-    def _restore_times(self) -> None:
-        """Give every file that recovery wrote the time it had, or that of its last message when it is new."""
-        for queue, times in self._times.items():
-            for file in queue.sequence.files:
-                time_ms = times.get(file.start)
-                if time_ms is None:
-                    last = queue.entry(min(queue.end, file.end // ENTRY_BYTES) - 1)
-                    time_ms = self._log.store_timestamp_at(last[0]) if last is not None else -1
-                if time_ms > 0:
-                    self._files.set_modified(file.path, time_ms)
-
-    def _add(self, queue: ConsumeQueue, entry: DispatchEntry) -> None:
-        self._note_times(queue)
-        if queue.buffered_count == 0:
-            self._queues.touched.append(queue)
-        self._dispatch.add_to_queue(queue, entry)
-        self.report.added_entries += 1
-        self._since_write += 1
-        if self._since_write >= _WRITE_EVERY:
-            self._write()
-
-    def _write(self) -> None:
-        self._queues.write_touched([])
-        self._since_write = 0
-
-    def _rebuild_short(self, end: int) -> Iterator[None]:
-        """A second walk for the queues that lack older entries than the first one met."""
-        begin = min(queue.max_physical_end for queue in self._short)
-        begin = max(begin, self.report.log_begin)
-        self._write()
-        names = sorted(f"{queue.topic}/{queue.queue_id}" for queue in self._short)
-        log.warning("consume queues are incomplete and are made from the log", queues=names[:20], count=len(names))
-        self.report.rebuilt_queues = names
-        progress = self._start_progress("rebuilding queues", begin, end)
-        file = self._log.sequence.find(begin)
-        # Only offsets of records and files are good to begin at; the end of a queue's last message is one of them.
-        scan = LogScan(self._log, begin if file is not None else self.report.log_begin, check_crc=False, stop=end)
-        fields = scan.next()
-        count = 0
-        while fields is not None:
-            entry = self._dispatch.entry_of(fields)
-            if entry.queue in self._short:
-                self._place_in_short(entry.queue, entry.queue_offset, entry)
-            for more, queue_offset in entry.more_queues or ():
-                if more in self._short:
-                    self._place_in_short(more, queue_offset, entry)
-            count += 1
-            if count % _STEP_RECORDS == 0:
-                yield
-                progress.at(fields.physical_offset)
-            fields = scan.next()
-        progress.over()
-        for queue, (queue_offset, entry) in self._leaps.items():
-            if self._is_possible(queue, queue_offset, entry):
-                self._fill(queue, queue_offset)
-                self._add(queue, entry)
-
-    def _place_in_short(self, queue: ConsumeQueue | None, queue_offset: int, entry: DispatchEntry) -> None:
-        if queue is None or entry.physical_offset + entry.size_bytes <= queue.max_physical_end:
-            return
-        leap = self._leaps.pop(queue, None)
-        if leap is not None and queue_offset > leap[0]:
-            self._fill(queue, leap[0])
-            self._add(queue, leap[1])
-        elif leap is not None:
-            self._tell_damaged(queue, *leap)
-        expected = queue.end + queue.buffered_count
-        if queue_offset > expected and self._is_possible(queue, queue_offset, entry):
-            self._leaps[queue] = (queue_offset, entry)
-        elif queue_offset == expected:
-            self._add(queue, entry)
 
     # -- index -----------------------------------------------------------------------------------------------------
 
@@ -528,15 +293,11 @@ class Recovery:
     # -- the end ---------------------------------------------------------------------------------------------------
 
     def _set_end(self, scan: LogScan) -> Iterator[None]:
-        self._write()
+        self._queue_recovery.write()
         for damage in scan.damages:
-            self._replace_damage(damage)
-        if self._doubts_queues:
-            for number, queue in enumerate(self._queues):
-                if queue not in self._seen:
-                    self._check_tail(queue)
-                if number % _STEP_QUEUES == 0:
-                    yield
+            self._damage.take_out(damage)
+            self._queue_recovery.blank(damage)
+        yield from self._queue_recovery.check_unseen()
         self._log.sequence.truncate(scan.end)
         self._log.set_end(scan.end)
         if self._index.cut(scan.end):
@@ -545,71 +306,10 @@ class Recovery:
             yield from self._catch_up_index(scan.end)
         if scan.end_reason:
             log.info("log ends", physical_offset=scan.end, reason=scan.end_reason)
-        for queue in self._queues:
-            if queue.max_physical_end > scan.end:
-                self._note_times(queue)
-            removed = queue.truncate_beyond(scan.end)
-            if removed:
-                self.report.truncated_entries += removed
-                log.warning("queue was ahead of the log", topic=queue.topic, queue_id=queue.queue_id, entries=removed)
+        self._queue_recovery.truncate(scan.end)
 
-    def _replace_damage(self, damage: Damage) -> None:
-        """Save the damaged bytes, put something walkable in their place, blank the queue entries that lead there."""
-        size = damage.end - damage.begin
-        file = self._log.sequence.find(damage.begin)
-        if file is None:
-            return
-        at = damage.begin - file.start
-        saved = self._save_damaged(damage, file)
-        if damage.end == file.end:
-            file.clear_from(at)
-            file.write(record.encode_blank(size), at)
-        elif size > record.FIXED_BYTES + len(LOST_TOPIC):
-            file.write(_lost_record(damage, size), at)
-        for queue in self._queues:
-            self._blank_entries(queue, damage)
-        log.error(
-            "damaged stretch of the log taken out; what is behind it was kept",
-            physical_offset=damage.begin, size_bytes=size, reason=damage.reason, saved_as=saved,
-        )  # fmt: skip
-
-    def _save_damaged(self, damage: Damage, log_file: MappedFile) -> str:
-        """Its bytes, in a file that has holes where they are zeros: most of a lost stretch often is. What a run saved
-        that did not get further stays: the log may hold only a half of it by now."""
-        size = damage.end - damage.begin
-        name = layout.file_name(damage.begin)
-        if self._files.exists(self._salvage.path(name)):
-            return self._salvage.path(name)
-        fd = self._salvage.begin(name, size)
-        try:
-            for at in range(0, size, _SAVE_BYTES):
-                piece = log_file.pread(damage.begin - log_file.start + at, min(_SAVE_BYTES, size - at))
-                if piece != bytes(len(piece)):
-                    self._files.pwrite(fd, piece, at)
-        except OSError:
-            self._salvage.give_up(name, fd)
-            raise
-        return self._salvage.keep(name, fd)
-
-    def _blank_entries(self, queue: ConsumeQueue, damage: Damage) -> None:
-        if queue.max_physical_end <= damage.begin:
-            return
-        at = queue.first_at_or_beyond(damage.begin)
-        while at < queue.end:
-            entry = queue.entry(at)
-            if entry is None or entry[0] >= damage.end:
-                return
-            self._note_times(queue)
-            queue.replace(at, FILLER)
-            self._queues.dirty[queue] = None
-            at += 1
-
-    def _forget_queues(self) -> None:
-        """Without any log there is nothing that queue entries could lead to."""
-        for queue in self._queues:
-            log.warning("no log files: queue removed", topic=queue.topic, queue_id=queue.queue_id, entries=queue.end)
-            self.report.truncated_entries += queue.end
-            self._queues.delete(queue)
+    def _forget_everything(self) -> None:
+        self._queue_recovery.forget()
         self._index.delete_all()
 
 
@@ -628,19 +328,6 @@ def digest(queues: QueueTable, index: Index) -> int:
 def clean_note(commit_log: CommitLog, queues: QueueTable, index: Index) -> CleanNote:
     """What the checkpoint of a clean shutdown says."""
     return CleanNote(commit_log.committed_offset, digest(queues, index))
-
-
-def _lost_record(damage: Damage, size: int) -> bytes:
-    """A record of exactly `size` bytes that enters neither queue nor index."""
-    text = damage.reason.encode()[: size - record.FIXED_BYTES - len(LOST_TOPIC)]
-    body = text.ljust(size - record.FIXED_BYTES - len(LOST_TOPIC), b"\0")
-    host = bytes(8)
-    data = bytearray()
-    # The next message's store time: recovery picks the file to begin with by the store time of its first record.
-    time = damage.next_timestamp
-    flags = sys_flag.TRANSACTION_ROLLBACK
-    record.encode_into(data, LOST_TOPIC, 0, 0, 0, damage.begin, flags, time, host, time, host, 0, 0, body, b"")
-    return bytes(data)
 
 
 def _max_physical_end(queue: ConsumeQueue) -> int:

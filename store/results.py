@@ -6,6 +6,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final, Protocol
 
+from store.log_scan import Damage
+
 
 class PutStatus(Enum):
     PUT_OK = 0
@@ -225,3 +227,30 @@ class MessageFilter(Protocol):
     def matches_entry(self, tags_code: int, ext: ExtUnit | None) -> bool: ...
 
     def matches_record(self, record: bytes) -> bool: ...
+
+
+class RecoveryReport:
+    """What recovery found and did; numbers for the log, for `verify` and for tests."""
+
+    __slots__ = (
+        "added_entries",
+        "damages",
+        "log_begin",
+        "log_end",
+        "rebuilt_queues",
+        "records",
+        "scanned_from",
+        "truncated_entries",
+        "was_clean",
+    )
+
+    def __init__(self) -> None:
+        self.was_clean = True
+        self.log_begin = 0
+        self.log_end = 0
+        self.scanned_from = 0
+        self.records = 0
+        self.added_entries = 0
+        self.truncated_entries = 0
+        self.rebuilt_queues: list[str] = []
+        self.damages: list[Damage] = []
