@@ -42,8 +42,14 @@ from store.raw_log import RawLog
 from store.reading import Reading
 from store.recovery import Recovery
 from store.results import (
-    ExtUnit, GetResult, MessageFilter, MessageToStore, PutResult, QueryResult, RecoveryReport,
-)  # fmt: skip
+    ExtUnit,
+    GetResult,
+    MessageFilter,
+    MessageToStore,
+    PutResult,
+    QueryResult,
+    RecoveryReport,
+)
 from store.retention import Retention
 from store.tail_cut import TailCut
 from store.warm_up import WarmUp
