@@ -96,7 +96,7 @@ class SharedStore:
         self.sent[key] = body
         return key, answer
 
-    def write(self, count: int) -> None:
+    def write(self, count: int, soon_level: int) -> None:
         """Messages of all kinds: empty to large, batches, one that is delivered soon and one much later, a transaction
         that ends and one that stays open; then offsets."""
         choose = self.choose
@@ -106,7 +106,7 @@ class SharedStore:
             self.send(topic, choose.randrange(QUEUES[topic]), choose.randbytes(size))
             if number % 25 == 0:
                 self.send_batch("Alpha", choose.randrange(3), choose.randrange(1, 6))
-        self.send("Later", 0, b"soon", "\x02DELAY\x012")
+        self.send("Later", 0, b"soon", f"\x02DELAY\x01{soon_level}")
         self.send("Later", 0, b"in an hour", "\x02DELAY\x013")
         half = "\x02TRAN_MSG\x01true\x02PGROUP\x01P"
         self.send("Beta", 0, b"open", half, sysFlag=4)
@@ -270,12 +270,13 @@ def check_take_over(shared: SharedStore, before: dict[str, Any], how: str) -> No
 def test_apache_serves_what_triomq_wrote(shared: SharedStore, how: str) -> None:
     shared.start("triomq")
     shared.prepare()
-    shared.write(250)
+    shared.write(250, soon_level=2)  # not so soon that TrioMQ had to deliver it
     assert len(list((shared.store / "commitlog").iterdir())) > 3
     assert len(list((shared.store / "index").iterdir())) > 1
     before = shared.picture(with_times=True)
     shared.everything_sent(before)
-    shared.wait_offsets_on_disk()
+    if how == "killed":
+        shared.wait_offsets_on_disk()
     shared.end(how)
     shared.start("apache")
     check_take_over(shared, before, how)
@@ -288,13 +289,14 @@ def test_the_store_goes_back_and_forth(shared: SharedStore, how: str) -> None:
     """Real, TrioMQ, real, TrioMQ; each goes on writing where the other stopped."""
     before: dict[str, Any] = {}
     delivered = 0
-    for leg, kind in enumerate(("apache", "triomq", "apache", "triomq")):
+    legs = ("apache", "triomq", "apache", "triomq")
+    for leg, kind in enumerate(legs):
         shared.start(kind)
         if leg == 0:
             shared.prepare()
         else:
             check_take_over(shared, before, how)
-        shared.write(60)
+        shared.write(60, soon_level=1)
         shared.wait_delivered(delivered + 1)
         if how == "clean":
             assert len(shared.later()) == delivered + 1, "a delayed message was delivered again"
@@ -302,8 +304,9 @@ def test_the_store_goes_back_and_forth(shared: SharedStore, how: str) -> None:
         assert set(shared.later()) == {b"soon"}
         before = shared.picture(with_times=False)
         shared.everything_sent(before)
-        shared.wait_offsets_on_disk()
+        if how == "killed" and leg + 1 < len(legs):
+            shared.wait_offsets_on_disk()  # both write them for the first time 10 s after their start
         if how == "clean":
             delays = wire.lenient_json(shared.ask(ALL_DELAY_OFFSETS, {}).body)["offsetTable"]
-            assert delays["2"] == delivered, "each delivered message moves the level's offset by one"
+            assert delays["1"] == delivered, "each delivered message moves the level's offset by one"
         shared.end(how)
