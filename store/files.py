@@ -19,6 +19,8 @@ import mmap
 import os
 import shutil
 
+from store.kernel_sync import KernelSync
+
 Data = bytes | bytearray | memoryview
 
 
@@ -75,6 +77,10 @@ class Files:
 
     def datasync(self, fd: int) -> None:
         os.fdatasync(fd)
+
+    def kernel_sync(self) -> KernelSync | None:
+        """`datasync` without a thread, where the kernel has that and no subclass has its own."""
+        return KernelSync.open() if type(self).datasync is Files.datasync else None
 
     def sync_directory(self, path: str) -> None:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

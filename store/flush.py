@@ -1,8 +1,9 @@
 """Getting what was written onto the disk, and saying so: flushed watermark, consume queues, index, checkpoint.
 
 Threads run fdatasync; they get duplicated descriptors and path names, nothing else. What a sync covers is decided
-before it begins: bytes committed while it runs belong to the next one. The log has a thread of its own (own_thread):
-with SYNC_FLUSH it syncs a thousand times a second.
+before it begins: bytes committed while it runs belong to the next one. With SYNC_FLUSH the log is synced a thousand
+times a second, so the kernel does that by itself where it can (kernel_sync), and elsewhere a thread of the log's own
+(own_thread).
 
 A failed fdatasync is never tried again as if nothing had happened: the kernel may have dropped the pages, and a second
 call would succeed without them. The store is then broken until it is opened anew, which reads the disk.
@@ -25,6 +26,7 @@ from store.errors import StoreBroken, StoreError
 from store.files import Files
 from store.index import Index
 from store.index_file import IndexFile
+from store.kernel_sync import KernelSync
 from store.mapped_file import MappedFile
 from store.queue_table import QueueTable
 from store.watermark import Watermark
@@ -43,7 +45,7 @@ _SYNC_ONE_BY_ONE = 64
 
 
 class Flush:
-    """The store's flusher. `note_time` is told the store time of each commit."""
+    """The store's flusher. `kernel_sync`, where there is one, is set while the store is open."""
 
     __slots__ = (
         "_broken",
@@ -59,6 +61,7 @@ class Flush:
         "_queues",
         "_root",
         "flushed",
+        "kernel_sync",
         "last_store_timestamp",
         "settings",
     )
@@ -93,6 +96,7 @@ class Flush:
         self._root = root
         self.last_store_timestamp = last_store_timestamp
         self._broken = broken
+        self.kernel_sync: KernelSync | None = None
         self._log_lock = trio.Lock()
         self._queue_lock = trio.Lock()
 
@@ -138,6 +142,9 @@ class Flush:
             self._log.unsynced_directories.clear()
             try:
                 files = self._log.files_between(self.flushed.value, target)
+                if len(files) == 1 and not directories and self.kernel_sync is not None:
+                    await self._sync_in_kernel(self.kernel_sync, files[0])
+                    files = []
                 for at in range(0, len(files), _SYNC_AT_ONCE):
                     await self._sync(self._offload_log, files[at : at + _SYNC_AT_ONCE], directories)
             except OSError as error:
@@ -145,6 +152,13 @@ class Flush:
                 return
             self._checkpoint.log_ms = max(self._checkpoint.log_ms, store_timestamp)
             self.flushed.advance(target)
+
+    async def _sync_in_kernel(self, kernel_sync: KernelSync, file: MappedFile) -> None:
+        fd = file.borrow()
+        try:
+            await kernel_sync(fd)
+        finally:
+            self._files.close(fd)
 
     async def _sync(
         self,

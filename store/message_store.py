@@ -136,6 +136,7 @@ class MessageStore:
             self._appending.accepted = Watermark()
         self._reading = Reading(self._log, self._queues, self._index, settings, self.files.physical_memory_bytes())
         self._log_thread = OwnThread("commit log sync")
+        self._syncs_in_kernel = offload is None
         self._flush = Flush(
             files=self.files,
             commit_log=self._log,
@@ -207,6 +208,8 @@ class MessageStore:
         for queue in self._queues:
             queue.correct_min_offset(self._log.min_offset)
         self._index.open_for_writing()
+        if self._syncs_in_kernel:
+            self._flush.kernel_sync = self.files.kernel_sync()
         self._raw.dispatched_offset = self._reading.written_from = self._log.committed_offset
         self.committed.value = self.accepted.value = self._log.committed_offset
         # What recovery read after a crash may still be in memory only: the first flush covers it again.
@@ -353,6 +356,9 @@ class MessageStore:
             is_whole = self._raw.dispatched_offset == self._log.committed_offset or not self._is_slave
             await self._flush.flush_thoroughly(note if is_whole else None)
         self._log_thread.end()
+        if self._flush.kernel_sync is not None:
+            self._flush.kernel_sync.close()
+            self._flush.kernel_sync = None
         self._warm_up.forget()
         closed = StoreClosed("the store was closed")
         self.committed.fail(closed)

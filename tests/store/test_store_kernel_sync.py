@@ -1,0 +1,139 @@
+"""Syncs by the kernel: values, errors, cancellation, and when a store uses them."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import trio
+from store_support import WallClock, message, small_settings
+
+from store.config import FlushDiskType
+from store.errors import StoreBroken
+from store.files import Files, UnsyncedFiles
+from store.kernel_sync import KernelSync
+from store.message_store import MessageStore
+
+
+@pytest.fixture
+def kernel_sync() -> Iterator[KernelSync]:
+    made = KernelSync.open()
+    if made is None:
+        pytest.skip("this kernel has no asynchronous fdatasync, or forbids it")
+    yield made
+    made.close()
+
+
+class Counted(Files):
+    """Counts the syncs that are made in the usual way."""
+
+    def __init__(self) -> None:
+        self.syncs = 0
+
+    def datasync(self, fd: int) -> None:
+        self.syncs += 1
+        super().datasync(fd)
+
+
+@asynccontextmanager
+async def running(root: Path, files: Files | None = None) -> AsyncIterator[MessageStore]:
+    """A store as a broker has it: nothing is said of threads."""
+    settings = small_settings(root, flush_disk_type=FlushDiskType.SYNC_FLUSH)
+    store = MessageStore(settings, now_ms=WallClock(step_ms=1), files=files)
+    await store.load()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(store.run)
+        yield store
+        nursery.cancel_scope.cancel()
+    await store.close()
+
+
+async def test_one_after_the_other(kernel_sync: KernelSync, tmp_path: Path) -> None:
+    with (tmp_path / "file").open("wb", buffering=0) as file:
+        for _ in range(20):
+            file.write(b"x" * 5000)
+            await kernel_sync(file.fileno())
+
+
+async def test_the_descriptor_may_be_closed_meanwhile(kernel_sync: KernelSync, tmp_path: Path) -> None:
+    fd = os.open(tmp_path / "file", os.O_CREAT | os.O_WRONLY)
+    os.write(fd, b"x" * 100_000)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(kernel_sync, fd)
+        await trio.lowlevel.checkpoint()
+        os.close(fd)
+
+
+async def test_errors_are_those_of_the_call_and_do_no_harm(kernel_sync: KernelSync, tmp_path: Path) -> None:
+    with pytest.raises(OSError) as raised:
+        await kernel_sync(1 << 20)
+    assert raised.value.errno == errno.EBADF
+    reading, writing = os.pipe()
+    with pytest.raises(OSError) as raised:
+        await kernel_sync(writing)
+    assert raised.value.errno == errno.EINVAL
+    os.close(reading)
+    os.close(writing)
+    await test_one_after_the_other(kernel_sync, tmp_path)
+
+
+async def test_a_cancelled_task_waits_for_what_it_began(kernel_sync: KernelSync, tmp_path: Path) -> None:
+    with (tmp_path / "file").open("wb", buffering=0) as file, trio.CancelScope() as scope:
+        file.write(b"x")
+        scope.cancel()
+        await kernel_sync(file.fileno())
+        assert not scope.cancelled_caught
+        await kernel_sync(file.fileno())
+
+
+async def test_a_store_on_real_files_asks_the_kernel(
+    kernel_sync: KernelSync, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    ask = KernelSync.__call__
+
+    async def counted(self: KernelSync, fd: int) -> None:
+        asked.append(fd)
+        await ask(self, fd)
+
+    monkeypatch.setattr(KernelSync, "__call__", counted)
+    async with running(tmp_path) as store:
+        for number in range(3):
+            result = store.append(message(body=b"%d" % number))
+            store.commit()
+            await store.flushed.wait_beyond(result.last_offset)
+    assert len(asked) >= 2  # the first one comes with a directory to be synced, in a thread
+    async with running(tmp_path) as store:
+        assert store.max_offset("T", 0) == 3
+
+
+async def test_files_with_a_sync_of_their_own_keep_it(tmp_path: Path) -> None:
+    assert UnsyncedFiles().kernel_sync() is None
+    files = Counted()
+    async with running(tmp_path, files) as store:
+        result = store.append(message())
+        store.commit()
+        await store.flushed.wait_beyond(result.last_offset)
+        assert files.syncs > 0
+
+
+async def test_a_sync_that_fails_breaks_the_store(
+    kernel_sync: KernelSync, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(self: KernelSync, fd: int) -> None:
+        raise OSError(errno.EIO, "as asked")
+
+    async with running(tmp_path) as store:
+        first = store.append(message())
+        store.commit()
+        await store.flushed.wait_beyond(first.last_offset)
+        monkeypatch.setattr(KernelSync, "__call__", fail)
+        second = store.append(message())
+        store.commit()
+        with pytest.raises(StoreBroken, match="cannot be synced"):
+            await store.flushed.wait_beyond(second.last_offset)
+        assert store.is_broken
