@@ -19,7 +19,7 @@ START_SECONDS = 240
 
 def open_cluster() -> Any:
     """A session with two executors, or the end of this process."""
-    from pyspark.sql import SparkSession
+    from small_spark import JAVA_OPTIONS, small_session
 
     def give_up() -> None:
         sys.stdout.write(f"not started within {START_SECONDS} s\n")
@@ -30,22 +30,14 @@ def open_cluster() -> Any:
     timer.daemon = True
     timer.start()
     try:
-        session = (
-            SparkSession.builder.master("local-cluster[2,1,1024]")
-            .appName("cluster test")
-            .config("spark.ui.enabled", "false")
-            .config("spark.ui.showConsoleProgress", "false")
-            .config("spark.sql.session.timeZone", "UTC")
-            .config("spark.scheduler.minRegisteredResourcesRatio", "1.0")
-            .config("spark.scheduler.maxRegisteredResourcesWaitingTime", f"{START_SECONDS}s")
-            .config("spark.executor.memory", "512m")
-            .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-            .config("spark.executor.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-            .config("spark.sql.shuffle.partitions", "2")
-            .config("spark.executorEnv.PYTHONPATH", os.environ["PYTHONPATH"])
-            .getOrCreate()
+        session = small_session(
+            "local-cluster[2,1,1024]",
+            spark_scheduler_minRegisteredResourcesRatio="1.0",
+            spark_scheduler_maxRegisteredResourcesWaitingTime=f"{START_SECONDS}s",
+            spark_executor_memory="512m",
+            spark_executor_extraJavaOptions=JAVA_OPTIONS,
+            spark_executorEnv_PYTHONPATH=os.environ["PYTHONPATH"],
         )
-        session.sparkContext.setLogLevel("OFF")
         session.sparkContext.parallelize([1], 1).count()
     except Exception as error:
         sys.stdout.write(f"{type(error).__name__}: {str(error).splitlines()[:1]}\n")
@@ -70,7 +62,7 @@ def executors(spark: Any) -> dict[str, Any]:
 
 def from_store(spark: Any, root: str) -> dict[str, Any]:
     table = spark.read.format("rocketmq-store").option("minPartitions", "4").load(root)
-    return {"physical_offsets": [row[0] for row in table.select("physicalOffset").orderBy("physicalOffset").collect()]}
+    return {"physical_offsets": sorted(row[0] for row in table.select("physicalOffset").collect())}
 
 
 def to_broker_and_back(spark: Any, namesrv: str, topic: str) -> dict[str, Any]:

@@ -41,27 +41,13 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """One local session for all tests; the formats are registered."""
-    from pyspark.sql import SparkSession
+    from small_spark import small_session
 
     import mqspark
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    session = (
-        SparkSession.builder.master("local[2]")
-        .appName("tests")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
-        .config("spark.driver.memory", "1g")
-        # many small queries, each run once: compiling them costs more than running them
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-        .config("spark.sql.codegen.wholeStage", "false")
-        .config("spark.sql.codegen.factoryMode", "NO_CODEGEN")
-        .getOrCreate()
-    )
-    session.sparkContext.setLogLevel("OFF")
+    warehouse = str(tmp_path_factory.mktemp("warehouse"))
+    session = small_session("local[2]", spark_sql_warehouse_dir=warehouse, spark_driver_memory="1g")
     mqspark.register(session)
     yield session
     session.stop()

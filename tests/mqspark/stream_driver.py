@@ -1,29 +1,19 @@
 """A Spark driver of its own that copies one topic to another until it is killed:
 
-stream_driver.py NAMESRV SOURCE TARGET CHECKPOINT MESSAGES_PER_BATCH [once]
+stream_driver.py NAMESRV SOURCE TARGET CHECKPOINT MESSAGES_PER_BATCH
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from typing import Any
 
 
-def main(name_server: str, source: str, target: str, checkpoint: str, batch_rows: str, *mode: str) -> None:
-    from pyspark.sql import SparkSession
-
-    import mqspark
-
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")  # it does not live long
-        .getOrCreate()
-    )
-    spark.sparkContext.setLogLevel("OFF")
-    mqspark.register(spark)
+def copy(
+    spark: Any, name_server: str, source: str, target: str, checkpoint: str, batch_rows: int, **trigger: Any
+) -> None:
+    """One topic to another, from where the checkpoint is, until the trigger says that it is over."""
     options = {"nameServer": name_server, "retryTimeoutMs": "120000"}
     table = (
         spark.readStream.format("rocketmq")
@@ -35,10 +25,18 @@ def main(name_server: str, source: str, target: str, checkpoint: str, batch_rows
         .writeStream.format("rocketmq")
         .options(**options, topic=target, batchBytes="4096", checkpointLocation=checkpoint)
     )
-    writer = writer.trigger(availableNow=True) if mode else writer.trigger(processingTime="0 seconds")
-    print("streaming", flush=True)
-    writer.start().awaitTermination()
-    print("over", flush=True)
+    writer.trigger(**trigger).start().awaitTermination()
+
+
+def main(name_server: str, source: str, target: str, checkpoint: str, batch_rows: str) -> None:
+    from small_spark import small_session
+
+    import mqspark
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    spark = small_session("local[2]")
+    mqspark.register(spark)
+    copy(spark, name_server, source, target, checkpoint, int(batch_rows), processingTime="0 seconds")
 
 
 if __name__ == "__main__":

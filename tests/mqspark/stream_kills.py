@@ -20,6 +20,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,14 +28,15 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parents[1]), str(HERE.parent), str(HERE.parent / "interop")]
 
+import stream_driver  # noqa: E402
 from interop_cluster import Cluster, running_cluster  # noqa: E402
 from interop_processes import wait_until  # noqa: E402
+from small_spark import small_session  # noqa: E402
 
 MESSAGES_PER_BATCH = 400
 BATCHES_PER_KILL = 8
 """How many micro-batches of messages there are for each kill: the stream must not be through before the last one."""
 BATCH_SECONDS = 300
-REST_SECONDS = 600
 
 
 class Driver:
@@ -51,11 +53,6 @@ class Driver:
                 if int(stat.read_text().rpartition(")")[2].split()[3]) == self.process.pid:
                     os.kill(int(stat.parent.name), signal.SIGKILL)
         self.process.wait()
-
-    def says(self, text: str) -> bool:
-        log = self.log_path.read_text(errors="replace")
-        assert self.process.poll() is None or text in log, log[-2000:]
-        return text in log
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +103,17 @@ def keys_in(cluster: Cluster, topic: str) -> Counter[str]:
 
 
 def copy_under_fire(
-    cluster: Cluster, work: Path, driver_kills: int, broker_kills: int, chance: random.Random, say: Any = None
+    cluster: Cluster,
+    work: Path,
+    driver_kills: int,
+    broker_kills: int,
+    chance: random.Random,
+    last_session: Callable[[], Any],
+    say: Any = None,
 ) -> Counted:
     """Copies a topic while so many drivers and brokers are killed, each at a random moment of a micro-batch. At least
-    one driver; the kills of the broker are spread over the drivers."""
+    one driver; the kills of the broker are spread over the drivers. The session that `last_session` answers copies
+    what is left."""
     total = (driver_kills + broker_kills) * BATCHES_PER_KILL * MESSAGES_PER_BATCH
     source, target = cluster.create_topic("KillFrom", 4), cluster.create_topic("KillTo", 3)
     fill(cluster, source, total)
@@ -148,16 +152,24 @@ def copy_under_fire(
             say(f"driver {number + 1} of {driver_kills} killed, {batches()} batches begun")
     begun = batches()
     assert begun * MESSAGES_PER_BATCH < total, "the stream was through before the last kill"
-    last = Driver([*argv, str(10 * MESSAGES_PER_BATCH), "once"], work / "driver-last.log")
-    try:
-        wait_until(lambda: last.says("over"), REST_SECONDS, "the rest of the stream")
-    finally:
-        last.kill()
+    stream_driver.copy(
+        last_session(), cluster.namesrv_address, source, target, str(checkpoint), 10 * MESSAGES_PER_BATCH,
+        availableNow=True,
+    )  # fmt: skip
     expected = {f"k{number}" for number in range(total)}
     assert keys_in(cluster, source) == Counter(expected)
     arrived = keys_in(cluster, target)
     doubled = [key for key, count in arrived.items() if count > 1 or key not in expected]
     return Counted(total, begun, driver_kills, broker_kills, sorted(expected - set(arrived)), sorted(doubled))
+
+
+def session() -> Any:
+    import mqspark
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    made = small_session("local[2]")
+    mqspark.register(made)
+    return made
 
 
 def main() -> int:
@@ -174,7 +186,7 @@ def main() -> int:
         work = Path(name)
         with running_cluster(given.target, work / "cluster") as cluster:
             counted = copy_under_fire(
-                cluster, work, drivers, given.kills - drivers, random.Random(seed),
+                cluster, work, drivers, given.kills - drivers, random.Random(seed), session,
                 lambda text: print(f"{time.monotonic() - began:6.0f} s  {text}", flush=True),
             )  # fmt: skip
     print(

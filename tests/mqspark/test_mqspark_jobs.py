@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from small_spark import SETTINGS
 
 from mqspark.jobs.progress import Progress
 
@@ -86,8 +87,8 @@ def test_spark_submit_runs_a_job(
     import pyspark
 
     home = Path(pyspark.__file__).parent
-    words = ["--master", "local[1]", "--conf", "spark.ui.enabled=false", "--driver-memory", "512m",
-             "--driver-java-options", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"]  # fmt: skip
+    settings = [word for name, value in SETTINGS.items() for word in ("--conf", f"{name}={value}")]
+    words = ["--master", "local[1]", "--driver-memory", "512m", *settings]
     job = ["rebuild", str(unpacked("1a_clean")), "--to", str(tmp_path / "made"), "--topics", "GoldOrders", "--quiet"]
     environment = {
         **os.environ,

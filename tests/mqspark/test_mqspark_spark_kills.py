@@ -6,17 +6,18 @@ from __future__ import annotations
 import os
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-# Three drivers start in turn, which takes a minute each where ten others want the processor, too.
+# Two drivers start in turn, which takes a minute each where ten others want the processor, too.
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1500)]
 
 DRIVER_KILLS = 2
 BROKER_KILLS = 4  # a new broker is there in a second, a new driver takes ten
 
 
-def test_kills_lose_and_double_nothing(tmp_path: Path) -> None:
+def test_kills_lose_and_double_nothing(spark: Any, tmp_path: Path) -> None:
     from apache_peer import find_peer
     from interop_cluster import running_cluster
     from stream_kills import copy_under_fire
@@ -25,5 +26,5 @@ def test_kills_lose_and_double_nothing(tmp_path: Path) -> None:
     if target == "apache" and find_peer() is None:
         pytest.skip("Apache's daemons: no peer script (set TRIOMQ_PEER)")
     with running_cluster(target, tmp_path / "cluster") as cluster:
-        counted = copy_under_fire(cluster, tmp_path, DRIVER_KILLS, BROKER_KILLS, random.Random(7))
+        counted = copy_under_fire(cluster, tmp_path, DRIVER_KILLS, BROKER_KILLS, random.Random(7), lambda: spark)
     assert counted.is_exact, (counted.missing[:5], counted.doubled[:5])
