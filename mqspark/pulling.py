@@ -116,6 +116,8 @@ class QueueRange:
             self._asked.appendleft((connection.send(self._request(begin, end))[0], begin, end))
             self._redo = None
         depth = 1 if self._pull.is_filtered else self._pull.depth
+        if 2 * len(self._asked) > depth:
+            return  # several requests in one write cost little more than one
         steps: list[tuple[int, int]] = []
         while len(self._asked) + len(steps) < depth and self._ask_from < self._end:
             step_end = self._end if self._pull.is_filtered else min(self._ask_from + self._span, self._end)

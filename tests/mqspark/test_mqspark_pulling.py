@@ -33,10 +33,12 @@ class FakeConnection:
         self.breaks_at = breaks_at
         self.requests: dict[int, RemotingCommand] = {}
         self.asked = 0
+        self.writes = 0
         self.most_under_way = 0
 
     def send(self, *requests: RemotingCommand) -> list[int]:
         numbers = []
+        self.writes += 1
         for request in requests:
             self.asked += 1
             self.requests[self.asked] = request
@@ -128,6 +130,7 @@ def test_several_pulls_are_under_way_at_a_time() -> None:
     read(FakeCluster(connection), 0, 640, depth=8)
     assert connection.most_under_way == 8
     assert connection.asked == 20
+    assert connection.writes == 1 + 3  # eight, then four when half of them are answered
 
 
 def test_a_rate_limit_pauses_behind_each_answer(monkeypatch: pytest.MonkeyPatch) -> None:
