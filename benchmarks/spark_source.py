@@ -4,8 +4,9 @@
 
 Without --store a commit log is made in a temporary directory; broker figures need --name-server (a topic is filled and
 read). Each source is measured alone (`reader`: bytes to Arrow batches in one process) and through Spark into its noop
-sink on local[N] for each N of --cores (the broker's queues cut into at least N tasks), beside Spark's own reading of the same rows from Parquet. "A CPU second" counts
-all processes of the driver: JVM and Python workers, not the broker. It hardly depends on what else the machine does.
+sink on local[N] for each N of --cores (a topic in at least N tasks), beside Spark's own reading of the
+same rows from Parquet. "A CPU second" counts all processes of the driver: JVM and Python workers, not the broker. It
+hardly depends on what else the machine does.
 """
 
 from __future__ import annotations
