@@ -26,6 +26,12 @@ LIMIT_SECONDS = 60
 LOOK_SECONDS = 0.02
 
 BROKER_SETTINGS = (
+    # Requests that wait for a slow machine are not refused.
+    "waitTimeMillsInSendQueue=60000",
+    "waitTimeMillsInPullQueue=60000",
+    "waitTimeMillsInHeartbeatQueue=60000",
+    "waitTimeMillsInTransactionQueue=60000",
+    "osPageCacheBusyTimeOutMills=60000",
     "enablePropertyFilter=true",
     "traceTopicEnable=true",
     "transactionTimeOut=1000",
