@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 VERSION_4_9_7 = 407
+UPDATE_CONSUMER_OFFSET = 15
 UPDATE_AND_CREATE_TOPIC = 17
 GET_ROUTEINFO_BY_TOPIC = 105
 GET_BROKER_CLUSTER_INFO = 106

@@ -9,7 +9,7 @@ from typing import Any
 
 from interop_cluster import Cluster
 from interop_driver_set import DriverSet
-from interop_drivers import Driver, Event
+from interop_drivers import Driver, Event, stop_all
 from interop_processes import wait_until
 from interop_texts import assert_bodies, assert_offsets, by_queue, line_of, lines_of, numbered
 
@@ -35,6 +35,7 @@ def consume_new_only(
     received.stop()
     assert_bodies(lines_of(file), received.messages)
     assert_offsets(list(received.messages), first_offset)
+    cluster.store_offsets(topic, group, dict.fromkeys(range(4), first_offset + 25))
     return received.messages
 
 
@@ -64,13 +65,12 @@ def test_offsets_and_acknowledged_messages_survive_a_kill(
     common = {"namesrv": fragile_cluster.namesrv_address, "topic": topic}
     file = numbered(tmp_path, 100)
     consume_new_only(fragile_cluster, java4, java4, topic, "kill_group", file, 0)
-    wanted = {str(queue): 25 for queue in range(4)}
-    wait_until(lambda: stored_offsets(fragile_cluster, topic, "kill_group") == wanted, 15, "the offsets are on disk")
-
-    many = numbered(tmp_path, 3000, "many.txt")
+    many = numbered(tmp_path, 100_000, "many.txt")
     live = [drivers(kind).receive(**common, group=f"kill_live_{kind}") for kind in ("java5", "python")]
-    sending = java4.begin("send-lines", **common, file=many, keep_going=True, pause_ms=1)
+    sending = java4.begin("send-lines", **common, file=many, keep_going=True, pause_ms=5)
     sending.wait_event("sent", 500)
+    wanted = {str(queue): 25 for queue in range(4)}
+    wait_until(lambda: stored_offsets(fragile_cluster, topic, "kill_group") == wanted, 30, "the offsets are on disk")
     fragile_cluster.broker.kill()
     assert (fragile_cluster.store / "abort").exists()
     told = sending.of("sent")
@@ -87,17 +87,17 @@ def test_offsets_and_acknowledged_messages_survive_a_kill(
         lambda: numbers <= {line_of(m) for m in after_the_kill.messages}, "every acknowledged line is there", 60
     )
     assert min(m["queue_offset"] for m in after_the_kill.messages) == 25
+    lines = lines_of(many)
     for message in after_the_kill.messages:
         event = stored.get((message["queue"], message["queue_offset"]))
         if event is not None:
             assert event["msg_id"] == message["msg_id"]
-            assert message["body"] == lines_of(many)[event["line"]]
+            assert message["body"] == lines[event["line"]]
     for consumer in live:
         consumer.wait_for(
             lambda consumer=consumer: numbers <= {line_of(m) for m in consumer.messages}, "a live consumer gets all", 60
         )
-        consumer.stop()
-    after_the_kill.stop()
+    stop_all([*live, after_the_kill])
 
 
 def test_a_nameserver_restart_goes_unnoticed(
