@@ -207,13 +207,17 @@ class RemotingServer:
         plain = trio.SocketStream(trio.socket.from_stdlib_socket(sock))
         stream = trio.SSLStream(plain, context, server_side=True, https_compatible=True)
         try:
-            with trio.fail_after(10):
-                await stream.do_handshake()
-        except (trio.BrokenResourceError, trio.TooSlowError, OSError) as error:
-            log.warning("a TLS handshake failed", remote=remote.text, error=str(error.__cause__ or error))
-            await trio.aclose_forcefully(stream)
-            return
-        await serve_stream(stream, self._connect(table, remote, local), self._turn)
+            try:
+                with trio.fail_after(10):
+                    await stream.do_handshake()
+            except (trio.BrokenResourceError, trio.TooSlowError, OSError) as error:
+                log.warning("a TLS handshake failed", remote=remote.text, error=str(error.__cause__ or error))
+                await trio.aclose_forcefully(stream)
+                return
+            await serve_stream(stream, self._connect(table, remote, local), self._turn)
+        finally:
+            # It refers to itself and holds OpenSSL's buffers: emptied it is freed at once, without the collector.
+            vars(stream).clear()
 
     async def _accept_streams(self, listener: trio.SocketListener, table: ProcessorTable) -> None:
         """Where there is no epoll: a task for each connection."""

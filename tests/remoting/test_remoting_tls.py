@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import shutil
+import socket
 import ssl
 import subprocess
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import structlog.testing
@@ -15,6 +19,7 @@ import trio
 import trio.testing
 
 from protocol.command import RemotingCommand, new_request, new_response
+from protocol.frame import encode_frame
 from remoting import tls
 from remoting.client import RemotingClient, open_client
 from remoting.config import ServerSettings
@@ -154,6 +159,44 @@ async def test_a_first_rush_makes_one_certificate(monkeypatch: pytest.MonkeyPatc
         for _ in range(5):
             nursery.start_soon(is_served, address, client_context(settings()))
     assert len(made) == 1
+
+
+@needs_openssl
+@pytest.mark.parametrize("is_handshake", [True, False])
+async def test_a_closed_stream_is_freed_without_the_collector(
+    monkeypatch: pytest.MonkeyPatch, is_handshake: bool
+) -> None:
+    """Each holds some 36 KiB, and daemons let the collector run seldom."""
+    freed = trio.Event()
+    make_stream = trio.SSLStream
+
+    def make_watched_stream(*arguments: Any, **more: Any) -> Any:
+        stream = make_stream(*arguments, **more)
+        weakref.finalize(stream, freed.set)
+        return stream
+
+    def come_and_go(port: int) -> None:
+        with socket.create_connection(("127.0.0.1", port), timeout=30) as plain:
+            if not is_handshake:
+                plain.sendall(b"\x16 no handshake")
+                return
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+            with context.wrap_socket(plain) as peer:
+                peer.sendall(encode_frame(new_request(ECHO)))
+                assert peer.recv(65536)
+
+    monkeypatch.setattr(trio, "SSLStream", make_watched_stream)
+    async with serving(settings()) as (address, _):
+        gc.collect()
+        gc.disable()
+        try:
+            await trio.to_thread.run_sync(come_and_go, int(address.rpartition(":")[2]))
+            with trio.fail_after(30):
+                await freed.wait()
+        finally:
+            gc.enable()
 
 
 async def test_disabled_and_enforcing() -> None:
