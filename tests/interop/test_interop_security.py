@@ -247,14 +247,15 @@ def test_a_client_without_a_known_certificate_is_refused(
         java, reason = drivers("java4-tls"), "PEER_DID_NOT_RETURN_A_CERTIFICATE"
     else:
         java, reason = driver_with_certificate(drivers, "java4", certificates, name), "CERTIFICATE_VERIFY_FAILED"
-    assert mutual.broker.child is not None
-    begin = len(mutual.broker.child.log_text())
+    broker = mutual.broker.child
+    assert broker is not None
+    begin = len(broker.log_text())
     common = {"namesrv": mutual.namesrv_address, "topic": "TBW102", "file": numbered(tmp_path, 1)}
     refused = java.begin("send-lines", **common, retries=0, timeout_ms=3000)
     wait_until(lambda: refused.is_over, 60, "the producer gives up")
     assert not refused.of("sent")
     assert refused.events[-1]["event"] == "failed"
-    assert reason in mutual.broker.child.log_text()[begin:], "the broker says why"
+    wait_until(lambda: reason in broker.log_text()[begin:], 20, "the broker says why")
 
 
 # -- access control ----------------------------------------------------------------------------------------------------
