@@ -6,8 +6,8 @@
 `--load` is a raw load generator: called as "COMMAND send -addr HOST:PORT -seconds S -codec json -conns N -window M
 -size B", it prints one JSON object with `msgs_per_s` and `p99_ms`. `--peer` starts the other side: "COMMAND broker DIR
 PORT NAMESRV KEY=VALUE...". `--project` names a copy of this project to measure, a compiled one for instance, and may be
-given several times (default: this one). `--slave-nice 19` leaves the cores to the master whenever it wants one, as a
-slave on a machine of its own does.
+given several times (default: this one). A slave on a machine of its own leaves its master's cores and disk alone:
+`--slave-nice 19` and `--slave-directory` (in memory, or on another disk) come near to that on one machine.
 
 For each role of the master (alone, ASYNC_MASTER and SYNC_MASTER with a slave) and each load: messages a second, 99th
 percentile, microseconds of CPU time a message of master and slave, the slave's lag (most seen, and at the end) and the
@@ -132,9 +132,12 @@ def peer_command(peer: list[str], home: Path, port: int, name_server: str, setti
 class Pair:
     """A master, and a slave when one was started, of one side."""
 
-    def __init__(self, side: Side, directory: Path, name_server: str, role: str) -> None:
+    def __init__(
+        self, side: Side, directory: Path, name_server: str, role: str, slave_directory: Path | None = None
+    ) -> None:
         self.side = side
         self.directory = directory
+        self.slave_directory = slave_directory or directory
         self.name_server = name_server
         self.master_port = free_port()
         self.master = self._start("master", self.master_port, brokerRole=role, brokerId="0")
@@ -145,8 +148,9 @@ class Pair:
         common = {"brokerName": "broker-a", "brokerIP1": "127.0.0.1", "brokerIP2": "127.0.0.1"}
         # RocketMQ's slave says nothing for haSendHeartbeatInterval after it has connected.
         common["haSendHeartbeatInterval"] = "1000"
-        home = self.directory / name
-        prefix = self.side.slave_prefix if name == "slave" else []
+        is_slave = name == "slave"
+        home = (self.slave_directory if is_slave else self.directory) / name
+        prefix = self.side.slave_prefix if is_slave else []
         return Server([*prefix, *self.side.command(home, port, self.name_server, {**common, **settings})], home)
 
     def start_slave(self) -> None:
@@ -211,13 +215,14 @@ def exchange(port: int, code: int, fields: dict[str, str], body: bytes = b"") ->
 
 
 @contextmanager
-def running(side: Side, role: str, directory: Path) -> Iterator[Pair]:
+def running(side: Side, role: str, directory: Path, slave_directory: Path | None = None) -> Iterator[Pair]:
     home = Path(tempfile.mkdtemp(prefix=f"replication-{side.name}-", dir=directory))
+    slave_home = Path(tempfile.mkdtemp(prefix="replication-slave-", dir=slave_directory)) if slave_directory else None
     port = free_port()
     (home / "namesrv.conf").write_text(f"listenPort={port}\nkvConfigPath={home}/kvConfig.json\n")
     name_server = Server([str(PROJECT / "bin" / "mqnamesrv"), "-c", str(home / "namesrv.conf")], home / "namesrv")
     try:
-        pair = Pair(side, home, f"127.0.0.1:{port}", role)
+        pair = Pair(side, home, f"127.0.0.1:{port}", role, slave_home)
         try:
             yield pair
         finally:
@@ -225,6 +230,8 @@ def running(side: Side, role: str, directory: Path) -> Iterator[Pair]:
     finally:
         name_server.stop()
         shutil.rmtree(home, ignore_errors=True)
+        if slave_home is not None:
+            shutil.rmtree(slave_home, ignore_errors=True)
 
 
 class LagWatch:
@@ -326,6 +333,7 @@ def main() -> None:
     parser.add_argument("--catch-up-bytes", type=int, default=4096, help="bodies of the messages that it lacks")
     parser.add_argument("--slave-nice", type=int, default=0, help="nice value of slaves, which share the cores here")
     parser.add_argument("--directory", type=Path, help="where stores are made, and removed afterwards")
+    parser.add_argument("--slave-directory", type=Path, help="where slaves have their stores, if elsewhere")
     parser.add_argument("--json", type=Path, help="write every figure there")
     arguments = parser.parse_args()
     sides: list[Side] = []
@@ -345,7 +353,7 @@ def main() -> None:
                 }
                 if not chosen:
                     continue
-                with running(side, role, arguments.directory) as pair:
+                with running(side, role, arguments.directory, arguments.slave_directory) as pair:
                     if has_slave:
                         pair.start_slave()
                     # The first load is for the other side's just-in-time compiler, and for the files.
@@ -356,7 +364,7 @@ def main() -> None:
                         by_side.setdefault(side.name, []).append(found)
                         print(f"{side.name} {role_name} {name}: {found}", file=sys.stderr)
             if "catch-up".startswith(arguments.only) and arguments.catch_up_gib > 0:
-                with running(side, "ASYNC_MASTER", arguments.directory) as pair:
+                with running(side, "ASYNC_MASTER", arguments.directory, arguments.slave_directory) as pair:
                     found = measure_catch_up(
                         pair, arguments.load, arguments.seconds, arguments.catch_up_gib, arguments.catch_up_bytes
                     )
