@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,10 @@ from hypothesis import settings
 settings.register_profile("triomq", deadline=None, derandomize="TRIOMQ_SEED" not in os.environ)
 settings.load_profile("triomq")
 
+
+# Shells start jobs in the background with SIGINT ignored; the daemons of tests would inherit that, and obey it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # What takes longest and shares most: real clients and brokers of a session, and one Spark. Where several processes run
 # the tests, each of these directories goes to one of them as a whole, in this order; then each file does.

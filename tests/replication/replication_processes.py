@@ -342,11 +342,16 @@ class Cluster:
     def wait_equal_queues(self, topic: str, queues: int = 4, seconds: float = 60) -> None:
         """Until both have made the same queue entries: a broker makes them a moment after the record is in its log."""
 
-        def ends(broker: Broker) -> list[str | None]:
-            fields = [{"topic": topic, "queueId": queue_id} for queue_id in range(queues)]
-            return [wire.ask(broker.address, GET_MAX_OFFSET, each).fields.get("offset") for each in fields]
+        def is_equal() -> bool:
+            return self.queue_ends(self.master, topic, queues) == self.queue_ends(self.slave, topic, queues)
 
-        wait_until(lambda: ends(self.master) == ends(self.slave), seconds, "the slave has the master's queue entries")
+        wait_until(is_equal, seconds, "the slave has the master's queue entries")
+
+    @staticmethod
+    def queue_ends(broker: Broker, topic: str, queues: int = 4) -> list[str | None]:
+        """The maximum offset of each queue."""
+        fields = [{"topic": topic, "queueId": queue_id} for queue_id in range(queues)]
+        return [wire.ask(broker.address, GET_MAX_OFFSET, each).fields.get("offset") for each in fields]
 
     def wait_replicating(self, topic: str, seconds: float = 40) -> None:
         """Until a send is acknowledged by the slave too."""
