@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import trio
+import trio.testing
 from store_support import WallClock, message, small_settings
 
 from store.config import FlushDiskType
@@ -64,7 +65,7 @@ async def test_the_descriptor_may_be_closed_meanwhile(kernel_sync: KernelSync, t
     os.write(fd, b"x" * 100_000)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(kernel_sync, fd)
-        await trio.lowlevel.checkpoint()
+        await trio.testing.wait_all_tasks_blocked()  # it has been asked for
         os.close(fd)
 
 
