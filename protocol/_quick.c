@@ -366,6 +366,24 @@ static int is_name(const unsigned char *at, Py_ssize_t size, const char *name)
     return size == (Py_ssize_t)strlen(name) && memcmp(at, name, (size_t)size) == 0;
 }
 
+/* The next pair of stored properties that has a name and a value, from `*pair` to `*end`; answers where its separator is,
+   NULL when there is none. `*at` moves behind it. */
+static const unsigned char *next_pair(const unsigned char **at, const unsigned char *stop, const unsigned char **pair,
+                                      const unsigned char **end)
+{
+    while (*at < stop) {
+        *pair = *at;
+        *end = memchr(*at, 2, (size_t)(stop - *at));
+        if (*end == NULL)
+            *end = stop;
+        *at = *end + 1;
+        const unsigned char *separator = memchr(*pair, 1, (size_t)(*end - *pair));
+        if (separator != NULL && separator != *pair && separator + 1 != *end)
+            return separator;
+    }
+    return NULL;
+}
+
 PyDoc_STRVAR(text_to_store_doc,
 "text_to_store(text, cluster) -> (stored, wait, tags_code, uniq_key, keys) | None\n\n"
 "The properties of a plain message as a producer sends them, as they are stored: without WAIT, with CLUSTER. None for "
@@ -391,16 +409,9 @@ static PyObject *text_to_store(PyObject *module, PyObject *const *arguments, Py_
     Py_ssize_t seen_sizes[MAX_PROPERTIES], kept_sizes[MAX_PROPERTIES], size = 8 + cluster_size;
     int pairs = 0, kept_pairs = 0, wait = 1;
     uint32_t tags_code = 0;
-    const unsigned char *found[2] = {0};
+    const unsigned char *pair, *separator, *end, *found[2] = {0};
     Py_ssize_t found_sizes[2] = {0};
-    while (at < stop) {
-        const unsigned char *pair = at, *end = memchr(at, 2, (size_t)(stop - at));
-        if (end == NULL)
-            end = stop;
-        at = end + 1;
-        const unsigned char *separator = memchr(pair, 1, (size_t)(end - pair));
-        if (separator == NULL || separator == pair || separator + 1 == end)
-            continue;
+    while ((separator = next_pair(&at, stop, &pair, &end)) != NULL) {
         Py_ssize_t name_size = separator - pair, value_size = end - separator - 1;
         for (int i = 0; i < pairs; i++)
             if (seen_sizes[i] == name_size && memcmp(seen[i], pair, (size_t)name_size) == 0)
@@ -481,16 +492,9 @@ static PyObject *keys_and_tags(PyObject *module, PyObject *const *arguments, Py_
     if (!is_ascii(at, stop - at))
         Py_RETURN_NONE;
     uint32_t tags_code = 0;
-    const unsigned char *found[2] = {0};
+    const unsigned char *pair, *separator, *end, *found[2] = {0};
     Py_ssize_t found_sizes[2] = {0};
-    while (at < stop) {
-        const unsigned char *pair = at, *end = memchr(at, 2, (size_t)(stop - at));
-        if (end == NULL)
-            end = stop;
-        at = end + 1;
-        const unsigned char *separator = memchr(pair, 1, (size_t)(end - pair));
-        if (separator == NULL || separator == pair || separator + 1 == end)
-            continue;
+    while ((separator = next_pair(&at, stop, &pair, &end)) != NULL) {
         Py_ssize_t name_size = separator - pair, value_size = end - separator - 1;
         if (is_name(pair, name_size, "DELAY") || is_name(pair, name_size, "INNER_MULTI_QUEUE_OFFSET"))
             Py_RETURN_NONE;
