@@ -21,7 +21,7 @@ from store.consume_queue import ENTRY_BYTES, FILLER, FILLER_SIZE_BYTES, ConsumeQ
 from store.dispatch import Dispatch, DispatchEntry
 from store.files import Files
 from store.log_scan import Damage, LogScan
-from store.progress import StartProgress
+from store.progress import Progress, StartProgress
 from store.queue_table import QueueTable
 from store.results import RecoveryReport
 
@@ -30,6 +30,28 @@ log = structlog.get_logger("store.recovery")
 _WRITE_EVERY: Final = 50_000
 _STEP_QUEUES: Final = 256
 _STEP_RECORDS: Final = 1024
+
+
+def walk_again(
+    commit_log: CommitLog,
+    dispatch: Dispatch,
+    begin: int,
+    end: int,
+    enter: Callable[[DispatchEntry], None],
+    progress: Progress,
+) -> Iterator[None]:
+    """A second walk over a part of the log that the first one found good, a few milliseconds at a time."""
+    scan = LogScan(commit_log, begin, check_crc=False, stop=end)
+    fields = scan.next()
+    count = 0
+    while fields is not None:
+        enter(dispatch.entry_of(fields))
+        count += 1
+        if count % _STEP_RECORDS == 0:
+            yield
+            progress.at(fields.physical_offset)
+        fields = scan.next()
+    progress.over()
 
 
 class QueueRecovery:
@@ -250,26 +272,19 @@ class QueueRecovery:
         progress = self._start_progress("rebuilding queues", begin, end)
         file = self._log.sequence.find(begin)
         # Only offsets of records and files are good to begin at; the end of a queue's last message is one of them.
-        scan = LogScan(self._log, begin if file is not None else self._report.log_begin, check_crc=False, stop=end)
-        fields = scan.next()
-        count = 0
-        while fields is not None:
-            entry = self._dispatch.entry_of(fields)
-            if entry.queue in self._short:
-                self._place_in_short(entry.queue, entry.queue_offset, entry)
-            for more, queue_offset in entry.more_queues or ():
-                if more in self._short:
-                    self._place_in_short(more, queue_offset, entry)
-            count += 1
-            if count % _STEP_RECORDS == 0:
-                yield
-                progress.at(fields.physical_offset)
-            fields = scan.next()
-        progress.over()
+        begin = begin if file is not None else self._report.log_begin
+        yield from walk_again(self._log, self._dispatch, begin, end, self._enter_short, progress)
         for queue, (queue_offset, entry) in self._leaps.items():
             if self._is_possible(queue, queue_offset, entry):
                 self._fill(queue, queue_offset)
                 self._add(queue, entry)
+
+    def _enter_short(self, entry: DispatchEntry) -> None:
+        if entry.queue in self._short:
+            self._place_in_short(entry.queue, entry.queue_offset, entry)
+        for more, queue_offset in entry.more_queues or ():
+            if more in self._short:
+                self._place_in_short(more, queue_offset, entry)
 
     def _place_in_short(self, queue: ConsumeQueue | None, queue_offset: int, entry: DispatchEntry) -> None:
         if queue is None or entry.physical_offset + entry.size_bytes <= queue.max_physical_end:

@@ -37,7 +37,7 @@ from store.files import Files
 from store.index import Index
 from store.log_scan import LogScan
 from store.progress import StartProgress
-from store.queue_recovery import QueueRecovery
+from store.queue_recovery import QueueRecovery, walk_again
 from store.queue_table import QueueTable
 from store.results import RecoveryReport
 
@@ -278,17 +278,7 @@ class Recovery:
         begin = max(self._index_end, self.report.log_begin)
         log.warning("the index is incomplete and is made from the log", begin=begin, end=end)
         progress = self._start_progress("rebuilding the index", begin, end)
-        scan = LogScan(self._log, begin, check_crc=False, stop=end)
-        fields = scan.next()
-        count = 0
-        while fields is not None:
-            self._index_one(self._dispatch.entry_of(fields))
-            count += 1
-            if count % _STEP_RECORDS == 0:
-                yield
-                progress.at(fields.physical_offset)
-            fields = scan.next()
-        progress.over()
+        yield from walk_again(self._log, self._dispatch, begin, end, self._index_one, progress)
 
     # -- the end ---------------------------------------------------------------------------------------------------
 
