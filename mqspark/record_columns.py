@@ -236,6 +236,7 @@ class _Records:
             numbers.byteswap()
         return pa.Array.from_buffers(kind, self.count, [None, pa.py_buffer(numbers)])
 
+    @cached_property
     def hosts(self) -> list[tuple[bytes, bytes]]:
         """(born host, store host) of each record, packed."""
         return [_hosts(head) for head in self.heads.to_pylist()]
@@ -248,7 +249,7 @@ class _Records:
         offsets = self.int64(PHYSICAL_OFFSET_AT).to_pylist()
         return [
             message_id.offset_message_id(store_host, offset)
-            for (_, store_host), offset in zip(self.hosts(), offsets, strict=True)
+            for (_, store_host), offset in zip(self.hosts, offsets, strict=True)
         ]
 
 
@@ -287,9 +288,9 @@ def _property(name: str) -> Builder:
 
 def _host(which: int) -> Builder:
     def build(records: _Records, kind: Any) -> Any:
-        texts = {hosts[which]: "" for hosts in records.hosts()}
+        texts = {hosts[which]: "" for hosts in records.hosts}
         texts = {packed: HostPort.from_packed(packed).text for packed in texts}
-        return pa.array([texts[hosts[which]] for hosts in records.hosts()], kind)
+        return pa.array([texts[hosts[which]] for hosts in records.hosts], kind)
 
     return build
 
