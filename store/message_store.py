@@ -208,8 +208,6 @@ class MessageStore:
         for queue in self._queues:
             queue.correct_min_offset(self._log.min_offset)
         self._index.open_for_writing()
-        if self._syncs_in_kernel:
-            self._flush.kernel_sync = self.files.kernel_sync()
         self._raw.dispatched_offset = self._reading.written_from = self._log.committed_offset
         self.committed.value = self.accepted.value = self._log.committed_offset
         # What recovery read after a crash may still be in memory only: the first flush covers it again.
@@ -218,6 +216,8 @@ class MessageStore:
         self._make_abort_file()
         if self._checkpoint.note is not None:
             self._checkpoint.save()
+        if self._syncs_in_kernel:
+            self._flush.kernel_sync = self.files.kernel_sync()
         self._is_open = True
         self._appending.refuse("closed", None)
         self._appending.refuse("role", "the store belongs to a slave" if self._is_slave else None)
