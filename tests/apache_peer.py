@@ -5,13 +5,10 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from functools import cache
 from pathlib import Path
 
-from one_at_a_time import one_at_a_time
-
-FETCH_SECONDS = 400
+from built_once import one_at_a_time, run_tool
 
 
 @cache
@@ -24,6 +21,5 @@ def find_peer() -> Path | None:
     if path is None or shutil.which("java") is None or shutil.which("mvn") is None:
         return None
     with one_at_a_time():
-        fetched = subprocess.run([path, "fetch"], capture_output=True, text=True, timeout=FETCH_SECONDS)
-    assert fetched.returncode == 0, f"{path} fetch failed:\n{(fetched.stdout + fetched.stderr)[-4000:]}"
+        run_tool([str(path), "fetch"], path.parent)
     return path

@@ -2,59 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
 import platform
 import re
 import shutil
 import subprocess
 import sys
-import tempfile
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-from one_at_a_time import cache_directory, one_at_a_time
+from built_once import built, run_tool
 
 HERE = Path(__file__).resolve().parent
-BUILD_SECONDS = 400
 JAVA_NEEDED = 17
 
 
 class ToolMissing(Exception):
     """A tool that a driver needs is not installed; the message names it."""
-
-
-def source_hash(source: Path, extra: str) -> str:
-    digest = hashlib.sha256(extra.encode())
-    for path in sorted(path for path in source.rglob("*") if path.is_file()):
-        if "target" not in path.parts and "node_modules" not in path.parts:
-            digest.update(str(path.relative_to(source)).encode() + b"\0" + path.read_bytes() + b"\0")
-    return digest.hexdigest()[:16]
-
-
-def built(source: Path, variant: str, build: Callable[[Path], None]) -> Path:
-    """The directory with the built driver; `build` runs in a copy of `source` that counts only when it succeeded."""
-    target = cache_directory() / f"{variant}-{source_hash(source, variant)}"
-    with one_at_a_time():
-        if target.exists():
-            return target
-        workplace = Path(tempfile.mkdtemp(prefix=f"{variant}-", dir=target.parent))
-        try:
-            shutil.copytree(source, workplace, dirs_exist_ok=True)
-            build(workplace)
-            workplace.rename(target)
-        finally:
-            shutil.rmtree(workplace, ignore_errors=True)
-    return target
-
-
-def run_tool(argv: list[str], directory: Path) -> None:
-    done = subprocess.run(
-        argv, cwd=directory, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=BUILD_SECONDS
-    )
-    if done.returncode != 0:
-        output = (done.stdout + done.stderr)[-4000:]
-        raise AssertionError(f"{' '.join(argv)} failed with {done.returncode}:\n{output}")
 
 
 def need(tool: str) -> str:

@@ -1,23 +1,18 @@
 """Starts Apache RocketMQ 5: a NameServer and a broker without proxy, whose port speaks the remoting protocol.
 
-The jars (83 MB) come through Maven into the user's cache, once for each content of apache5/pom.xml.
+The jars (83 MB) come through Maven into the user's cache, once for each content of apache5/.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
-import shutil
-import subprocess
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from built_once import built, run_tool
 from mqclient_cluster import Daemon
-from one_at_a_time import cache_directory, one_at_a_time
 
 HERE = Path(__file__).resolve().parent / "apache5"
-FETCH_SECONDS = 400
 LOGGING = f"-Drmq.logback.configurationFile={HERE / 'logback.xml'}"
 # What RocketMQ's own start script opens to the broker.
 INTERNALS = (
@@ -29,23 +24,8 @@ INTERNALS = (
 
 def jars() -> Path:
     """The directory with the jars."""
-    content = hashlib.sha256((HERE / "pom.xml").read_bytes()).hexdigest()[:16]
-    target = cache_directory() / f"apache5-{content}"
-    with one_at_a_time():
-        if target.exists():
-            return target
-        workplace = Path(tempfile.mkdtemp(prefix="apache5-", dir=target.parent))
-        try:
-            maven = ["mvn", "-q", "-B", "-f", str(HERE / "pom.xml"), "dependency:copy-dependencies"]
-            fetched = subprocess.run(
-                [*maven, f"-DoutputDirectory={workplace}"],
-                stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=FETCH_SECONDS,
-            )  # fmt: skip
-            assert fetched.returncode == 0, f"{maven} failed:\n{(fetched.stdout + fetched.stderr)[-4000:]}"
-            workplace.rename(target)
-        finally:
-            shutil.rmtree(workplace, ignore_errors=True)
-    return target
+    fetch = ["mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=lib"]
+    return built(HERE, "apache5", lambda workplace: run_tool(fetch, workplace)) / "lib"
 
 
 def start_namesrv(directory: Path, port: int) -> Daemon:
