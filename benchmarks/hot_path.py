@@ -1,11 +1,14 @@
 """What one message costs the broker, in CPU time, without network and scheduler: fixed runs in one process.
 
-    bin/bench-hot-path [--only NAME] [--rounds 5] [--quick] [--json]
+    bin/bench-hot-path [--only NAME] [--rounds 5] [--quick] [--steps] [--json]
 
 Ready-made frames go into the connections of a whole broker (all parts, its store in a temporary directory), in turns
 like those that the poller makes; answers are taken and dropped. The figure is the best of some rounds, in microseconds
 of CPU time for a message, and as a ratio to a loop of plain Python that ran on either side of it, so that machines,
-and noisy moments of one machine, can be compared. tests/test_speed_guard.py keeps an eye on the ratios.
+and noisy moments of one machine, can be compared.
+
+`--steps` takes no time but counts: instructions that Python executes and functions of C that it calls, for a message.
+They are the same on every machine; tests/test_speed_guard.py keeps an eye on them.
 """
 
 from __future__ import annotations
@@ -16,8 +19,11 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
+from types import FrameType
+from typing import Any, TypeVar
 
 import structlog
 import trio
@@ -37,6 +43,8 @@ from remoting.connection import Connection
 from remoting.processor_table import ProcessorTable
 from remoting.turn import Turn
 from store.files import Files
+
+T = TypeVar("T")
 
 TOPIC = "HotPath"
 GROUP = "hot-path"
@@ -94,6 +102,34 @@ class Measured:
     workload: Workload
     microseconds: float
     ratio: float
+
+
+class Steps:
+    """Counts what is executed inside of `with`: instructions of Python functions, and calls of functions of C."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __enter__(self) -> Steps:
+        sys.setprofile(self._called)
+        sys.settrace(self._entered)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        sys.settrace(None)
+        sys.setprofile(None)
+
+    def _entered(self, frame: FrameType, event: str, argument: Any) -> Callable[[FrameType, str, Any], Any]:
+        frame.f_trace_lines = False
+        frame.f_trace_opcodes = True
+        return self._executed
+
+    def _executed(self, frame: FrameType, event: str, argument: Any) -> Callable[[FrameType, str, Any], Any]:
+        self.count += event == "opcode"
+        return self._executed
+
+    def _called(self, frame: FrameType, event: str, argument: Any) -> None:
+        self.count += event == "c_call"
 
 
 def calibration_seconds(steps: int = 40_000) -> float:
@@ -219,7 +255,19 @@ def measure(path: HotPath, workload: Workload, rounds: int) -> Measured:
     return Measured(workload, seconds / messages * 1e6, seconds / messages / (calibration / 40_000))
 
 
-async def measure_all(workloads: Iterator[Workload] | tuple[Workload, ...], rounds: int, root: str) -> list[Measured]:
+def count_steps(path: HotPath, workload: Workload) -> float:
+    """Steps for a message of a turn that is not the first."""
+    path.connect(workload.connections)
+    turns = reads(replace(workload, requests=2 * workload.connections * workload.window))
+    path.run(turns)
+    before = sum(path.messages())
+    with Steps() as steps:
+        path.run(turns)
+    return steps.count / (sum(path.messages()) - before)
+
+
+async def for_each(workloads: tuple[Workload, ...], look: Callable[[HotPath, Workload], T], root: str) -> list[T]:
+    """What `look` finds out about each, in a broker with its store in `root`."""
     values = {
         "brokerIP1": "127.0.0.1",
         "listenPort": "10911",
@@ -237,24 +285,23 @@ async def measure_all(workloads: Iterator[Workload] | tuple[Workload, ...], roun
             parts.build(10_911, client)
             parts.register(table, ProcessorTable())
             path = HotPath(parts, turn, table, nursery)
-            chosen = list(workloads)
-            if any(workload.kind == "pull" for workload in chosen):
+            if any(workload.kind == "pull" for workload in workloads):
                 path.connect(4)
                 path.run(reads(Workload("", "send", JSON, 4, 64, requests=STORED_FOR_PULLS)))
             settle_memory()
-            return [measure(path, workload, rounds) for workload in chosen]
+            return [look(path, workload) for workload in workloads]
     finally:
         gc.unfreeze()
         await parts.store.close()
 
 
-def run(workloads: tuple[Workload, ...] = WORKLOADS, rounds: int = 5) -> list[Measured]:
-    """Measure these workloads in a store of their own."""
+def run(workloads: tuple[Workload, ...], look: Callable[[HotPath, Workload], T]) -> list[T]:
+    """`for_each` in a store of its own."""
     import logging
 
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     with tempfile.TemporaryDirectory(prefix="hot-path-") as root:
-        return trio.run(measure_all, workloads, rounds, root)
+        return trio.run(for_each, workloads, look, root)
 
 
 def main() -> int:
@@ -262,12 +309,17 @@ def main() -> int:
     parser.add_argument("--only", action="append", default=[], help="workloads whose name contains this (repeatable)")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="a quarter of the requests: less exact")
-    parser.add_argument("--json", action="store_true", help="name -> [microseconds, ratio]")
+    parser.add_argument("--steps", action="store_true", help="count what is executed, measure no time")
+    parser.add_argument("--json", action="store_true", help="name -> [microseconds, ratio], or name -> steps")
     options = parser.parse_args()
     chosen = [each for each in WORKLOADS if not options.only or any(part in each.name for part in options.only)]
     if options.quick:
         chosen = [replace(each, requests=each.requests // 4) for each in chosen]
-    results = run(tuple(chosen), options.rounds)
+    if options.steps:
+        steps = dict(zip([each.name for each in chosen], run(tuple(chosen), count_steps), strict=True))
+        print(json.dumps(steps) if options.json else "\n".join(f"{name:<20} {steps[name]:8.1f}" for name in steps))
+        return 0
+    results = run(tuple(chosen), partial(measure, rounds=options.rounds))
     if options.json:
         print(json.dumps({each.workload.name: [each.microseconds, each.ratio] for each in results}))
         return 0
