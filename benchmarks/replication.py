@@ -7,7 +7,9 @@
 -size B", it prints one JSON object with `msgs_per_s` and `p99_ms`. `--peer` starts the other side: "COMMAND broker DIR
 PORT NAMESRV KEY=VALUE...". `--project` names a copy of this project to measure, a compiled one for instance, and may be
 given several times (default: this one). A slave on a machine of its own leaves its master's cores and disk alone:
-`--slave-nice 19` and `--slave-directory` (in memory, or on another disk) come near to that on one machine.
+`--slave-idle` and `--slave-directory` (in memory, or on another disk) come near to that on one machine. `--only
+elsewhere` comes nearest: no broker, but a link that takes the log as fast as it is sent, throws it away in the kernel,
+reports, and begins anew when it has everything; the master cannot tell it from a slave, and it costs next to nothing.
 
 For each role of the master (alone, ASYNC_MASTER and SYNC_MASTER with a slave) and each load: messages a second, 99th
 percentile, microseconds of CPU time a message of master and slave, the slave's lag (most seen, and at the end) and the
@@ -24,7 +26,9 @@ import os
 import shlex
 import shutil
 import signal
+import socket
 import statistics
+import struct
 import subprocess
 import sys
 import tempfile
@@ -46,6 +50,8 @@ LOOK_SECONDS = 0.25
 TICKS = os.sysconf("SC_CLK_TCK")
 SEND_MESSAGE, GET_MAX_OFFSET, RUNTIME_INFO = 10, 30, 28
 OK = 0
+REPORT_BYTES = 1024 * 1024
+"""What a slave elsewhere takes at a time, at most."""
 
 LOADS = {
     "4x64": ["-conns", "4", "-window", "64"],
@@ -106,14 +112,14 @@ class Server:
 
 
 class Side:
-    """Whose brokers these are: how to start them. `slave_nice` is added to the nice value of slaves."""
+    """Whose brokers these are: how to start them. `slave_idle`: slaves run when nobody else wants to."""
 
     def __init__(
-        self, name: str, command: Callable[[Path, int, str, dict[str, str]], list[str]], slave_nice: int = 0
+        self, name: str, command: Callable[[Path, int, str, dict[str, str]], list[str]], slave_idle: bool = False
     ) -> None:
         self.name = name
         self.command = command
-        self.slave_prefix = ["nice", "-n", str(slave_nice)] if slave_nice else []
+        self.slave_prefix = ["chrt", "--idle", "0"] if slave_idle else []
 
 
 def our_command(project: Path, home: Path, port: int, name_server: str, settings: dict[str, str]) -> list[str]:
@@ -311,6 +317,59 @@ def measure_catch_up(pair: Pair, load: list[str], seconds: float, gib: float, bo
     return figures
 
 
+class SlaveElsewhere:
+    """What a slave on another machine costs this one: the log's bytes go through a socket and no further. Catches up
+    from `begin` again and again until it is stopped; `taken` counts bytes."""
+
+    def __init__(self, pair: Pair, begin: int) -> None:
+        self.taken = 0
+        self._pair = pair
+        self._begin = begin
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._over.is_set():
+            with socket.create_connection(("127.0.0.1", self._pair.master_port + 1)) as link:
+                link.settimeout(GIVE_UP_SECONDS)
+                link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 64 * 1024)
+                self._catch_up(link, self._pair.log_end(self._pair.master_port) - self._begin)
+
+    def _catch_up(self, link: socket.socket, behind: int) -> None:
+        """Take so many bytes. Where transfers begin is not looked at: what is reported is a little too low, never too
+        high, for headers are taken for log and as many bytes are left out."""
+        link.sendall(struct.pack(">q", self._begin))
+        buffer = bytearray(REPORT_BYTES)
+        got = 0
+        while got < behind - REPORT_BYTES and not self._over.is_set():
+            got += link.recv_into(buffer, REPORT_BYTES, socket.MSG_TRUNC)
+            link.sendall(struct.pack(">q", self._begin + got * 99 // 100))
+        self.taken += got
+
+    def stop(self) -> None:
+        self._over.set()
+        self._thread.join()
+
+
+def measure_elsewhere(pair: Pair, load: list[str], seconds: float, gib: float, body_bytes: int) -> Figures:
+    """A master without a slave, then with one that is always far behind; the master is ASYNC_MASTER."""
+    pair.wait_acknowledged()
+    begin = pair.log_end(pair.master_port)
+    while pair.log_end(pair.master_port) - begin < gib * (1 << 30):
+        run_load(load, pair.master_port, LOADS["4x64"], 2, body_bytes)
+    quiet = run_load(load, pair.master_port, WITH_CATCH_UP, seconds)
+    figures: Figures = {"quiet_p99_ms": quiet["p99_ms"], "quiet_msgs_per_s": quiet["msgs_per_s"]}
+    slave = SlaveElsewhere(pair, begin)
+    began = time.monotonic()
+    during = run_load(load, pair.master_port, WITH_CATCH_UP, seconds)
+    slave.stop()
+    figures |= {"p99_ms": during["p99_ms"], "msgs_per_s": during["msgs_per_s"]}
+    figures["ratio"] = during["p99_ms"] / quiet["p99_ms"]
+    figures["mb_per_s"] = slave.taken / 1e6 / (time.monotonic() - began)
+    return figures
+
+
 def show(name: str, by_side: dict[str, list[Figures]]) -> None:
     print(f"\n{name}")
     keys = list(dict.fromkeys(key for rounds in by_side.values() for figures in rounds for key in figures))
@@ -331,7 +390,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="what begins so: alone, sync 64x1, catch-up")
     parser.add_argument("--catch-up-gib", type=float, default=2, help="how far behind a slave starts")
     parser.add_argument("--catch-up-bytes", type=int, default=4096, help="bodies of the messages that it lacks")
-    parser.add_argument("--slave-nice", type=int, default=0, help="nice value of slaves, which share the cores here")
+    parser.add_argument("--slave-idle", action="store_true", help="slaves get the cores when nobody else wants them")
     parser.add_argument("--directory", type=Path, help="where stores are made, and removed afterwards")
     parser.add_argument("--slave-directory", type=Path, help="where slaves have their stores, if elsewhere")
     parser.add_argument("--json", type=Path, help="write every figure there")
@@ -341,9 +400,9 @@ def main() -> None:
         name = "compiled" if any((project / "store").glob("*.so")) else "plain"
         if any(side.name == name for side in sides):
             name = project.resolve().name
-        sides.append(Side(name, partial(our_command, project.resolve()), arguments.slave_nice))
+        sides.append(Side(name, partial(our_command, project.resolve()), arguments.slave_idle))
     if arguments.peer:
-        sides.append(Side("peer", partial(peer_command, arguments.peer), arguments.slave_nice))
+        sides.append(Side("peer", partial(peer_command, arguments.peer), arguments.slave_idle))
     everything: dict[str, dict[str, list[Figures]]] = {}
     for _ in range(arguments.rounds):
         for side in sides:
@@ -363,13 +422,15 @@ def main() -> None:
                         by_side = everything.setdefault(f"{role_name} {name}", {})
                         by_side.setdefault(side.name, []).append(found)
                         print(f"{side.name} {role_name} {name}: {found}", file=sys.stderr)
-            if "catch-up".startswith(arguments.only) and arguments.catch_up_gib > 0:
+            for name, measure in (("catch-up", measure_catch_up), ("elsewhere", measure_elsewhere)):
+                if not name.startswith(arguments.only) or arguments.catch_up_gib <= 0:
+                    continue
                 with running(side, "ASYNC_MASTER", arguments.directory, arguments.slave_directory) as pair:
-                    found = measure_catch_up(
+                    found = measure(
                         pair, arguments.load, arguments.seconds, arguments.catch_up_gib, arguments.catch_up_bytes
                     )
-                    everything.setdefault("catch-up", {}).setdefault(side.name, []).append(found)
-                    print(f"{side.name} catch-up: {found}", file=sys.stderr)
+                    everything.setdefault(name, {}).setdefault(side.name, []).append(found)
+                    print(f"{side.name} {name}: {found}", file=sys.stderr)
     for name in sorted(everything):
         show(name, everything[name])
     if arguments.json:

@@ -10,6 +10,8 @@ import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from mqclient.errors import InvalidMessage
 from mqclient.namespace import Namespace
 from protocol import properties as property_text
@@ -36,8 +38,7 @@ class SendRules:
     compression_level: int = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Outgoing:
+class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
     """What a send request carries, apart from the queue. `message_id`: UNIQ_KEY, comma-joined for a batch."""
 
     code: int

@@ -98,6 +98,13 @@ _SYS_FLAG, _BORN_TIMESTAMP, _FLAG, _PROPERTIES, _RECONSUME_TIMES, _MAX_RECONSUME
 """What these fields of a send are called on the wire (one letter each)."""
 
 
+class _SendAnswer(SendMessageResponseHeader, frozen=True, kw_only=True):
+    """With what brokers add to the header; traceOn is a text that is true unless it says "false"."""
+
+    region_id: str | None = msgspec.field(default=None, name=names.MSG_REGION)
+    trace_on: str | None = msgspec.field(default=None, name=names.TRACE_ON)
+
+
 class Producer:
     """See the module's text. `group` names the producers that send the same kind of messages.
 
@@ -422,8 +429,7 @@ class Producer:
             raise BrokerRefused(
                 response.code, response.remark, address=address, action=f"sending to topic {outgoing.topic!r}"
             )
-        header = response.header(SendMessageResponseHeader)
-        fields = response.ext_fields or {}
+        header = response.header(_SendAnswer)
         return SendResult(
             status=status,
             message_id=outgoing.message_id,
@@ -431,8 +437,8 @@ class Producer:
             queue_offset=header.queue_offset,
             offset_message_id=header.msg_id,
             transaction_id=header.transaction_id,
-            region_id=fields.get(names.MSG_REGION),
-            trace_on=fields.get(names.TRACE_ON, "true") != "false",
+            region_id=header.region_id,
+            trace_on=header.trace_on != "false",
         )
 
     # Choosing a queue.
@@ -468,10 +474,9 @@ class Producer:
         sharding_key: str | None,
     ) -> MessageQueue | None:
         self._check_open()
-        given = sum(one is not None for one in (queue, selector, sharding_key))
-        if given == 0:
+        if queue is None and selector is None and sharding_key is None:
             return None
-        if given > 1:
+        if sum(one is not None for one in (queue, selector, sharding_key)) > 1:
             raise ConfigurationError("give only one of queue, selector and sharding_key")
         if queue is not None:
             if queue.topic not in (message.topic, topic):

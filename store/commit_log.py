@@ -162,13 +162,15 @@ class CommitLog:
 
     def read_some(self, offset: int, max_bytes: int) -> bytes:
         """Committed bytes from there, up to `max_bytes` and never across a file end; empty when there are none."""
-        if not 0 <= offset < self.committed_offset:
-            return b""
-        file = self.sequence.find(offset)
+        file, size = self.run_at(offset, max_bytes)
+        return file.read(offset - file.start, size) if file is not None else b""
+
+    def run_at(self, offset: int, max_bytes: int) -> tuple[MappedFile | None, int]:
+        """The file that has committed bytes there, and how many follow each other in it, up to `max_bytes`."""
+        file = self.sequence.find(offset) if 0 <= offset < self.committed_offset else None
         if file is None:
-            return b""
-        size = min(max_bytes, file.end - offset, self.committed_offset - offset)
-        return file.read(offset - file.start, size)
+            return None, 0
+        return file, min(max_bytes, file.end - offset, self.committed_offset - offset)
 
     def next_file_start(self, offset: int) -> int:
         """Start of the file behind the one that holds `offset`."""

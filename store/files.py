@@ -18,10 +18,15 @@ import fcntl
 import mmap
 import os
 import shutil
+from collections.abc import Sequence
+from typing import Final
 
 from store.kernel_sync import KernelSync
 
 Data = bytes | bytearray | memoryview
+
+_READ_AHEAD_BYTES: Final = 4 * 1024 * 1024
+_ONLY_FROM_MEMORY: Final[int] = getattr(os, "RWF_NOWAIT", 0)
 
 
 class Files:
@@ -74,6 +79,20 @@ class Files:
             parts.append(more)
             have += len(more)
         return b"".join(parts)
+
+    def pread_into(self, fd: int, places: Sequence[memoryview], at: int, *, wait: bool = True) -> int:
+        """Fill the places one after the other; bytes read. Without `wait` only what is in memory: 0 when its first byte
+        is not, or when this system cannot tell. With it the disk is also asked for what may be wanted next."""
+        if wait:
+            if hasattr(os, "posix_fadvise"):
+                os.posix_fadvise(fd, at, _READ_AHEAD_BYTES, os.POSIX_FADV_WILLNEED)
+            return os.preadv(fd, places, at)
+        try:
+            return os.preadv(fd, places, at, _ONLY_FROM_MEMORY) if _ONLY_FROM_MEMORY else 0
+        except OSError as error:
+            if error.errno in (errno.EAGAIN, errno.EOPNOTSUPP):
+                return 0
+            raise
 
     def datasync(self, fd: int) -> None:
         os.fdatasync(fd)

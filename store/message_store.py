@@ -8,7 +8,7 @@ runs in the thread of the event loop; `append`, `commit` and all reading are pla
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -508,21 +508,23 @@ class MessageStore:
         """Committed log bytes from there, never across a file end (HA); empty at the end or outside the log."""
         return self._log.read_some(physical_offset, max_bytes)
 
-    async def read_log_in_thread(self, physical_offset: int, max_bytes: int) -> bytes:
-        """The same for bytes that are probably on disk only: nobody else has to wait for the disk. Raises OSError."""
-        file = self._log.sequence.find(physical_offset)
-        size = min(max_bytes, self._log.committed_offset - physical_offset)
-        if file is None or size <= 0:
-            return b""
+    async def read_log_into(self, physical_offset: int, places: Sequence[memoryview]) -> int:
+        """The same into `places`, one after the other; bytes read, 0 at the end or outside the log. What is not in
+        memory is read in a thread: nobody else has to wait for the disk. Raises OSError."""
+        file, size = self._log.run_at(physical_offset, sum(map(len, places)))
+        if file is None:
+            return 0
+        parts = list(_first_bytes(places, size))
+        at = physical_offset - file.start
+        if count := self.files.pread_into(file.fd(), parts, at, wait=False):
+            return count
         fd = file.borrow()
         try:
             with trio.CancelScope(shield=True):
-                data: bytes = await self._offload(
-                    self.files.pread, fd, min(size, file.end - physical_offset), physical_offset - file.start
-                )
+                count = await self._offload(self.files.pread_into, fd, parts, at)
         finally:
             self.files.close(fd)
-        return data
+        return count
 
     @property
     def newest_queued_offset(self) -> int:
@@ -641,3 +643,12 @@ class MessageStore:
 def _max_physical_end(queue: Any) -> int:
     end: int = queue.max_physical_end
     return end
+
+
+def _first_bytes(places: Sequence[memoryview], size_bytes: int) -> Iterator[memoryview]:
+    """Of the places, one after the other, what holds the first so many bytes."""
+    for place in places:
+        if size_bytes <= 0:
+            return
+        yield place[:size_bytes]
+        size_bytes -= len(place)

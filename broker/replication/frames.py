@@ -21,6 +21,8 @@ MAX_SENT_BYTES: Final = 4 * 1024 * 1024 - HEADER.size
 """RocketMQ's slaves read into a buffer of 4 MiB, into which a transfer must fit."""
 MAX_TAKEN_BYTES: Final = 64 * 1024 * 1024
 """A larger size is no size; transfers are taken in pieces as they come, so it costs no memory."""
+_MAX_PLACES: Final = 512
+"""The kernel reads into 1024 places at once, at most."""
 
 
 class Transfer(NamedTuple):
@@ -52,6 +54,28 @@ def encode_transfers(physical_offset: int, data: bytes, batch_bytes: int) -> byt
         parts.append(HEADER.pack(physical_offset + at, len(part)))
         parts.append(part)
     return b"".join(parts)
+
+
+class TransferBuffer:
+    """Room for transfers one behind the other. Log bytes are read right into their `places`, the headers are written
+    when it is known how many there are: the bytes are copied once on their way from the file to the socket."""
+
+    def __init__(self, batch_bytes: int, log_bytes: int) -> None:
+        """Transfers of at most `batch_bytes` each, together at most `log_bytes`."""
+        self.batch_bytes = batch_bytes
+        self._step = max(1, min(batch_bytes, log_bytes, MAX_SENT_BYTES))
+        self._bytes = memoryview(bytearray(min(log_bytes // self._step, _MAX_PLACES) * (HEADER.size + self._step)))
+        begins = range(HEADER.size, len(self._bytes), HEADER.size + self._step)
+        self.places = [self._bytes[begin : begin + self._step] for begin in begins]
+
+    def transfers(self, physical_offset: int, log_bytes: int) -> memoryview:
+        """What to send when so many bytes of one log file were read; valid until more is read."""
+        end = 0
+        for at in range(0, log_bytes, self._step):
+            size = min(self._step, log_bytes - at)
+            HEADER.pack_into(self._bytes, end, physical_offset + at, size)
+            end += HEADER.size + size
+        return self._bytes[:end]
 
 
 class ReportDecoder:

@@ -7,9 +7,9 @@ HAConnection). A slave serves its own copy in the same way, so chains are possib
 
 `replicated` is a watermark over physical offsets: the highest report of any slave. Synchronous masters have their puts
 wait for it. Each slave has a link with two tasks and one buffer of at most `PASSING_BYTES`; to a slave that has
-everything, a commit sends what is new in passing, before its turn ends. Whatever happens to a link ends that link only.
-A slave that reports nothing for haHousekeepingInterval is taken for dead, as is one that claims to have more than there
-is. Limits: `MAX_SLAVES` links.
+everything, a commit sends what is new in passing, before its turn ends. What a slave lacks is read by turns, in a
+thread when it is not in memory. Whatever happens to a link ends that link only. A slave that reports nothing for
+haHousekeepingInterval is taken for dead, as is one that claims to have more than there is. Limits: `MAX_SLAVES` links.
 
 Nothing is ever written to the store here.
 """
@@ -25,7 +25,7 @@ import structlog
 import trio
 
 from broker.configuration import Configuration
-from broker.replication.frames import ReportDecoder, encode_heartbeat, encode_transfers
+from broker.replication.frames import ReportDecoder, TransferBuffer, encode_heartbeat, encode_transfers
 from protocol.errors import FrameError
 from store.errors import StoreBroken, StoreError, StoreFull
 from store.message_store import MessageStore
@@ -34,13 +34,13 @@ from store.watermark import Watermark
 log = structlog.get_logger("broker.replication")
 
 MAX_SLAVES = 64
-TURN_BYTES = 128 * 1024
+TURN_BYTES = 256 * 1024
 """Log bytes read and sent at a time for a slave that is behind; between two such turns everybody else may run."""
+GIVE_WAY_BYTES = 512 * 1024
+GIVE_WAY_SECONDS = 0.003
+"""See CatchUp."""
 PASSING_BYTES = 512 * 1024
 """Log bytes that a commit sends in passing; a longer one is left to the link's task."""
-COLD_BYTES = 64 * 1024 * 1024
-"""A slave that is so far behind reads what may have to come from the disk: in a thread."""
-COLD_READ_BYTES = 1024 * 1024
 REPORT_READ_BYTES = 4096
 ACCEPT_AGAIN_SECONDS = 1.0
 AFTER_FAILED_PUT_SECONDS = 0.1
@@ -77,6 +77,7 @@ class SlaveLink:
         self._write_now = write_now
         self._last_sent = 0.0
         self._unsent = b""
+        self._catch_up: CatchUp | None = None
         self._begun = trio.Event()
         self._scope = trio.CancelScope()
 
@@ -138,11 +139,9 @@ class SlaveLink:
             )
         await self._send_heartbeat()
         while True:
-            data = await self._read()
-            if data:
-                for at in range(0, len(data), TURN_BYTES):
-                    await self._stream.send_all(self._transfers(data[at : at + TURN_BYTES]))
+            if self.sent < self._store.committed.value and await self._send_turn():
                 continue
+            self._catch_up = None
             quiet_seconds = self._configuration.store.ha_send_heartbeat_interval_ms / 1000
             with trio.move_on_at(self._last_sent + quiet_seconds):
                 await self._wait_for_work()
@@ -156,18 +155,24 @@ class SlaveLink:
         await self._stream.send_all(encode_heartbeat(self.sent))
         self._last_sent = trio.current_time()
 
-    def _transfers(self, data: bytes) -> bytes:
-        """What comes next, as it is sent; it counts as sent from now on."""
-        frames = encode_transfers(self.sent, data, self._configuration.store.ha_transfer_batch_size_bytes)
-        self.sent += len(data)
-        self._last_sent = trio.current_time()
-        return frames
+    async def _send_turn(self) -> bool:
+        """Send what comes next, at most TURN_BYTES; False when nothing is there, since it was deleted."""
+        batch_bytes = self._configuration.store.ha_transfer_batch_size_bytes
+        if self._catch_up is None or self._catch_up.buffer.batch_bytes != batch_bytes:
+            self._catch_up = CatchUp(batch_bytes, self._store.committed)
+        buffer = self._catch_up.buffer
+        count = await self._store.read_log_into(self.sent, buffer.places)
+        if not count:
+            return False
+        transfers = buffer.transfers(self.sent, count)
+        self._count_sent(count)
+        await self._stream.send_all(transfers)
+        await self._catch_up.give_way(count)
+        return True
 
-    async def _read(self) -> bytes:
-        """What comes next, empty when there is nothing."""
-        if self._store.max_physical_offset - self.sent > COLD_BYTES:
-            return await self._store.read_log_in_thread(self.sent, COLD_READ_BYTES)
-        return self._store.read_log(self.sent, TURN_BYTES)
+    def _count_sent(self, log_bytes: int) -> None:
+        self.sent += log_bytes
+        self._last_sent = trio.current_time()
 
     async def _wait_for_work(self) -> None:
         """Until there is something that the link's task has to do; what is committed meanwhile may go out at once."""
@@ -193,13 +198,36 @@ class SlaveLink:
     def write_next(self, write: Write) -> bool:
         """Send what has just been committed, in passing; False when the link's task has to go on. Raises OSError."""
         data = self._store.read_log(self.sent, PASSING_BYTES)
-        frames = self._transfers(data)
+        frames = encode_transfers(self.sent, data, self._configuration.store.ha_transfer_batch_size_bytes)
+        self._count_sent(len(data))
         try:
             count = write(frames)
         except BlockingIOError:
             count = 0
         self._unsent = frames[count:]
         return not self._unsent and self.sent == self._store.committed.value
+
+
+class CatchUp:
+    """What a link has while its slave is behind: a buffer, and an eye on the producers. While they are busy the slave
+    gains GIVE_WAY_BYTES on them, then they are left alone for GIVE_WAY_SECONDS: so it gets there however fast they are,
+    and as fast as it can when there are none."""
+
+    def __init__(self, batch_bytes: int, committed: Watermark) -> None:
+        self.buffer = TransferBuffer(batch_bytes, TURN_BYTES)
+        self._committed = committed
+        self._committed_then = committed.value
+        self._may_send = GIVE_WAY_BYTES
+
+    async def give_way(self, sent_bytes: int) -> None:
+        """So much log was sent: wait, if it is the producers' time."""
+        self._may_send -= sent_bytes
+        if self._may_send > 0:
+            return
+        if self._committed.value != self._committed_then:
+            await trio.sleep(GIVE_WAY_SECONDS)
+        self._may_send = GIVE_WAY_BYTES + self._committed.value - self._committed_then
+        self._committed_then = self._committed.value
 
 
 class Push:

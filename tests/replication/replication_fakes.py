@@ -193,12 +193,18 @@ class Pair:
 
 
 async def open_pair(
-    nursery: trio.Nursery, directory: Path, *, slave_files: Files | None = None, slave: Any = None, **changes: Any
+    nursery: trio.Nursery,
+    directory: Path,
+    *,
+    files: Files | None = None,
+    slave_files: Files | None = None,
+    slave: Any = None,
+    **changes: Any,
 ) -> Pair:
-    """Stores below `directory`, as small as those of the store's tests."""
+    """Stores below `directory`, as small as those of the store's tests. `files` are the master's."""
     changes.setdefault("ha_send_heartbeat_interval_ms", 1000)
     changes.setdefault("ha_housekeeping_interval_ms", 4000)
-    master_store = await open_store(directory / "master", broker_role=BrokerRole.SYNC_MASTER, **changes)
+    master_store = await open_store(directory / "master", files=files, broker_role=BrokerRole.SYNC_MASTER, **changes)
     slave_store = await open_slave(directory / "slave", files=slave_files, **{**changes, **(slave or {})})
     return Pair(nursery, master_store, slave_store)
 

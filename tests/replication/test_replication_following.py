@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import random
+from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +18,13 @@ from store_support import abandon, message, open_store
 from structlog.testing import capture_logs
 from trio.testing import MockClock
 
-from broker.replication import log_follower, log_server
+from broker.replication import log_follower
+from broker.replication.log_server import GIVE_WAY_BYTES, GIVE_WAY_SECONDS, TURN_BYTES, CatchUp
 from protocol import sys_flag
 from store import tail_cut
 from store.config import BrokerRole, FlushDiskType
 from store.files import Files
+from store.watermark import Watermark
 
 
 async def test_a_slave_takes_over_the_log_and_what_comes_later(
@@ -513,24 +517,57 @@ async def test_a_slave_serves_its_copy_to_another_slave(
     assert_same_queues(last, pair.master)
 
 
-async def test_a_long_log_is_read_in_a_thread_when_the_slave_is_far_behind(
-    autojump_clock: MockClock, nursery: trio.Nursery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+class HalfColdFiles(Files):
+    """Of what a slave lacks, every second read finds something in memory, but not all."""
+
+    def __init__(self) -> None:
+        self.from_memory: list[int] = []
+        self.from_disk: list[int] = []
+
+    def pread_into(self, fd: int, places: Sequence[memoryview], at: int, *, wait: bool = True) -> int:
+        if wait:
+            self.from_disk.append(super().pread_into(fd, places, at))
+            return self.from_disk[-1]
+        is_there = len(self.from_memory) % 2 == 1
+        self.from_memory.append(super().pread_into(fd, [places[0][:700]], at) if is_there else 0)
+        return self.from_memory[-1]
+
+
+async def test_what_a_slave_lacks_may_be_in_memory_in_part(
+    autojump_clock: MockClock, nursery: trio.Nursery, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(log_server, "COLD_BYTES", 10_000)
-    pair = await open_pair(nursery, tmp_path, mapped_file_size_commit_log_bytes=1 << 16)
-    calls = 0
-    reading = pair.master.read_log_in_thread
-
-    async def counted(physical_offset: int, max_bytes: int) -> bytes:
-        nonlocal calls
-        calls += 1
-        return await reading(physical_offset, max_bytes)
-
-    monkeypatch.setattr(pair.master, "read_log_in_thread", counted)
-    fill(pair.master, 150)
+    files = HalfColdFiles()
+    pair = await open_pair(nursery, tmp_path, files=files, mapped_file_size_commit_log_bytes=1 << 20)
+    fill(pair.master, 1500)
     pair.start()
     await pair.wait_equal()
-    assert calls > 0
+    assert len(files.from_disk) == files.from_memory.count(0) > 1
+    assert 700 in files.from_memory
+
+
+async def test_a_slave_that_is_behind_leaves_producers_their_time_and_gains_on_them(autojump_clock: MockClock) -> None:
+    committed = Watermark()
+    committed.advance(50 * GIVE_WAY_BYTES)
+    catch_up = CatchUp(32 * 1024, committed)
+    began = trio.current_time()
+    sent = 0
+    while sent < 20 * GIVE_WAY_BYTES:  # nobody sends
+        await catch_up.give_way(TURN_BYTES)
+        sent += TURN_BYTES
+    assert trio.current_time() == began
+    lags = [committed.value - sent]
+    committed.advance(committed.value + 7 * GIVE_WAY_BYTES)
+    while lags[-1] > 0:  # between two of its times producers add more than a slave gets without them
+        before = trio.current_time()
+        await catch_up.give_way(TURN_BYTES)
+        sent += TURN_BYTES
+        if trio.current_time() > before:
+            assert trio.current_time() - before == pytest.approx(GIVE_WAY_SECONDS)
+            lags.append(committed.value - sent)
+            committed.advance(committed.value + 7 * GIVE_WAY_BYTES)
+    gains = [before - after for before, after in pairwise(lags[2:])]
+    assert len(gains) > 10
+    assert min(gains) >= GIVE_WAY_BYTES
 
 
 async def test_a_slave_gives_way_between_steps(

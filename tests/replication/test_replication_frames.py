@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from broker.replication.frames import (
     HEADER,
     ReportDecoder,
     Transfer,
+    TransferBuffer,
     TransferDecoder,
     encode_heartbeat,
     encode_report,
@@ -89,3 +91,24 @@ def test_what_is_no_transfer_is_told(offset: int, size: int) -> None:
 def test_a_negative_report_is_none() -> None:
     with pytest.raises(FrameError, match="-1"):
         ReportDecoder().feed(encode_report(5) + encode_report(-1))
+
+
+@given(st.binary(max_size=3000), st.integers(1, 4000), st.integers(1, 3000), st.integers(0, 1 << 40))
+def test_what_is_read_into_its_place_is_sent_as_if_it_had_been_copied_there(
+    data: bytes, batch_bytes: int, log_bytes: int, offset: int
+) -> None:
+    buffer = TransferBuffer(batch_bytes, log_bytes)
+    for _ in range(2):  # it is used again
+        left = data
+        for place in buffer.places:
+            place[: len(left)] = left[: len(place)]
+            left = left[len(place) :]
+        taken = data[: len(data) - len(left)]
+        step = min(batch_bytes, log_bytes)
+        assert buffer.transfers(offset, len(taken)) == (encode_transfers(offset, taken, step) if taken else b"")
+
+
+def test_a_buffer_has_no_more_places_than_the_kernel_fills_at_once() -> None:
+    assert 1 <= len(TransferBuffer(1, 128 * 1024).places) <= os.sysconf("SC_IOV_MAX")
+    assert [len(place) for place in TransferBuffer(32 * 1024, 128 * 1024).places] == [32 * 1024] * 4
+    assert [len(place) for place in TransferBuffer(1 << 22, 128 * 1024).places] == [128 * 1024]

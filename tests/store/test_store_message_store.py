@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -204,6 +208,39 @@ async def test_offsets_by_time(tmp_path: Path) -> None:
     assert store.store_time_at("T", 0, 3) == begin + 50
     assert store.store_time_at("T", 0, 5) == -1
     assert store.earliest_store_time("T", 0) == begin
+    await store.close()
+
+
+@pytest.mark.parametrize("is_in_memory", [True, False])
+async def test_log_is_read_in_a_thread_when_it_is_not_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_in_memory: bool
+) -> None:
+    store = MessageStore(small_settings(tmp_path), now_ms=WallClock(step_ms=1))
+    await store.load()
+    while store.max_physical_offset < 9000:
+        store.append(message(body=b"%d" % store.max_physical_offset))
+        store.commit()
+    threads: list[threading.Thread] = []
+    read = os.preadv
+
+    def preadv(fd: int, places: Sequence[memoryview], at: int, flags: int = 0) -> int:
+        if flags and not is_in_memory:
+            raise BlockingIOError(errno.EAGAIN, "not in memory")
+        threads.append(threading.current_thread())
+        return read(fd, places, at)
+
+    monkeypatch.setattr(os, "preadv", preadv)
+    room = memoryview(bytearray(6000))
+    places = [room[:1000], room[1000:1500], room[1500:]]
+    for begin, size in ((0, 4096), (4095, 1), (5000, 8192 - 5000), (8192, store.max_physical_offset - 8192)):
+        assert await store.read_log_into(begin, places) == size
+        assert room[:size] == store.read_log(begin, 6000)
+    assert await store.read_log_into(0, places[:2]) == 1500
+    count = len(threads)
+    for begin in (-1, store.max_physical_offset, store.max_physical_offset + 5000):
+        assert await store.read_log_into(begin, places) == 0
+    assert len(threads) == count == 5
+    assert {thread is threading.main_thread() for thread in threads} == {is_in_memory}
     await store.close()
 
 
