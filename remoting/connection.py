@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
-import outcome
 import trio
 
 from protocol.address import HostPort
@@ -23,6 +22,7 @@ from protocol.frame import FrameDecoder, encode_frame
 from remoting.errors import ConnectionClosed, RemotingTimeout, TooManyRequests
 from remoting.log import get_logger
 from remoting.turn import Turn
+from remoting.unanswered import Unanswered
 
 log = get_logger("remoting.connection")
 
@@ -95,7 +95,7 @@ class Connection:
         self._low_water_bytes = low_water_bytes or self._high_water_bytes // 4
         self._drained: trio.Event | None = None
         self._doom: str | None = None
-        self._unanswered: dict[int, trio.lowlevel.Task] = {}
+        self._unanswered = Unanswered(nursery)
         self._max_unanswered = max_unanswered
         self._next_opaque = 0
         self.serialize_type = serialize_type
@@ -119,7 +119,7 @@ class Connection:
         handler = self._handler
         for command in commands:
             if command.flag & RPC_RESPONSE:
-                self._resolve(command)
+                self._unanswered.resolve(command)
             else:
                 handler.handle(self, command)
 
@@ -184,30 +184,26 @@ class Connection:
 
         Raises RemotingTimeout, ConnectionClosed, TooManyRequests.
         """
-        if not self.is_open:
-            raise ConnectionClosed(f"connection to {self.remote.text} is closed: {self.close_reason}")
+        self._check_open()
         if len(self._unanswered) >= self._max_unanswered:
             raise TooManyRequests(f"{self._max_unanswered} requests to {self.remote.text} are unanswered")
-        response: RemotingCommand | None = None
-        with trio.move_on_after(timeout_seconds):
-            if self._backlog_bytes > self._high_water_bytes:
+        deadline = trio.current_time() + timeout_seconds
+        if self._backlog_bytes > self._high_water_bytes:
+            with trio.move_on_at(deadline) as limit:
                 await self.wait_drained()
-            opaque = self._number(command)
-            self._unanswered[opaque] = trio.lowlevel.current_task()
-
-            def abandon(_: object) -> trio.lowlevel.Abort:
-                # Forgotten right here: until the cancelled task runs, an answer or a close must not wake it again.
-                self._unanswered.pop(opaque, None)
-                return trio.lowlevel.Abort.SUCCEEDED
-
-            try:
-                self._send(command)
-                response = await trio.lowlevel.wait_task_rescheduled(abandon)
-            finally:
-                self._unanswered.pop(opaque, None)
+            if limit.cancelled_caught:
+                raise RemotingTimeout(f"{self.remote.text} takes nothing; request {command.code} was not sent")
+            self._check_open()
+        opaque = self._number(command)
+        self._send(command)
+        response = await self._unanswered.answer(opaque, deadline)
         if response is None:
             raise RemotingTimeout(f"{self.remote.text} did not answer request {command.code} in {timeout_seconds:g} s")
         return response
+
+    def _check_open(self) -> None:
+        if not self.is_open:
+            raise ConnectionClosed(f"connection to {self.remote.text} is closed: {self.close_reason}")
 
     def send_oneway(self, command: RemotingCommand) -> bool:
         """Send a request that gets no answer; False when the connection is closed or its backlog is full."""
@@ -237,11 +233,7 @@ class Connection:
             self._drained.set()
         for scope in list(self._scopes):
             scope.cancel()
-        error = ConnectionClosed(f"connection to {self.remote.text} was closed: {reason}")
-        unanswered = list(self._unanswered.values())
-        self._unanswered.clear()
-        for task in unanswered:
-            trio.lowlevel.reschedule(task, outcome.Error(error))
+        self._unanswered.fail(ConnectionClosed(f"connection to {self.remote.text} was closed: {reason}"))
         if self.transport is not None:
             self.transport.close()
             # The two know each other: apart they are freed at once, not when the collector next runs, which is seldom.
@@ -265,12 +257,6 @@ class Connection:
         if not self._marked:
             self._marked = True
             self._turn.mark(self)
-
-    def _resolve(self, response: RemotingCommand) -> None:
-        """Give an answer to whoever waits for it; a late one is dropped."""
-        task = self._unanswered.pop(response.opaque, None)
-        if task is not None:
-            trio.lowlevel.reschedule(task, outcome.Value(response))
 
     def __repr__(self) -> str:
         state = "open" if self.is_open else f"closed: {self.close_reason}"

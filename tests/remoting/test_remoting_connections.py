@@ -377,3 +377,53 @@ async def test_end_of_turn_hooks_run_before_answers_leave(autojump_clock: trio.t
     async with memory_connection(made, turn) as (_, stream):
         await stream.send_all(encode_frame(new_request(LATER)) * 3)
         assert len(FrameDecoder().feed(bytes(await stream.receive_some(65536)))) == 3
+
+
+class Clogged:
+    """A transport that keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.data = b""
+
+    def write(self, data: bytes) -> None:
+        self.data += data
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+async def test_a_peer_that_takes_nothing_is_sent_nothing_more(
+    autojump_clock: trio.testing.MockClock, nursery: trio.Nursery
+) -> None:
+    turn, transport = Turn(), Clogged()
+    connection = Connection(
+        table(), turn, nursery, HERE, HERE, max_frame_bytes=1000, max_unanswered=9, high_water_bytes=1000
+    )
+    connection.transport = transport
+    connection.wrote(2000)
+    with pytest.raises(RemotingTimeout, match="takes nothing"):
+        await connection.invoke(new_request(ECHO), 3)
+    assert trio.current_time() == 3
+    turn.end()
+    assert transport.data == b""
+
+    async def invoke(error: type[Exception], seconds: float) -> None:
+        with pytest.raises(error):
+            await connection.invoke(new_request(ECHO), 3)
+        assert trio.current_time() == seconds
+
+    nursery.start_soon(invoke, RemotingTimeout, 6)  # one limit for both waits
+    await trio.sleep(1)
+    connection.wrote(0)
+    await trio.testing.wait_all_tasks_blocked()
+    turn.end()
+    assert decode_frame(transport.data).code == ECHO
+    await trio.sleep(3)
+    connection.wrote(2000)
+    nursery.start_soon(invoke, ConnectionClosed, 8)
+    await trio.sleep(1)
+    connection.close("enough")
+    await trio.testing.wait_all_tasks_blocked()

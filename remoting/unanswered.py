@@ -1,0 +1,77 @@
+"""The requests to one peer that wait for their answers, and until when (RocketMQ: responseTable, scanResponseTable).
+
+One timer for all of them: it is set to the earliest time, and looks who is overdue. A cancel scope for each request
+would cost a fifth of what a client does for a message.
+"""
+
+from __future__ import annotations
+
+from math import inf
+
+import outcome
+import trio
+
+from protocol.command import RemotingCommand
+
+
+class Unanswered:
+    """`nursery` runs the timer, which ends when nobody waits any more."""
+
+    def __init__(self, nursery: trio.Nursery) -> None:
+        self._nursery = nursery
+        self._waiting: dict[int, tuple[trio.lowlevel.Task, float]] = {}
+        self._due = inf
+        self._timer: trio.CancelScope | None = None
+        self._is_timing = False
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    async def answer(self, opaque: int, deadline: float) -> RemotingCommand | None:
+        """Wait for the answer to the request with this number; None when it has not come by `deadline` (trio's time).
+        Raises what `fail` is given."""
+        self._waiting[opaque] = (trio.lowlevel.current_task(), deadline)
+        if deadline < self._due:
+            self._set_timer(deadline)
+
+        def forget(_: object) -> trio.lowlevel.Abort:
+            # Right here: until the cancelled task runs, an answer or a close must not wake it again.
+            self._waiting.pop(opaque, None)
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        response: RemotingCommand | None = await trio.lowlevel.wait_task_rescheduled(forget)
+        return response
+
+    def resolve(self, response: RemotingCommand) -> None:
+        """Give an answer to whoever waits for it; a late one is dropped."""
+        waiting = self._waiting.pop(response.opaque, None)
+        if waiting is not None:
+            trio.lowlevel.reschedule(waiting[0], outcome.Value(response))
+
+    def fail(self, error: Exception) -> None:
+        """Nobody will get an answer any more."""
+        waiting, self._waiting = self._waiting, {}
+        for task, _ in waiting.values():
+            trio.lowlevel.reschedule(task, outcome.Error(error))
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _set_timer(self, due: float) -> None:
+        self._due = due
+        if self._timer is not None:
+            self._timer.deadline = due
+        elif not self._is_timing:
+            self._is_timing = True
+            self._nursery.start_soon(self._time)
+
+    async def _time(self) -> None:
+        while self._due < inf:
+            with trio.CancelScope(deadline=self._due) as self._timer:
+                await trio.sleep_forever()
+            self._timer = None
+            now = trio.current_time()
+            for opaque in [opaque for opaque, (_, deadline) in self._waiting.items() if deadline <= now]:
+                task, _ = self._waiting.pop(opaque)
+                trio.lowlevel.reschedule(task)
+            self._due = min((deadline for _, deadline in self._waiting.values()), default=inf)
+        self._is_timing = False
