@@ -143,7 +143,7 @@ class Watch:
 def drive(kind: str, server: str, messages: int, size_bytes: int) -> dict[str, tuple[float, float]]:
     """A driver of another language sends and receives the same; CPU time of its process, warmed up by a tenth of it."""
     sys.path[:0] = [str(ROOT / "tests" / "interop"), str(ROOT / "tests")]
-    driver_command = importlib.import_module("conftest").driver_command
+    driver_command = importlib.import_module("interop_driver_set").driver_command
     driver_class = importlib.import_module("interop_drivers").Driver
     with tempfile.TemporaryDirectory() as place:
         directory = Path(place)
