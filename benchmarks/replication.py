@@ -287,17 +287,28 @@ def measure_load(pair: Pair, load: list[str], arguments: list[str], seconds: flo
     return figures
 
 
+def fill(pair: Pair, load: list[str], gib: float, body_bytes: int) -> int:
+    """Make the master's log longer by so much; answers where it ended before."""
+    begin = pair.log_end(pair.master_port)
+    while pair.log_end(pair.master_port) - begin < gib * (1 << 30):
+        run_load(load, pair.master_port, LOADS["4x64"], 2, body_bytes)
+    return begin
+
+
+def measure_quiet(pair: Pair, load: list[str], seconds: float) -> Figures:
+    """What producers have while no slave is there."""
+    quiet = run_load(load, pair.master_port, WITH_CATCH_UP, seconds)
+    return {"quiet_p99_ms": quiet["p99_ms"], "quiet_msgs_per_s": quiet["msgs_per_s"]}
+
+
 def measure_catch_up(pair: Pair, load: list[str], seconds: float, gib: float, body_bytes: int) -> Figures:
     """A slave that has the start of the log and not the rest; the pair is ASYNC_MASTER."""
     pair.start_slave()
     pair.wait_acknowledged()
     pair.wait_caught_up()
     pair.stop_slave()
-    begin = pair.log_end(pair.master_port)
-    while pair.log_end(pair.master_port) - begin < gib * (1 << 30):
-        run_load(load, pair.master_port, LOADS["4x64"], 2, body_bytes)
-    quiet = run_load(load, pair.master_port, WITH_CATCH_UP, seconds)
-    figures: Figures = {"quiet_p99_ms": quiet["p99_ms"], "quiet_msgs_per_s": quiet["msgs_per_s"]}
+    begin = fill(pair, load, gib, body_bytes)
+    figures = measure_quiet(pair, load, seconds)
     cpu = pair.master.cpu_seconds()
     pair.start_slave()
     assert pair.slave is not None
@@ -309,6 +320,7 @@ def measure_catch_up(pair: Pair, load: list[str], seconds: float, gib: float, bo
     pair.wait_caught_up()
     taken = time.monotonic() - began
     figures |= {"p99_ms": during["p99_ms"], "msgs_per_s": during["msgs_per_s"]}
+    figures["ratio"] = during["p99_ms"] / figures["quiet_p99_ms"]
     figures["behind_mb"] = behind / 1e6
     figures["mb_per_s"] = behind / 1e6 / taken
     figures["slave_cpu_s"] = pair.slave.cpu_seconds()
@@ -355,17 +367,14 @@ class SlaveElsewhere:
 def measure_elsewhere(pair: Pair, load: list[str], seconds: float, gib: float, body_bytes: int) -> Figures:
     """A master without a slave, then with one that is always far behind; the master is ASYNC_MASTER."""
     pair.wait_acknowledged()
-    begin = pair.log_end(pair.master_port)
-    while pair.log_end(pair.master_port) - begin < gib * (1 << 30):
-        run_load(load, pair.master_port, LOADS["4x64"], 2, body_bytes)
-    quiet = run_load(load, pair.master_port, WITH_CATCH_UP, seconds)
-    figures: Figures = {"quiet_p99_ms": quiet["p99_ms"], "quiet_msgs_per_s": quiet["msgs_per_s"]}
+    begin = fill(pair, load, gib, body_bytes)
+    figures = measure_quiet(pair, load, seconds)
     slave = SlaveElsewhere(pair, begin)
     began = time.monotonic()
     during = run_load(load, pair.master_port, WITH_CATCH_UP, seconds)
     slave.stop()
     figures |= {"p99_ms": during["p99_ms"], "msgs_per_s": during["msgs_per_s"]}
-    figures["ratio"] = during["p99_ms"] / quiet["p99_ms"]
+    figures["ratio"] = during["p99_ms"] / figures["quiet_p99_ms"]
     figures["mb_per_s"] = slave.taken / 1e6 / (time.monotonic() - began)
     return figures
 
