@@ -13,9 +13,10 @@ reports, and begins anew when it has everything; the master cannot tell it from 
 
 For each role of the master (alone, ASYNC_MASTER and SYNC_MASTER with a slave) and each load: messages a second, 99th
 percentile, microseconds of CPU time a message of master and slave, the slave's lag (most seen, and at the end) and the
-time until it had everything. Then a slave that starts some gigabytes behind: its megabytes a second, and the master's
-99th percentile meanwhile, with 16 clients that each wait for their answer, next to the same without a slave. Only one
-pair runs at a time; the load generator is held to one core, the brokers are free. Standard library only.
+time until it had everything. Then a slave that starts some gigabytes behind: its megabytes a second while nobody sends
+(`--only undisturbed`) and while 16 clients do that each wait for their answer (`--only catch-up`), with the master's
+99th percentile next to the same without a slave. Only one pair runs at a time; the load generator is held to one core,
+the brokers are free. Standard library only.
 """
 
 from __future__ import annotations
@@ -301,19 +302,42 @@ def measure_quiet(pair: Pair, load: list[str], seconds: float) -> Figures:
     return {"quiet_p99_ms": quiet["p99_ms"], "quiet_msgs_per_s": quiet["msgs_per_s"]}
 
 
-def measure_catch_up(pair: Pair, load: list[str], seconds: float, gib: float, body_bytes: int) -> Figures:
-    """A slave that has the start of the log and not the rest; the pair is ASYNC_MASTER."""
+def leave_behind(pair: Pair, load: list[str], gib: float, body_bytes: int) -> int:
+    """Have a slave that has the start of the log, and is stopped, and not the rest; answers where that begins."""
     pair.start_slave()
     pair.wait_acknowledged()
     pair.wait_caught_up()
     pair.stop_slave()
-    begin = fill(pair, load, gib, body_bytes)
-    figures = measure_quiet(pair, load, seconds)
-    cpu = pair.master.cpu_seconds()
+    return fill(pair, load, gib, body_bytes)
+
+
+def start_behind(pair: Pair, begin: int) -> int:
+    """Start the slave again and wait until it has got anything; answers how many bytes it lacks then."""
     pair.start_slave()
-    assert pair.slave is not None
     while (behind := pair.lag_bytes()) >= pair.log_end(pair.master_port) - begin:
         time.sleep(POLL_SECONDS)
+    return behind
+
+
+def measure_undisturbed(pair: Pair, load: list[str], seconds: float, gib: float, body_bytes: int) -> Figures:
+    """How fast a slave catches up while nobody sends; the pair is ASYNC_MASTER."""
+    begin = leave_behind(pair, load, gib, body_bytes)
+    time.sleep(seconds)
+    cpu = pair.master.cpu_seconds()
+    behind = start_behind(pair, begin)
+    began = time.monotonic()
+    pair.wait_caught_up()
+    figures = {"behind_mb": behind / 1e6, "mb_per_s": behind / 1e6 / (time.monotonic() - began)}
+    assert pair.slave is not None
+    return figures | {"slave_cpu_s": pair.slave.cpu_seconds(), "master_cpu_s": pair.master.cpu_seconds() - cpu}
+
+
+def measure_catch_up(pair: Pair, load: list[str], seconds: float, gib: float, body_bytes: int) -> Figures:
+    """The same while producers go on, and what they have of it."""
+    begin = leave_behind(pair, load, gib, body_bytes)
+    figures = measure_quiet(pair, load, seconds)
+    cpu = pair.master.cpu_seconds()
+    behind = start_behind(pair, begin)
     began = time.monotonic()
     during = run_load(load, pair.master_port, WITH_CATCH_UP, seconds)
     figures["still_behind_mb"] = pair.lag_bytes() / 1e6
@@ -323,6 +347,7 @@ def measure_catch_up(pair: Pair, load: list[str], seconds: float, gib: float, bo
     figures["ratio"] = during["p99_ms"] / figures["quiet_p99_ms"]
     figures["behind_mb"] = behind / 1e6
     figures["mb_per_s"] = behind / 1e6 / taken
+    assert pair.slave is not None
     figures["slave_cpu_s"] = pair.slave.cpu_seconds()
     figures["master_cpu_s"] = pair.master.cpu_seconds() - cpu
     pair.stop_slave()
@@ -379,6 +404,9 @@ def measure_elsewhere(pair: Pair, load: list[str], seconds: float, gib: float, b
     return figures
 
 
+BEHIND = {"undisturbed": measure_undisturbed, "catch-up": measure_catch_up, "elsewhere": measure_elsewhere}
+
+
 def show(name: str, by_side: dict[str, list[Figures]]) -> None:
     print(f"\n{name}")
     keys = list(dict.fromkeys(key for rounds in by_side.values() for figures in rounds for key in figures))
@@ -431,7 +459,7 @@ def main() -> None:
                         by_side = everything.setdefault(f"{role_name} {name}", {})
                         by_side.setdefault(side.name, []).append(found)
                         print(f"{side.name} {role_name} {name}: {found}", file=sys.stderr)
-            for name, measure in (("catch-up", measure_catch_up), ("elsewhere", measure_elsewhere)):
+            for name, measure in BEHIND.items():
                 if not name.startswith(arguments.only) or arguments.catch_up_gib <= 0:
                     continue
                 with running(side, "ASYNC_MASTER", arguments.directory, arguments.slave_directory) as pair:
