@@ -20,9 +20,8 @@ class Unanswered:
     def __init__(self, nursery: trio.Nursery) -> None:
         self._nursery = nursery
         self._waiting: dict[int, tuple[trio.lowlevel.Task, float]] = {}
-        self._due = inf
+        self._due = inf  # less as long as the timer's task is there
         self._timer: trio.CancelScope | None = None
-        self._is_timing = False
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -57,12 +56,11 @@ class Unanswered:
             self._timer.cancel()
 
     def _set_timer(self, due: float) -> None:
-        self._due = due
-        if self._timer is not None:
-            self._timer.deadline = due
-        elif not self._is_timing:
-            self._is_timing = True
+        if self._due == inf:
             self._nursery.start_soon(self._time)
+        elif self._timer is not None:
+            self._timer.deadline = due
+        self._due = due
 
     async def _time(self) -> None:
         while self._due < inf:
@@ -74,4 +72,3 @@ class Unanswered:
                 task, _ = self._waiting.pop(opaque)
                 trio.lowlevel.reschedule(task)
             self._due = min((deadline for _, deadline in self._waiting.values()), default=inf)
-        self._is_timing = False
