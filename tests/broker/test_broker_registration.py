@@ -12,6 +12,7 @@ import structlog
 import trio
 import trio.testing
 from broker_fakes import FakeClock
+from golden_data import golden_frames
 from trio.testing import MockClock
 
 from broker.address_server import AddressServer
@@ -134,7 +135,7 @@ async def test_a_registration_says_who_and_what(compressed: str) -> None:
     assert set(wrapper.topic_config_table) == {"Built"}
 
 
-def real_registrations(golden_frames: Callable[..., list[dict[str, Any]]]) -> list[RemotingCommand]:
+def real_registrations() -> list[RemotingCommand]:
     frames = [
         frame
         for file in ("clients_json", "clients_rocketmq", "master_slave_json", "acl_json")
@@ -146,9 +147,9 @@ def real_registrations(golden_frames: Callable[..., list[dict[str, Any]]]) -> li
     return cast("list[RemotingCommand]", commands)
 
 
-async def test_requests_are_those_of_the_real_broker(golden_frames: Callable[..., list[dict[str, Any]]]) -> None:
+async def test_requests_are_those_of_the_real_broker() -> None:
     """The same broker with the same topics sends the same header fields and a body that says the same."""
-    for real in real_registrations(golden_frames):
+    for real in real_registrations():
         fields = dict(real.ext_fields or {})
         ours = await _our_request(real, fields)
         assert ours.flag & RPC_ONEWAY == real.flag & RPC_ONEWAY
@@ -447,9 +448,7 @@ class FakeAddressServer:
 
 async def test_a_fetched_list_is_kept_until_there_is_a_new_one() -> None:
     around = Surroundings(namesrvAddr="", fetchNamesrvAddrByAddressServer="true")
-    around.registration._address_server = cast(
-        AddressServer, FakeAddressServer(A, HttpFailed("down"), "", f"{B};{A}")
-    )
+    around.registration._address_server = cast(AddressServer, FakeAddressServer(A, HttpFailed("down"), "", f"{B};{A}"))
     await around.registration.start()
     assert around.client.take() == [(A, RequestCode.REGISTER_BROKER)]
     seen: list[list[str]] = []
