@@ -10,7 +10,7 @@ from golden_data import golden_lines
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.replication.frames import (
+from triomq.broker.replication.frames import (
     HEADER,
     ReportDecoder,
     Transfer,
@@ -20,7 +20,7 @@ from broker.replication.frames import (
     encode_report,
     encode_transfers,
 )
-from protocol.errors import FrameError
+from triomq.protocol.errors import FrameError
 
 
 @pytest.fixture(scope="session")
