@@ -96,11 +96,11 @@ def daemon(module: str, lines: dict[str, str], directory: Path) -> Iterator[int]
     """A daemon that runs until the block ends; its pid. Raises RuntimeError when it does not come up."""
     conf = directory / f"{module}.conf"
     conf.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
-    environment = dict(os.environ, PYTHONPATH=str(PROJECT), HOME=str(directory))
+    environment = dict(os.environ, PYTHONPATH=str(PROJECT / "src"), HOME=str(directory))
     output = directory / f"{module}.log"
     with output.open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", module, "-c", str(conf)], env=environment, stdout=log, stderr=log, cwd=directory
+            [sys.executable, "-m", f"triomq.{module}", "-c", str(conf)], env=environment, stdout=log, stderr=log, cwd=directory
         )
     try:
         deadline = time.monotonic() + BOOT_SECONDS
