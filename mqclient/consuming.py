@@ -225,7 +225,7 @@ class OrderedConsuming(Consuming):
     async def run(self, assigned: AssignedQueue) -> None:
         """Consume one queue until it is dropped."""
         while not assigned.dropped:
-            if self._owner.is_paused or assigned.paused or not self._may_consume(assigned):
+            if self._owner.is_paused or not assigned.may_run or not self._may_consume(assigned):
                 await assigned.wait_change(1)
                 continue
             messages = assigned.window.take(self._rules.batch_max_size)

@@ -107,7 +107,7 @@ class PullLoop:
     def _must_wait(self, assigned: AssignedQueue) -> float | None:
         """How long to wait at most before looking again, or None when a pull may go out."""
         owner, rules = self._owner, self._rules
-        if owner.is_paused or assigned.paused:
+        if owner.is_paused or not assigned.may_run:
             return PAUSED_SECONDS
         if owner.is_ordered and not owner.is_broadcasting and not assigned.window.locked:
             return UNLOCKED_SECONDS
