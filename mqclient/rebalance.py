@@ -207,9 +207,8 @@ class Rebalancer:
             with trio.move_on_after(1):
                 while assigned.busy:
                     await assigned.wait_change(1)
-            if self.assigned.get(queue) is not assigned:
-                return True  # its offset was reset meanwhile, and it was closed or reopened for that
-            if assigned.busy:
+            # Its offset may have been reset meanwhile, which closes or reopens it: then the next round decides.
+            if assigned.busy or self.assigned.get(queue) is not assigned:
                 return False
         assigned.drop()
         del self.assigned[queue]
