@@ -26,6 +26,7 @@ from mqclient.hooks import ConsumeContext, ConsumeHook
 from mqclient.log import get_logger
 from mqclient.offset_store import OffsetStore
 from mqclient.results import ConsumeStatus, RetryLater
+from mqclient.sender import Sender
 from protocol import property_names as names
 from protocol import system_topics
 from protocol.message import Message, MessageExt
@@ -95,6 +96,7 @@ class Consuming:
         self._rules = rules
         self._listener = listener
         self._hooks = hooks
+        self._retry_sender = Sender(client, system_topics.CLIENT_INNER_PRODUCER_GROUP)
         self._clock: Callable[[], float] = trio.current_time
 
     def start(self) -> None:
@@ -177,8 +179,7 @@ class Consuming:
         except MQClientError as error:
             log.warning("message not sent back", group=self._owner.group, id=message.msg_id, error=str(error))
         try:
-            producer = await self._client.inner_producer()
-            await producer.send(retry_message(self._owner.group, message, delay_level, max_times))
+            await self._retry_sender.send(retry_message(self._owner.group, message, delay_level, max_times))
         except MQClientError as error:
             log.warning("message is tried again here", group=self._owner.group, id=message.msg_id, error=str(error))
             return False

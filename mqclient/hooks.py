@@ -5,14 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
+from mqclient.results import SendResult
 from protocol.command import RemotingCommand
 from protocol.message import Message, MessageExt
 from protocol.message_queue import MessageQueue
-
-if TYPE_CHECKING:
-    from mqclient.results import SendResult
 
 
 class RequestHook(Protocol):

@@ -19,6 +19,7 @@ from mqclient.errors import BrokerRefused, MQClientError
 from mqclient.log import get_logger
 from mqclient.pulling import Puller
 from mqclient.results import PullResult, PullStatus
+from mqclient.retry import NOT_REGISTERED
 from protocol.codes import ResponseCode
 from protocol.errors import ProtocolError
 from protocol.message import MessageExt
@@ -32,16 +33,6 @@ FULL_SECONDS = 1.0
 UNLOCKED_SECONDS = 3.0
 NO_PROGRESS_SECONDS = 0.5
 FLOW_CONTROL_SECONDS = 0.02
-
-NOT_REGISTERED: frozenset[int] = frozenset(
-    {
-        ResponseCode.SUBSCRIPTION_NOT_EXIST,
-        ResponseCode.SUBSCRIPTION_NOT_LATEST,
-        ResponseCode.FILTER_DATA_NOT_EXIST,
-        ResponseCode.FILTER_DATA_NOT_LATEST,
-    }
-)
-"""The broker has not heard our last heartbeat (it was restarted, or the subscription is new)."""
 
 
 class PullOwner(Protocol):

@@ -48,6 +48,7 @@ from mqclient.hooks import ConsumeHook, FilterHook
 from mqclient.log import get_logger
 from mqclient.results import ConsumeFromWhere, ConsumeStatus, MessageModel, RetryLater
 from mqclient.subscribing import subscription
+from mqclient.trace import TraceSender
 from protocol import system_topics
 from protocol.bodies.heartbeat import CONSUME_PASSIVELY, ConsumerData
 from protocol.bodies.running_info import ConsumeMessageDirectlyResult, ConsumerRunningInfo
@@ -128,8 +129,6 @@ class PushConsumer(GroupConsumer):
 
     async def _enter(self, stack: AsyncExitStack) -> None:
         if self._trace_topic is not None:
-            from mqclient.trace import TraceSender
-
             self.consume_hooks.append(await stack.enter_async_context(TraceSender(self._client, self._trace_topic)))
 
     def _start(self) -> None:
