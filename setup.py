@@ -28,9 +28,9 @@ def extensions() -> list[object]:
     options = ["--config-file", str(HERE / "pyproject.toml")]
     twins = [
         Extension(
-            name, [f"{name.replace('.', '/')}.c"], depends=["protocol/_quick.h"], extra_compile_args=["-O3", "-g0"]
+            name, [f"{name.replace('.', '/')}.c"], depends=["protocol/_speedups.h"], extra_compile_args=["-O3", "-g0"]
         )
-        for name in ("protocol._quick", "store._quick")
+        for name in ("protocol._speedups", "store._speedups")
     ]
     return [*mypycify([*options, *hot_modules()], opt_level="3", debug_level="0"), *twins]
 

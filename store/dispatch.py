@@ -16,7 +16,7 @@ import structlog
 from protocol import properties, sys_flag
 from protocol import property_names as names
 from protocol.java import cached_string_hash
-from protocol.quick import twin
+from protocol.speedups import accelerated
 from protocol.system_topics import LMQ_PREFIX, SCHEDULE_TOPIC
 from store.commit_log import CommitLog
 from store.consume_queue import ConsumeQueue
@@ -28,7 +28,7 @@ from store.results import ExtUnit, PutResult
 
 log = structlog.get_logger("store.dispatch")
 
-_keys_and_tags: Final = twin(properties.keys_and_tags_in_python)
+_keys_and_tags: Final = accelerated(properties.keys_and_tags_reference)
 
 
 class DispatchEntry:

@@ -1,4 +1,4 @@
-"""The functions in C of a package (`_quick.c`), for tests that compare them with their twins in Python."""
+"""The C extension of a package (`_speedups.c`), for tests that compare it with Python."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from types import ModuleType
 
 import pytest
 
-from protocol.quick import built
+from protocol.speedups import load
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
 @cache
-def quick(package: str) -> ModuleType:
-    """Those that are built, otherwise ones built for this test run; skips where there is no C compiler."""
-    found = built(package)
+def built_speedups(package: str) -> ModuleType:
+    """The extension that is built, otherwise one built for this test run; skips where there is no C compiler."""
+    found = load(package)
     if found is not None:
         return found
     compiler = shutil.which("cc") or shutil.which("gcc")
@@ -30,12 +30,12 @@ def quick(package: str) -> ModuleType:
     if compiler is None or not header.is_file():
         pytest.skip("no C compiler, or no Python.h")
     with tempfile.TemporaryDirectory() as directory:
-        file = f"{directory}/_quick.so"
+        file = f"{directory}/_speedups.so"
         command = [compiler, "-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror"]
         subprocess.run(
-            [*command, f"-I{header.parent}", str(ROOT / package / "_quick.c"), "-o", file], check=True, timeout=120
+            [*command, f"-I{header.parent}", str(ROOT / package / "_speedups.c"), "-o", file], check=True, timeout=120
         )
-        loader = ExtensionFileLoader(f"{package}._quick", file)
+        loader = ExtensionFileLoader(f"{package}._speedups", file)
         spec = spec_from_loader(loader.name, loader)
         assert spec is not None
         return module_from_spec(spec)
