@@ -1,7 +1,12 @@
-"""The C extension of a package (`_speedups.c`), for tests that compare it with Python."""
+"""Builds the C extension of a package (`_speedups.c`) for the tests that compare it with Python.
+
+TRIOMQ_SANITIZED=1 builds it with AddressSanitizer and UndefinedBehaviorSanitizer, whose library must be preloaded:
+bin/test-sanitized and bin/fuzz see to that.
+"""
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sysconfig
@@ -13,29 +18,38 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-
-from protocol.speedups import load
+from triomq.protocol.speedups import load
 
 ROOT = Path(__file__).resolve().parent.parent
+STRICT = ["-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror"]
+SANITIZE = ["-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"]
+
+
+def is_sanitized() -> bool:
+    return os.environ.get("TRIOMQ_SANITIZED") == "1"
 
 
 @cache
 def built_speedups(package: str) -> ModuleType:
-    """The extension that is built, otherwise one built for this test run; skips where there is no C compiler."""
-    found = load(package)
+    """The extension that is installed, otherwise one built for this test run. Skips where there is no C compiler."""
+    found = None if is_sanitized() else load(f"triomq.{package}")
     if found is not None:
         return found
+    with tempfile.TemporaryDirectory() as directory:
+        return compile_speedups(package, Path(directory))
+
+
+def compile_speedups(package: str, directory: Path, *more: str) -> ModuleType:
+    """The extension built into `directory` with strict warnings; `more` are flags and files for the compiler."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     header = Path(sysconfig.get_paths()["include"]) / "Python.h"
     if compiler is None or not header.is_file():
         pytest.skip("no C compiler, or no Python.h")
-    with tempfile.TemporaryDirectory() as directory:
-        file = f"{directory}/_speedups.so"
-        command = [compiler, "-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror"]
-        subprocess.run(
-            [*command, f"-I{header.parent}", str(ROOT / package / "_speedups.c"), "-o", file], check=True, timeout=120
-        )
-        loader = ExtensionFileLoader(f"{package}._speedups", file)
-        spec = spec_from_loader(loader.name, loader)
-        assert spec is not None
-        return module_from_spec(spec)
+    file = directory / f"{package}_speedups.so"
+    command = [compiler, "-shared", "-fPIC", "-O1", *STRICT, *(SANITIZE if is_sanitized() else []), *more]
+    command += [f"-I{header.parent}", str(ROOT / package / "_speedups.c"), "-o", str(file)]
+    subprocess.run(command, check=True, timeout=120)
+    loader = ExtensionFileLoader(f"triomq.{package}._speedups", str(file))
+    spec = spec_from_loader(loader.name, loader)
+    assert spec is not None
+    return module_from_spec(spec)
