@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from protocol.entries import BinaryHeader, JsonHeader
+from triomq.protocol.entries import BinaryHeader, JsonHeader
 
 MESSAGE_MAGIC: int
 FIXED_BYTES: int

@@ -10,8 +10,8 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from protocol.entries import decode_entries
-from protocol.headers.base import (
+from triomq.protocol.entries import decode_entries
+from triomq.protocol.headers.base import (
     Columns,
     Header,
     HeaderReader,
@@ -21,7 +21,7 @@ from protocol.headers.base import (
     encode_header,
     schema_columns,
 )
-from protocol.speedups import fast_path
+from triomq.protocol.speedups import fast_path
 
 JSON: Final = 0
 ROCKETMQ: Final = 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from protocol.errors import FrameError
+from triomq.protocol.errors import FrameError
 
 BinaryHeader = tuple[int, int, int, int, int, bytes]
 """(code, language, version, opaque, flag, entries): a ROCKETMQ header without a remark whose entries are ASCII."""

@@ -24,13 +24,13 @@ from typing import Any, Final
 import msgpack
 import msgspec
 
-from protocol.codes import LanguageCode
-from protocol.command import JAVA, JSON, MSGPACK, ROCKETMQ, RemotingCommand
-from protocol.entries import BinaryHeaderReader, JsonHeaderReader, decode_entries
-from protocol.errors import FrameError
-from protocol.json_header import NO_EXT_FIELDS, read_json_header
-from protocol.response_template import TemplatedResponse
-from protocol.speedups import fast_path
+from triomq.protocol.codes import LanguageCode
+from triomq.protocol.command import JAVA, JSON, MSGPACK, ROCKETMQ, RemotingCommand
+from triomq.protocol.entries import BinaryHeaderReader, JsonHeaderReader, decode_entries
+from triomq.protocol.errors import FrameError
+from triomq.protocol.json_header import NO_EXT_FIELDS, read_json_header
+from triomq.protocol.response_template import TemplatedResponse
+from triomq.protocol.speedups import fast_path
 
 MAX_FRAME_BYTES: Final = 16 * 1024 * 1024
 """Largest whole frame, its length field included (RocketMQ: com.rocketmq.remoting.frameMaxLength)."""

@@ -18,6 +18,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+
 from triomq.protocol.speedups import load
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any
 
 import fast_paths
+
 from triomq.protocol import frame, properties
 from triomq.protocol.codes import LanguageCode
 from triomq.protocol.command import RemotingCommand

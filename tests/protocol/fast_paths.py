@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from struct import unpack_from
 from typing import Any
 
-from protocol.entries import BinaryHeader, JsonHeader
+from triomq.protocol.entries import BinaryHeader, JsonHeader
 
 _DECIMAL = r"0|-?[1-9][0-9]{0,17}"
 _TEXT = r'"(?:[ !#-\[\]-~]|\\["\\/bfnrt]|\\u00[0-7][0-9A-Fa-f])+"'
