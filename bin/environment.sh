@@ -79,7 +79,7 @@ need_environment() {
 
 # Run a module of the project. -P: the directory the user stands in must not hide our packages.
 run_module() {
-    PYTHONPATH=$project${PYTHONPATH:+:$PYTHONPATH}
+    PYTHONPATH=$project/src${PYTHONPATH:+:$PYTHONPATH}
     export PYTHONPATH
     exec "$python" -P -m "$@"
 }
@@ -111,4 +111,11 @@ preload_sanitizers() {
     PYTHONMALLOC=malloc
     TRIOMQ_SANITIZED=1
     export LD_PRELOAD ASAN_OPTIONS UBSAN_OPTIONS PYTHONMALLOC TRIOMQ_SANITIZED
+}
+
+# Run a program of benchmarks/.
+run_benchmark() {
+    PYTHONPATH=$project/src:$project${PYTHONPATH:+:$PYTHONPATH}
+    export PYTHONPATH
+    exec "$python" -P -m "benchmarks.$@"
 }

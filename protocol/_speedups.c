@@ -779,7 +779,7 @@ static PyMethodDef functions[] = {
 };
 
 static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, "protocol._speedups", "See speedups.py.", -1, functions, NULL, NULL, NULL, NULL,
+    PyModuleDef_HEAD_INIT, "triomq.protocol._speedups", "See speedups.py.", -1, functions, NULL, NULL, NULL, NULL,
 };
 
 static const Constant constants[] = {

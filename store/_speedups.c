@@ -218,7 +218,7 @@ static PyMethodDef functions[] = {
 };
 
 static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, "store._speedups", "See protocol/speedups.py.", -1, functions, NULL, NULL, NULL, NULL,
+    PyModuleDef_HEAD_INIT, "triomq.store._speedups", "See protocol/speedups.py.", -1, functions, NULL, NULL, NULL, NULL,
 };
 
 static const Constant constants[] = {
