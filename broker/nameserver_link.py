@@ -23,12 +23,12 @@ from collections.abc import Awaitable, Callable
 import structlog
 import trio
 
-from broker.registration_request import RegistrationRequests
-from protocol.codes import ResponseCode
-from protocol.command import RemotingCommand
-from remoting.errors import ConnectionClosed, RemotingError
+from triomq.broker.registration_request import RegistrationRequests
+from triomq.protocol.codes import ResponseCode
+from triomq.protocol.command import RemotingCommand
+from triomq.remoting.errors import ConnectionClosed, RemotingError
 
-log = structlog.get_logger("broker.registration")
+log = structlog.get_logger("triomq.broker.registration")
 
 Send = Callable[[str, RemotingCommand, float], Awaitable[RemotingCommand]]
 """Sends a request to an address within so many seconds and returns the response. Raises RemotingError. It takes the

@@ -20,23 +20,23 @@ from typing import Final, TypeAlias
 import structlog
 import trio
 
-from broker.address_server import AddressServer
-from broker.configuration import Configuration
-from broker.nameserver_link import NameServerLink
-from broker.registration_request import RegistrationRequests
-from broker.tables.topics import TopicTable
-from protocol.bodies.kv_table import KVTable
-from protocol.bodies.topic_config import DataVersion
-from protocol.codes import ResponseCode
-from protocol.command import RemotingCommand
-from protocol.errors import BodyError, HeaderFieldError
-from protocol.headers.namesrv import QueryDataVersionResponseHeader, RegisterBrokerResponseHeader
-from remoting.client import RemotingClient
-from remoting.connection import Connection
-from remoting.errors import RemotingError
-from remoting.http_get import HttpFailed
+from triomq.broker.address_server import AddressServer
+from triomq.broker.configuration import Configuration
+from triomq.broker.nameserver_link import NameServerLink
+from triomq.broker.registration_request import RegistrationRequests
+from triomq.broker.tables.topics import TopicTable
+from triomq.protocol.bodies.kv_table import KVTable
+from triomq.protocol.bodies.topic_config import DataVersion
+from triomq.protocol.codes import ResponseCode
+from triomq.protocol.command import RemotingCommand
+from triomq.protocol.errors import BodyError, HeaderFieldError
+from triomq.protocol.headers.namesrv import QueryDataVersionResponseHeader, RegisterBrokerResponseHeader
+from triomq.remoting.client import RemotingClient
+from triomq.remoting.connection import Connection
+from triomq.remoting.errors import RemotingError
+from triomq.remoting.http_get import HttpFailed
 
-log = structlog.get_logger("broker.registration")
+log = structlog.get_logger("triomq.broker.registration")
 
 UNREGISTER_SECONDS: Final = 3.0
 MAX_NAMESERVERS: Final = 64

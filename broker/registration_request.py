@@ -11,14 +11,19 @@ import zlib
 from collections.abc import Iterable
 from typing import Any
 
-from broker.config import BrokerSettings
-from broker.configuration import Configuration
-from broker.tables.topics import TopicTable
-from protocol import permission
-from protocol.bodies.topic_config import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigSerializeWrapper
-from protocol.codes import RequestCode
-from protocol.command import RemotingCommand, new_request
-from protocol.headers.namesrv import (
+from triomq.broker.config import BrokerSettings
+from triomq.broker.configuration import Configuration
+from triomq.broker.tables.topics import TopicTable
+from triomq.protocol import permission
+from triomq.protocol.bodies.topic_config import (
+    DataVersion,
+    RegisterBrokerBody,
+    TopicConfig,
+    TopicConfigSerializeWrapper,
+)
+from triomq.protocol.codes import RequestCode
+from triomq.protocol.command import RemotingCommand, new_request
+from triomq.protocol.headers.namesrv import (
     QueryDataVersionRequestHeader,
     RegisterBrokerRequestHeader,
     UnRegisterBrokerRequestHeader,

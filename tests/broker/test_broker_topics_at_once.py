@@ -14,21 +14,21 @@ from broker_fakes import FakeClock
 from broker_whole import WholeBroker, send_fields, whole_broker
 from trio.testing import MockClock
 
-from broker.configuration import Configuration
-from broker.registration import Registration
-from broker.tables.topics import TopicTable
-from namesrv.config import NamesrvSettings
-from namesrv.controller import serve
-from namesrv.routes import BrokerKey, RouteTable
-from protocol.bodies.route import TopicRouteData
-from protocol.bodies.topic_config import RegisterBrokerBody, TopicConfig
-from protocol.codes import RequestCode
-from protocol.command import RemotingCommand, new_request, new_response
-from protocol.frame import FrameDecoder, encode_frame
-from protocol.headers.namesrv import GetRouteInfoRequestHeader, RegisterBrokerRequestHeader
-from remoting.client import RemotingClient, open_client
-from remoting.config import ServerSettings
-from remoting.errors import ConnectFailed, ConnectionClosed
+from triomq.broker.configuration import Configuration
+from triomq.broker.registration import Registration
+from triomq.broker.tables.topics import TopicTable
+from triomq.namesrv.config import NamesrvSettings
+from triomq.namesrv.controller import serve
+from triomq.namesrv.routes import BrokerKey, RouteTable
+from triomq.protocol.bodies.route import TopicRouteData
+from triomq.protocol.bodies.topic_config import RegisterBrokerBody, TopicConfig
+from triomq.protocol.codes import RequestCode
+from triomq.protocol.command import RemotingCommand, new_request, new_response
+from triomq.protocol.frame import FrameDecoder, encode_frame
+from triomq.protocol.headers.namesrv import GetRouteInfoRequestHeader, RegisterBrokerRequestHeader
+from triomq.remoting.client import RemotingClient, open_client
+from triomq.remoting.config import ServerSettings
+from triomq.remoting.errors import ConnectFailed, ConnectionClosed
 
 A, B = "10.0.0.8:9876", "10.0.0.9:9876"
 
