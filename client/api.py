@@ -1,10 +1,7 @@
 """The names most programs need, in one place: `from triomq.client.api import Producer, PushConsumer, Message`."""
 
-<<<<<<< HEAD
-=======
 from triomq.client.admin import Admin
 from triomq.client.client import Client
->>>>>>> main
 from triomq.client.config import ClientConfig, Credentials
 from triomq.client.consume_rules import ConsumeRules
 from triomq.client.errors import (

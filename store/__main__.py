@@ -1,8 +1,4 @@
-<<<<<<< HEAD
-"""python -m triomq.store verify|dump|rebuild DIR [-c broker.conf]: look at, or make whole, a store that no broker has open.
-=======
 """python -m triomq.store verify|dump|rebuild DIR [-c broker.conf]: inspect or repair a store that no broker has open.
->>>>>>> main
 
 How far it is is shown on standard error.
 """
