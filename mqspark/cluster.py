@@ -190,15 +190,21 @@ class Cluster:
         return route
 
     def address(self, topic: str, broker_name: str) -> str:
-        """Of the master, or of the first slave while there is no master; also for a topic that is not there yet.
-        Raises BrokerError when none is known."""
+        """Of the master, or of the first slave while there is no master; also for a broker that does not have the topic
+        yet, since the first message creates it there. Raises BrokerError when the broker is not registered."""
         route = self.find_route(topic)
-        addresses = route.addresses if route is not None else self.brokers()
-        address = addresses.get(broker_name)
+        address = route.addresses.get(broker_name) if route is not None else None
         if address is None:
-            self._routes.clear()
+            self._routes.pop(topic, None)  # the broker may have created the topic meanwhile
+            address = self.brokers().get(broker_name)
+        if address is None:
             raise BrokerError(f"broker {broker_name!r} of topic {topic!r} is not registered", NOT_REGISTERED)
         return address
+
+    def has_route(self, queue: MessageQueue) -> bool:
+        """Whether the route of the queue's topic names its broker at the moment."""
+        route = self.find_route(queue.topic)
+        return route is not None and queue.broker_name in route.addresses
 
     def brokers(self) -> dict[str, str]:
         """Broker name -> address, of all brokers."""

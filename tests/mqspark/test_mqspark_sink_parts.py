@@ -90,6 +90,49 @@ def test_markers_are_counted_in_raw_records() -> None:
     assert markers.digest([b"a", b"bc"]) != markers.digest([b"ab", b"c"])
 
 
+class FakeGroups:
+    """Offsets of groups at brokers of which only `registered` have a route; every queue ends at 7."""
+
+    def __init__(self, registered: str) -> None:
+        self.registered = registered
+        self.stored: dict[str, dict[MessageQueue, int]] = {}
+
+    def has_route(self, queue: MessageQueue) -> bool:
+        return queue.broker_name in self.registered
+
+    def max_offsets(self, queues: list[MessageQueue]) -> dict[MessageQueue, int]:
+        assert all(self.has_route(queue) for queue in queues), "a broker without a route is never found"
+        return dict.fromkeys(queues, 7)
+
+    def group_offsets(self, group: str, queues: list[MessageQueue]) -> dict[MessageQueue, int]:
+        return {queue: offset for queue, offset in self.stored.get(group, {}).items() if queue in queues}
+
+    def store_group_offsets(self, group: str, offsets: dict[MessageQueue, int]) -> None:
+        self.stored.setdefault(group, {}).update(offsets)
+
+
+def test_a_commit_notes_the_ends_of_those_queues_whose_route_is_known() -> None:
+    here, elsewhere = MessageQueue("T", "a", 0), MessageQueue("T", "b", 0)
+    groups: Any = FakeGroups("a")
+    markers.Beginnings(groups, "key", 4).commit([here, elsewhere])
+    assert groups.stored == {"SPARK_SINK_key_1": {here: 8}}
+    groups = FakeGroups("")
+    markers.Beginnings(groups, "key", 4).commit([here, elsewhere])
+    assert groups.stored == {}
+
+
+def test_a_batch_begins_at_the_commit_before_it_or_at_the_end_that_its_first_attempt_found() -> None:
+    old, new = MessageQueue("T", "a", 0), MessageQueue("T", "a", 1)
+    groups: Any = FakeGroups("a")
+    groups.stored["SPARK_SINK_key_1"] = {old: 4}
+    groups.stored["SPARK_SINK_key_0"] = {new: 2}
+    for _ in range(2):
+        assert markers.Beginnings(groups, "key", 5).find([old, new], 9) == {old: 3, new: 7}
+    assert groups.stored["SPARK_SINK_key_1_9"] == {new: 8}
+    groups.stored["SPARK_SINK_key_1_9"] = {new: 6}
+    assert markers.Beginnings(groups, "key", 7).find([old, new], 9) == {old: 3, new: 5}
+
+
 class FakeBroker:
     """One topic with `queue_count` queues; `script` says for each request what happens: an answer code, "lost" (stored,
     no answer) or "down" (neither). Then all is well."""
