@@ -4,7 +4,7 @@
 FROM python:3.12 AS build
 
 WORKDIR /src
-COPY pyproject.toml setup.py compiled.txt README.md pyspark_rocketmq.py pyspark_rocketmq_store.py ./
+COPY pyproject.toml setup.py compiled.txt README.md LICENSE NOTICE pyspark_rocketmq.py pyspark_rocketmq_store.py ./
 COPY bin ./bin
 COPY protocol ./protocol
 COPY daemon ./daemon
