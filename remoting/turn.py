@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from remoting.log import get_logger
+from triomq.remoting.log import get_logger
 
 if TYPE_CHECKING:
-    from remoting.connection import Connection
+    from triomq.remoting.connection import Connection
 
-log = get_logger("remoting.turn")
+log = get_logger("triomq.remoting.turn")
 
 
 class Turn:
