@@ -1,7 +1,7 @@
 """The request codes of the protocol, and what a broker and a NameServer say to each: found out by asking them.
 
-Every code is sent to an embedded cluster with empty fields. A code that nothing handles gets REQUEST_CODE_NOT_SUPPORTED;
-one that is handled gets anything else, mostly a complaint about a missing field.
+Every code is sent to an embedded cluster with empty fields. A code that nothing handles gets
+REQUEST_CODE_NOT_SUPPORTED; one that is handled gets anything else, mostly a complaint about a missing field.
 """
 
 from __future__ import annotations

@@ -110,13 +110,14 @@ def differences() -> str:
             elif not has_effect(one):
                 ignored.append(one.key)
             elif (theirs := apache[one.shown_as]) is not None and _is_other(one, record, theirs):
-                other_default.append(f"`{one.key}` ({_code(_default_text(one, record, 'broker'))}, RocketMQ {_code(theirs)})")
+                ours = _code(_default_text(one, record, "broker"))
+                other_default.append(f"`{one.key}` ({ours}, RocketMQ {_code(theirs)})")
     refused = [f"`{key}={value}`: {reason}" for key, value, reason in refused_values()]
     own += [one.key for one in declarations(NamesrvSettings) if one.key not in ROCKETMQ_NAMESRV_KEYS]
     lines = [
         f"**Honoured**: {_count_honoured()} keys of the broker, with the meaning that RocketMQ 4.9.7 gives them.",
-        f"**Accepted and ignored** ({len(set(ignored))}): they may stay in the file and are listed by `-p`, but size or switch "
-        f"something that does not exist here. Those in italics are read by no code of RocketMQ 4.9.7 either: "
+        f"**Accepted and ignored** ({len(set(ignored))}): they may stay in the file and are listed by `-p`, but size or "
+        "switch something that does not exist here. Those in italics are read by no code of RocketMQ 4.9.7 either: "
         + ", ".join(_ignored_name(key) for key in dict.fromkeys(ignored)) + ".",
         "**Refused at the start**: " + "; ".join(refused) + ".",
         "**Another default**: " + (", ".join(other_default) or "none") + ".",
@@ -129,7 +130,7 @@ def _table(record: type, server: str) -> str:
     apache = ROCKETMQ_NAMESRV_KEYS if record is NamesrvSettings else apache_defaults(record)
     rows = ["| key | default | unit | changeable | meaning |", "|---|---|---|---|---|"]
     for one in declarations(record):
-        notes = [_cell(one.meaning.replace("accepted for compatibility, has no effect", "–"))]
+        notes = [_cell(one.meaning.replace("accepted for compatibility, has no effect", "-"))]
         if (bounds := _bounds(one)) and has_effect(one):
             notes.append(bounds)
         if one.shown_as not in apache:
@@ -171,8 +172,9 @@ def refused_values() -> tuple[tuple[str, str, str], ...]:
     for record in BROKER_RECORDS.values():
         for one in declarations(record):
             for value in _possible_values(one):
+                slave_id = {"brokerId": "1"} if value == "SLAVE" else {}
                 try:
-                    Configuration.from_values({one.key: value, "brokerId": "1"} if value == "SLAVE" else {one.key: value})
+                    Configuration.from_values({one.key: value, **slave_id})
                 except SettingError as error:
                     found.append((one.key, value, error.reason))
     return tuple(found)
