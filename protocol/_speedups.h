@@ -1,14 +1,21 @@
-/* What the C twins of protocol/ and store/ share: big endian numbers and the reading of arguments. */
+/* Shared by the C extensions of protocol/ and store/: big endian numbers, argument checks, Java's string hash and the
+   constants of the stored record. Rules of this code: docs/internals/speedups.md. */
 
-#ifndef TRIOMQ_QUICK_H
-#define TRIOMQ_QUICK_H
+#ifndef TRIOMQ_SPEEDUPS_H
+#define TRIOMQ_SPEEDUPS_H
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <stdint.h>
 #include <string.h>
 
-static PyObject *struct_error;  /* struct.error, for numbers that do not fit */
+static PyObject *struct_error;  /* struct.error, raised for numbers that do not fit their field */
+
+/* Constants of record.py and sys_flag.py. Every constant is exported, and a test compares it with its Python original. */
+#define MESSAGE_MAGIC 0xDAA320A7u
+#define FIXED_BYTES 91
+#define BORN_HOST_V6 0x10
+#define STORE_HOST_V6 0x20
 
 /* -- big endian numbers ------------------------------------------------------------------------------------------- */
 
@@ -55,7 +62,7 @@ static inline int count_is(Py_ssize_t count, Py_ssize_t wanted, const char *name
 {
     if (count == wanted)
         return 1;
-    PyErr_Format(PyExc_TypeError, "%s takes %zd arguments, not %zd", name, wanted, count);
+    PyErr_Format(PyExc_TypeError, "%s takes %zd arguments, got %zd", name, wanted, count);
     return 0;
 }
 
@@ -63,11 +70,11 @@ static inline int is_bytes(PyObject *object)
 {
     if (PyBytes_Check(object))
         return 1;
-    PyErr_Format(PyExc_TypeError, "bytes are wanted, not %.80s", Py_TYPE(object)->tp_name);
+    PyErr_Format(PyExc_TypeError, "expected bytes, got %.80s", Py_TYPE(object)->tp_name);
     return 0;
 }
 
-/* An integer that fits `bits`; struct.error when it does not, as struct.pack would raise. */
+/* Read a signed integer of `bits` bits; raise struct.error, as struct.pack does, when it does not fit. */
 static inline int read_number(PyObject *object, int bits, int64_t *number)
 {
     int overflow;
@@ -75,14 +82,14 @@ static inline int read_number(PyObject *object, int bits, int64_t *number)
     if (value == -1 && PyErr_Occurred())
         return 0;
     if (overflow || (bits < 64 && (value < -(1LL << (bits - 1)) || value >= 1LL << (bits - 1)))) {
-        PyErr_Format(struct_error, "a number is out of the range of %d bits", bits);
+        PyErr_Format(struct_error, "number out of range for a %d-bit field", bits);
         return 0;
     }
     *number = value;
     return 1;
 }
 
-/* A tuple that takes its items over; NULL when one of them could not be made. */
+/* A tuple that owns `items`. NULL items stand for failed allocations: then the others are released and NULL returned. */
 static inline PyObject *tuple_of(PyObject **items, size_t count)
 {
     PyObject *tuple = PyTuple_New((Py_ssize_t)count);
@@ -99,7 +106,7 @@ static inline PyObject *tuple_of(PyObject **items, size_t count)
     return tuple;
 }
 
-/* A character beyond 16 bits is a surrogate pair in Java. */
+/* Java hashes a character above U+FFFF as its surrogate pair. */
 static inline uint32_t java_hash_of_character(uint32_t character, uint32_t value)
 {
     if (character > 0xFFFF) {
@@ -117,7 +124,7 @@ static inline uint32_t java_hash_of_bytes(const unsigned char *at, Py_ssize_t si
     return value;
 }
 
-/* Java's String.hashCode continued from `value`, over UTF-16 units. */
+/* Java's String.hashCode of `text`, over UTF-16 units, continued from `value`. */
 static inline uint32_t java_hash(PyObject *text, uint32_t value)
 {
     Py_ssize_t size = PyUnicode_GET_LENGTH(text);
@@ -132,14 +139,24 @@ static inline uint32_t java_hash(PyObject *text, uint32_t value)
 
 #define FUNCTION(name) {#name, (PyCFunction)(void (*)(void))name, METH_FASTCALL, name##_doc}
 
-static inline int find_struct_error(void)
+typedef struct {
+    const char *name;
+    long value;
+} Constant;
+
+/* Create the module and export `constants`, which end with a NULL name. */
+static inline PyObject *create_module(struct PyModuleDef *definition, const Constant *constants)
 {
     PyObject *structs = PyImport_ImportModule("struct");
     if (structs == NULL)
-        return 0;
+        return NULL;
     struct_error = PyObject_GetAttrString(structs, "error");
     Py_DECREF(structs);
-    return struct_error != NULL;
+    PyObject *module = struct_error == NULL ? NULL : PyModule_Create(definition);
+    for (; module != NULL && constants->name != NULL; constants++)
+        if (PyModule_AddIntConstant(module, constants->name, constants->value) < 0)
+            Py_CLEAR(module);
+    return module;
 }
 
 #endif

@@ -1,19 +1,21 @@
-/* The road of a message in C: entries of the index and of consume queues, and the way back from the log. Twins of the
-   Python in index_file.py, consume_queue.py and log_scan.py; see protocol/quick.py. Nothing here keeps anything between
-   two calls. */
+/* The functions of store/ that every message passes, again in C: index entries, consume queue entries, and reading a record
+   back from the log. Each does exactly what the Python function of the same name plus "_reference" does, in index_file.py,
+   consume_queue.py and log_scan.py (see protocol/speedups.py); tests/store/test_store_speedups.py compares them. No function
+   keeps state between calls. */
 
-#include "../protocol/_quick.h"
+#include "../protocol/_speedups.h"
 
+/* Constants of index_file.py (and the entry size, which consume queues happen to share). */
 #define HEADER_BYTES 40
 #define SLOT_BYTES 4
 #define ENTRY_BYTES 20
 #define PAGE_BYTES 4096
 
-/* Java's hash of UTF-16 units, continued. */
+/* Continue Java's string hash with `text`. */
 static int continue_hash(PyObject *text, uint32_t *value)
 {
     if (!PyUnicode_Check(text)) {
-        PyErr_SetString(PyExc_TypeError, "a topic or key is a text");
+        PyErr_SetString(PyExc_TypeError, "topic and keys must be str");
         return 0;
     }
 #if PY_VERSION_HEX < 0x030C0000
@@ -24,13 +26,13 @@ static int continue_hash(PyObject *text, uint32_t *value)
     return 1;
 }
 
-/* Java's absolute value of it, 0 where that has none. */
+/* Math.abs, and 0 for Integer.MIN_VALUE, as IndexService does. */
 static inline uint32_t absolute(uint32_t value)
 {
     return value == 0x80000000 ? 0 : value & 0x80000000 ? 0 - value : value;
 }
 
-PyDoc_STRVAR(key_hash_doc, "key_hash(topic, key) -> int");
+PyDoc_STRVAR(key_hash_doc, "key_hash($module, topic, key, /)\n--\n\n-> int");
 
 static PyObject *key_hash(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
 {
@@ -49,7 +51,7 @@ typedef struct {
     int new_slots;
 } Writing;
 
-/* One more entry; there is room for it. */
+/* Append one entry; the caller has made room for it. */
 static void write_one(Writing *file, uint32_t code)
 {
     Py_ssize_t at = HEADER_BYTES + code % file->slot_count * SLOT_BYTES;
@@ -63,7 +65,7 @@ static void write_one(Writing *file, uint32_t code)
     file->new_slots += is_new;
 }
 
-/* How many keys a text of keys with spaces between them holds; writes them when there is a file. */
+/* Count the keys in `keys`, which spaces separate, and append an entry for each when `file` is given. */
 static int walk_keys(PyObject *keys, uint32_t topic_hash, Writing *file)
 {
     int kind = PyUnicode_KIND(keys), found = 0, is_inside = 0;
@@ -87,8 +89,8 @@ static int walk_keys(PyObject *keys, uint32_t topic_hash, Writing *file)
 }
 
 PyDoc_STRVAR(write_keys_doc,
-"write_keys(slots, dirty_pages, entries, slot_count, number, room, topic, uniq_key, keys, physical_offset, seconds)\n"
-"    -> new slots; -1 when there is not room for all");
+"write_keys($module, slots, dirty_pages, entries, slot_count, number, room, topic, uniq_key, keys, physical_offset, "
+"seconds, /)\n--\n\n-> number of new slots; -1, with nothing written, when there is not room for all keys");
 
 static PyObject *write_keys(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
 {
@@ -100,7 +102,7 @@ static PyObject *write_keys(PyObject *module, PyObject *const *arguments, Py_ssi
         return NULL;
     PyObject *pages = arguments[1], *entries = arguments[2], *uniq_key = arguments[7], *keys = arguments[8];
     if (!PyByteArray_Check(pages) || !PyByteArray_Check(entries)) {
-        PyErr_SetString(PyExc_TypeError, "pages and entries are bytearrays");
+        PyErr_SetString(PyExc_TypeError, "dirty_pages and entries must be bytearrays");
         return NULL;
     }
     if (!read_number(arguments[3], 32, &file.slot_count) || !read_number(arguments[4], 32, &file.number)
@@ -119,7 +121,7 @@ static PyObject *write_keys(PyObject *module, PyObject *const *arguments, Py_ssi
         return NULL;
     if (file.slot_count <= 0 || HEADER_BYTES + file.slot_count * SLOT_BYTES > slots.len
         || (HEADER_BYTES + (file.slot_count - 1) * SLOT_BYTES) / PAGE_BYTES >= PyByteArray_GET_SIZE(pages)) {
-        PyErr_SetString(PyExc_IndexError, "slots lie outside of the file");
+        PyErr_SetString(PyExc_IndexError, "slot table exceeds the file");
         PyBuffer_Release(&slots);
         return NULL;
     }
@@ -139,7 +141,7 @@ static PyObject *write_keys(PyObject *module, PyObject *const *arguments, Py_ssi
     return PyLong_FromLong(file.new_slots);
 }
 
-PyDoc_STRVAR(add_queue_entry_doc, "add_queue_entry(buffer, physical_offset, size_bytes, tags_code)");
+PyDoc_STRVAR(add_queue_entry_doc, "add_queue_entry($module, buffer, physical_offset, size_bytes, tags_code, /)\n--\n\n-> None");
 
 static PyObject *add_queue_entry(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
 {
@@ -148,7 +150,7 @@ static PyObject *add_queue_entry(PyObject *module, PyObject *const *arguments, P
         return NULL;
     PyObject *buffer = arguments[0];
     if (!PyByteArray_Check(buffer)) {
-        PyErr_SetString(PyExc_TypeError, "the buffer is a bytearray");
+        PyErr_SetString(PyExc_TypeError, "buffer must be a bytearray");
         return NULL;
     }
     if (!read_number(arguments[1], 64, &physical_offset) || !read_number(arguments[2], 32, &size)
@@ -164,15 +166,12 @@ static PyObject *add_queue_entry(PyObject *module, PyObject *const *arguments, P
 
 /* -- the log: see log_scan.py -------------------------------------------------------------------------------------- */
 
-#define MESSAGE_MAGIC 0xDAA320A7u
-#define FIXED_BYTES 91
 #define HEAD_BYTES 88
-#define HOSTS_V6 0x30
 
 PyDoc_STRVAR(scan_record_doc,
-"scan_record(data, at, end)\n"
-"    -> (size, body CRC, queue id, queue offset, physical offset, sys flag, store timestamp, body length, topic,\n"
-"        stored properties) | None");
+"scan_record($module, data, at, end, /)\n--\n\n"
+"-> (size, body CRC, queue id, queue offset, physical offset, sys flag, store timestamp, body length, topic,\n"
+"stored properties) | None");
 
 static PyObject *scan_record(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
 {
@@ -184,14 +183,16 @@ static PyObject *scan_record(PyObject *module, PyObject *const *arguments, Py_ss
         Py_RETURN_NONE;
     const unsigned char *head = (const unsigned char *)PyBytes_AS_STRING(arguments[0]) + start;
     int64_t size = (int32_t)get32(head), body_length = (int32_t)get32(head + 84);
-    if (get32(head + 4) != MESSAGE_MAGIC || get32(head + 36) & HOSTS_V6 || size < FIXED_BYTES || size > end - start
+    if (get32(head + 4) != MESSAGE_MAGIC || get32(head + 36) & (BORN_HOST_V6 | STORE_HOST_V6) || size < FIXED_BYTES || size > end - start
         || body_length < 0 || body_length > size - FIXED_BYTES)
         Py_RETURN_NONE;
-    /* Behind the body there are at least the length of the topic and that of the properties. */
+    /* size >= FIXED_BYTES + body_length: the topic length and the properties length lie inside the record */
     const unsigned char *topic = head + HEAD_BYTES + body_length + 1;
-    Py_ssize_t topic_size = topic[-1], properties_size = head + size - topic - topic_size - 2;
+    Py_ssize_t topic_size = topic[-1], properties_size = size - FIXED_BYTES - body_length - topic_size;
+    if (properties_size < 0)
+        Py_RETURN_NONE;
     const unsigned char *properties = topic + topic_size + 2;
-    if (properties_size < 0 || (properties[-2] << 8 | properties[-1]) != properties_size)
+    if ((properties[-2] << 8 | properties[-1]) != properties_size)
         Py_RETURN_NONE;
     PyObject *found[] = {
         PyLong_FromLongLong(size),
@@ -217,10 +218,23 @@ static PyMethodDef functions[] = {
 };
 
 static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, "store._quick", "See protocol/quick.py.", -1, functions, NULL, NULL, NULL, NULL,
+    PyModuleDef_HEAD_INIT, "triomq.store._speedups", "See protocol/speedups.py.", -1, functions, NULL, NULL, NULL, NULL,
 };
 
-PyMODINIT_FUNC PyInit__quick(void)
+static const Constant constants[] = {
+    {"MESSAGE_MAGIC", (int32_t)MESSAGE_MAGIC},
+    {"FIXED_BYTES", FIXED_BYTES},
+    {"BORN_HOST_V6", BORN_HOST_V6},
+    {"STORE_HOST_V6", STORE_HOST_V6},
+    {"HEADER_BYTES", HEADER_BYTES},
+    {"SLOT_BYTES", SLOT_BYTES},
+    {"ENTRY_BYTES", ENTRY_BYTES},
+    {"PAGE_BYTES", PAGE_BYTES},
+    {"HEAD_BYTES", HEAD_BYTES},
+    {NULL, 0},
+};
+
+PyMODINIT_FUNC PyInit__speedups(void)
 {
-    return find_struct_error() ? PyModule_Create(&definition) : NULL;
+    return create_module(&definition, constants);
 }

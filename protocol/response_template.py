@@ -1,7 +1,7 @@
-"""Answers that always carry the same extFields: formatted in one go, where others are put together field by field.
+"""Responses whose extFields always have the same names: the frame is formatted in one step instead of field by field.
 
-An AnswerLayout knows the names and the constant ones of the values; a LaidOutAnswer is a RemotingCommand with the
-other values as text in bytes. Its extFields become a mapping only when somebody asks for them.
+A ResponseTemplate holds the names and the constant values; a TemplatedResponse is a RemotingCommand that carries the
+varying values, as bytes or numbers. Its extFields become a mapping only on demand.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from triomq.protocol.command import JAVA, JSON, ROCKETMQ, RPC_RESPONSE, VERSION, RemotingCommand
-from triomq.protocol.quick import twin
+from triomq.protocol.speedups import accelerated
 
 _encode_text: Final = msgspec.json.Encoder().encode
 _pack_lengths: Final = struct.Struct(">ii").pack
@@ -22,10 +22,10 @@ _pack_int: Final = struct.Struct(">i").pack
 _pack_fixed: Final = struct.Struct(">hbhiii").pack
 
 Value: TypeAlias = bytes | int
-"""Text of a value that needs no escaping in JSON, or a number, which is written in decimal."""
+"""Text that needs no escaping in JSON, or a number, which is written in decimal."""
 
 
-def fill_json_in_python(pieces: tuple[bytes, ...], values: tuple[Value, ...], body: bytes) -> bytes:
+def fill_json_reference(pieces: tuple[bytes, ...], values: tuple[Value, ...], body: bytes) -> bytes:
     """A frame in the JSON codec: piece, value, piece, ..., value, piece, then the body."""
     header = pieces[0]
     for at, value in enumerate(values):
@@ -33,7 +33,7 @@ def fill_json_in_python(pieces: tuple[bytes, ...], values: tuple[Value, ...], bo
     return _pack_lengths(4 + len(header) + len(body), len(header)) + header + body
 
 
-def fill_binary_in_python(
+def fill_binary_reference(
     names: tuple[bytes, ...],
     values: tuple[Value, ...],
     code: int,
@@ -44,7 +44,7 @@ def fill_binary_in_python(
     remark: bytes,
     body: bytes,
 ) -> bytes:
-    """A frame in the ROCKETMQ codec; each of `names` is all that stands in front of the length of its value."""
+    """A frame in the ROCKETMQ codec; each of `names` is everything that precedes the length of its value."""
     entries = b""
     for at, name in enumerate(names):
         value = _text(values[at])
@@ -55,16 +55,16 @@ def fill_binary_in_python(
     return b"%b%b%b%b%b%b" % (lengths, fixed, remark, _pack_int(len(entries)), entries, body)
 
 
-_fill_json: Final = twin(fill_json_in_python)
-_fill_binary: Final = twin(fill_binary_in_python)
+_fill_json: Final = accelerated(fill_json_reference)
+_fill_binary: Final = accelerated(fill_binary_reference)
 
 
 def _text(value: Value) -> bytes:
     return b"%d" % value if isinstance(value, int) else value
 
 
-class AnswerLayout:
-    """extFields of one kind of answer: `constants` with their values, then `names`, whose values come with each."""
+class ResponseTemplate:
+    """extFields of one kind of response: `constants` with their values, then `names`, whose values vary."""
 
     __slots__ = ("_binary", "_constants", "_json", "_names")
 
@@ -82,7 +82,7 @@ class AnswerLayout:
         self._binary = tuple(binary)
 
     def _json_pieces(self) -> tuple[bytes, ...]:
-        """What stands around the values in RocketMQ's own order of members (see protocol.frame)."""
+        """The text around the values, in RocketMQ's own order of members (see protocol.frame)."""
         pieces = [b'{"code":']
         opening = b',"extFields":{'
         for name, value in self._constants.items():
@@ -101,34 +101,34 @@ class AnswerLayout:
             fields[name] = _text(value).decode()
         return fields
 
-    def json_frame(self, answer: LaidOutAnswer) -> bytes:
-        remark = b"" if answer.remark is None else b'"remark":%b,' % _encode_text(answer.remark)
-        values = (answer.code, *answer.values, answer.flag, answer.opaque, remark, answer.version)
-        return _fill_json(self._json, values, answer.body)
+    def json_frame(self, response: TemplatedResponse) -> bytes:
+        remark = b"" if response.remark is None else b'"remark":%b,' % _encode_text(response.remark)
+        values = (response.code, *response.values, response.flag, response.opaque, remark, response.version)
+        return _fill_json(self._json, values, response.body)
 
-    def binary_frame(self, answer: LaidOutAnswer) -> bytes:
-        remark = b"" if answer.remark is None else answer.remark.encode()
+    def binary_frame(self, response: TemplatedResponse) -> bytes:
+        remark = b"" if response.remark is None else response.remark.encode()
         return _fill_binary(
             self._binary,
-            answer.values,
-            answer.code,
+            response.values,
+            response.code,
             JAVA,
-            answer.version,
-            answer.opaque,
-            answer.flag,
+            response.version,
+            response.opaque,
+            response.flag,
             remark,
-            answer.body,
+            response.body,
         )
 
 
-class LaidOutAnswer(RemotingCommand):
-    """An answer of this layout to `request`. `values` belong to the names of the layout; there is at least one."""
+class TemplatedResponse(RemotingCommand):
+    """A response to `request`. `values` belong to the names of `template`; there is at least one."""
 
-    __slots__ = ("_layout", "values")
+    __slots__ = ("_template", "values")
 
     def __init__(
         self,
-        layout: AnswerLayout,
+        template: ResponseTemplate,
         request: RemotingCommand,
         code: int,
         values: tuple[Value, ...],
@@ -136,14 +136,14 @@ class LaidOutAnswer(RemotingCommand):
         body: bytes = b"",
     ) -> None:
         super().__init__(code, RPC_RESPONSE, request.opaque, remark, body, request.serialize_type, JAVA, VERSION)
-        self._layout = layout
+        self._template = template
         self.values = values
 
     @property
     def ext_fields(self) -> dict[str, str] | None:
-        """extFields as a mapping; once somebody has it, it is what counts."""
+        """extFields as a mapping. Once handed out, the mapping is what is sent, since the caller may change it."""
         if self._ext_fields is None:
-            self._ext_fields = self._layout.fields(self.values)
+            self._ext_fields = self._template.fields(self.values)
         return self._ext_fields
 
     @ext_fields.setter
@@ -151,14 +151,14 @@ class LaidOutAnswer(RemotingCommand):
         self._ext_fields = {} if value is None else value
 
     def frame(self) -> bytes | None:
-        """The whole frame; None when it has to be put together field by field: for a codec that has no format here,
-        and when extFields are out as a mapping, which may have been changed."""
+        """The whole frame; None when it must be encoded field by field: in a codec without a template, and when
+        extFields have been handed out as a mapping."""
         if self._ext_fields is not None:
             return None
         if self.serialize_type == JSON:
-            return self._layout.json_frame(self)
+            return self._template.json_frame(self)
         if self.serialize_type == ROCKETMQ:
-            return self._layout.binary_frame(self)
+            return self._template.binary_frame(self)
         return None
 
 

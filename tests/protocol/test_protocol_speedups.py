@@ -1,4 +1,4 @@
-"""The functions in C do what their twins in Python do, whatever they are given."""
+"""The C functions of protocol/ do what their definitions in Python do, whatever they are given."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ import sys
 from types import ModuleType
 from typing import Any
 
+import fast_paths
 import pytest
+import speedups_contract
+from built_speedups import built_speedups
 from hypothesis import example, given
 from hypothesis import strategies as st
-from quick_twins import quick
 
-from triomq.protocol import answer_layout, frame, java, message_id, properties, record
+from triomq.protocol import frame, java, message_id, properties, record, response_template, speedups, sys_flag
 from triomq.protocol import property_names as names
 from triomq.protocol.codes import LanguageCode
 from triomq.protocol.command import JSON, ROCKETMQ, RPC_ONEWAY, RemotingCommand
@@ -30,11 +32,11 @@ too_large = st.integers(-(2**70), 2**70)
 
 @pytest.fixture(scope="module")
 def c() -> ModuleType:
-    return quick("protocol")
+    return built_speedups("protocol")
 
 
 def outcome(function: Any, *arguments: Any) -> Any:
-    """What it answers, or the kind of its error."""
+    """What it returns, or the type of its error."""
     try:
         return function(*arguments)
     except Exception as error:
@@ -47,13 +49,13 @@ def outcome(function: Any, *arguments: Any) -> Any:
 @given(any_text, any_number)
 @example("\U0001f600é", 0)
 def test_string_hash(c: ModuleType, text: str, start: int) -> None:
-    assert c.string_hash(text) == java.string_hash_in_python(text)
-    assert c.string_hash(text, start) == java.string_hash_in_python(text, start)
+    assert c.string_hash(text) == java.string_hash_reference(text)
+    assert c.string_hash(text, start) == java.string_hash_reference(text, start)
 
 
 @given(st.binary(max_size=40), any_number)
 def test_offset_message_id(c: ModuleType, host: bytes, offset: int) -> None:
-    assert c.offset_message_id_bytes(host, offset) == message_id.offset_message_id_bytes_in_python(host, offset)
+    assert c.offset_message_id_bytes(host, offset) == message_id.offset_message_id_bytes_reference(host, offset)
 
 
 # -- properties --------------------------------------------------------------------------------------------------------
@@ -76,7 +78,7 @@ pair = st.one_of(
 @given(st.lists(pair, max_size=8).map("\x02".join), st.sampled_from(["DefaultCluster", "", "ü"]))
 def test_text_to_store(c: ModuleType, text: str, cluster: str) -> None:
     answer = c.text_to_store(text, cluster)
-    expected = properties.text_to_store_in_python(text, cluster)
+    expected = properties.text_to_store_reference(text, cluster)
     if answer is not None:
         assert answer == expected
         return
@@ -86,7 +88,7 @@ def test_text_to_store(c: ModuleType, text: str, cluster: str) -> None:
     assert expected is None or is_left_to_python or names.CLUSTER in known
 
 
-def test_plain_properties_are_not_left_to_python(c: ModuleType) -> None:
+def test_plain_properties_take_the_fast_path(c: ModuleType) -> None:
     text = "UNIQ_KEY\x010A\x02KEYS\x01k1 k2\x02WAIT\x01false\x02TAGS\x01t\x02"
     stored = b"UNIQ_KEY\x010A\x02KEYS\x01k1 k2\x02TAGS\x01t\x02CLUSTER\x01c"
     assert c.text_to_store(text, "c") == (stored, False, ord("t"), "0A", "k1 k2")
@@ -97,12 +99,12 @@ def test_plain_properties_are_not_left_to_python(c: ModuleType) -> None:
 @given(st.lists(pair, max_size=8).map("\x02".join), st.binary(max_size=4))
 def test_keys_and_tags(c: ModuleType, text: str, garbage: bytes) -> None:
     stored = text.encode("utf-8", "replace") + garbage
-    expected = properties.keys_and_tags_in_python(stored)
+    expected = properties.keys_and_tags_reference(stored)
     assert c.keys_and_tags(stored) == (expected if stored.isascii() else None)
 
 
 def test_keys_and_tags_by_example(c: ModuleType) -> None:
-    for keys_and_tags in (c.keys_and_tags, properties.keys_and_tags_in_python):
+    for keys_and_tags in (c.keys_and_tags, properties.keys_and_tags_reference):
         stored = b"UNIQ_KEY\x010A\x02KEYS\x01k1 k2\x02TAGS\x01t\x02KEYS\x01\x02TAGS"
         assert keys_and_tags(stored) == (ord("t"), "0A", "k1 k2")
         assert keys_and_tags(b"KEYS\x01a\x02KEYS\x01b\x01c") == (0, None, "b\x01c")
@@ -133,7 +135,7 @@ def test_write_record(
     tails = bytearray(b"before"), bytearray(b"before")
     answers = [
         outcome(function, tail, *arguments)
-        for function, tail in zip((c.write_record, record.write_record_in_python), tails, strict=True)
+        for function, tail in zip((c.write_record, record.write_record_reference), tails, strict=True)
     ]
     assert answers[0] == answers[1]
     assert tails[0] == tails[1]
@@ -157,7 +159,7 @@ values = st.lists(st.one_of(st.binary(max_size=20), any_number), min_size=1, max
 @given(values, st.lists(st.binary(max_size=10), min_size=6, max_size=6), st.binary(max_size=30))
 def test_fill_json(c: ModuleType, given_values: list[Any], pieces: list[bytes], body: bytes) -> None:
     arguments = (tuple(pieces[: len(given_values) + 1]), tuple(given_values), body)
-    assert c.fill_json(*arguments) == answer_layout.fill_json_in_python(*arguments)
+    assert c.fill_json(*arguments) == response_template.fill_json_reference(*arguments)
 
 
 @given(
@@ -171,18 +173,18 @@ def test_fill_binary(
     c: ModuleType, given_values: list[Any], given_names: list[bytes], numbers: list[int], remark: bytes, body: bytes
 ) -> None:
     arguments = (tuple(given_names[: len(given_values)]), tuple(given_values), *numbers, remark, body)
-    assert outcome(c.fill_binary, *arguments) == outcome(answer_layout.fill_binary_in_python, *arguments)
+    assert outcome(c.fill_binary, *arguments) == outcome(response_template.fill_binary_reference, *arguments)
 
 
 # -- frames ------------------------------------------------------------------------------------------------------------
 
 
 def decoded(data: bytes, read_header: Any) -> Any:
-    """What a decoder makes of a frame's bytes, or its error."""
+    """The command of a frame as plain values, or "refused"."""
     try:
         plain = read_header(data, 8, 8 + int.from_bytes(data[5:8], "big"))
         if plain is None:
-            command = decode_in_python(data)
+            command = decode_generally(data)
             language, fields = command.language, command.ext_fields
             return command.code, language, command.version, command.opaque, command.flag, command.remark, fields
     except (FrameError, HeaderFieldError):
@@ -193,11 +195,11 @@ def decoded(data: bytes, read_header: Any) -> Any:
     return code, language, version, opaque, flag, None, decode_entries(entries, 0, len(entries)) if entries else None
 
 
-def in_python(_data: bytes, _start: int, _end: int) -> None:
+def no_fast_path(_data: bytes, _start: int, _end: int) -> None:
     return None
 
 
-def decode_in_python(data: bytes) -> RemotingCommand:
+def decode_generally(data: bytes) -> RemotingCommand:
     header = data[8 : 8 + int.from_bytes(data[5:8], "big")]
     return frame.decode_json(header, b"") if data[4] == JSON else frame.decode_rocketmq(header, b"")
 
@@ -226,12 +228,21 @@ def frames(draw: st.DrawFn, codecs: st.SearchStrategy[int]) -> bytes:
 
 @given(frames(st.just(ROCKETMQ)))
 def test_read_binary_header(c: ModuleType, data: bytes) -> None:
-    assert decoded(data, c.read_binary_header) == decoded(data, in_python)
+    assert decoded(data, c.read_binary_header) == decoded(data, no_fast_path)
+    end = 8 + int.from_bytes(data[5:8], "big")
+    assert c.read_binary_header(data, 8, end) == fast_paths.binary_header(data, 8, end)
 
 
 @given(frames(st.just(JSON)))
 def test_read_json_header(c: ModuleType, data: bytes) -> None:
-    assert decoded(data, c.read_json_header) == decoded(data, in_python)
+    assert_json_header(c, data)
+
+
+def assert_json_header(c: ModuleType, data: bytes) -> None:
+    """The fast path returns what the general decoder returns, and None exactly where it should."""
+    assert decoded(data, c.read_json_header) == decoded(data, no_fast_path)
+    end = 8 + int.from_bytes(data[5:8], "big")
+    assert c.read_json_header(data, 8, end) == fast_paths.json_header(data, 8, end)
 
 
 JSON_PIECES = [
@@ -259,10 +270,10 @@ JSON_PIECES = [
 )
 def test_json_headers_of_all_kinds(c: ModuleType, pieces: list[str], form: str) -> None:
     data = framed((form % ",".join(pieces)).encode())
-    assert decoded(data, c.read_json_header) == decoded(data, in_python)
+    assert_json_header(c, data)
 
 
-def test_a_usual_header_is_not_left_to_python(c: ModuleType) -> None:
+def test_a_usual_header_takes_the_fast_path(c: ModuleType) -> None:
     data = frame.encode_frame(RemotingCommand(310, opaque=7, serialize_type=ROCKETMQ, ext_fields={"a": "b" * 200}))
     plain = c.read_binary_header(data, 8, len(data))
     assert plain is not None
@@ -305,15 +316,16 @@ def test_read_header(c: ModuleType, cls: type[base.Header], data: st.DataObject,
         len(name).to_bytes(2, "big") + name.encode() + len(value).to_bytes(4, "big") + value.encode()
         for name, value in data.draw(st.permutations(list(fields.items())))
     )
-    answer = c.read_header(entries, cls, *columns)
+    found = c.read_header(entries, cls, *columns)
+    assert found == fast_paths.header_record(entries, cls, *columns)
     with contextlib.suppress(HeaderFieldError):
         expected = base.decode_header(cls, decode_entries(entries, 0, len(entries)))
-        assert answer is None or answer == expected
+        assert found is None or found == expected
         return
-    assert answer is None
+    assert found is None
 
 
-def test_a_usual_header_record_is_not_left_to_python(c: ModuleType) -> None:
+def test_a_usual_header_record_takes_the_fast_path(c: ModuleType) -> None:
     request = PullMessageRequestHeader(
         consumer_group="g",
         topic="t",
@@ -333,12 +345,12 @@ def test_a_usual_header_record_is_not_left_to_python(c: ModuleType) -> None:
     assert c.read_header(entries[:-1], PullMessageRequestHeader, *base.schema_columns(PullMessageRequestHeader)) is None
 
 
-def test_every_header_fits_the_reader() -> None:
+def test_every_header_fits_the_fast_path(c: ModuleType) -> None:
     classes = [base.Header]
     for cls in classes:
         classes += cls.__subclasses__()
     assert len(classes) > 2
-    assert max(len(base.schema_columns(cls)[0]) for cls in classes[1:]) <= 32
+    assert max(len(base.schema_columns(cls)[0]) for cls in classes[1:]) <= c.MAX_FIELDS
 
 
 def test_nothing_is_kept_or_lost(c: ModuleType) -> None:
@@ -359,21 +371,58 @@ def test_nothing_is_kept_or_lost(c: ModuleType) -> None:
     assert sys.getrefcount(None) < 2**31
 
 
-FUNCTIONS = [
-    *("read_binary_header", "read_json_header", "read_header", "text_to_store", "write_record", "string_hash"),
-    *("keys_and_tags", "offset_message_id_bytes", "fill_binary", "fill_json"),
+# -- the contract ------------------------------------------------------------------------------------------------------
+
+REFERENCES = [
+    *(java.string_hash_reference, message_id.offset_message_id_bytes_reference, record.write_record_reference),
+    *(properties.text_to_store_reference, properties.keys_and_tags_reference),
+    *(response_template.fill_binary_reference, response_template.fill_json_reference),
 ]
+FAST_PATHS = [fast_paths.binary_header, fast_paths.json_header, fast_paths.header_record]
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_wrong_arguments_are_type_errors(c: ModuleType, name: str) -> None:
-    for count in (0, 1, 2, 3, 6, 9, 16):
-        with pytest.raises(TypeError):
-            getattr(c, name)(*[object()] * count)
+def test_every_function_has_a_definition_in_python_with_the_same_parameters(c: ModuleType) -> None:
+    in_python = {each.__name__.removesuffix("_reference"): each for each in REFERENCES}
+    in_python |= dict(zip(("read_binary_header", "read_json_header", "read_header"), FAST_PATHS, strict=True))
+    in_c = speedups_contract.functions_of(c)
+    assert set(in_c) == set(in_python)
+    for name, function in in_c.items():
+        assert speedups_contract.parameters_of(function) == speedups_contract.parameters_of(in_python[name]), name
+
+
+def test_the_stub_declares_what_is_there(c: ModuleType) -> None:
+    speedups_contract.assert_stub_is_right(c, "protocol")
+
+
+def test_constants_are_those_of_the_python_modules(c: ModuleType) -> None:
+    limits_of_c_alone = {"MAX_FIELDS": 32, "MAX_PROPERTIES": 32, "MAX_VALUES": 16}
+    assert speedups_contract.constants_of(c) == limits_of_c_alone | {
+        "MESSAGE_MAGIC": record.MESSAGE_MAGIC,
+        "FIXED_BYTES": record.FIXED_BYTES,
+        "BORN_HOST_V6": sys_flag.BORN_HOST_V6,
+        "STORE_HOST_V6": sys_flag.STORE_HOST_V6,
+        "MAX_TOPIC_BYTES": record.MAX_TOPIC_BYTES,
+        "MAX_PROPERTIES_BYTES": properties.MAX_PROPERTIES_BYTES,
+    }
+
+
+@pytest.mark.parametrize("reference", REFERENCES)
+def test_pure_python_runs_where_the_extension_is_not_wanted(reference: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRIOMQ_PURE", "1")
+    assert speedups.accelerated(reference) is reference
+    assert speedups.fast_path("read_header") is None
+    assert speedups.running_build() in ("pure", "compiled")
+
+
+def test_wrong_arguments_are_type_errors(c: ModuleType) -> None:
+    for function in speedups_contract.functions_of(c).values():
+        for count in (0, 1, 2, 3, 6, 9, 16):
+            with pytest.raises(TypeError):
+                function(*[object()] * count)
 
 
 def test_ext_fields_that_are_no_utf8_are_refused() -> None:
-    command = decode_in_python(framed(b'{"code":11,"extFields":{"topic":"\x80"}}'))
+    command = decode_generally(framed(b'{"code":11,"extFields":{"topic":"\x80"}}'))
     with pytest.raises(HeaderFieldError, match="extFields cannot be read"):
         command.header(PullMessageRequestHeader)
     with pytest.raises(HeaderFieldError, match="extFields cannot be read"):

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triomq.protocol.answer_layout import AnswerLayout, LaidOutAnswer
 from triomq.protocol.command import JSON, MSGPACK, ROCKETMQ, RemotingCommand, new_response
 from triomq.protocol.frame import decode_frame, encode_frame
+from triomq.protocol.response_template import ResponseTemplate, TemplatedResponse
 
 CODECS = st.sampled_from([JSON, ROCKETMQ, MSGPACK])
 NUMBERS = st.integers(0, 2**63 - 1)
@@ -28,7 +28,7 @@ def test_the_same_bytes(
     names = ("first", "second", "third value")
     request = RemotingCommand(310, opaque=opaque, serialize_type=codec)
     values = tuple(b"%d" % number for number in numbers)
-    answer = LaidOutAnswer(AnswerLayout(names, constants), request, 10, values, remark, body)
+    answer = TemplatedResponse(ResponseTemplate(names, constants), request, 10, values, remark, body)
     fields = {**constants, **{name: str(number) for name, number in zip(names, numbers, strict=True)}}
     expected = new_response(request, 10, remark, body=body, ext_fields=fields)
     assert encode_frame(answer) == encode_frame(expected)
@@ -38,7 +38,7 @@ def test_the_same_bytes(
 @pytest.mark.parametrize("codec", [JSON, ROCKETMQ])
 def test_what_somebody_changes_is_what_leaves(codec: int) -> None:
     request = RemotingCommand(310, opaque=7, serialize_type=codec)
-    answer = LaidOutAnswer(AnswerLayout(("id",), {"kind": "x"}), request, 0, (b"12",))
+    answer = TemplatedResponse(ResponseTemplate(("id",), {"kind": "x"}), request, 0, (b"12",))
     fields = answer.ext_fields
     assert fields is not None
     fields["more"] = "y"

@@ -1,4 +1,4 @@
-"""The store's functions in C do what their twins in Python do."""
+"""The C functions of store/ do what their definitions in Python do."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import sys
 from types import ModuleType
 
 import pytest
+import speedups_contract
+from built_speedups import built_speedups
 from hypothesis import example, given
 from hypothesis import strategies as st
-from quick_twins import quick
 
 from triomq.protocol import record, sys_flag
 from triomq.protocol.java import string_hash
@@ -20,13 +21,13 @@ any_text = st.text(st.characters(exclude_categories=[]), max_size=40)
 
 @pytest.fixture(scope="module")
 def c() -> ModuleType:
-    return quick("store")
+    return built_speedups("store")
 
 
 @given(any_text, any_text)
 @example("", "\U0001f600" * 20)
 def test_key_hash(c: ModuleType, topic: str, key: str) -> None:
-    assert c.key_hash(topic, key) == index_file.key_hash_in_python(topic, key)
+    assert c.key_hash(topic, key) == index_file.key_hash_reference(topic, key)
 
 
 def test_a_hash_without_an_absolute_value_is_0(c: ModuleType) -> None:
@@ -35,7 +36,7 @@ def test_a_hash_without_an_absolute_value_is_0(c: ModuleType) -> None:
     for place in (31**4, 31**3, 31**2, 31, 1):
         key += chr(rest // place)
         rest %= place
-    assert c.key_hash("t", key) == index_file.key_hash_in_python("t", key) == 0
+    assert c.key_hash("t", key) == index_file.key_hash_reference("t", key) == 0
 
 
 some_keys = st.none() | st.lists(st.sampled_from(["", "a", "b2", "ü", "\U0001f600x"]), max_size=4).map(" ".join)
@@ -64,7 +65,7 @@ def test_write_keys(
         number = 1 + len(files[0][2]) // 20
         answers = [
             function(*file, slot_count, number, room - number, *message)
-            for function, file in zip((c.write_keys, index_file.write_keys_in_python), files, strict=True)
+            for function, file in zip((c.write_keys, index_file.write_keys_reference), files, strict=True)
         ]
         assert answers[0] == answers[1]
         assert files[0] == files[1]
@@ -96,13 +97,42 @@ def test_what_lies_outside_is_refused(c: ModuleType) -> None:
     assert [sys.getrefcount(each) for each in watched] == before
 
 
+def test_every_function_has_a_definition_in_python_with_the_same_parameters(c: ModuleType) -> None:
+    references = [
+        *(index_file.key_hash_reference, index_file.write_keys_reference),
+        *(consume_queue.add_queue_entry_reference, log_scan.scan_record_reference),
+    ]
+    in_python = {each.__name__.removesuffix("_reference"): speedups_contract.parameters_of(each) for each in references}
+    in_c = speedups_contract.functions_of(c)
+    assert {name: speedups_contract.parameters_of(each) for name, each in in_c.items()} == in_python
+
+
+def test_the_stub_declares_what_is_there(c: ModuleType) -> None:
+    speedups_contract.assert_stub_is_right(c, "store")
+
+
+def test_constants_are_those_of_the_python_modules(c: ModuleType) -> None:
+    assert speedups_contract.constants_of(c) == {
+        "MESSAGE_MAGIC": record.MESSAGE_MAGIC,
+        "FIXED_BYTES": record.FIXED_BYTES,
+        "BORN_HOST_V6": sys_flag.BORN_HOST_V6,
+        "STORE_HOST_V6": sys_flag.STORE_HOST_V6,
+        "HEADER_BYTES": index_file.HEADER_BYTES,
+        "SLOT_BYTES": index_file.SLOT_BYTES,
+        "ENTRY_BYTES": index_file.ENTRY_BYTES,
+        "PAGE_BYTES": index_file.PAGE_BYTES,
+        "HEAD_BYTES": log_scan.HEAD_BYTES,
+    }
+    assert index_file.ENTRY_BYTES == consume_queue.ENTRY_BYTES
+
+
 numbers = st.integers(-(2**31), 2**31) | st.integers(-(2**65), 2**65)
 
 
 @given(numbers, numbers, numbers)
 def test_add_queue_entry(c: ModuleType, physical_offset: int, size_bytes: int, tags_code: int) -> None:
     results = []
-    for function in (c.add_queue_entry, consume_queue.add_queue_entry_in_python):
+    for function in (c.add_queue_entry, consume_queue.add_queue_entry_reference):
         buffer = bytearray(b"before")
         try:
             function(buffer, physical_offset, size_bytes, tags_code)
@@ -145,7 +175,7 @@ def test_scan_record(c: ModuleType, data: bytearray, before: int, room: int, cha
         data[change[0]] = change[1]
     end = before + len(data) + room
     whole = bytes(before) + bytes(data) + b"behind"[: max(0, room)]
-    assert c.scan_record(whole, before, end) == log_scan.scan_record_in_python(whole, before, end)
+    assert c.scan_record(whole, before, end) == log_scan.scan_record_reference(whole, before, end)
 
 
 far = st.integers(-100, 300) | st.sampled_from([-(2**63), 2**63 - 1])
@@ -154,7 +184,7 @@ far = st.integers(-100, 300) | st.sampled_from([-(2**63), 2**63 - 1])
 @given(far, far)
 def test_no_record_lies_outside(c: ModuleType, at: int, end: int) -> None:
     data = bytes(some_record(b"body", b"t", b"", 0))
-    assert c.scan_record(data, at, end) == log_scan.scan_record_in_python(data, at, end)
+    assert c.scan_record(data, at, end) == log_scan.scan_record_reference(data, at, end)
 
 
 def test_a_record_is_scanned(c: ModuleType) -> None:

@@ -1,10 +1,11 @@
-/* The road of a message in C: the few functions of protocol/ that every message passes and that cost most in Python.
+/* The functions of protocol/ that every message passes and that cost most in Python, again in C.
 
-   Each has a twin in Python, which is the definition of what it does (see quick.py; tests/protocol/test_protocol_quick.py
-   compares them). Functions that read know the common case only and answer None for everything else: odd, broken or not
-   ASCII. The twin then finds out what it is. Nothing here keeps anything between two calls. */
+   Encoders and hashes do exactly what the Python function of the same name plus "_reference" does. Decoders are fast
+   paths: they handle the usual input and return None for anything unusual, malformed or not ASCII; the general decoder in
+   Python then takes over (see speedups.py). tests/protocol/test_protocol_speedups.py compares both kinds with Python.
+   No function keeps state between calls. */
 
-#include "_quick.h"
+#include "_speedups.h"
 
 static int is_ascii(const unsigned char *at, Py_ssize_t size)
 {
@@ -33,9 +34,9 @@ static PyObject *ascii_text(const void *at, Py_ssize_t size)
 /* -- frames: see frame.py ------------------------------------------------------------------------------------------ */
 
 PyDoc_STRVAR(read_binary_header_doc,
-"read_binary_header(data, start, end) -> (code, language, version, opaque, flag, extFields) | None\n\n"
-"The ROCKETMQ header data[start:end]; extFields are its entries as they are, b\"\" when there are none. None for a "
-"header with a remark, one that is not all ASCII and one that is broken.");
+"read_binary_header($module, data, start, end, /)\n--\n\n-> (code, language, version, opaque, flag, extFields) | None\n\n"
+"Fast path for the ROCKETMQ header data[start:end]; extFields are its entries, unchanged, b\"\" when there are none.\n"
+"Return None for a header that is malformed, has a remark or is not all ASCII.");
 
 static PyObject *read_binary_header(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
 {
@@ -71,7 +72,7 @@ static PyObject *read_binary_header(PyObject *module, PyObject *const *arguments
                          (const char *)entries, size);
 }
 
-/* Decimal text as Java and Python write it: no sign but "-", no leading zeros, at most 18 digits. */
+/* Parse decimal text in canonical form: no sign but "-", no leading zeros, no "-0", at most 18 digits. */
 static int read_decimal(const unsigned char *at, Py_ssize_t size, int64_t *number)
 {
     int is_negative = size > 0 && *at == '-';
@@ -91,8 +92,8 @@ static int read_decimal(const unsigned char *at, Py_ssize_t size, int64_t *numbe
     return 1;
 }
 
-/* Where the text that begins behind a quotation mark ends; NULL when it is not there, or not plain printable ASCII. A
-   backslash hides what follows it. */
+/* The closing quotation mark of the string whose characters begin at `at`; NULL when there is none before `stop`, or a
+   character is not printable ASCII. A character after a backslash is skipped here and checked by put_text. */
 static const unsigned char *end_of_text(const unsigned char *at, const unsigned char *stop)
 {
     for (; at < stop; at++) {
@@ -112,7 +113,8 @@ static int hex_digit(unsigned char digit)
     return digit >= 'a' && digit <= 'f' ? digit - 'a' + 10 : -1;
 }
 
-/* The text between two quotation marks without its escapes; NULL when one is wrong or stands for no ASCII character. */
+/* Copy the characters of a JSON string, escapes resolved; NULL when an escape is invalid or stands for a character that
+   is not ASCII. Never writes more bytes than it reads. */
 static unsigned char *put_text(unsigned char *to, const unsigned char *at, const unsigned char *end)
 {
     static const char letters[] = "\"\\/bfnrt", meanings[] = "\"\\/\b\f\n\r\t";
@@ -138,9 +140,12 @@ static unsigned char *put_text(unsigned char *to, const unsigned char *at, const
     return to;
 }
 
-/* extFields in JSON as the ROCKETMQ codec has them, which takes no more room, counted with the comma or brace behind each
-   pair: `to` has room for one byte more than there is from `*from` to `stop`. `*from` is behind the opening brace, and moves
-   behind the closing one. NULL for anything but non-empty texts with non-empty names. */
+/* Turn JSON extFields into entries of the ROCKETMQ codec. `*from` is just after the opening brace and is moved past the
+   closing one. Return the end of what was written, NULL for anything but pairs of non-empty strings.
+
+   Why `to` cannot overflow: a JSON pair has 6 bytes of syntax ("":"", with its comma or brace) where an entry has 6 bytes
+   of lengths, and put_text never grows. The lengths come before their text, though, so an entry may be written at most one
+   byte ahead of what was read: the caller provides one byte more than there is from `*from` to `stop`. */
 static unsigned char *put_entries(unsigned char *to, const unsigned char **from, const unsigned char *stop)
 {
     const unsigned char *at = *from;
@@ -172,7 +177,7 @@ static unsigned char *put_entries(unsigned char *to, const unsigned char **from,
     }
 }
 
-/* The member `name` begins here: then what is behind its colon, else NULL. */
+/* What follows `name` when the member at `at` begins with it, else NULL. */
 static const unsigned char *behind_name(const unsigned char *at, const unsigned char *stop, const char *name)
 {
     Py_ssize_t size = (Py_ssize_t)strlen(name);
@@ -180,10 +185,10 @@ static const unsigned char *behind_name(const unsigned char *at, const unsigned 
 }
 
 PyDoc_STRVAR(read_json_header_doc,
-"read_json_header(data, start, end) -> (code, language, version, opaque, flag, extFields) | None\n\n"
-"The JSON header data[start:end]; extFields are made entries of the ROCKETMQ codec, b\"\" when there are none. None for "
-"a header with a remark, members or escapes that are not usual, empty texts, white space, one that is not all ASCII and "
-"one that is broken.");
+"read_json_header($module, data, start, end, /)\n--\n\n-> (code, language, version, opaque, flag, extFields) | None\n\n"
+"Fast path for the JSON header data[start:end]; extFields become entries of the ROCKETMQ codec, b\"\" when there are\n"
+"none. Return None for a header that is malformed, has a remark, white space, empty texts, unknown or repeated members\n"
+"or unusual escapes, or is not all ASCII.");
 
 static PyObject *read_json_header(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
 {
@@ -267,6 +272,9 @@ static PyObject *read_value(long kind, const unsigned char *at, Py_ssize_t size)
     int64_t number;
     switch (kind) {
     case TEXT:
+        /* the readers let ASCII only through, but a str that is not what it claims to be would corrupt memory */
+        if (!is_ascii(at, size))
+            Py_RETURN_NONE;
         return ascii_text(at, size);
     case FLAG:
         if (size == 4 && memcmp(at, "true", 4) == 0)
@@ -280,15 +288,15 @@ static PyObject *read_value(long kind, const unsigned char *at, Py_ssize_t size)
             Py_RETURN_NONE;
         return PyLong_FromLongLong(number);
     }
-    PyErr_SetString(PyExc_ValueError, "a kind of field is 0 to 3");
+    PyErr_SetString(PyExc_ValueError, "kinds of fields are 0 to 3");
     return NULL;
 }
 
 PyDoc_STRVAR(read_header_doc,
-"read_header(entries, record, attributes, names, kinds, defaults) -> record | None\n\n"
-"The header record of extFields in the ROCKETMQ codec, as read_binary_header answers them: record(attribute=value, ...). "
-"kinds: 0 text, 1 int32, 2 int64, 3 true or false. A default of ... makes a field required. None when a field is "
-"missing or its text is not the usual one of its kind.");
+"read_header($module, entries, record, attributes, names, kinds, defaults, /)\n--\n\n-> record | None\n\n"
+"Fast path for a header record: record(attribute=value, ...) from entries of the ROCKETMQ codec.\n"
+"kinds: 0 text, 1 int32, 2 int64, 3 boolean. A default of ... marks a required field. Return None when a field is\n"
+"missing or its text is not in the canonical form of its kind.");
 
 static PyObject *read_header(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
 {
@@ -299,7 +307,7 @@ static PyObject *read_header(PyObject *module, PyObject *const *arguments, Py_ss
         || PyTuple_GET_SIZE(names) > MAX_FIELDS || PyTuple_GET_SIZE(names) != PyTuple_GET_SIZE(attributes)
         || PyTuple_GET_SIZE(names) != PyBytes_GET_SIZE(arguments[4])
         || PyTuple_GET_SIZE(names) != PyTuple_GET_SIZE(defaults)) {
-        PyErr_SetString(PyExc_TypeError, "attributes, names, kinds and defaults are of the same length, at most 32");
+        PyErr_SetString(PyExc_TypeError, "attributes, names, kinds and defaults must have the same length, at most 32");
         return NULL;
     }
     const unsigned char *kinds = (const unsigned char *)PyBytes_AS_STRING(arguments[4]);
@@ -320,7 +328,7 @@ static PyObject *read_header(PyObject *module, PyObject *const *arguments, Py_ss
         if (stop - at < value_size)
             Py_RETURN_NONE;
         for (Py_ssize_t step = 0; step < fields && key_size && value_size; step++) {
-            /* senders keep an order, so the field behind the last one is nearly always the right one */
+            /* senders keep the order of fields, so the one after the last match is nearly always the next */
             Py_ssize_t field = expected + step < fields ? expected + step : expected + step - fields;
             PyObject *name = PyTuple_GET_ITEM(names, field);
             if (PyBytes_Check(name) && PyBytes_GET_SIZE(name) == key_size
@@ -333,13 +341,13 @@ static PyObject *read_header(PyObject *module, PyObject *const *arguments, Py_ss
         }
         at += value_size;
     }
-    PyObject *answer = Py_None, *made[MAX_FIELDS];
+    PyObject *result = Py_None, *made[MAX_FIELDS];
     Py_ssize_t field = 0;
     for (; field < fields; field++) {
         PyObject *value = values[field] == NULL ? Py_NewRef(PyTuple_GET_ITEM(defaults, field))
                                                 : read_value(kinds[field], values[field], sizes[field]);
         if (value == NULL) {
-            answer = NULL;
+            result = NULL;
             break;
         }
         if (value == Py_Ellipsis || (value == Py_None && values[field] != NULL)) {
@@ -349,12 +357,12 @@ static PyObject *read_header(PyObject *module, PyObject *const *arguments, Py_ss
         made[field] = value;
     }
     if (field == fields)
-        answer = PyObject_Vectorcall(arguments[1], made, 0, attributes);
+        result = PyObject_Vectorcall(arguments[1], made, 0, attributes);
     else
-        Py_XINCREF(answer);
+        Py_XINCREF(result);
     while (field-- > 0)
         Py_DECREF(made[field]);
-    return answer;
+    return result;
 }
 
 /* -- properties: see properties.py -------------------------------------------------------------------------------- */
@@ -366,8 +374,8 @@ static int is_name(const unsigned char *at, Py_ssize_t size, const char *name)
     return size == (Py_ssize_t)strlen(name) && memcmp(at, name, (size_t)size) == 0;
 }
 
-/* The next pair of stored properties that has a name and a value, from `*pair` to `*end`; answers where its separator is,
-   NULL when there is none. `*at` moves behind it. */
+/* Find the next pair of stored properties that has both a name and a value, from `*pair` to `*end`, and move `*at` past
+   it. Return its separator, NULL when there is no further pair. */
 static const unsigned char *next_pair(const unsigned char **at, const unsigned char *stop, const unsigned char **pair,
                                       const unsigned char **end)
 {
@@ -385,10 +393,10 @@ static const unsigned char *next_pair(const unsigned char **at, const unsigned c
 }
 
 PyDoc_STRVAR(text_to_store_doc,
-"text_to_store(text, cluster) -> (stored, wait, tags_code, uniq_key, keys) | None\n\n"
-"The properties of a plain message as a producer sends them, as they are stored: without WAIT, with CLUSTER. None for "
-"properties that make more of a message (delay, transaction, multi dispatch), for names that come twice, more than 32 "
-"of them, or text that is not ASCII.");
+"text_to_store($module, text, cluster, /)\n--\n\n-> (stored, wait, tags_code, uniq_key, keys) | None\n\n"
+"The properties of a plain message as they are stored: those the producer sent, without WAIT, with CLUSTER.\n"
+"Return None for a message that needs special treatment (delay, transaction, multi dispatch), for repeated names, more\n"
+"than 32 properties and text that is not ASCII.");
 
 static PyObject *text_to_store(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
 {
@@ -396,7 +404,7 @@ static PyObject *text_to_store(PyObject *module, PyObject *const *arguments, Py_
         return NULL;
     for (int i = 0; i < 2; i++) {
         if (!PyUnicode_Check(arguments[i])) {
-            PyErr_SetString(PyExc_TypeError, "text_to_store takes two texts");
+            PyErr_SetString(PyExc_TypeError, "text_to_store takes two str");
             return NULL;
         }
         if (!PyUnicode_IS_COMPACT_ASCII(arguments[i]))
@@ -479,8 +487,8 @@ static PyObject *text_to_store(PyObject *module, PyObject *const *arguments, Py_
 }
 
 PyDoc_STRVAR(keys_and_tags_doc,
-"keys_and_tags(stored) -> (tags_code, uniq_key, keys) | None\n\n"
-"What dispatch asks of stored properties. None for those of delayed messages and multi dispatch, and for text that is not "
+"keys_and_tags($module, stored, /)\n--\n\n-> (tags_code, uniq_key, keys) | None\n\n"
+"What dispatch needs from stored properties. Return None for delayed messages, multi dispatch and text that is not\n"
 "ASCII.");
 
 static PyObject *keys_and_tags(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
@@ -514,14 +522,13 @@ static PyObject *keys_and_tags(PyObject *module, PyObject *const *arguments, Py_
 
 /* -- records: see record.py ---------------------------------------------------------------------------------------- */
 
-#define MESSAGE_MAGIC 0xDAA320A7u
-#define FIXED_BYTES 91
-#define BORN_HOST_V6 0x10
-#define STORE_HOST_V6 0x20
+#define MAX_TOPIC_BYTES 127
+#define MAX_PROPERTIES_BYTES 32767
 
 PyDoc_STRVAR(write_record_doc,
-"write_record(tail, topic, queue_id, flag, queue_offset, physical_offset, sys_flags, born_timestamp, born_host,\n"
-"             store_timestamp, store_host, reconsume_times, prepared_transaction_offset, body, crc, properties) -> int");
+"write_record($module, tail, topic, queue_id, flag, queue_offset, physical_offset, sys_flags, born_timestamp, born_host, "
+"store_timestamp, store_host, reconsume_times, prepared_transaction_offset, body, crc, stored_properties, /)\n--\n\n"
+"-> size in bytes\n\nAppend one record to the bytearray `tail`.");
 
 static PyObject *write_record(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
 {
@@ -530,7 +537,7 @@ static PyObject *write_record(PyObject *module, PyObject *const *arguments, Py_s
     PyObject *tail = arguments[0], *topic = arguments[1], *born_host = arguments[8], *store_host = arguments[10];
     PyObject *body = arguments[13], *properties = arguments[15];
     if (!PyByteArray_Check(tail)) {
-        PyErr_SetString(PyExc_TypeError, "the tail is a bytearray");
+        PyErr_SetString(PyExc_TypeError, "tail must be a bytearray");
         return NULL;
     }
     if (!is_bytes(topic) || !is_bytes(born_host) || !is_bytes(store_host) || !is_bytes(body) || !is_bytes(properties))
@@ -546,12 +553,12 @@ static PyObject *write_record(PyObject *module, PyObject *const *arguments, Py_s
     Py_ssize_t store_size = PyBytes_GET_SIZE(store_host), body_size = PyBytes_GET_SIZE(body);
     Py_ssize_t properties_size = PyBytes_GET_SIZE(properties);
     if ((born_size != 8 && born_size != 20) || (store_size != 8 && store_size != 20)) {
-        PyErr_SetString(struct_error, "a packed host has 8 or 20 bytes");
+        PyErr_SetString(struct_error, "a packed host must have 8 or 20 bytes");
         return NULL;
     }
     Py_ssize_t size = FIXED_BYTES - 16 + born_size + store_size + body_size + topic_size + properties_size;
-    if (topic_size > 127 || properties_size > 32767 || size > INT32_MAX) {
-        PyErr_SetString(struct_error, "topic, properties or the whole record are too long for their length field");
+    if (topic_size > MAX_TOPIC_BYTES || properties_size > MAX_PROPERTIES_BYTES || size > INT32_MAX) {
+        PyErr_SetString(struct_error, "topic, properties or record too long for its length field");
         return NULL;
     }
     Py_ssize_t used = PyByteArray_GET_SIZE(tail);
@@ -576,12 +583,12 @@ static PyObject *write_record(PyObject *module, PyObject *const *arguments, Py_s
 
 /* -- Java's string hash: see java.py ------------------------------------------------------------------------------- */
 
-PyDoc_STRVAR(string_hash_doc, "string_hash(text, start=0) -> int");
+PyDoc_STRVAR(string_hash_doc, "string_hash($module, text, start=0, /)\n--\n\n-> int\n\nJava's String.hashCode, continued from `start`.");
 
 static PyObject *string_hash(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
 {
     if ((count != 1 && count != 2) || !PyUnicode_Check(arguments[0])) {
-        PyErr_SetString(PyExc_TypeError, "string_hash takes a text and a number");
+        PyErr_SetString(PyExc_TypeError, "string_hash takes a str and an optional number");
         return NULL;
     }
     uint32_t value = 0;
@@ -598,12 +605,12 @@ static PyObject *string_hash(PyObject *module, PyObject *const *arguments, Py_ss
     return PyLong_FromLong((int32_t)java_hash(text, value));
 }
 
-/* -- answers: see answer_layout.py --------------------------------------------------------------------------------- */
+/* -- responses: see response_template.py --------------------------------------------------------------------------- */
 
 static const char HEX[] = "0123456789ABCDEF";
 
 PyDoc_STRVAR(offset_message_id_bytes_doc,
-"offset_message_id_bytes(store_host_hex, physical_offset) -> bytes");
+"offset_message_id_bytes($module, store_host_hex, physical_offset, /)\n--\n\n-> bytes");
 
 static PyObject *offset_message_id_bytes(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
 {
@@ -632,7 +639,7 @@ typedef struct {
     char decimal[DECIMAL_BYTES];
 } Value;
 
-/* Text of a number, right-aligned in `decimal`. */
+/* Format a number, right-aligned in `decimal`. */
 static void write_decimal(int64_t number, Value *value)
 {
     char *at = value->decimal + DECIMAL_BYTES;
@@ -647,7 +654,7 @@ static void write_decimal(int64_t number, Value *value)
     value->size = value->decimal + DECIMAL_BYTES - at;
 }
 
-/* Bytes as they are, numbers in decimal. */
+/* Values of a response: bytes stay as they are, numbers become decimal text. */
 static int read_values(PyObject *tuple, Value *values)
 {
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); i++) {
@@ -661,7 +668,7 @@ static int read_values(PyObject *tuple, Value *values)
                 return 0;
             write_decimal(number, &values[i]);
         } else {
-            PyErr_Format(PyExc_TypeError, "a value is bytes or a number, not %.80s", Py_TYPE(item)->tp_name);
+            PyErr_Format(PyExc_TypeError, "a value must be bytes or int, got %.80s", Py_TYPE(item)->tp_name);
             return 0;
         }
     }
@@ -669,8 +676,8 @@ static int read_values(PyObject *tuple, Value *values)
 }
 
 PyDoc_STRVAR(fill_binary_doc,
-"fill_binary(names, values, code, language, version, opaque, flag, remark, body) -> bytes\n\n"
-"The frame in the ROCKETMQ codec; each of `names` is what stands in front of the length of its value.");
+"fill_binary($module, names, values, code, language, version, opaque, flag, remark, body, /)\n--\n\n-> bytes\n\n"
+"The frame in the ROCKETMQ codec; each of `names` is everything that precedes the length of its value.");
 
 static PyObject *fill_binary(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
 {
@@ -679,7 +686,7 @@ static PyObject *fill_binary(PyObject *module, PyObject *const *arguments, Py_ss
     PyObject *names = arguments[0], *remark = arguments[7], *body = arguments[8];
     if (!PyTuple_Check(names) || !PyTuple_Check(arguments[1]) || PyTuple_GET_SIZE(names) > MAX_VALUES
         || PyTuple_GET_SIZE(names) != PyTuple_GET_SIZE(arguments[1])) {
-        PyErr_SetString(PyExc_TypeError, "as many values as names are wanted, at most 16");
+        PyErr_SetString(PyExc_TypeError, "expected as many values as names, at most 16");
         return NULL;
     }
     int64_t code, language, version, opaque, flag;
@@ -717,7 +724,7 @@ static PyObject *fill_binary(PyObject *module, PyObject *const *arguments, Py_ss
 }
 
 PyDoc_STRVAR(fill_json_doc,
-"fill_json(pieces, values, body) -> bytes\n\n"
+"fill_json($module, pieces, values, body, /)\n--\n\n-> bytes\n\n"
 "The frame in the JSON codec: piece, value, piece, ..., piece, then the body.");
 
 static PyObject *fill_json(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
@@ -728,7 +735,7 @@ static PyObject *fill_json(PyObject *module, PyObject *const *arguments, Py_ssiz
     if (!PyTuple_Check(pieces) || !PyTuple_Check(arguments[1]) || PyTuple_GET_SIZE(arguments[1]) > MAX_VALUES
         || PyTuple_GET_SIZE(pieces) != PyTuple_GET_SIZE(arguments[1]) + 1 || !is_bytes(body)) {
         if (!PyErr_Occurred())
-            PyErr_SetString(PyExc_TypeError, "one piece more than values is wanted, at most 17");
+            PyErr_SetString(PyExc_TypeError, "expected one piece more than values, at most 17");
         return NULL;
     }
     Value values[MAX_VALUES];
@@ -772,10 +779,23 @@ static PyMethodDef functions[] = {
 };
 
 static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, "protocol._quick", "See quick.py.", -1, functions, NULL, NULL, NULL, NULL,
+    PyModuleDef_HEAD_INIT, "triomq.protocol._speedups", "See speedups.py.", -1, functions, NULL, NULL, NULL, NULL,
 };
 
-PyMODINIT_FUNC PyInit__quick(void)
+static const Constant constants[] = {
+    {"MESSAGE_MAGIC", (int32_t)MESSAGE_MAGIC},
+    {"FIXED_BYTES", FIXED_BYTES},
+    {"BORN_HOST_V6", BORN_HOST_V6},
+    {"STORE_HOST_V6", STORE_HOST_V6},
+    {"MAX_TOPIC_BYTES", MAX_TOPIC_BYTES},
+    {"MAX_PROPERTIES_BYTES", MAX_PROPERTIES_BYTES},
+    {"MAX_FIELDS", MAX_FIELDS},
+    {"MAX_PROPERTIES", MAX_PROPERTIES},
+    {"MAX_VALUES", MAX_VALUES},
+    {NULL, 0},
+};
+
+PyMODINIT_FUNC PyInit__speedups(void)
 {
-    return find_struct_error() ? PyModule_Create(&definition) : NULL;
+    return create_module(&definition, constants);
 }
