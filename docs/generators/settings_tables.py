@@ -116,8 +116,8 @@ def differences() -> str:
     own += [one.key for one in declarations(NamesrvSettings) if one.key not in ROCKETMQ_NAMESRV_KEYS]
     lines = [
         f"**Honoured**: {_count_honoured()} keys of the broker, with the meaning that RocketMQ 4.9.7 gives them.",
-        f"**Accepted and ignored** ({len(set(ignored))}): they may stay in the file and are listed by `-p`, but size or "
-        "switch something that does not exist here. Those in italics are read by no code of RocketMQ 4.9.7 either: "
+        f"**Accepted and ignored** ({len(set(ignored))}): they may stay in the file and are listed by `-p`, but size "
+        "or switch something that does not exist here. Those in italics are read by no code of RocketMQ 4.9.7 either: "
         + ", ".join(_ignored_name(key) for key in dict.fromkeys(ignored)) + ".",
         "**Refused at the start**: " + "; ".join(refused) + ".",
         "**Another default**: " + (", ".join(other_default) or "none") + ".",

@@ -15,6 +15,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import command_help
 import request_table
 import settings_tables
 from mkdocs.config.defaults import MkDocsConfig
@@ -35,6 +36,7 @@ OUTSIDE = {
 """File of the repository -> page of the site. README.md has a page of its own here."""
 
 GENERATED = {
+    "command help": command_help.command_help,
     "broker settings": settings_tables.broker_settings,
     "namesrv settings": settings_tables.namesrv_settings,
     "system properties": settings_tables.system_properties,
@@ -42,6 +44,7 @@ GENERATED = {
     "configuration differences": settings_tables.differences,
     "broker requests": request_table.broker_requests,
     "namesrv requests": request_table.namesrv_requests,
+    "other requests": request_table.other_requests,
 }
 
 _MARKER = re.compile(r"(?m)^<!-- generated: ([a-z ]+) -->$")
