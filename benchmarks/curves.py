@@ -31,12 +31,12 @@ import trio
 
 from benchmarks import store_directory
 from benchmarks.boot import free_port
-from protocol.codes import RequestCode, ResponseCode
-from protocol.command import JSON, RemotingCommand
-from protocol.frame import FrameDecoder, encode_frame
-from protocol.record import encode_blank
-from store.config import StoreSettings
-from store.message_store import MessageStore
+from triomq.protocol.codes import RequestCode, ResponseCode
+from triomq.protocol.command import JSON, RemotingCommand
+from triomq.protocol.frame import FrameDecoder, encode_frame
+from triomq.protocol.record import encode_blank
+from triomq.store.config import StoreSettings
+from triomq.store.message_store import MessageStore
 
 PROJECT = Path(__file__).resolve().parent.parent
 TOPIC = "Curves"

@@ -30,16 +30,16 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from broker.embedded import LocalCluster, ProcessCluster, VirtualClock  # noqa: E402
-from mqclient import blocking  # noqa: E402
-from mqclient.results import ConsumeStatus, LocalTransactionState  # noqa: E402
-from protocol.message import Message, MessageExt  # noqa: E402
+from triomq.broker.embedded import LocalCluster, ProcessCluster, VirtualClock  # noqa: E402
+from triomq.client import blocking  # noqa: E402
+from triomq.client.results import ConsumeStatus, LocalTransactionState  # noqa: E402
+from triomq.protocol.message import Message, MessageExt  # noqa: E402
 
 HOUR_SECONDS = 3600
 FIRST = """
 import time
 began = time.perf_counter()
-from broker.embedded import LocalCluster
+from triomq.broker.embedded import LocalCluster
 with LocalCluster():
     print(time.perf_counter() - began)
 """

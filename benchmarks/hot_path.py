@@ -28,21 +28,21 @@ from typing import Any, TypeVar
 import structlog
 import trio
 
-from broker.configuration import Configuration
-from broker.controller import is_compiled
-from broker.parts import Parts
-from daemon.clock import system_now_ms
-from daemon.run import settle_memory
-from protocol.address import HostPort
-from protocol.codes import RequestCode
-from protocol.command import JSON, ROCKETMQ, RemotingCommand
-from protocol.frame import encode_frame
-from remoting.client import open_client
-from remoting.config import ClientSettings
-from remoting.connection import Connection
-from remoting.processor_table import ProcessorTable
-from remoting.turn import Turn
-from store.files import Files
+from triomq.broker.configuration import Configuration
+from triomq.broker.controller import is_compiled
+from triomq.broker.parts import Parts
+from triomq.daemon.clock import system_now_ms
+from triomq.daemon.run import settle_memory
+from triomq.protocol.address import HostPort
+from triomq.protocol.codes import RequestCode
+from triomq.protocol.command import JSON, ROCKETMQ, RemotingCommand
+from triomq.protocol.frame import encode_frame
+from triomq.remoting.client import open_client
+from triomq.remoting.config import ClientSettings
+from triomq.remoting.connection import Connection
+from triomq.remoting.processor_table import ProcessorTable
+from triomq.remoting.turn import Turn
+from triomq.store.files import Files
 
 T = TypeVar("T")
 

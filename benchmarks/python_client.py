@@ -29,12 +29,12 @@ from typing import Any
 
 import trio
 
-from broker.embedded import ProcessCluster
-from mqclient.admin import Admin
-from mqclient.consume_rules import ConsumeRules
-from mqclient.producer import Message, Producer
-from mqclient.push_consumer import ConsumeFromWhere, PushConsumer
-from protocol.message import MessageExt
+from triomq.broker.embedded import ProcessCluster
+from triomq.client.admin import Admin
+from triomq.client.consume_rules import ConsumeRules
+from triomq.client.producer import Message, Producer
+from triomq.client.push_consumer import ConsumeFromWhere, PushConsumer
+from triomq.protocol.message import MessageExt
 
 ROOT = Path(__file__).resolve().parent.parent
 QUEUES = 4

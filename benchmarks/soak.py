@@ -26,12 +26,12 @@ from pathlib import Path
 import trio
 
 from benchmarks.watch import MIB, Watch, daemon, free_port, is_flat, open_sockets, own_memory_bytes
-from mqclient.api import Message, MQClientError, Producer, PushConsumer
-from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand, new_request
-from remoting.client import RemotingClient, open_client
-from remoting.config import ClientSettings
-from remoting.errors import RemotingError
+from triomq.client.api import Message, MQClientError, Producer, PushConsumer
+from triomq.protocol.codes import RequestCode, ResponseCode
+from triomq.protocol.command import RemotingCommand, new_request
+from triomq.remoting.client import RemotingClient, open_client
+from triomq.remoting.config import ClientSettings
+from triomq.remoting.errors import RemotingError
 
 TOPICS = 10
 GROUPS = 20

@@ -30,7 +30,7 @@ SEGMENT_BYTES = 64 * 1024 * 1024
 
 def make_store(root: Path, messages: int) -> None:
     """A commit log of `messages` records, in segments, without queues."""
-    from protocol import record
+    from triomq.protocol import record
 
     (root / "commitlog").mkdir(parents=True)
     pool = os.urandom(1 << 24)
@@ -69,7 +69,7 @@ def make_store(root: Path, messages: int) -> None:
 
 
 def close_segment(root: Path, start: int, tail: bytearray) -> int:
-    from protocol import record
+    from triomq.protocol import record
 
     left = SEGMENT_BYTES - len(tail)
     data = bytes(tail) + record.encode_blank(left) + bytes(left - 8)
@@ -153,10 +153,10 @@ def main() -> None:
 
 
 def run(arguments: argparse.Namespace, root: str) -> None:
-    from mqspark.columns import ROCKETMQ_COLUMNS, STORE_COLUMNS
-    from mqspark.options import source_options, store_options
-    from mqspark.source import BatchReader
-    from mqspark.store_source import StoreReader
+    from triomq.spark.columns import ROCKETMQ_COLUMNS, STORE_COLUMNS
+    from triomq.spark.options import source_options, store_options
+    from triomq.spark.source import BatchReader
+    from triomq.spark.store_source import StoreReader
 
     print(f"{'':<50}{'messages':>10}{'a second':>14}{'a CPU second':>14}")
     narrow = {name: STORE_COLUMNS[name] for name in ("topic", "queueId", "queueOffset", "body", "storeTimestamp")}
@@ -194,7 +194,7 @@ def run(arguments: argparse.Namespace, root: str) -> None:
 def session(cores: int) -> Any:
     from pyspark.sql import SparkSession
 
-    import mqspark
+    import triomq.spark
 
     spark = (
         SparkSession.builder.master(f"local[{cores}]")
@@ -203,7 +203,7 @@ def session(cores: int) -> Any:
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("OFF")
-    mqspark.register(spark)
+    triomq.spark.register(spark)
     return spark
 
 

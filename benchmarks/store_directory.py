@@ -9,12 +9,12 @@ from pathlib import Path
 
 import trio
 
-from protocol import properties
-from protocol.address import HostPort
-from protocol.java import string_hash
-from store.config import StoreSettings
-from store.message_store import MessageStore
-from store.results import MessageToStore
+from triomq.protocol import properties
+from triomq.protocol.address import HostPort
+from triomq.protocol.java import string_hash
+from triomq.store.config import StoreSettings
+from triomq.store.message_store import MessageStore
+from triomq.store.results import MessageToStore
 
 HOST = HostPort("127.0.0.1", 10911).packed
 TAGS_CODE = string_hash("t")

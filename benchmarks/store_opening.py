@@ -24,8 +24,8 @@ import structlog
 import trio
 
 from benchmarks.store_directory import message, now_ms
-from store.config import StoreSettings
-from store.message_store import MessageStore
+from triomq.store.config import StoreSettings
+from triomq.store.message_store import MessageStore
 
 PROJECT = Path(__file__).resolve().parent.parent
 LIMIT_SECONDS = 2.0
@@ -86,7 +86,7 @@ def measure(root: Path, copy: Path) -> dict[str, float]:
     try:
         done = subprocess.run(
             [sys.executable, "-P", "-m", "benchmarks.store_opening", "--open", str(copy)],
-            env=dict(os.environ, PYTHONPATH=str(PROJECT)), capture_output=True, text=True, check=True,
+            env=dict(os.environ, PYTHONPATH=str(PROJECT / "src")), capture_output=True, text=True, check=True,
         )  # fmt: skip
     finally:
         shutil.rmtree(copy)

@@ -74,7 +74,7 @@ def triomq(home: Path) -> list[str]:
         f"listenPort={free_port()}\nbrokerIP1=127.0.0.1\nstorePathRootDir={home}/store\n"
         f"storePathCommitLog={home}/store/commitlog\n"
     )
-    return [sys.executable, "-P", "-m", "broker", "-c", str(home / "broker.conf")]
+    return [sys.executable, "-P", "-m", "triomq.broker", "-c", str(home / "broker.conf")]
 
 
 def apache(peer: Path, home: Path, namesrv: str) -> list[str]:
@@ -135,7 +135,7 @@ def main() -> None:
             conf = directory / "namesrv.conf"
             conf.write_text(f"listenPort={port}\nkvConfigPath={directory}/kv.json\n")
             namesrv = subprocess.Popen(
-                [sys.executable, "-P", "-m", "namesrv", "-c", str(conf)],
+                [sys.executable, "-P", "-m", "triomq.namesrv", "-c", str(conf)],
                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=dict(os.environ, HOME=name),
             )  # fmt: skip
             try:

@@ -23,10 +23,10 @@ from pathlib import Path
 import trio
 
 from benchmarks.watch import MIB, Watch, daemon, free_port, is_flat
-from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand, new_request
-from protocol.record import decode_record
-from remoting.client import RemotingClient, open_client
+from triomq.protocol.codes import RequestCode, ResponseCode
+from triomq.protocol.command import RemotingCommand, new_request
+from triomq.protocol.record import decode_record
+from triomq.remoting.client import RemotingClient, open_client
 
 TOPIC = "Steady"
 QUEUES = 8

@@ -96,7 +96,7 @@ def daemon(module: str, lines: dict[str, str], directory: Path) -> Iterator[int]
     """A daemon that runs until the block ends; its pid. Raises RuntimeError when it does not come up."""
     conf = directory / f"{module}.conf"
     conf.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
-    environment = dict(os.environ, PYTHONPATH=str(PROJECT), HOME=str(directory))
+    environment = dict(os.environ, PYTHONPATH=str(PROJECT / "src"), HOME=str(directory))
     output = directory / f"{module}.log"
     with output.open("wb") as log:
         process = subprocess.Popen(

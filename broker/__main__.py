@@ -8,22 +8,22 @@ from collections.abc import Sequence
 
 import trio
 
-from broker.configuration import Configuration
-from broker.controller import BrokerController
-from daemon.clock import system_now_ms
-from daemon.command_line import CommandLine, parse_command_line, settings_listing
-from daemon.configuration import (
+from triomq.broker.configuration import Configuration
+from triomq.broker.controller import BrokerController
+from triomq.daemon.clock import system_now_ms
+from triomq.daemon.command_line import CommandLine, parse_command_line, settings_listing
+from triomq.daemon.configuration import (
     ConfigurationLayers,
     check_namesrv_addresses,
     load_configuration,
     warn_of_unknown_keys,
 )
-from daemon.environment import Environment, read_environment
-from daemon.errors import StartError
-from daemon.logs import BROKER_LOG_FILES, configure_logs, log_directory
-from daemon.pid_file import pid_file
-from daemon.run import report, run
-from protocol.settings import SettingError
+from triomq.daemon.environment import Environment, read_environment
+from triomq.daemon.errors import StartError
+from triomq.daemon.logs import BROKER_LOG_FILES, configure_logs, log_directory
+from triomq.daemon.pid_file import pid_file
+from triomq.daemon.run import report, run
+from triomq.protocol.settings import SettingError
 
 PROGRAM = "mqbroker"
 STOP_DEADLINE_SECONDS = 30.0

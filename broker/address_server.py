@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from remoting.http_get import get_text
+from triomq.remoting.http_get import get_text
 
 DEFAULT_DOMAIN: Final = "jmenv.tbsite.net"
 DEFAULT_SUBGROUP: Final = "nsaddr"

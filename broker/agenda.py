@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from math import inf
 
-from broker.parts import Parts
-from protocol.system_topics import TRANS_HALF_TOPIC
-from store.config import BrokerRole
+from triomq.broker.parts import Parts
+from triomq.protocol.system_topics import TRANS_HALF_TOPIC
+from triomq.store.config import BrokerRole
 
 
 def seconds_to_next(parts: Parts) -> float:

@@ -19,14 +19,14 @@ from typing import Final
 import structlog
 import trio
 
-from broker.configuration import Configuration
-from broker.tables.client_channel import ClientChannel
-from protocol.codes import RequestCode
-from protocol.command import RemotingCommand, new_request
-from protocol.headers.client import NotifyConsumerIdsChangedRequestHeader
-from protocol.headers.transaction import CheckTransactionStateRequestHeader
+from triomq.broker.configuration import Configuration
+from triomq.broker.tables.client_channel import ClientChannel
+from triomq.protocol.codes import RequestCode
+from triomq.protocol.command import RemotingCommand, new_request
+from triomq.protocol.headers.client import NotifyConsumerIdsChangedRequestHeader
+from triomq.protocol.headers.transaction import CheckTransactionStateRequestHeader
 
-log = structlog.get_logger("broker.client_notifier")
+log = structlog.get_logger("triomq.broker.client_notifier")
 
 REST_SECONDS_PER_MEMBER: Final = 0.002
 LEAST_REST_SECONDS: Final = 0.02

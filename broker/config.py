@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from broker.local_address import host_name, local_address
-from protocol.settings import setting
+from triomq.broker.local_address import host_name, local_address
+from triomq.protocol.settings import setting
 
 _CPU_COUNT = os.cpu_count() or 1
 _NO_EFFECT = "accepted for compatibility, has no effect"

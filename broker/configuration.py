@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from broker.config import BrokerSettings
-from daemon.configuration import ConfigurationLayers
-from protocol.command import JSON, ROCKETMQ
-from protocol.settings import SettingError, bind
-from remoting.config import ClientSettings, ServerSettings
-from remoting.tls import TlsSettings
-from store.config import BrokerRole, StoreSettings
+from triomq.broker.config import BrokerSettings
+from triomq.daemon.configuration import ConfigurationLayers
+from triomq.protocol.command import JSON, ROCKETMQ
+from triomq.protocol.settings import SettingError, bind
+from triomq.remoting.config import ClientSettings, ServerSettings
+from triomq.remoting.tls import TlsSettings
+from triomq.store.config import BrokerRole, StoreSettings
 
 BROKER_PORT = 10911
 HA_PORT_DISTANCE = 1

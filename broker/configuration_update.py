@@ -19,20 +19,20 @@ from pathlib import Path
 import structlog
 import trio
 
-from broker.configuration import Configuration
-from daemon.atomic_file import write_atomically
-from daemon.configuration import check_namesrv_addresses, read_file, write_text
-from daemon.errors import StartError
-from daemon.secret_names import is_secret
-from protocol import java_properties
-from protocol.bodies.topic_config import DataVersion
-from protocol.clock import NowMs
-from protocol.codes import ResponseCode
-from protocol.errors import RequestRefused
-from protocol.java_properties import PropertiesError
-from protocol.settings import SettingError, changed, declarations, to_text
+from triomq.broker.configuration import Configuration
+from triomq.daemon.atomic_file import write_atomically
+from triomq.daemon.configuration import check_namesrv_addresses, read_file, write_text
+from triomq.daemon.errors import StartError
+from triomq.daemon.secret_names import is_secret
+from triomq.protocol import java_properties
+from triomq.protocol.bodies.topic_config import DataVersion
+from triomq.protocol.clock import NowMs
+from triomq.protocol.codes import ResponseCode
+from triomq.protocol.errors import RequestRefused
+from triomq.protocol.java_properties import PropertiesError
+from triomq.protocol.settings import SettingError, changed, declarations, to_text
 
-log = structlog.get_logger("broker.configuration")
+log = structlog.get_logger("triomq.broker.configuration")
 
 _LINES = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 

@@ -18,23 +18,23 @@ from contextlib import AbstractAsyncContextManager
 import structlog
 import trio
 
-from broker.configuration import FAST_PORT_DISTANCE, HA_PORT_DISTANCE, Configuration
-from broker.extensions import Extensions
-from broker.parts import Parts
-from daemon.errors import ExitCode, StartError
-from protocol import frame
-from protocol.clock import NowMs, OnJump
-from protocol.command import ROCKETMQ
-from remoting.client import RemotingClient, open_client
-from remoting.processor_table import ProcessorTable
-from remoting.server import RemotingServer, listening_socket
-from remoting.tls import ServerCertificates, TlsError, TlsSettings, client_context
-from remoting.turn import Turn
-from store.errors import StoreError
-from store.files import Files
-from store.message_store import Offload
+from triomq.broker.configuration import FAST_PORT_DISTANCE, HA_PORT_DISTANCE, Configuration
+from triomq.broker.extensions import Extensions
+from triomq.broker.parts import Parts
+from triomq.daemon.errors import ExitCode, StartError
+from triomq.protocol import frame
+from triomq.protocol.clock import NowMs, OnJump
+from triomq.protocol.command import ROCKETMQ
+from triomq.remoting.client import RemotingClient, open_client
+from triomq.remoting.processor_table import ProcessorTable
+from triomq.remoting.server import RemotingServer, listening_socket
+from triomq.remoting.tls import ServerCertificates, TlsError, TlsSettings, client_context
+from triomq.remoting.turn import Turn
+from triomq.store.errors import StoreError
+from triomq.store.files import Files
+from triomq.store.message_store import Offload
 
-log = structlog.get_logger("broker")
+log = structlog.get_logger("triomq.broker")
 
 DRAIN_SECONDS = 2.0
 FREE_PORT_TRIES = 50

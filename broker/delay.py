@@ -21,22 +21,22 @@ from collections.abc import Iterator
 import structlog
 import trio
 
-from broker.configuration import Configuration
-from broker.message_writer import MessageWriter, PendingPut, tags_code
-from broker.stats import BrokerStats
-from broker.tables.table_file import NoFile, TableFile, decoder
-from protocol import properties as property_text
-from protocol import property_names as names
-from protocol.bodies.offset import DelayOffsetSerializeWrapper
-from protocol.clock import NowMs
-from protocol.errors import RecordError
-from protocol.record import read_fields, store_timestamp_at
-from protocol.system_topics import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
-from store.delay import DelayLevels
-from store.message_store import MessageStore
-from store.results import MessageToStore, PutStatus
+from triomq.broker.configuration import Configuration
+from triomq.broker.message_writer import MessageWriter, PendingPut, tags_code
+from triomq.broker.stats import BrokerStats
+from triomq.broker.tables.table_file import NoFile, TableFile, decoder
+from triomq.protocol import properties as property_text
+from triomq.protocol import property_names as names
+from triomq.protocol.bodies.offset import DelayOffsetSerializeWrapper
+from triomq.protocol.clock import NowMs
+from triomq.protocol.errors import RecordError
+from triomq.protocol.record import read_fields, store_timestamp_at
+from triomq.protocol.system_topics import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
+from triomq.store.delay import DelayLevels
+from triomq.store.message_store import MessageStore
+from triomq.store.results import MessageToStore, PutStatus
 
-log = structlog.get_logger("broker.delay")
+log = structlog.get_logger("triomq.broker.delay")
 
 RECHECK_SECONDS = 1.0
 """How often a pending message's due time is compared with the wall clock, which may have been set."""

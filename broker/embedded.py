@@ -35,13 +35,13 @@ from typing import TYPE_CHECKING, Self
 
 import trio
 
-from broker.virtual_clock import VirtualClock, run_now_ms
-from protocol.clock import NowMs
+from triomq.broker.virtual_clock import VirtualClock, run_now_ms
+from triomq.protocol.clock import NowMs
 
 if TYPE_CHECKING:
-    from broker.controller import BrokerController
-    from broker.extensions import Extensions
-    from store.files import Files
+    from triomq.broker.controller import BrokerController
+    from triomq.broker.extensions import Extensions
+    from triomq.store.files import Files
 
 __all__ = ["LocalCluster", "ProcessCluster", "VirtualClock", "run_now_ms"]
 
@@ -158,7 +158,7 @@ class LocalCluster:
                 await trio.to_thread.run_sync(self.close)
 
     async def _open(self) -> None:
-        from broker.library_log import diverted
+        from triomq.broker.library_log import diverted
 
         self._controllers.clear()
         async with AsyncExitStack() as stack:
@@ -191,9 +191,9 @@ class LocalCluster:
         return nursery
 
     async def _start_name_server(self, nursery: trio.Nursery) -> str:
-        from namesrv.config import NamesrvSettings
-        from namesrv.controller import serve
-        from remoting.config import ServerSettings
+        from triomq.namesrv.config import NamesrvSettings
+        from triomq.namesrv.controller import serve
+        from triomq.remoting.config import ServerSettings
 
         settings = NamesrvSettings(kv_config_path=str(self.store / "namesrv" / "kvConfig.json"))
         server = ServerSettings(listen_port=self._plan.name_server_port, bind_address="127.0.0.1")
@@ -202,9 +202,9 @@ class LocalCluster:
         return f"127.0.0.1:{port}"
 
     async def _start_broker(self, nursery: trio.Nursery, name: str) -> str:
-        from broker.configuration import Configuration
-        from broker.controller import BrokerController
-        from daemon.clock import system_now_ms
+        from triomq.broker.configuration import Configuration
+        from triomq.broker.controller import BrokerController
+        from triomq.daemon.clock import system_now_ms
 
         values = self._plan.values(name, self.store, self.name_server)
         clock = self._clock
@@ -221,7 +221,7 @@ class LocalCluster:
 
     def _files(self) -> Files:
         """A temporary store need not reach the disk, which may be slow or busy."""
-        from store.files import Files, UnsyncedFiles
+        from triomq.store.files import Files, UnsyncedFiles
 
         if self._clock is not None:
             return self._clock.files()
@@ -278,7 +278,7 @@ class LocalCluster:
     # For the clock.
 
     def _seconds_to_next(self) -> float:
-        from broker.agenda import seconds_to_next
+        from triomq.broker.agenda import seconds_to_next
 
         return min(seconds_to_next(one.parts) for one in self._controllers if one.parts is not None)
 
@@ -309,7 +309,7 @@ class ProcessCluster:
         """Returns when the brokers are registered. Raises RuntimeError with the child's output when it does not
         start."""
         plan = self._plan
-        command = [sys.executable, "-m", "broker.embedded", "--brokers", str(plan.brokers)]
+        command = [sys.executable, "-m", "triomq.broker.embedded", "--brokers", str(plan.brokers)]
         command += ["--name-server-port", str(plan.name_server_port), "--broker-port", str(plan.broker_port)]
         command += ["--cluster-name", plan.cluster_name, "--settings", json.dumps(plan.settings)]
         if plan.store is not None:
@@ -361,7 +361,7 @@ class ProcessCluster:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The child: prints one JSON line when it is ready, serves until its standard input ends."""
-    parser = argparse.ArgumentParser(prog="python -m broker.embedded", description=main.__doc__)
+    parser = argparse.ArgumentParser(prog="python -m triomq.broker.embedded", description=main.__doc__)
     parser.add_argument("--brokers", type=int, default=1)
     parser.add_argument("--store", type=Path)
     parser.add_argument("--name-server-port", type=int, default=0)

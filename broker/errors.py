@@ -9,8 +9,8 @@ AccessDenied               the ACL refuses a request: answered with SYSTEM_ERROR
 
 from __future__ import annotations
 
-from protocol.codes import ResponseCode
-from protocol.errors import RequestRefused
+from triomq.protocol.codes import ResponseCode
+from triomq.protocol.errors import RequestRefused
 
 
 class TableFull(RequestRefused):

@@ -23,19 +23,19 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import structlog
 
-from broker.configuration import Configuration
-from broker.hooks import ConsumeHook, Hooks, RequestHook, SendHook
-from daemon.errors import StartError
-from protocol.address import HostPort
-from protocol.command import RemotingCommand
+from triomq.broker.configuration import Configuration
+from triomq.broker.hooks import ConsumeHook, Hooks, RequestHook, SendHook
+from triomq.daemon.errors import StartError
+from triomq.protocol.address import HostPort
+from triomq.protocol.command import RemotingCommand
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-    from broker.transactions import CheckListener, TransactionStore
-    from store.message_store import MessageStore
+    from triomq.broker.transactions import CheckListener, TransactionStore
+    from triomq.store.message_store import MessageStore
 
-log = structlog.get_logger("broker.extensions")
+log = structlog.get_logger("triomq.broker.extensions")
 
 ALL: Final = "*"
 _LISTS: Final = {

@@ -19,22 +19,22 @@ from typing import Any, Final, Protocol
 
 import structlog
 
-from protocol import properties as property_text
-from protocol.address import HostPort
-from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
-from protocol.errors import RequestRefused
-from protocol.headers.pull import PullMessageRequestHeader
-from protocol.headers.send import (
+from triomq.protocol import properties as property_text
+from triomq.protocol.address import HostPort
+from triomq.protocol.codes import RequestCode, ResponseCode
+from triomq.protocol.command import RemotingCommand
+from triomq.protocol.errors import RequestRefused
+from triomq.protocol.headers.pull import PullMessageRequestHeader
+from triomq.protocol.headers.send import (
     ConsumerSendMsgBackRequestHeader,
     SendMessageRequestHeader,
     SendMessageRequestHeaderV2,
 )
-from protocol.message import MessageExt
-from protocol.record import iterate_records
-from remoting.connection import Connection
+from triomq.protocol.message import MessageExt
+from triomq.protocol.record import iterate_records
+from triomq.remoting.connection import Connection
 
-log = structlog.get_logger("broker.hooks")
+log = structlog.get_logger("triomq.broker.hooks")
 
 MAX_OPEN_SENDS: Final = 100_000
 """Contexts of sends that wait for their answer; above that the oldest are answered without `after_send`."""

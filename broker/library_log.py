@@ -15,7 +15,7 @@ from typing import Any
 
 import structlog
 
-from remoting.log import line_text
+from triomq.remoting.log import line_text
 
 OURS = frozenset({"broker", "daemon", "namesrv", "remoting", "store"})
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "exception": 40, "critical": 50}

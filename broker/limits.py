@@ -27,12 +27,12 @@ from math import inf
 import structlog
 import trio
 
-from broker.configuration import Configuration
-from broker.pools import Pools
-from remoting.processor_table import Pool
-from remoting.turn import Turn
+from triomq.broker.configuration import Configuration
+from triomq.broker.pools import Pools
+from triomq.remoting.processor_table import Pool
+from triomq.remoting.turn import Turn
 
-log = structlog.get_logger("broker.limits")
+log = structlog.get_logger("triomq.broker.limits")
 
 BREATH_SECONDS = 0.1
 """How long sends are refused after a commit that took too long."""

@@ -16,13 +16,13 @@ from itertools import count
 
 import trio
 
-from protocol.command import RemotingCommand
-from protocol.headers.pull import PullMessageRequestHeader
-from remoting.connection import Connection
-from remoting.processor_table import Pool
-from store.message_store import MessageStore
-from store.results import MessageFilter
-from store.watermark import Waiter
+from triomq.protocol.command import RemotingCommand
+from triomq.protocol.headers.pull import PullMessageRequestHeader
+from triomq.remoting.connection import Connection
+from triomq.remoting.processor_table import Pool
+from triomq.store.message_store import MessageStore
+from triomq.store.results import MessageFilter
+from triomq.store.watermark import Waiter
 
 SCAN_ENTRIES = 4096
 """Entries looked at for one parked pull at a time; more of them answer it, and the client comes again."""

@@ -23,21 +23,21 @@ from typing import Final, Protocol
 import structlog
 import trio
 
-from broker.configuration import Configuration
-from broker.stats import BrokerStats
-from protocol import properties as property_text
-from protocol import property_names as names
-from protocol import sys_flag
-from protocol.java import cached_string_hash
-from protocol.record import BatchUnit
-from protocol.system_topics import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
-from store.config import BrokerRole, FlushDiskType
-from store.delay import DelayLevels
-from store.message_store import MessageStore
-from store.results import MessageToStore, PutResult, PutStatus
-from store.watermark import Waiter, Watermark
+from triomq.broker.configuration import Configuration
+from triomq.broker.stats import BrokerStats
+from triomq.protocol import properties as property_text
+from triomq.protocol import property_names as names
+from triomq.protocol import sys_flag
+from triomq.protocol.java import cached_string_hash
+from triomq.protocol.record import BatchUnit
+from triomq.protocol.system_topics import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
+from triomq.store.config import BrokerRole, FlushDiskType
+from triomq.store.delay import DelayLevels
+from triomq.store.message_store import MessageStore
+from triomq.store.results import MessageToStore, PutResult, PutStatus
+from triomq.store.watermark import Waiter, Watermark
 
-log = structlog.get_logger("broker.message_writer")
+log = structlog.get_logger("triomq.broker.message_writer")
 
 _PUT_OK: Final = PutStatus.PUT_OK
 _FLUSH_DISK_TIMEOUT: Final = PutStatus.FLUSH_DISK_TIMEOUT

@@ -5,17 +5,17 @@ from __future__ import annotations
 
 import structlog
 
-from broker.message_writer import MessageWriter, PendingPut, tags_code
-from protocol import properties as property_text
-from protocol import property_names as names
-from protocol.bodies.event import OffsetMovedEvent
-from protocol.clock import NowMs
-from protocol.headers.pull import PullMessageRequestHeader
-from protocol.message_queue import MessageQueue
-from protocol.system_topics import OFFSET_MOVED_EVENT
-from store.results import MessageToStore
+from triomq.broker.message_writer import MessageWriter, PendingPut, tags_code
+from triomq.protocol import properties as property_text
+from triomq.protocol import property_names as names
+from triomq.protocol.bodies.event import OffsetMovedEvent
+from triomq.protocol.clock import NowMs
+from triomq.protocol.headers.pull import PullMessageRequestHeader
+from triomq.protocol.message_queue import MessageQueue
+from triomq.protocol.system_topics import OFFSET_MOVED_EVENT
+from triomq.store.results import MessageToStore
 
-log = structlog.get_logger("broker.offset_moved")
+log = structlog.get_logger("triomq.broker.offset_moved")
 
 
 class OffsetMovedEvents:

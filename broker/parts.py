@@ -15,72 +15,72 @@ from typing import Protocol
 import structlog
 import trio
 
-from broker.acl.access_control import AccessControl
-from broker.acl.access_table import DEFAULT_FILE, AccessTable
-from broker.acl.errors import AclFileError
-from broker.address_server import AddressServer
-from broker.client_notifier import ClientNotifier
-from broker.configuration import HA_PORT_DISTANCE, Configuration
-from broker.configuration_update import ConfigurationUpdate
-from broker.delay import DelayedDelivery, DelayOffsets
-from broker.extensions import AccessValidator, Extensions
-from broker.filters.bloom import BloomFilter
-from broker.filters.selection import FilterChooser
-from broker.limits import Limits
-from broker.message_writer import MessageWriter
-from broker.offset_moved import OffsetMovedEvents
-from broker.pools import Pools
-from broker.processors.acl import AclProcessor
-from broker.processors.client import ClientProcessor
-from broker.processors.consume_admin import ConsumeAdminProcessor
-from broker.processors.end_transaction import EndTransactionProcessor, ResumeCheckProcessor
-from broker.processors.group_admin import GroupAdminProcessor
-from broker.processors.offset_admin import OffsetAdminProcessor
-from broker.processors.offsets import OffsetProcessor
-from broker.processors.producer_admin import ProducerAdminProcessor
-from broker.processors.pull import PullProcessor
-from broker.processors.query import QueryProcessor
-from broker.processors.queue_locks import QueueLockProcessor
-from broker.processors.reply import ReplyProcessor
-from broker.processors.reset import ResetProcessor
-from broker.processors.runtime import RuntimeProcessor
-from broker.processors.send import SendProcessor
-from broker.processors.send_back import SendBackProcessor
-from broker.processors.topic_admin import TopicAdminProcessor
-from broker.protection import Protection
-from broker.registration import Registration
-from broker.replication.log_follower import LogFollower
-from broker.replication.log_server import LogServer
-from broker.replication.master_tables import MasterTables
-from broker.runtime_info import RuntimeInfo
-from broker.stats import BrokerStats
-from broker.stats_log import StatsLog
-from broker.store_pace import StorePace
-from broker.tables.client_channel import ClientChannel
-from broker.tables.consumers import ConsumerTable
-from broker.tables.filters import FilterTable
-from broker.tables.groups import GroupTable
-from broker.tables.offsets import OffsetTable
-from broker.tables.producers import ProducerTable
-from broker.tables.queue_locks import QueueLockTable
-from broker.tables.stored_file import StoredFile
-from broker.tables.topics import TopicTable, built_in_topics
-from broker.tasks import Schedule
-from broker.transactions import ProducerChecks, TransactionChecks, TransactionLog
-from broker.watermark_log import WatermarkLog
-from daemon.errors import StartError
-from protocol.address import HostPort
-from protocol.clock import NowMs
-from protocol.codes import RequestCode
-from remoting.client import RemotingClient
-from remoting.connection import Connection
-from remoting.processor_table import BeforeHook, Pool, Processor, ProcessorTable
-from remoting.turn import Turn
-from store.config import BrokerRole
-from store.files import Files
-from store.message_store import MessageStore, Offload
+from triomq.broker.acl.access_control import AccessControl
+from triomq.broker.acl.access_table import DEFAULT_FILE, AccessTable
+from triomq.broker.acl.errors import AclFileError
+from triomq.broker.address_server import AddressServer
+from triomq.broker.client_notifier import ClientNotifier
+from triomq.broker.configuration import HA_PORT_DISTANCE, Configuration
+from triomq.broker.configuration_update import ConfigurationUpdate
+from triomq.broker.delay import DelayedDelivery, DelayOffsets
+from triomq.broker.extensions import AccessValidator, Extensions
+from triomq.broker.filters.bloom import BloomFilter
+from triomq.broker.filters.selection import FilterChooser
+from triomq.broker.limits import Limits
+from triomq.broker.message_writer import MessageWriter
+from triomq.broker.offset_moved import OffsetMovedEvents
+from triomq.broker.pools import Pools
+from triomq.broker.processors.acl import AclProcessor
+from triomq.broker.processors.client import ClientProcessor
+from triomq.broker.processors.consume_admin import ConsumeAdminProcessor
+from triomq.broker.processors.end_transaction import EndTransactionProcessor, ResumeCheckProcessor
+from triomq.broker.processors.group_admin import GroupAdminProcessor
+from triomq.broker.processors.offset_admin import OffsetAdminProcessor
+from triomq.broker.processors.offsets import OffsetProcessor
+from triomq.broker.processors.producer_admin import ProducerAdminProcessor
+from triomq.broker.processors.pull import PullProcessor
+from triomq.broker.processors.query import QueryProcessor
+from triomq.broker.processors.queue_locks import QueueLockProcessor
+from triomq.broker.processors.reply import ReplyProcessor
+from triomq.broker.processors.reset import ResetProcessor
+from triomq.broker.processors.runtime import RuntimeProcessor
+from triomq.broker.processors.send import SendProcessor
+from triomq.broker.processors.send_back import SendBackProcessor
+from triomq.broker.processors.topic_admin import TopicAdminProcessor
+from triomq.broker.protection import Protection
+from triomq.broker.registration import Registration
+from triomq.broker.replication.log_follower import LogFollower
+from triomq.broker.replication.log_server import LogServer
+from triomq.broker.replication.master_tables import MasterTables
+from triomq.broker.runtime_info import RuntimeInfo
+from triomq.broker.stats import BrokerStats
+from triomq.broker.stats_log import StatsLog
+from triomq.broker.store_pace import StorePace
+from triomq.broker.tables.client_channel import ClientChannel
+from triomq.broker.tables.consumers import ConsumerTable
+from triomq.broker.tables.filters import FilterTable
+from triomq.broker.tables.groups import GroupTable
+from triomq.broker.tables.offsets import OffsetTable
+from triomq.broker.tables.producers import ProducerTable
+from triomq.broker.tables.queue_locks import QueueLockTable
+from triomq.broker.tables.stored_file import StoredFile
+from triomq.broker.tables.topics import TopicTable, built_in_topics
+from triomq.broker.tasks import Schedule
+from triomq.broker.transactions import ProducerChecks, TransactionChecks, TransactionLog
+from triomq.broker.watermark_log import WatermarkLog
+from triomq.daemon.errors import StartError
+from triomq.protocol.address import HostPort
+from triomq.protocol.clock import NowMs
+from triomq.protocol.codes import RequestCode
+from triomq.remoting.client import RemotingClient
+from triomq.remoting.connection import Connection
+from triomq.remoting.processor_table import BeforeHook, Pool, Processor, ProcessorTable
+from triomq.remoting.turn import Turn
+from triomq.store.config import BrokerRole
+from triomq.store.files import Files
+from triomq.store.message_store import MessageStore, Offload
 
-log = structlog.get_logger("broker.parts")
+log = structlog.get_logger("triomq.broker.parts")
 
 
 class Handles(Protocol):

@@ -5,8 +5,8 @@ are flushed, calls to clients) counts here, and what comes above the bound is an
 
 from __future__ import annotations
 
-from broker.config import BrokerSettings
-from remoting.processor_table import Pool
+from triomq.broker.config import BrokerSettings
+from triomq.remoting.processor_table import Pool
 
 ADMIN_CAPACITY = 100_000
 """RocketMQ's admin executor has no bound."""

@@ -13,14 +13,14 @@ from typing import Final
 import structlog
 import trio
 
-from broker.configuration import Configuration
-from broker.stats import BrokerStats
-from broker.tables.groups import GroupTable
-from broker.tables.offsets import OffsetTable
-from protocol.clock import NowMs
-from store.message_store import MessageStore
+from triomq.broker.configuration import Configuration
+from triomq.broker.stats import BrokerStats
+from triomq.broker.tables.groups import GroupTable
+from triomq.broker.tables.offsets import OffsetTable
+from triomq.protocol.clock import NowMs
+from triomq.store.message_store import MessageStore
 
-log = structlog.get_logger("broker.protection")
+log = structlog.get_logger("triomq.broker.protection")
 
 QUEUES_AT_A_TIME: Final = 200
 

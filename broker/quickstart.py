@@ -1,6 +1,6 @@
 """A NameServer and a broker in one process, a few messages sent and received, and then they serve (`bin/quickstart`).
 
-python -m broker.quickstart [--once] [--data DIR] [--namesrv-port N] [--listen-port N]
+python -m triomq.broker.quickstart [--once] [--data DIR] [--namesrv-port N] [--listen-port N]
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from pathlib import Path
 
 import trio
 
-from broker.configuration import Configuration
-from broker.controller import BrokerController
-from daemon.clock import system_now_ms
-from daemon.environment import read_environment
-from daemon.logs import BROKER_LOG_FILES, configure_logs
-from daemon.run import report, run
-from mqclient.producer import Message, Producer
-from mqclient.push_consumer import PushConsumer
-from namesrv.config import NamesrvSettings
-from namesrv.controller import serve as serve_namesrv
-from remoting.config import ServerSettings
+from triomq.broker.configuration import Configuration
+from triomq.broker.controller import BrokerController
+from triomq.client.producer import Message, Producer
+from triomq.client.push_consumer import PushConsumer
+from triomq.daemon.clock import system_now_ms
+from triomq.daemon.environment import read_environment
+from triomq.daemon.logs import BROKER_LOG_FILES, configure_logs
+from triomq.daemon.run import report, run
+from triomq.namesrv.config import NamesrvSettings
+from triomq.namesrv.controller import serve as serve_namesrv
+from triomq.remoting.config import ServerSettings
 
 TOPIC = "Quickstart"
 TEXTS = ("hello", "these five messages", "went from a producer", "through the broker's store", "to a consumer")

@@ -23,29 +23,34 @@ from typing import Any, Final, TypeAlias
 import structlog
 import trio
 
-from broker.address_server import AddressServer
-from broker.configuration import Configuration
-from broker.tables.topics import TopicTable
-from protocol import permission
-from protocol.bodies.kv_table import KVTable
-from protocol.bodies.topic_config import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigSerializeWrapper
-from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand, new_request
-from protocol.errors import BodyError, HeaderFieldError
-from protocol.headers.base import Header
-from protocol.headers.namesrv import (
+from triomq.broker.address_server import AddressServer
+from triomq.broker.configuration import Configuration
+from triomq.broker.tables.topics import TopicTable
+from triomq.protocol import permission
+from triomq.protocol.bodies.kv_table import KVTable
+from triomq.protocol.bodies.topic_config import (
+    DataVersion,
+    RegisterBrokerBody,
+    TopicConfig,
+    TopicConfigSerializeWrapper,
+)
+from triomq.protocol.codes import RequestCode, ResponseCode
+from triomq.protocol.command import RemotingCommand, new_request
+from triomq.protocol.errors import BodyError, HeaderFieldError
+from triomq.protocol.headers.base import Header
+from triomq.protocol.headers.namesrv import (
     QueryDataVersionRequestHeader,
     QueryDataVersionResponseHeader,
     RegisterBrokerRequestHeader,
     RegisterBrokerResponseHeader,
     UnRegisterBrokerRequestHeader,
 )
-from remoting.client import RemotingClient
-from remoting.connection import Connection
-from remoting.errors import RemotingError
-from remoting.http_get import HttpFailed
+from triomq.remoting.client import RemotingClient
+from triomq.remoting.connection import Connection
+from triomq.remoting.errors import RemotingError
+from triomq.remoting.http_get import HttpFailed
 
-log = structlog.get_logger("broker.registration")
+log = structlog.get_logger("triomq.broker.registration")
 
 UNREGISTER_SECONDS: Final = 3.0
 MAX_NAMESERVERS: Final = 64

@@ -10,13 +10,13 @@ import math
 import shutil
 from collections.abc import Callable
 
-from broker.configuration import Configuration
-from broker.pools import Pools
-from broker.stats import BrokerStats
-from broker.store_pace import StorePace
-from protocol.bodies.fastjson_writer import double_text
-from protocol.codes import V4_9_7, version_name
-from store.message_store import MessageStore
+from triomq.broker.configuration import Configuration
+from triomq.broker.pools import Pools
+from triomq.broker.stats import BrokerStats
+from triomq.broker.store_pace import StorePace
+from triomq.protocol.bodies.fastjson_writer import double_text
+from triomq.protocol.codes import V4_9_7, version_name
+from triomq.store.message_store import MessageStore
 
 NO_TRANSIENT_POOL = 2_147_483_647
 

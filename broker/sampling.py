@@ -17,7 +17,7 @@ from array import array
 from collections.abc import Sequence
 from typing import Final
 
-from protocol.bodies.broker_stats import BrokerStatsItem
+from triomq.protocol.bodies.broker_stats import BrokerStatsItem
 
 MINUTE: Final = 0
 HOUR: Final = 1

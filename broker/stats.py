@@ -16,11 +16,11 @@ from typing import Final, TypeAlias
 
 import structlog
 
-from broker.sampling import DAY, HOUR, MESSAGES, MINUTE, SIZE_BYTES, Flow, timelines
-from protocol.bodies.broker_stats import BrokerStatsData, BrokerStatsItem
-from protocol.clock import NowMs
+from triomq.broker.sampling import DAY, HOUR, MESSAGES, MINUTE, SIZE_BYTES, Flow, timelines
+from triomq.protocol.bodies.broker_stats import BrokerStatsData, BrokerStatsItem
+from triomq.protocol.clock import NowMs
 
-log = structlog.get_logger("broker.stats")
+log = structlog.get_logger("triomq.broker.stats")
 
 TOPIC_PUT_NUMS: Final = "TOPIC_PUT_NUMS"
 TOPIC_PUT_SIZE: Final = "TOPIC_PUT_SIZE"

@@ -14,10 +14,10 @@ from typing import Final
 import structlog
 import trio
 
-from broker.sampling import DAY, HOUR, MINUTE
-from broker.stats import BrokerStats
+from triomq.broker.sampling import DAY, HOUR, MINUTE
+from triomq.broker.stats import BrokerStats
 
-log = structlog.get_logger("broker.stats")
+log = structlog.get_logger("triomq.broker.stats")
 
 MAX_LINES: Final = 20_000
 _LINES_AT_A_TIME: Final = 100

@@ -17,11 +17,11 @@ from typing import Final, TypeAlias
 import structlog
 import trio
 
-from broker.stats import BrokerStats
-from protocol.bodies.fastjson_writer import double_text
-from protocol.clock import NowMs
+from triomq.broker.stats import BrokerStats
+from triomq.protocol.bodies.fastjson_writer import double_text
+from triomq.protocol.clock import NowMs
 
-log = structlog.get_logger("store.pace")
+log = structlog.get_logger("triomq.store.pace")
 
 SAMPLES: Final = 601  # one a second
 RATE_SECONDS: Final = (10, 60, 600)

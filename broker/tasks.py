@@ -23,10 +23,10 @@ from typing import Final, TypeAlias
 import structlog
 import trio
 
-from broker.configuration import Configuration
-from protocol.clock import NowMs
+from triomq.broker.configuration import Configuration
+from triomq.protocol.clock import NowMs
 
-log = structlog.get_logger("broker.tasks")
+log = structlog.get_logger("triomq.broker.tasks")
 
 SLOW_SECONDS: Final = 1.0
 """A plain function that takes longer holds everything up; that is worth a line in the log."""

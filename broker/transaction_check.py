@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
-from protocol import property_names as names
+from triomq.protocol import property_names as names
 
 MAX_RUN_MS = 60_000
 """A run over one queue takes at most so long."""

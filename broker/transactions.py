@@ -22,12 +22,12 @@ from typing import Protocol
 import structlog
 import trio
 
-from broker.configuration import Configuration
-from broker.message_writer import MessageWriter, PendingPut, tags_code
-from broker.tables.offsets import NO_OFFSET, OffsetTable
-from broker.tables.producers import ProducerTable
-from broker.tables.topics import TopicTable
-from broker.transaction_check import (
+from triomq.broker.configuration import Configuration
+from triomq.broker.message_writer import MessageWriter, PendingPut, tags_code
+from triomq.broker.tables.offsets import NO_OFFSET, OffsetTable
+from triomq.broker.tables.producers import ProducerTable
+from triomq.broker.tables.topics import TopicTable
+from triomq.broker.transaction_check import (
     CheckReads,
     CheckRules,
     CheckRun,
@@ -37,26 +37,26 @@ from broker.transaction_check import (
     OpMessage,
     OpPull,
 )
-from protocol import properties as property_text
-from protocol import property_names as names
-from protocol import sys_flag
-from protocol.clock import NowMs
-from protocol.codes import RequestCode
-from protocol.command import new_request
-from protocol.errors import RecordError
-from protocol.headers.transaction import CheckTransactionStateRequestHeader
-from protocol.message_id import offset_message_id
-from protocol.record import RecordFields, encode_into, read_fields
-from protocol.system_topics import (
+from triomq.protocol import properties as property_text
+from triomq.protocol import property_names as names
+from triomq.protocol import sys_flag
+from triomq.protocol.clock import NowMs
+from triomq.protocol.codes import RequestCode
+from triomq.protocol.command import new_request
+from triomq.protocol.errors import RecordError
+from triomq.protocol.headers.transaction import CheckTransactionStateRequestHeader
+from triomq.protocol.message_id import offset_message_id
+from triomq.protocol.record import RecordFields, encode_into, read_fields
+from triomq.protocol.system_topics import (
     TRANS_CHECK_MAX_TIME_TOPIC,
     TRANS_CONSUMER_GROUP,
     TRANS_HALF_TOPIC,
     TRANS_OP_HALF_TOPIC,
 )
-from store.message_store import MessageStore
-from store.results import GetStatus, MessageToStore, PutResult, PutStatus
+from triomq.store.message_store import MessageStore
+from triomq.store.results import GetStatus, MessageToStore, PutResult, PutStatus
 
-log = structlog.get_logger("broker.transactions")
+log = structlog.get_logger("triomq.broker.transactions")
 
 OP_TAG = "d"
 _OP_PROPERTIES = property_text.encode({names.WAIT: "true", names.TAGS: OP_TAG})

@@ -31,8 +31,8 @@ from math import inf
 
 import trio
 
-from protocol.clock import JumpHeard, NowMs
-from store.files import Files, UnsyncedFiles
+from triomq.protocol.clock import JumpHeard, NowMs
+from triomq.store.files import Files, UnsyncedFiles
 
 SHORTEST_JUMP_SECONDS = 0.1
 """What is due now and stays due (a message that the store refuses) is looked at again after so long."""
@@ -175,7 +175,7 @@ class VirtualClock(trio.abc.Clock):
         if run is None:
             return
         async with run.lock:
-            from broker.tasks import next_hour
+            from triomq.broker.tasks import next_hour
 
             now_ms = self.now_ms()
             until_due = min(run.seconds_to_next(), (next_hour(now_ms) - now_ms) / 1000) + JUST_BEHIND_SECONDS

@@ -11,9 +11,9 @@ from collections.abc import Callable
 
 import structlog
 
-from broker.pools import Pools
+from triomq.broker.pools import Pools
 
-log = structlog.get_logger("broker.watermark")
+log = structlog.get_logger("triomq.broker.watermark")
 
 
 class WatermarkLog:

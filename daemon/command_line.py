@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from daemon.errors import ExitCode
-from protocol.settings import to_text
+from triomq.daemon.errors import ExitCode
+from triomq.protocol.settings import to_text
 
 _OPTIONS: tuple[tuple[str, str, bool, str], ...] = (
     ("c", "configFile", True, "configuration file: Java properties, or YAML when named .yml or .yaml"),

@@ -18,13 +18,13 @@ from typing import Any, TypeVar
 
 import structlog
 
-from daemon.environment import Environment
-from daemon.errors import StartError
-from protocol import java_properties
-from protocol.java_properties import PropertiesError
-from protocol.settings import SettingError, bind, declarations
+from triomq.daemon.environment import Environment
+from triomq.daemon.errors import StartError
+from triomq.protocol import java_properties
+from triomq.protocol.java_properties import PropertiesError
+from triomq.protocol.settings import SettingError, bind, declarations
 
-log = structlog.get_logger("daemon.configuration")
+log = structlog.get_logger("triomq.daemon.configuration")
 
 _Record = TypeVar("_Record")
 

@@ -27,16 +27,16 @@ from typing import Any, TextIO
 
 import structlog
 
-from daemon.environment import Environment
-from daemon.errors import StartError
-from daemon.secret_names import is_secret
+from triomq.daemon.environment import Environment
+from triomq.daemon.errors import StartError
+from triomq.daemon.secret_names import is_secret
 
 _MIB = 1 << 20
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
 _NAMES = {"debug": "DEBUG", "info": "INFO ", "warning": "WARN ", "error": "ERROR", "critical": "FATAL"}
 _PLAIN = re.compile(r"[^\s\"'=\\\x00-\x1f\x7f]+", re.ASCII)
 _MAX_VALUE_CHARACTERS = 2000
-_SPEAKS_FOR_ITSELF = "daemon.run"  # tells the operator on standard error what it also logs
+_SPEAKS_FOR_ITSELF = "triomq.daemon.run"  # tells the operator on standard error what it also logs
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +52,16 @@ class LogFileRule:
 
 BROKER_LOG_FILES: tuple[LogFileRule, ...] = (
     LogFileRule("", "broker_default.log", 100 * _MIB, 10),
-    LogFileRule("broker", "broker.log", 128 * _MIB, 20),
-    LogFileRule("daemon", "broker.log", 128 * _MIB, 20),
-    LogFileRule("broker.protection", "protection.log", 100 * _MIB, 10),
-    LogFileRule("broker.watermark", "watermark.log", 100 * _MIB, 10),
-    LogFileRule("broker.transactions", "transaction.log", 100 * _MIB, 10),
-    LogFileRule("broker.lock", "lock.log", 100 * _MIB, 5),
-    LogFileRule("broker.stats", "stats.log", 100 * _MIB, 5),
-    LogFileRule("broker.filters", "filter.log", 100 * _MIB, 10),
-    LogFileRule("store", "store.log", 128 * _MIB, 10),
-    LogFileRule("remoting", "remoting.log", 100 * _MIB, 10),
+    LogFileRule("triomq.broker", "broker.log", 128 * _MIB, 20),
+    LogFileRule("triomq.daemon", "broker.log", 128 * _MIB, 20),
+    LogFileRule("triomq.broker.protection", "protection.log", 100 * _MIB, 10),
+    LogFileRule("triomq.broker.watermark", "watermark.log", 100 * _MIB, 10),
+    LogFileRule("triomq.broker.transactions", "transaction.log", 100 * _MIB, 10),
+    LogFileRule("triomq.broker.lock", "lock.log", 100 * _MIB, 5),
+    LogFileRule("triomq.broker.stats", "stats.log", 100 * _MIB, 5),
+    LogFileRule("triomq.broker.filters", "filter.log", 100 * _MIB, 10),
+    LogFileRule("triomq.store", "store.log", 128 * _MIB, 10),
+    LogFileRule("triomq.remoting", "remoting.log", 100 * _MIB, 10),
 )
 NAMESRV_LOG_FILES: tuple[LogFileRule, ...] = (LogFileRule("", "namesrv.log", 100 * _MIB, 5),)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import structlog
 
-log = structlog.get_logger("daemon.pid_file")
+log = structlog.get_logger("triomq.daemon.pid_file")
 
 
 @contextmanager

@@ -16,11 +16,11 @@ from typing import Protocol
 import structlog
 import trio
 
-from daemon.errors import ExitCode, StartError
-from daemon.signals import wait_stop_signal
-from protocol.settings import SettingError
+from triomq.daemon.errors import ExitCode, StartError
+from triomq.daemon.signals import wait_stop_signal
+from triomq.protocol.settings import SettingError
 
-log = structlog.get_logger("daemon.run")
+log = structlog.get_logger("triomq.daemon.run")
 
 _COLLECTOR_THRESHOLDS = (20_000, 20, 50)  # Python's own are 700, 10, 10
 _NOFILE_CEILING = 1 << 20  # for systems whose hard limit is "unlimited" but not granted

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from daemon.environment import read_environment
+from triomq.daemon.environment import read_environment
 
 _MODULES = {"broker": "broker", "namesrv": "namesrv"}
 
@@ -67,7 +67,7 @@ def command_line(pid: int) -> list[str]:
 
 
 def is_daemon(words: Sequence[str], kind: str) -> bool:
-    """True for `python -m broker ...`, and for a `mqbroker` made by the installer."""
+    """True for `python -m triomq.broker ...`, and for a `mqbroker` made by the installer."""
     names = [Path(word).name for word in words]
     if f"mq{kind}" in names[:2]:
         return True

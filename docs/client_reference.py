@@ -20,40 +20,40 @@ TARGET = HERE / "python-client-reference.md"
 
 # Module -> the names that are described, in this order.
 MODULES: dict[str, list[str]] = {
-    "mqclient.producer": ["Producer", "by_hash", "by_random"],
-    "mqclient.transaction_producer": ["TransactionProducer"],
-    "mqclient.request_reply": ["request", "reply_to"],
-    "mqclient.push_consumer": ["PushConsumer", "Delivery"],
-    "mqclient.lite_pull_consumer": ["LitePullConsumer"],
-    "mqclient.pull_consumer": ["PullConsumer"],
-    "mqclient.admin": ["Admin"],
-    "mqclient.client": ["Client"],
-    "mqclient.config": ["ClientConfig", "Credentials"],
-    "mqclient.consume_rules": ["ConsumeRules"],
-    "mqclient.outgoing": ["SendRules"],
-    "mqclient.results": [
+    "triomq.client.producer": ["Producer", "by_hash", "by_random"],
+    "triomq.client.transaction_producer": ["TransactionProducer"],
+    "triomq.client.request_reply": ["request", "reply_to"],
+    "triomq.client.push_consumer": ["PushConsumer", "Delivery"],
+    "triomq.client.lite_pull_consumer": ["LitePullConsumer"],
+    "triomq.client.pull_consumer": ["PullConsumer"],
+    "triomq.client.admin": ["Admin"],
+    "triomq.client.client": ["Client"],
+    "triomq.client.config": ["ClientConfig", "Credentials"],
+    "triomq.client.consume_rules": ["ConsumeRules"],
+    "triomq.client.outgoing": ["SendRules"],
+    "triomq.client.results": [
         "SendResult", "SendStatus", "TransactionSendResult", "LocalTransactionState", "PullResult", "PullStatus",
         "ConsumeStatus", "RetryLater", "MessageModel", "ConsumeFromWhere",
     ],
-    "protocol.message": ["Message", "MessageExt"],
-    "mqclient.allocation": [
+    "triomq.protocol.message": ["Message", "MessageExt"],
+    "triomq.client.allocation": [
         "Averagely", "AveragelyByCircle", "ConsistentHash", "ByMachineRoom", "MachineRoomNearby", "ByConfig",
     ],
-    "mqclient.hooks": [
+    "triomq.client.hooks": [
         "RequestHook", "SendHook", "SendContext", "EndTransactionHook", "EndTransactionContext", "ConsumeHook",
         "ConsumeContext", "FilterHook",
     ],
-    "mqclient.trace": ["TraceSender"],
-    "mqclient.errors": [
+    "triomq.client.trace": ["TraceSender"],
+    "triomq.client.errors": [
         "MQClientError", "ConfigurationError", "InvalidMessage", "NoRoute", "NameServersUnreachable", "BrokerUnknown",
         "BrokerUnreachable", "BrokerRefused", "SendFailed", "OperationTimeout", "RequestTimedOut", "ClientClosed",
     ],
-    "mqclient.blocking": [],
-    "mqclient.aio": [],
-    "mqclient.compat": [],
-    "broker.embedded": ["LocalCluster", "ProcessCluster"],
-    "broker.virtual_clock": ["VirtualClock"],
-    "mqclient.pytest_plugin": [],
+    "triomq.client.blocking": [],
+    "triomq.client.aio": [],
+    "triomq.client.compat": [],
+    "triomq.broker.embedded": ["LocalCluster", "ProcessCluster"],
+    "triomq.broker.virtual_clock": ["VirtualClock"],
+    "triomq.client.pytest_plugin": [],
 }  # fmt: skip
 
 # What the parts of a program need of each other, not what applications call.

@@ -7,7 +7,7 @@ import sys
 
 import trio
 
-from mqclient.api import LitePullConsumer
+from triomq.client.api import LitePullConsumer
 
 
 async def main(name_server: str) -> None:

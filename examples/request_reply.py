@@ -7,9 +7,9 @@ import sys
 
 import trio
 
-from mqclient.api import Message, MessageExt, Producer, PushConsumer, reply_to
-from mqclient.client import Client
-from mqclient.config import ClientConfig
+from triomq.client.api import Message, MessageExt, Producer, PushConsumer, reply_to
+from triomq.client.client import Client
+from triomq.client.config import ClientConfig
 
 
 async def main(name_server: str) -> None:

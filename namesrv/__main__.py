@@ -9,18 +9,18 @@ from functools import partial
 
 import trio
 
-from daemon.command_line import CommandLine, parse_command_line, settings_listing
-from daemon.configuration import ConfigurationLayers, load_configuration, warn_of_unknown_keys
-from daemon.environment import Environment, read_environment
-from daemon.errors import StartError
-from daemon.logs import NAMESRV_LOG_FILES, configure_logs, log_directory
-from daemon.pid_file import pid_file
-from daemon.run import report, run
-from namesrv.config import bind_settings, namesrv_defaults
-from namesrv.controller import serve
-from namesrv.product_environment import DEFAULT_DOMAIN, DEFAULT_SUBGROUP, AddressServer
-from protocol.settings import SettingError
-from remoting.tls import TlsSettings
+from triomq.daemon.command_line import CommandLine, parse_command_line, settings_listing
+from triomq.daemon.configuration import ConfigurationLayers, load_configuration, warn_of_unknown_keys
+from triomq.daemon.environment import Environment, read_environment
+from triomq.daemon.errors import StartError
+from triomq.daemon.logs import NAMESRV_LOG_FILES, configure_logs, log_directory
+from triomq.daemon.pid_file import pid_file
+from triomq.daemon.run import report, run
+from triomq.namesrv.config import bind_settings, namesrv_defaults
+from triomq.namesrv.controller import serve
+from triomq.namesrv.product_environment import DEFAULT_DOMAIN, DEFAULT_SUBGROUP, AddressServer
+from triomq.protocol.settings import SettingError
+from triomq.remoting.tls import TlsSettings
 
 PROGRAM = "mqnamesrv"
 STOP_DEADLINE_SECONDS = 10.0

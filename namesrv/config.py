@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from daemon.configuration import ConfigurationLayers
-from protocol.settings import setting
-from remoting.config import ServerSettings
+from triomq.daemon.configuration import ConfigurationLayers
+from triomq.protocol.settings import setting
+from triomq.remoting.config import ServerSettings
 
 DEFAULT_PORT = 9876
 

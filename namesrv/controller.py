@@ -16,22 +16,22 @@ from pathlib import Path
 import structlog
 import trio
 
-from daemon.errors import listen_error
-from namesrv.config import NamesrvSettings
-from namesrv.kv_config import KvConfig
-from namesrv.processor import AskProductEnvironment, NamesrvProcessor
-from namesrv.product_environment import AddressServer, ProductEnvironment
-from namesrv.routes import RouteTable
-from namesrv.runtime_config import RuntimeConfig
-from protocol.clock import OnJump
-from remoting.config import ServerSettings
-from remoting.connection import Connection
-from remoting.processor_table import ProcessorTable
-from remoting.server import RemotingServer
-from remoting.tls import ServerCertificates, TlsSettings
-from remoting.turn import Turn
+from triomq.daemon.errors import listen_error
+from triomq.namesrv.config import NamesrvSettings
+from triomq.namesrv.kv_config import KvConfig
+from triomq.namesrv.processor import AskProductEnvironment, NamesrvProcessor
+from triomq.namesrv.product_environment import AddressServer, ProductEnvironment
+from triomq.namesrv.routes import RouteTable
+from triomq.namesrv.runtime_config import RuntimeConfig
+from triomq.protocol.clock import OnJump
+from triomq.remoting.config import ServerSettings
+from triomq.remoting.connection import Connection
+from triomq.remoting.processor_table import ProcessorTable
+from triomq.remoting.server import RemotingServer
+from triomq.remoting.tls import ServerCertificates, TlsSettings
+from triomq.remoting.turn import Turn
 
-log = structlog.get_logger("namesrv")
+log = structlog.get_logger("triomq.namesrv")
 
 SCAN_FIRST_SECONDS = 5.0
 SCAN_PERIOD_SECONDS = 10.0
@@ -152,7 +152,7 @@ async def _product_environment(
 ) -> AskProductEnvironment | None:
     if not settings.cluster_test:
         return None
-    from remoting.client import open_client
+    from triomq.remoting.client import open_client
 
     client = await stack.enter_async_context(open_client())
     url = address_server.url(settings.product_env_name)

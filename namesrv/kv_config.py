@@ -16,13 +16,13 @@ from pathlib import Path
 import structlog
 import trio
 
-from daemon.atomic_file import write_atomically
-from daemon.errors import StartError
-from protocol.bodies.kv_table import KVConfigSerializeWrapper
-from protocol.codes import ResponseCode
-from protocol.errors import BodyError, RequestRefused
+from triomq.daemon.atomic_file import write_atomically
+from triomq.daemon.errors import StartError
+from triomq.protocol.bodies.kv_table import KVConfigSerializeWrapper
+from triomq.protocol.codes import ResponseCode
+from triomq.protocol.errors import BodyError, RequestRefused
 
-log = structlog.get_logger("namesrv.kv_config")
+log = structlog.get_logger("triomq.namesrv.kv_config")
 
 _Table = dict[str, dict[str, str]]
 

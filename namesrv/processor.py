@@ -16,17 +16,17 @@ from typing import Any
 import structlog
 import trio
 
-from namesrv.kv_config import KvConfig
-from namesrv.routes import UNIT_FLAG, UNIT_SUB_FLAG, BrokerKey, MasterAddress, RouteLimits, RouteTable
-from namesrv.runtime_config import RuntimeConfig
-from protocol.bodies.kv_table import ORDER_TOPIC_CONFIG, KVTable
-from protocol.bodies.name_list import TopicList
-from protocol.bodies.route import TopicRouteData
-from protocol.bodies.topic_config import DataVersion, RegisterBrokerBody, TopicConfigSerializeWrapper
-from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand, new_response
-from protocol.errors import HeaderFieldError, RequestRefused
-from protocol.headers.namesrv import (
+from triomq.namesrv.kv_config import KvConfig
+from triomq.namesrv.routes import UNIT_FLAG, UNIT_SUB_FLAG, BrokerKey, MasterAddress, RouteLimits, RouteTable
+from triomq.namesrv.runtime_config import RuntimeConfig
+from triomq.protocol.bodies.kv_table import ORDER_TOPIC_CONFIG, KVTable
+from triomq.protocol.bodies.name_list import TopicList
+from triomq.protocol.bodies.route import TopicRouteData
+from triomq.protocol.bodies.topic_config import DataVersion, RegisterBrokerBody, TopicConfigSerializeWrapper
+from triomq.protocol.codes import RequestCode, ResponseCode
+from triomq.protocol.command import RemotingCommand, new_response
+from triomq.protocol.errors import HeaderFieldError, RequestRefused
+from triomq.protocol.headers.namesrv import (
     AddWritePermOfBrokerRequestHeader,
     AddWritePermOfBrokerResponseHeader,
     DeleteKVConfigRequestHeader,
@@ -45,10 +45,10 @@ from protocol.headers.namesrv import (
     WipeWritePermOfBrokerRequestHeader,
     WipeWritePermOfBrokerResponseHeader,
 )
-from remoting.connection import Connection
-from remoting.processor_table import Pool, Processor, ProcessorTable
+from triomq.remoting.connection import Connection
+from triomq.remoting.processor_table import Pool, Processor, ProcessorTable
 
-log = structlog.get_logger("namesrv.processor")
+log = structlog.get_logger("triomq.namesrv.processor")
 
 FIRST_VERSION_WITH_REGISTER_BODY = 37  # V3_0_11; older brokers send a TopicConfigSerializeWrapper
 FIRST_VERSION_WITH_STANDARD_JSON = 401  # V4_9_4

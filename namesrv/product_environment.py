@@ -11,12 +11,12 @@ from dataclasses import dataclass
 import structlog
 import trio
 
-from protocol.command import RemotingCommand, new_request
-from remoting.client import RemotingClient
-from remoting.errors import RemotingError
-from remoting.http_get import HttpFailed, get_text
+from triomq.protocol.command import RemotingCommand, new_request
+from triomq.remoting.client import RemotingClient
+from triomq.remoting.errors import RemotingError
+from triomq.remoting.http_get import HttpFailed, get_text
 
-log = structlog.get_logger("namesrv.product_environment")
+log = structlog.get_logger("triomq.namesrv.product_environment")
 
 DEFAULT_DOMAIN = "jmenv.tbsite.net"
 DEFAULT_SUBGROUP = "nsaddr"

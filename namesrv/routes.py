@@ -22,11 +22,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from protocol import permission
-from protocol.bodies.route import MASTER_ID, BrokerData, ClusterInfo, QueueData, TopicRouteData
-from protocol.bodies.topic_config import DataVersion, TopicConfig
-from protocol.codes import ResponseCode
-from protocol.errors import RequestRefused
+from triomq.protocol import permission
+from triomq.protocol.bodies.route import MASTER_ID, BrokerData, ClusterInfo, QueueData, TopicRouteData
+from triomq.protocol.bodies.topic_config import DataVersion, TopicConfig
+from triomq.protocol.codes import ResponseCode
+from triomq.protocol.errors import RequestRefused
 
 SILENT_SECONDS = 120.0
 """A broker that has not registered for so long is taken for dead (RocketMQ: BROKER_CHANNEL_EXPIRED_TIME)."""

@@ -15,18 +15,18 @@ from pathlib import Path
 import structlog
 import trio
 
-from daemon.atomic_file import write_atomically
-from daemon.configuration import write_text
-from daemon.secret_names import is_secret
-from namesrv.config import PATH_KEYS, NamesrvSettings
-from protocol import java_properties
-from protocol.codes import ResponseCode
-from protocol.errors import RequestRefused
-from protocol.java_properties import PropertiesError
-from protocol.settings import SettingError, changed, to_text
-from remoting.config import ServerSettings
+from triomq.daemon.atomic_file import write_atomically
+from triomq.daemon.configuration import write_text
+from triomq.daemon.secret_names import is_secret
+from triomq.namesrv.config import PATH_KEYS, NamesrvSettings
+from triomq.protocol import java_properties
+from triomq.protocol.codes import ResponseCode
+from triomq.protocol.errors import RequestRefused
+from triomq.protocol.java_properties import PropertiesError
+from triomq.protocol.settings import SettingError, changed, to_text
+from triomq.remoting.config import ServerSettings
 
-log = structlog.get_logger("namesrv.config")
+log = structlog.get_logger("triomq.namesrv.config")
 
 NOT_ALLOWED = (
     "a NameServer has no access control, so its configuration is not changed over the network: "

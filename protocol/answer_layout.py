@@ -12,8 +12,8 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from protocol.command import JAVA, JSON, ROCKETMQ, RPC_RESPONSE, VERSION, RemotingCommand
-from protocol.quick import twin
+from triomq.protocol.command import JAVA, JSON, ROCKETMQ, RPC_RESPONSE, VERSION, RemotingCommand
+from triomq.protocol.quick import twin
 
 _encode_text: Final = msgspec.json.Encoder().encode
 _pack_lengths: Final = struct.Struct(">ii").pack

@@ -10,8 +10,8 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from protocol.entries import decode_entries
-from protocol.headers.base import (
+from triomq.protocol.entries import decode_entries
+from triomq.protocol.headers.base import (
     Header,
     decode_ext_json,
     decode_header,
@@ -20,7 +20,7 @@ from protocol.headers.base import (
     read_header_in_python,
     schema_columns,
 )
-from protocol.quick import twin
+from triomq.protocol.quick import twin
 
 JSON: Final = 0
 ROCKETMQ: Final = 1

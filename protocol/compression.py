@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import zlib
 
-from protocol import sys_flag as bits
-from protocol.errors import BodyError
+from triomq.protocol import sys_flag as bits
+from triomq.protocol.errors import BodyError
 
 MAX_DECOMPRESSED_BYTES = 256 * 1024 * 1024
 

@@ -7,7 +7,7 @@ left as they are until somebody asks for them: for a mapping (`decode_entries`),
 
 from __future__ import annotations
 
-from protocol.errors import FrameError
+from triomq.protocol.errors import FrameError
 
 BinaryHeader = tuple[int, int, int, int, int, bytes]
 JsonHeader = tuple[int, str, int, int, int, bytes]

@@ -24,13 +24,13 @@ from typing import Any, Final
 import msgpack
 import msgspec
 
-from protocol.answer_layout import LaidOutAnswer
-from protocol.codes import LanguageCode
-from protocol.command import JAVA, JSON, MSGPACK, ROCKETMQ, RemotingCommand
-from protocol.entries import decode_entries, read_binary_header_in_python, read_json_header_in_python
-from protocol.errors import FrameError
-from protocol.json_header import NO_EXT_FIELDS, read_json_header
-from protocol.quick import twin
+from triomq.protocol.answer_layout import LaidOutAnswer
+from triomq.protocol.codes import LanguageCode
+from triomq.protocol.command import JAVA, JSON, MSGPACK, ROCKETMQ, RemotingCommand
+from triomq.protocol.entries import decode_entries, read_binary_header_in_python, read_json_header_in_python
+from triomq.protocol.errors import FrameError
+from triomq.protocol.json_header import NO_EXT_FIELDS, read_json_header
+from triomq.protocol.quick import twin
 
 MAX_FRAME_BYTES: Final = 16 * 1024 * 1024
 """Largest whole frame, its length field included (RocketMQ: com.rocketmq.remoting.frameMaxLength)."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final
 
-from protocol.quick import twin
+from triomq.protocol.quick import twin
 
 
 def to_int32(number: int) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from protocol.errors import FrameError
+from triomq.protocol.errors import FrameError
 
 NO_EXT_FIELDS = msgspec.Raw(b"")
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from protocol import message_id
-from protocol import property_names as names
-from protocol.address import HostPort
+from triomq.protocol import message_id
+from triomq.protocol import property_names as names
+from triomq.protocol.address import HostPort
 
 KEY_SEPARATOR = " "
 

@@ -15,8 +15,8 @@ import struct
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from protocol.address import HostPort
-from protocol.errors import ProtocolError
+from triomq.protocol.address import HostPort
+from triomq.protocol.errors import ProtocolError
 
 _TAIL_BYTES: Final = 12
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from protocol import property_names as names
-from protocol.java import cached_string_hash
+from triomq.protocol import property_names as names
+from triomq.protocol.java import cached_string_hash
 
 NAME_VALUE_SEPARATOR: Final = "\x01"
 PROPERTY_SEPARATOR: Final = "\x02"

@@ -19,11 +19,11 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 from zlib import crc32
 
-from protocol import compression, properties, sys_flag
-from protocol.address import HostPort
-from protocol.errors import BodyError, RecordError
-from protocol.message import Message, MessageExt
-from protocol.quick import twin
+from triomq.protocol import compression, properties, sys_flag
+from triomq.protocol.address import HostPort
+from triomq.protocol.errors import BodyError, RecordError
+from triomq.protocol.message import Message, MessageExt
+from triomq.protocol.quick import twin
 
 MESSAGE_MAGIC: Final = -626843481
 BLANK_MAGIC: Final = -875286124

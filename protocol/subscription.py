@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from protocol.java import string_hash
+from triomq.protocol.java import string_hash
 
 SUB_ALL: Final = "*"
 TAG: Final = "TAG"

@@ -11,7 +11,7 @@ import re
 from collections.abc import Container
 from typing import Final
 
-from protocol.errors import RequestRefused
+from triomq.protocol.errors import RequestRefused
 
 AUTO_CREATE_TOPIC: Final = "TBW102"  # the template of automatic creation
 SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"

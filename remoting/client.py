@@ -14,20 +14,20 @@ from contextlib import asynccontextmanager
 
 import trio
 
-from protocol.address import HostPort
-from protocol.command import RPC_ONEWAY, RemotingCommand
-from protocol.frame import MAX_FRAME_BYTES
-from remoting.config import ClientSettings
-from remoting.connection import Connection
-from remoting.errors import ConnectFailed, ConnectionClosed, RemotingTimeout, TooManyRequests
-from remoting.log import get_logger
-from remoting.poller import AVAILABLE as POLLER_AVAILABLE
-from remoting.poller import Poller
-from remoting.processor_table import Processor, ProcessorTable
-from remoting.stream_transport import serve_stream
-from remoting.turn import Turn
+from triomq.protocol.address import HostPort
+from triomq.protocol.command import RPC_ONEWAY, RemotingCommand
+from triomq.protocol.frame import MAX_FRAME_BYTES
+from triomq.remoting.config import ClientSettings
+from triomq.remoting.connection import Connection
+from triomq.remoting.errors import ConnectFailed, ConnectionClosed, RemotingTimeout, TooManyRequests
+from triomq.remoting.log import get_logger
+from triomq.remoting.poller import AVAILABLE as POLLER_AVAILABLE
+from triomq.remoting.poller import Poller
+from triomq.remoting.processor_table import Processor, ProcessorTable
+from triomq.remoting.stream_transport import serve_stream
+from triomq.remoting.turn import Turn
 
-log = get_logger("remoting.client")
+log = get_logger("triomq.remoting.client")
 
 MAX_ADDRESSES = 4096
 SWEEP_SECONDS = 10

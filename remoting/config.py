@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from protocol.settings import setting
+from triomq.protocol.settings import setting
 
 
 def _cpus() -> int:

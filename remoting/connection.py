@@ -15,16 +15,16 @@ from typing import Any, Protocol
 
 import trio
 
-from protocol.address import HostPort
-from protocol.command import RPC_ONEWAY, RPC_RESPONSE, RemotingCommand
-from protocol.errors import FrameError
-from protocol.frame import FrameDecoder, encode_frame
-from remoting.errors import ConnectionClosed, RemotingTimeout, TooManyRequests
-from remoting.log import get_logger
-from remoting.turn import Turn
-from remoting.unanswered import Unanswered
+from triomq.protocol.address import HostPort
+from triomq.protocol.command import RPC_ONEWAY, RPC_RESPONSE, RemotingCommand
+from triomq.protocol.errors import FrameError
+from triomq.protocol.frame import FrameDecoder, encode_frame
+from triomq.remoting.errors import ConnectionClosed, RemotingTimeout, TooManyRequests
+from triomq.remoting.log import get_logger
+from triomq.remoting.turn import Turn
+from triomq.remoting.unanswered import Unanswered
 
-log = get_logger("remoting.connection")
+log = get_logger("triomq.remoting.connection")
 
 DEFAULT_HIGH_WATER_BYTES = 4 * 1024 * 1024
 

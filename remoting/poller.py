@@ -16,11 +16,11 @@ from collections.abc import Callable
 
 import trio
 
-from remoting.connection import Connection
-from remoting.log import get_logger
-from remoting.turn import Turn
+from triomq.remoting.connection import Connection
+from triomq.remoting.log import get_logger
+from triomq.remoting.turn import Turn
 
-log = get_logger("remoting.poller")
+log = get_logger("triomq.remoting.poller")
 
 RECEIVE_BYTES = 256 * 1024
 MAX_EVENTS = 512

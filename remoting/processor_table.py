@@ -16,13 +16,13 @@ from typing import Any
 
 import trio
 
-from protocol.codes import ResponseCode
-from protocol.command import RemotingCommand, new_response
-from protocol.errors import BodyError, HeaderFieldError, RequestRefused
-from remoting.connection import Connection
-from remoting.log import get_logger
+from triomq.protocol.codes import ResponseCode
+from triomq.protocol.command import RemotingCommand, new_response
+from triomq.protocol.errors import BodyError, HeaderFieldError, RequestRefused
+from triomq.remoting.connection import Connection
+from triomq.remoting.log import get_logger
 
-log = get_logger("remoting.processor")
+log = get_logger("triomq.remoting.processor")
 
 Answer = RemotingCommand | None
 Processor = Callable[[Connection, RemotingCommand], "Answer | Coroutine[Any, Any, Answer]"]

@@ -15,17 +15,17 @@ from functools import partial
 
 import trio
 
-from protocol.address import HostPort
-from remoting.config import ServerSettings
-from remoting.connection import Connection, ConnectionEvents
-from remoting.log import get_logger
-from remoting.poller import AVAILABLE as POLLER_AVAILABLE
-from remoting.poller import Poller
-from remoting.processor_table import ProcessorTable
-from remoting.stream_transport import serve_stream
-from remoting.turn import Turn
+from triomq.protocol.address import HostPort
+from triomq.remoting.config import ServerSettings
+from triomq.remoting.connection import Connection, ConnectionEvents
+from triomq.remoting.log import get_logger
+from triomq.remoting.poller import AVAILABLE as POLLER_AVAILABLE
+from triomq.remoting.poller import Poller
+from triomq.remoting.processor_table import ProcessorTable
+from triomq.remoting.stream_transport import serve_stream
+from triomq.remoting.turn import Turn
 
-log = get_logger("remoting.server")
+log = get_logger("triomq.remoting.server")
 
 SWEEP_SECONDS = 10
 TLS_HANDSHAKE_BYTE = 0x16

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import trio
 
-from remoting.connection import Connection
-from remoting.log import get_logger
-from remoting.turn import Turn
+from triomq.remoting.connection import Connection
+from triomq.remoting.log import get_logger
+from triomq.remoting.turn import Turn
 
-log = get_logger("remoting.stream")
+log = get_logger("triomq.remoting.stream")
 
 RECEIVE_BYTES = 256 * 1024
 

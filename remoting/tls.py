@@ -23,10 +23,10 @@ from pathlib import Path
 
 import trio
 
-from protocol.settings import bind, setting
-from remoting.log import get_logger
+from triomq.protocol.settings import bind, setting
+from triomq.remoting.log import get_logger
 
-log = get_logger("remoting.tls")
+log = get_logger("triomq.remoting.tls")
 
 DISABLED, PERMISSIVE, ENFORCING = "disabled", "permissive", "enforcing"
 WATCH_SECONDS = 0.5

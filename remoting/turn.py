@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import trio
 
 if TYPE_CHECKING:
-    from remoting.connection import Connection
+    from triomq.remoting.connection import Connection
 
 
 class Turn:

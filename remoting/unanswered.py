@@ -11,7 +11,7 @@ from math import inf
 import outcome
 import trio
 
-from protocol.command import RemotingCommand
+from triomq.protocol.command import RemotingCommand
 
 
 class Unanswered:

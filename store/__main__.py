@@ -1,4 +1,4 @@
-"""python -m store verify|dump|rebuild DIR [-c broker.conf]: look at, or make whole, a store that no broker has open.
+"""python -m triomq.store verify|dump|rebuild DIR [-c broker.conf]: look at, or make whole, a store that no broker has open.
 
 How far it is is shown on standard error.
 """
@@ -14,18 +14,18 @@ from pathlib import Path
 
 import trio
 
-from protocol import java_properties
-from protocol.settings import bind
-from store import offline
-from store.config import StoreSettings
-from store.errors import StoreError
-from store.message_store import MessageStore
-from store.progress import Bar, Progress, StartProgress, unseen
+from triomq.protocol import java_properties
+from triomq.protocol.settings import bind
+from triomq.store import offline
+from triomq.store.config import StoreSettings
+from triomq.store.errors import StoreError
+from triomq.store.message_store import MessageStore
+from triomq.store.progress import Bar, Progress, StartProgress, unseen
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code: 0 all is well, 1 problems were found, 2 the directory cannot be read."""
-    parser = argparse.ArgumentParser(prog="python -m store", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m triomq.store", description=__doc__)
     parser.add_argument("command", choices=["verify", "dump", "rebuild"])
     parser.add_argument("directory", help="storePathRootDir")
     parser.add_argument("-c", "--configFile", help="broker configuration with the file sizes")

@@ -17,21 +17,21 @@ from typing import Final
 
 import structlog
 
-from protocol import properties, record, sys_flag
-from protocol import property_names as names
-from protocol.clock import NowMs
-from protocol.java import cached_string_hash
-from protocol.record import BatchUnit
-from store.commit_log import CommitLog
-from store.consume_queue import ConsumeQueue
-from store.dispatch import Dispatch, DispatchEntry
-from store.errors import StoreBroken, StoreError, StoreFull
-from store.fail_stop import FailStop
-from store.queue_table import QueueTable
-from store.results import MessageToStore, PutResult, PutStatus
-from store.watermark import Watermark
+from triomq.protocol import properties, record, sys_flag
+from triomq.protocol import property_names as names
+from triomq.protocol.clock import NowMs
+from triomq.protocol.java import cached_string_hash
+from triomq.protocol.record import BatchUnit
+from triomq.store.commit_log import CommitLog
+from triomq.store.consume_queue import ConsumeQueue
+from triomq.store.dispatch import Dispatch, DispatchEntry
+from triomq.store.errors import StoreBroken, StoreError, StoreFull
+from triomq.store.fail_stop import FailStop
+from triomq.store.queue_table import QueueTable
+from triomq.store.results import MessageToStore, PutResult, PutStatus
+from triomq.store.watermark import Watermark
 
-log = structlog.get_logger("store.append")
+log = structlog.get_logger("triomq.store.append")
 
 _PUT_OK: Final = PutStatus.PUT_OK
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 
-from store.files import Files
+from triomq.store.files import Files
 
 _STAGED_SUFFIX = ".staged"
 

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from protocol import record
-from store.file_sequence import FileSequence
-from store.layout import Layout
-from store.mapped_file import MappedFile, OpenFiles
+from triomq.protocol import record
+from triomq.store.file_sequence import FileSequence
+from triomq.store.layout import Layout
+from triomq.store.mapped_file import MappedFile, OpenFiles
 
 # The last 8 bytes of a file are never part of a record.
 END_MARGIN_BYTES: Final = 8

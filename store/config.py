@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from protocol.settings import setting
+from triomq.protocol.settings import setting
 
 
 class BrokerRole(Enum):

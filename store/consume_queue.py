@@ -19,11 +19,11 @@ import struct
 from itertools import pairwise
 from typing import Final
 
-from protocol.quick import twin
-from store.consume_queue_ext import ConsumeQueueExt
-from store.file_sequence import FileSequence
-from store.mapped_file import MappedFile, OpenFiles
-from store.watermark import Watermark
+from triomq.protocol.quick import twin
+from triomq.store.consume_queue_ext import ConsumeQueueExt
+from triomq.store.file_sequence import FileSequence
+from triomq.store.mapped_file import MappedFile, OpenFiles
+from triomq.store.watermark import Watermark
 
 ENTRY_BYTES: Final = 20
 ENTRY: Final = struct.Struct(">qiq")

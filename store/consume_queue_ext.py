@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import struct
 
-from store.file_sequence import FileSequence
-from store.mapped_file import MappedFile, OpenFiles
-from store.results import EXT_UNIT_FIXED_BYTES as FIXED_BYTES
-from store.results import ExtUnit
+from triomq.store.file_sequence import FileSequence
+from triomq.store.mapped_file import MappedFile, OpenFiles
+from triomq.store.results import EXT_UNIT_FIXED_BYTES as FIXED_BYTES
+from triomq.store.results import ExtUnit
 
 END_RESERVE_BYTES = 4
 MAX_UNIT_BYTES = 0x7FFF

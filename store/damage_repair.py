@@ -10,15 +10,15 @@ from typing import Final
 
 import structlog
 
-from protocol import record, sys_flag
-from store.commit_log import CommitLog
-from store.files import Files
-from store.layout import Layout, file_name
-from store.log_scan import LOST_TOPIC, Damage
-from store.mapped_file import MappedFile
-from store.salvage import Salvage
+from triomq.protocol import record, sys_flag
+from triomq.store.commit_log import CommitLog
+from triomq.store.files import Files
+from triomq.store.layout import Layout, file_name
+from triomq.store.log_scan import LOST_TOPIC, Damage
+from triomq.store.mapped_file import MappedFile
+from triomq.store.salvage import Salvage
 
-log = structlog.get_logger("store.recovery")
+log = structlog.get_logger("triomq.store.recovery")
 
 # Damaged stretches that are kept aside.
 MAX_SAVED: Final = 1000

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocol.settings import SettingError
+from triomq.protocol.settings import SettingError
 
 _UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _UNKNOWN_LEVEL_MS = 1_000

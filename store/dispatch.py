@@ -13,20 +13,20 @@ from typing import Final
 
 import structlog
 
-from protocol import properties, sys_flag
-from protocol import property_names as names
-from protocol.java import cached_string_hash
-from protocol.quick import twin
-from protocol.system_topics import LMQ_PREFIX, SCHEDULE_TOPIC
-from store.commit_log import CommitLog
-from store.consume_queue import ConsumeQueue
-from store.delay import DelayLevels
-from store.index import Index
-from store.log_scan import LogScan, ScannedRecord
-from store.queue_table import QueueTable
-from store.results import ExtUnit, PutResult
+from triomq.protocol import properties, sys_flag
+from triomq.protocol import property_names as names
+from triomq.protocol.java import cached_string_hash
+from triomq.protocol.quick import twin
+from triomq.protocol.system_topics import LMQ_PREFIX, SCHEDULE_TOPIC
+from triomq.store.commit_log import CommitLog
+from triomq.store.consume_queue import ConsumeQueue
+from triomq.store.delay import DelayLevels
+from triomq.store.index import Index
+from triomq.store.log_scan import LogScan, ScannedRecord
+from triomq.store.queue_table import QueueTable
+from triomq.store.results import ExtUnit, PutResult
 
-log = structlog.get_logger("store.dispatch")
+log = structlog.get_logger("triomq.store.dispatch")
 
 _keys_and_tags: Final = twin(properties.keys_and_tags_in_python)
 

@@ -26,10 +26,10 @@ from typing import NoReturn
 import structlog
 import trio
 
-from store.errors import StoreBroken, StoreError, StoreFailed
-from store.watermark import Watermark
+from triomq.store.errors import StoreBroken, StoreError, StoreFailed
+from triomq.store.watermark import Watermark
 
-log = structlog.get_logger("store")
+log = structlog.get_logger("triomq.store")
 
 
 class FailStop:

@@ -18,21 +18,21 @@ from typing import Any
 import structlog
 import trio
 
-from store.checkpoint import Checkpoint, CleanNote
-from store.commit_log import CommitLog
-from store.config import FlushDiskType, StoreSettings
-from store.consume_queue import ENTRY_BYTES, ConsumeQueue
-from store.errors import StoreError
-from store.fail_stop import FailStop
-from store.files import Files
-from store.index import Index
-from store.index_file import IndexFile
-from store.kernel_sync import KernelSync
-from store.mapped_file import MappedFile
-from store.queue_table import QueueTable
-from store.watermark import Watermark
+from triomq.store.checkpoint import Checkpoint, CleanNote
+from triomq.store.commit_log import CommitLog
+from triomq.store.config import FlushDiskType, StoreSettings
+from triomq.store.consume_queue import ENTRY_BYTES, ConsumeQueue
+from triomq.store.errors import StoreError
+from triomq.store.fail_stop import FailStop
+from triomq.store.files import Files
+from triomq.store.index import Index
+from triomq.store.index_file import IndexFile
+from triomq.store.kernel_sync import KernelSync
+from triomq.store.mapped_file import MappedFile
+from triomq.store.queue_table import QueueTable
+from triomq.store.watermark import Watermark
 
-log = structlog.get_logger("store.flush")
+log = structlog.get_logger("triomq.store.flush")
 
 Offload = Callable[..., Awaitable[Any]]
 

@@ -11,13 +11,13 @@ from typing import Final
 
 import structlog
 
-from store import layout
-from store.files import Files
-from store.index_file import IndexFile, file_size_bytes, key_hash, keys_of
-from store.layout import Layout
-from store.mapped_file import OpenFiles
+from triomq.store import layout
+from triomq.store.files import Files
+from triomq.store.index_file import IndexFile, file_size_bytes, key_hash, keys_of
+from triomq.store.layout import Layout
+from triomq.store.mapped_file import OpenFiles
 
-log = structlog.get_logger("store.index")
+log = structlog.get_logger("triomq.store.index")
 
 # New entries of the newest file that may wait in memory before they are written. Each time most pages of the slots are
 # written too, 20 MB.

@@ -20,10 +20,10 @@ from array import array
 from functools import lru_cache
 from typing import Final
 
-from protocol.java import string_hash
-from protocol.quick import twin
-from store.files import Files
-from store.mapped_file import MappedFile, OpenFiles
+from triomq.protocol.java import string_hash
+from triomq.protocol.quick import twin
+from triomq.store.files import Files
+from triomq.store.mapped_file import MappedFile, OpenFiles
 
 HEADER_BYTES: Final = 40
 SLOT_BYTES: Final = 4

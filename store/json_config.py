@@ -12,9 +12,9 @@ from typing import Generic, TypeVar
 
 import structlog
 
-from store.files import Files
+from triomq.store.files import Files
 
-log = structlog.get_logger("store.config")
+log = structlog.get_logger("triomq.store.config")
 
 Table = TypeVar("Table")
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from store.config import StoreSettings
+from triomq.store.config import StoreSettings
 
 NAME_DIGITS = 20
 

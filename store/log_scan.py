@@ -16,12 +16,12 @@ from collections.abc import Iterator
 from typing import Final
 from zlib import crc32
 
-from protocol import record
-from protocol.errors import RecordError
-from protocol.quick import twin
-from protocol.record import RecordFields
-from store.commit_log import END_MARGIN_BYTES, CommitLog
-from store.mapped_file import MappedFile
+from triomq.protocol import record
+from triomq.protocol.errors import RecordError
+from triomq.protocol.quick import twin
+from triomq.protocol.record import RecordFields
+from triomq.store.commit_log import END_MARGIN_BYTES, CommitLog
+from triomq.store.mapped_file import MappedFile
 
 # The topic of records that recovery puts in the place of damaged ones.
 LOST_TOPIC: Final = b"rmq_sys_TRIOMQ_LOST"

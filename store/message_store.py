@@ -16,33 +16,33 @@ from typing import Any
 import structlog
 import trio
 
-from protocol.bodies import fastjson
-from protocol.clock import NowMs
-from protocol.record import BatchUnit
-from protocol.system_topics import LMQ_PREFIX, is_system_topic
-from store import recovery
-from store.appending import Appending
-from store.checkpoint import Checkpoint
-from store.commit_log import CommitLog
-from store.config import BrokerRole, FlushDiskType, StoreSettings
-from store.consume_queue import ENTRY, ConsumeQueue
-from store.delay import DelayLevels
-from store.dispatch import BitMapOf, Dispatch
-from store.errors import StoreClosed, StoreLocked, StoreRefused
-from store.fail_stop import FailStop
-from store.files import Files
-from store.flush import PAGE_BYTES, Flush
-from store.index import Index
-from store.json_config import JsonFile
-from store.layout import Layout
-from store.mapped_file import OpenFiles
-from store.own_thread import OwnThread
-from store.progress import LogLines, Progress, Teller
-from store.queue_table import QueueTable
-from store.raw_log import RawLog
-from store.reading import Reading
-from store.recovery import Recovery
-from store.results import (
+from triomq.protocol.bodies import fastjson
+from triomq.protocol.clock import NowMs
+from triomq.protocol.record import BatchUnit
+from triomq.protocol.system_topics import LMQ_PREFIX, is_system_topic
+from triomq.store import recovery
+from triomq.store.appending import Appending
+from triomq.store.checkpoint import Checkpoint
+from triomq.store.commit_log import CommitLog
+from triomq.store.config import BrokerRole, FlushDiskType, StoreSettings
+from triomq.store.consume_queue import ENTRY, ConsumeQueue
+from triomq.store.delay import DelayLevels
+from triomq.store.dispatch import BitMapOf, Dispatch
+from triomq.store.errors import StoreClosed, StoreLocked, StoreRefused
+from triomq.store.fail_stop import FailStop
+from triomq.store.files import Files
+from triomq.store.flush import PAGE_BYTES, Flush
+from triomq.store.index import Index
+from triomq.store.json_config import JsonFile
+from triomq.store.layout import Layout
+from triomq.store.mapped_file import OpenFiles
+from triomq.store.own_thread import OwnThread
+from triomq.store.progress import LogLines, Progress, Teller
+from triomq.store.queue_table import QueueTable
+from triomq.store.raw_log import RawLog
+from triomq.store.reading import Reading
+from triomq.store.recovery import Recovery
+from triomq.store.results import (
     ExtUnit,
     GetResult,
     MessageFilter,
@@ -51,12 +51,12 @@ from store.results import (
     QueryResult,
     RecoveryReport,
 )
-from store.retention import Retention
-from store.tail_cut import TailCut
-from store.warm_up import WarmUp
-from store.watermark import Watermark
+from triomq.store.retention import Retention
+from triomq.store.tail_cut import TailCut
+from triomq.store.warm_up import WarmUp
+from triomq.store.watermark import Watermark
 
-log = structlog.get_logger("store")
+log = structlog.get_logger("triomq.store")
 
 Offload = Callable[..., Awaitable[Any]]
 

@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from protocol import record, sys_flag
-from protocol.record import RecordFields
-from protocol.system_topics import LMQ_PREFIX
-from store import layout
-from store.commit_log import CommitLog
-from store.config import StoreSettings
-from store.consume_queue import ENTRY, ENTRY_BYTES, FILLER_SIZE_BYTES, ConsumeQueue
-from store.files import Files
-from store.index_file import IndexFile, file_size_bytes
-from store.layout import Layout
-from store.log_scan import Damage, LogScan, ScannedRecord
-from store.mapped_file import OpenFiles
-from store.progress import Progress, StartProgress, unseen
+from triomq.protocol import record, sys_flag
+from triomq.protocol.record import RecordFields
+from triomq.protocol.system_topics import LMQ_PREFIX
+from triomq.store import layout
+from triomq.store.commit_log import CommitLog
+from triomq.store.config import StoreSettings
+from triomq.store.consume_queue import ENTRY, ENTRY_BYTES, FILLER_SIZE_BYTES, ConsumeQueue
+from triomq.store.files import Files
+from triomq.store.index_file import IndexFile, file_size_bytes
+from triomq.store.layout import Layout
+from triomq.store.log_scan import Damage, LogScan, ScannedRecord
+from triomq.store.mapped_file import OpenFiles
+from triomq.store.progress import Progress, StartProgress, unseen
 
 # A look at the clock comes after so many records.
 _STEP_RECORDS = 1024

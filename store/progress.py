@@ -8,9 +8,9 @@ from typing import Final, Protocol, TextIO
 
 import structlog
 
-from protocol.clock import NowMs
+from triomq.protocol.clock import NowMs
 
-log = structlog.get_logger("store.recovery")
+log = structlog.get_logger("triomq.store.recovery")
 
 _MIB: Final = 1 << 20
 

@@ -14,18 +14,18 @@ from typing import Final
 
 import structlog
 
-from protocol import record
-from protocol.errors import RecordError
-from store.commit_log import CommitLog
-from store.consume_queue import ENTRY_BYTES, FILLER, FILLER_SIZE_BYTES, ConsumeQueue
-from store.dispatch import Dispatch, DispatchEntry
-from store.files import Files
-from store.log_scan import Damage, LogScan
-from store.progress import Progress, StartProgress
-from store.queue_table import QueueTable
-from store.results import RecoveryReport
+from triomq.protocol import record
+from triomq.protocol.errors import RecordError
+from triomq.store.commit_log import CommitLog
+from triomq.store.consume_queue import ENTRY_BYTES, FILLER, FILLER_SIZE_BYTES, ConsumeQueue
+from triomq.store.dispatch import Dispatch, DispatchEntry
+from triomq.store.files import Files
+from triomq.store.log_scan import Damage, LogScan
+from triomq.store.progress import Progress, StartProgress
+from triomq.store.queue_table import QueueTable
+from triomq.store.results import RecoveryReport
 
-log = structlog.get_logger("store.recovery")
+log = structlog.get_logger("triomq.store.recovery")
 
 _WRITE_EVERY: Final = 50_000
 _STEP_QUEUES: Final = 256

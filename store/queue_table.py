@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from store.consume_queue import ENTRY_BYTES, ConsumeQueue
-from store.consume_queue_ext import ConsumeQueueExt
-from store.errors import StoreClosed
-from store.files import Files
-from store.layout import Layout
-from store.mapped_file import OpenFiles
+from triomq.store.consume_queue import ENTRY_BYTES, ConsumeQueue
+from triomq.store.consume_queue_ext import ConsumeQueueExt
+from triomq.store.errors import StoreClosed
+from triomq.store.files import Files
+from triomq.store.layout import Layout
+from triomq.store.mapped_file import OpenFiles
 
 
 class QueueTable:

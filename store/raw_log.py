@@ -13,18 +13,18 @@ from __future__ import annotations
 
 import structlog
 
-from protocol import record
-from protocol.errors import RecordError
-from store.appending import Appending
-from store.commit_log import CommitLog
-from store.consume_queue import ConsumeQueue
-from store.dispatch import Dispatch, DispatchEntry
-from store.errors import LogCut
-from store.fail_stop import FailStop
-from store.log_scan import ScannedRecord, quick_record, scanned
-from store.queue_table import QueueTable
+from triomq.protocol import record
+from triomq.protocol.errors import RecordError
+from triomq.store.appending import Appending
+from triomq.store.commit_log import CommitLog
+from triomq.store.consume_queue import ConsumeQueue
+from triomq.store.dispatch import Dispatch, DispatchEntry
+from triomq.store.errors import LogCut
+from triomq.store.fail_stop import FailStop
+from triomq.store.log_scan import ScannedRecord, quick_record, scanned
+from triomq.store.queue_table import QueueTable
 
-log = structlog.get_logger("store.raw_log")
+log = structlog.get_logger("triomq.store.raw_log")
 
 MAX_GAP_ENTRIES = 5_000_000
 """A larger jump in queue offsets is taken for a damaged number (as in recovery)."""

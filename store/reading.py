@@ -12,18 +12,18 @@ from typing import Final
 
 import structlog
 
-from protocol import record, sys_flag
-from protocol.errors import RecordError
-from store.commit_log import CommitLog
-from store.config import BrokerRole, StoreSettings
-from store.consume_queue import ENTRY, ENTRY_BYTES, ConsumeQueue
-from store.index import Index
-from store.log_scan import LOST_TOPIC
-from store.mapped_file import MappedFile
-from store.queue_table import QueueTable
-from store.results import GetResult, GetStatus, MessageFilter, QueryResult
+from triomq.protocol import record, sys_flag
+from triomq.protocol.errors import RecordError
+from triomq.store.commit_log import CommitLog
+from triomq.store.config import BrokerRole, StoreSettings
+from triomq.store.consume_queue import ENTRY, ENTRY_BYTES, ConsumeQueue
+from triomq.store.index import Index
+from triomq.store.log_scan import LOST_TOPIC
+from triomq.store.mapped_file import MappedFile
+from triomq.store.queue_table import QueueTable
+from triomq.store.results import GetResult, GetStatus, MessageFilter, QueryResult
 
-log = structlog.get_logger("store.read")
+log = structlog.get_logger("triomq.store.read")
 
 # A scan looks at max(16000, max_count * 20) bytes of consume queue entries.
 _SCAN_ENTRIES: Final = 16000 // ENTRY_BYTES

@@ -26,22 +26,22 @@ from zlib import crc32
 
 import structlog
 
-from protocol import record
-from store import layout
-from store.checkpoint import Checkpoint, CleanNote
-from store.commit_log import CommitLog
-from store.consume_queue import ConsumeQueue
-from store.damage_repair import DamageRepair
-from store.dispatch import Dispatch, DispatchEntry
-from store.files import Files
-from store.index import Index
-from store.log_scan import LogScan
-from store.progress import StartProgress
-from store.queue_recovery import QueueRecovery, walk_again
-from store.queue_table import QueueTable
-from store.results import RecoveryReport
+from triomq.protocol import record
+from triomq.store import layout
+from triomq.store.checkpoint import Checkpoint, CleanNote
+from triomq.store.commit_log import CommitLog
+from triomq.store.consume_queue import ConsumeQueue
+from triomq.store.damage_repair import DamageRepair
+from triomq.store.dispatch import Dispatch, DispatchEntry
+from triomq.store.files import Files
+from triomq.store.index import Index
+from triomq.store.log_scan import LogScan
+from triomq.store.progress import StartProgress
+from triomq.store.queue_recovery import QueueRecovery, walk_again
+from triomq.store.queue_table import QueueTable
+from triomq.store.results import RecoveryReport
 
-log = structlog.get_logger("store.recovery")
+log = structlog.get_logger("triomq.store.recovery")
 
 CLEAN_FILES: Final = 3
 # A step ends after so much of the log: some milliseconds.

@@ -19,19 +19,19 @@ from typing import Any
 import structlog
 import trio
 
-from protocol.clock import NowMs
-from store.appending import Appending
-from store.archive_mark import read_mark
-from store.commit_log import CommitLog
-from store.config import StoreSettings
-from store.consume_queue import ENTRY_BYTES, ConsumeQueue
-from store.files import Files
-from store.index import Index
-from store.layout import Layout
-from store.mapped_file import MappedFile
-from store.queue_table import QueueTable
+from triomq.protocol.clock import NowMs
+from triomq.store.appending import Appending
+from triomq.store.archive_mark import read_mark
+from triomq.store.commit_log import CommitLog
+from triomq.store.config import StoreSettings
+from triomq.store.consume_queue import ENTRY_BYTES, ConsumeQueue
+from triomq.store.files import Files
+from triomq.store.index import Index
+from triomq.store.layout import Layout
+from triomq.store.mapped_file import MappedFile
+from triomq.store.queue_table import QueueTable
 
-log = structlog.get_logger("store.retention")
+log = structlog.get_logger("triomq.store.retention")
 
 Offload = Callable[..., Awaitable[Any]]
 

@@ -13,10 +13,10 @@ from typing import Final
 
 import structlog
 
-from store.files import Files
-from store.layout import Layout
+from triomq.store.files import Files
+from triomq.store.layout import Layout
 
-log = structlog.get_logger("store.salvage")
+log = structlog.get_logger("triomq.store.salvage")
 
 _PART: Final = ".part"
 

@@ -15,20 +15,20 @@ from typing import Any
 import structlog
 import trio
 
-from protocol import record
-from store.checkpoint import Checkpoint
-from store.commit_log import CommitLog
-from store.errors import LogCut
-from store.fail_stop import FailStop
-from store.files import Files
-from store.flush import Flush
-from store.index import Index
-from store.layout import Layout, file_name
-from store.queue_table import QueueTable
-from store.salvage import Salvage
-from store.watermark import Watermark
+from triomq.protocol import record
+from triomq.store.checkpoint import Checkpoint
+from triomq.store.commit_log import CommitLog
+from triomq.store.errors import LogCut
+from triomq.store.fail_stop import FailStop
+from triomq.store.files import Files
+from triomq.store.flush import Flush
+from triomq.store.index import Index
+from triomq.store.layout import Layout, file_name
+from triomq.store.queue_table import QueueTable
+from triomq.store.salvage import Salvage
+from triomq.store.watermark import Watermark
 
-log = structlog.get_logger("store.tail_cut")
+log = structlog.get_logger("triomq.store.tail_cut")
 
 MAX_SAVED = 16
 MAX_SAVED_BYTES = 4 << 30

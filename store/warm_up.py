@@ -12,11 +12,11 @@ from typing import Any
 import structlog
 import trio
 
-from store.commit_log import CommitLog
-from store.files import Files
-from store.layout import file_name
+from triomq.store.commit_log import CommitLog
+from triomq.store.files import Files
+from triomq.store.layout import file_name
 
-log = structlog.get_logger("store.warm_up")
+log = structlog.get_logger("triomq.store.warm_up")
 
 Offload = Callable[..., Awaitable[Any]]
 

@@ -22,7 +22,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # What takes longest and shares most: real clients and brokers of a session, and one Spark. Where several processes run
 # the tests, each of these directories goes to one of them as a whole, in this order; then each file does.
-LONG = ("tests/interop", "tests/mqspark", "tests/mqclient")
+LONG = ("tests/interop", "tests/spark", "tests/client")
 
 
 def share_of(nodeid: str) -> str:

@@ -14,7 +14,7 @@ from types import ModuleType
 
 import pytest
 
-from protocol.quick import built
+from triomq.protocol.quick import built
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from broker.config import BrokerSettings
-from daemon.configuration import load_configuration
-from daemon.environment import read_environment
-from namesrv.config import bind_settings
-from protocol import java_properties
-from remoting.config import ClientSettings, ServerSettings
-from store.config import StoreSettings
+from triomq.broker.config import BrokerSettings
+from triomq.daemon.configuration import load_configuration
+from triomq.daemon.environment import read_environment
+from triomq.namesrv.config import bind_settings
+from triomq.protocol import java_properties
+from triomq.remoting.config import ClientSettings, ServerSettings
+from triomq.store.config import StoreSettings
 
 ROOT = Path(__file__).resolve().parent.parent
 BROKER_FILES = sorted([ROOT / "conf/broker.conf", *ROOT.glob("conf/2m-*/*.properties")])

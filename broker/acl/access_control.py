@@ -10,16 +10,16 @@ from collections.abc import Container
 
 import structlog
 
-from broker.acl.access_table import AccessTable
-from broker.acl.accounts import PUB, Account
-from broker.acl.resources import ADMIN_CODES, needed_resources
-from broker.errors import AccessDenied
-from protocol import signature
-from protocol.command import RemotingCommand
-from protocol.system_topics import TRACE_TOPIC, group_of_retry_topic, is_retry_topic
-from remoting.connection import Connection
+from triomq.broker.acl.access_table import AccessTable
+from triomq.broker.acl.accounts import PUB, Account
+from triomq.broker.acl.resources import ADMIN_CODES, needed_resources
+from triomq.broker.errors import AccessDenied
+from triomq.protocol import signature
+from triomq.protocol.command import RemotingCommand
+from triomq.protocol.system_topics import TRACE_TOPIC, group_of_retry_topic, is_retry_topic
+from triomq.remoting.connection import Connection
 
-log = structlog.get_logger("broker.acl")
+log = structlog.get_logger("triomq.broker.acl")
 
 _PLACE = "org.apache.rocketmq.acl.plain.PlainPermissionManager.{method}(PlainPermissionManager.java:{line})"
 _NO_KEY = _PLACE.format(method="validate", line=663)

@@ -23,17 +23,17 @@ from typing import Any
 import structlog
 import trio
 
-from broker.acl import acl_file
-from broker.acl.accounts import Account, check_patterns, check_update
-from broker.acl.acl_file import AclFile
-from broker.acl.addresses import AddressPattern
-from broker.acl.errors import AclFileError, AclUpdateRefused
-from protocol.bodies.acl import PlainAccessConfig
-from protocol.bodies.base import replace
-from protocol.bodies.topic_config import DataVersion
-from protocol.clock import NowMs
+from triomq.broker.acl import acl_file
+from triomq.broker.acl.accounts import Account, check_patterns, check_update
+from triomq.broker.acl.acl_file import AclFile
+from triomq.broker.acl.addresses import AddressPattern
+from triomq.broker.acl.errors import AclFileError, AclUpdateRefused
+from triomq.protocol.bodies.acl import PlainAccessConfig
+from triomq.protocol.bodies.base import replace
+from triomq.protocol.bodies.topic_config import DataVersion
+from triomq.protocol.clock import NowMs
 
-log = structlog.get_logger("broker.acl")
+log = structlog.get_logger("triomq.broker.acl")
 
 DEFAULT_FILE = "conf/plain_acl.yml"
 FURTHER_FILES = "conf/acl"

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from broker.acl.addresses import AddressPattern
-from broker.acl.errors import AclFileError, AclUpdateRefused
-from protocol.bodies.acl import PlainAccessConfig
-from protocol.system_topics import is_retry_topic, retry_topic
+from triomq.broker.acl.addresses import AddressPattern
+from triomq.broker.acl.errors import AclFileError, AclUpdateRefused
+from triomq.protocol.bodies.acl import PlainAccessConfig
+from triomq.protocol.system_topics import is_retry_topic, retry_topic
 
 DENY, PUB, SUB = 0, 1, 2
 _PERMISSIONS = {"PUB": PUB, "SUB": SUB, "PUB|SUB": PUB | SUB, "SUB|PUB": PUB | SUB}

@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from broker.acl.accounts import Account, account_of
-from broker.acl.addresses import AddressPattern
-from broker.acl.errors import AclFileError
-from protocol.bodies.acl import PlainAccessConfig
-from protocol.bodies.topic_config import DataVersion
+from triomq.broker.acl.accounts import Account, account_of
+from triomq.broker.acl.addresses import AddressPattern
+from triomq.broker.acl.errors import AclFileError
+from triomq.protocol.bodies.acl import PlainAccessConfig
+from triomq.protocol.bodies.topic_config import DataVersion
 
 MAX_FILE_BYTES = 16 * 1024 * 1024
 _YES = frozenset({"true", "yes", "on"})  # YAML 1.1's words for true

@@ -17,8 +17,8 @@ from __future__ import annotations
 import struct
 from socket import AF_INET, AF_INET6, inet_pton
 
-from broker.acl.errors import AclFileError
-from protocol.address import HostPort
+from triomq.broker.acl.errors import AclFileError
+from triomq.protocol.address import HostPort
 
 EVERYTHING = frozenset({"*", "*.*.*.*", "*:*:*:*:*:*:*:*"})
 MAX_ADDRESSES_IN_LIST = 10_000

@@ -5,11 +5,11 @@ Requests that are not listed need valid credentials and nothing else.
 
 from __future__ import annotations
 
-from broker.acl.accounts import PUB, SUB
-from protocol.bodies.heartbeat import HeartbeatData
-from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
-from protocol.system_topics import is_retry_topic, retry_topic
+from triomq.broker.acl.accounts import PUB, SUB
+from triomq.protocol.bodies.heartbeat import HeartbeatData
+from triomq.protocol.codes import RequestCode
+from triomq.protocol.command import RemotingCommand
+from triomq.protocol.system_topics import is_retry_topic, retry_topic
 
 ADMIN_CODES: frozenset[int] = frozenset(
     {

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 from math import ceil, e, log, log2
 
-from protocol.bodies.consumer_filter import BloomFilterData
-from protocol.java import to_int32
+from triomq.protocol.bodies.consumer_filter import BloomFilterData
+from triomq.protocol.java import to_int32
 
 _MASK = (1 << 64) - 1
 _C1 = 0x87C37B91114253D5

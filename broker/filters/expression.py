@@ -21,7 +21,7 @@ from enum import Enum
 from math import copysign, isnan
 from typing import TypeAlias
 
-from broker.errors import FilterError
+from triomq.broker.errors import FilterError
 
 Value: TypeAlias = str | int | float | bool | None
 Properties: TypeAlias = Mapping[str, str]

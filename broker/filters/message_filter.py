@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.filters.bloom import has_bits
-from broker.tables.filters import ConsumerFilter, FilterTable
-from protocol import property_names as names
-from protocol.properties import parse_bytes
-from protocol.record import read_fields
-from protocol.subscription import SUB_ALL, SubscriptionData
-from protocol.system_topics import group_of_retry_topic, is_retry_topic
+from triomq.broker.filters.bloom import has_bits
+from triomq.broker.tables.filters import ConsumerFilter, FilterTable
+from triomq.protocol import property_names as names
+from triomq.protocol.properties import parse_bytes
+from triomq.protocol.record import read_fields
+from triomq.protocol.subscription import SUB_ALL, SubscriptionData
+from triomq.protocol.system_topics import group_of_retry_topic, is_retry_topic
 
 if TYPE_CHECKING:
-    from store.results import ExtUnit, MessageFilter
+    from triomq.store.results import ExtUnit, MessageFilter
 
 
 class TagFilter:

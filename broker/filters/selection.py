@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache
 
-from broker.configuration import Configuration
-from broker.errors import FilterError
-from broker.filters.message_filter import message_filter
-from broker.tables.consumers import ConsumerTable
-from broker.tables.filters import ConsumerFilter, FilterTable
-from broker.tables.groups import GroupTable
-from protocol import sys_flag
-from protocol.codes import ResponseCode
-from protocol.errors import RequestRefused
-from protocol.headers.pull import PullMessageRequestHeader
-from protocol.subscription import (
+from triomq.broker.configuration import Configuration
+from triomq.broker.errors import FilterError
+from triomq.broker.filters.message_filter import message_filter
+from triomq.broker.tables.consumers import ConsumerTable
+from triomq.broker.tables.filters import ConsumerFilter, FilterTable
+from triomq.broker.tables.groups import GroupTable
+from triomq.protocol import sys_flag
+from triomq.protocol.codes import ResponseCode
+from triomq.protocol.errors import RequestRefused
+from triomq.protocol.headers.pull import PullMessageRequestHeader
+from triomq.protocol.subscription import (
     SQL92,
     SUB_ALL,
     SubscriptionData,
@@ -27,8 +27,8 @@ from protocol.subscription import (
     build_subscription,
     is_tag_type,
 )
-from protocol.system_topics import is_retry_topic
-from store.results import MessageFilter
+from triomq.protocol.system_topics import is_retry_topic
+from triomq.store.results import MessageFilter
 
 FAQ = "See http://rocketmq.apache.org/docs/faq/ for further details."
 BROADCASTING = "BROADCASTING"

@@ -20,8 +20,8 @@ import re
 from functools import lru_cache
 from typing import Final
 
-from broker.errors import FilterError
-from broker.filters.expression import (
+from triomq.broker.errors import FilterError
+from triomq.broker.filters.expression import (
     And,
     BooleanConstant,
     BooleanExpression,

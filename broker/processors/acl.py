@@ -6,24 +6,24 @@ from collections.abc import Callable
 
 import structlog
 
-from broker.acl.access_table import AccessTable
-from broker.acl.errors import AclUpdateRefused
-from broker.configuration import Configuration
-from protocol.bodies import fastjson
-from protocol.bodies.acl import GetBrokerClusterAclConfigResponseBody, PlainAccessConfig
-from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand, new_response
-from protocol.errors import RequestRefused
-from protocol.headers.acl import (
+from triomq.broker.acl.access_table import AccessTable
+from triomq.broker.acl.errors import AclUpdateRefused
+from triomq.broker.configuration import Configuration
+from triomq.protocol.bodies import fastjson
+from triomq.protocol.bodies.acl import GetBrokerClusterAclConfigResponseBody, PlainAccessConfig
+from triomq.protocol.codes import RequestCode, ResponseCode
+from triomq.protocol.command import RemotingCommand, new_response
+from triomq.protocol.errors import RequestRefused
+from triomq.protocol.headers.acl import (
     CreateAccessConfigRequestHeader,
     DeleteAccessConfigRequestHeader,
     GetBrokerAclConfigResponseHeader,
     UpdateGlobalWhiteAddrsConfigRequestHeader,
 )
-from remoting.connection import Connection
-from remoting.processor_table import Processor
+from triomq.remoting.connection import Connection
+from triomq.remoting.processor_table import Processor
 
-log = structlog.get_logger("broker.acl")
+log = structlog.get_logger("triomq.broker.acl")
 
 ACL_CODES = (
     RequestCode.UPDATE_AND_CREATE_ACL_CONFIG,

@@ -5,16 +5,16 @@ A heartbeat is the only thing that puts a client into the tables; it comes every
 
 from __future__ import annotations
 
-from broker.configuration import Configuration
-from broker.errors import FilterError
-from broker.filters.selection import unknown_type
-from broker.filters.sql92 import compile_expression
-from broker.tables.consumers import ConsumerTable
-from broker.tables.groups import GroupTable
-from broker.tables.producers import ProducerTable
-from broker.tables.topics import TopicTable
-from protocol import permission
-from protocol.bodies.heartbeat import (
+from triomq.broker.configuration import Configuration
+from triomq.broker.errors import FilterError
+from triomq.broker.filters.selection import unknown_type
+from triomq.broker.filters.sql92 import compile_expression
+from triomq.broker.tables.consumers import ConsumerTable
+from triomq.broker.tables.groups import GroupTable
+from triomq.broker.tables.producers import ProducerTable
+from triomq.broker.tables.topics import TopicTable
+from triomq.protocol import permission
+from triomq.protocol.bodies.heartbeat import (
     CLUSTERING,
     CONSUME_FROM_LAST_OFFSET,
     CONSUME_FROM_WHERES,
@@ -26,14 +26,14 @@ from protocol.bodies.heartbeat import (
     HeartbeatData,
     enum_name,
 )
-from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand, new_response
-from protocol.errors import RequestRefused
-from protocol.headers.client import UnregisterClientRequestHeader
-from protocol.subscription import SQL92
-from protocol.system_topics import retry_topic
-from remoting.connection import Connection
-from remoting.processor_table import Processor
+from triomq.protocol.codes import RequestCode, ResponseCode
+from triomq.protocol.command import RemotingCommand, new_response
+from triomq.protocol.errors import RequestRefused
+from triomq.protocol.headers.client import UnregisterClientRequestHeader
+from triomq.protocol.subscription import SQL92
+from triomq.protocol.system_topics import retry_topic
+from triomq.remoting.connection import Connection
+from triomq.remoting.processor_table import Processor
 
 UNIT_SUB_FLAG = 2
 """topicSysFlag of the retry topic of a group in unit mode."""

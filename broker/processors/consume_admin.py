@@ -12,45 +12,45 @@ from datetime import datetime
 import structlog
 import trio
 
-from broker.configuration import Configuration
-from broker.filters.message_filter import message_filter
-from broker.processors.topic_admin import NOT_SET
-from broker.stats import GROUP_GET_NUMS, BrokerStats
-from broker.tables.consumers import ConsumerTable
-from broker.tables.filters import ConsumerFilter, FilterTable
-from broker.tables.groups import GroupTable
-from broker.tables.offsets import OffsetTable
-from broker.tables.topics import TopicTable
-from protocol.bodies.base import replace
-from protocol.bodies.connection import Connection as ConnectionBody
-from protocol.bodies.connection import ConsumerConnection
-from protocol.bodies.consume_queue import ConsumeQueueData, QueryConsumeQueueResponseBody
-from protocol.bodies.consume_stats import (
+from triomq.broker.configuration import Configuration
+from triomq.broker.filters.message_filter import message_filter
+from triomq.broker.processors.topic_admin import NOT_SET
+from triomq.broker.stats import GROUP_GET_NUMS, BrokerStats
+from triomq.broker.tables.consumers import ConsumerTable
+from triomq.broker.tables.filters import ConsumerFilter, FilterTable
+from triomq.broker.tables.groups import GroupTable
+from triomq.broker.tables.offsets import OffsetTable
+from triomq.broker.tables.topics import TopicTable
+from triomq.protocol.bodies.base import replace
+from triomq.protocol.bodies.connection import Connection as ConnectionBody
+from triomq.protocol.bodies.connection import ConsumerConnection
+from triomq.protocol.bodies.consume_queue import ConsumeQueueData, QueryConsumeQueueResponseBody
+from triomq.protocol.bodies.consume_stats import (
     ConsumeStats,
     ConsumeStatsList,
     OffsetWrapper,
     QueryConsumeTimeSpanBody,
     QueueTimeSpan,
 )
-from protocol.bodies.name_list import GroupList
-from protocol.bodies.offset import QueryCorrectionOffsetBody
-from protocol.clock import NowMs
-from protocol.codes import LanguageCode, RequestCode, ResponseCode
-from protocol.command import RemotingCommand, new_response
-from protocol.errors import RequestRefused
-from protocol.headers.client import GetConsumerConnectionListRequestHeader
-from protocol.headers.group import GetConsumeStatsInBrokerHeader, GetConsumeStatsRequestHeader
-from protocol.headers.message_query import QueryConsumeQueueRequestHeader
-from protocol.headers.offset import CloneGroupOffsetRequestHeader, QueryCorrectionOffsetHeader
-from protocol.headers.topic import QueryConsumeTimeSpanRequestHeader, QueryTopicConsumeByWhoRequestHeader
-from protocol.message_queue import MessageQueue
-from protocol.subscription import SubscriptionData
-from remoting.connection import Connection
-from remoting.processor_table import Processor
-from store.message_store import MessageStore
-from store.results import EXT_UNIT_FIXED_BYTES, ExtUnit
+from triomq.protocol.bodies.name_list import GroupList
+from triomq.protocol.bodies.offset import QueryCorrectionOffsetBody
+from triomq.protocol.clock import NowMs
+from triomq.protocol.codes import LanguageCode, RequestCode, ResponseCode
+from triomq.protocol.command import RemotingCommand, new_response
+from triomq.protocol.errors import RequestRefused
+from triomq.protocol.headers.client import GetConsumerConnectionListRequestHeader
+from triomq.protocol.headers.group import GetConsumeStatsInBrokerHeader, GetConsumeStatsRequestHeader
+from triomq.protocol.headers.message_query import QueryConsumeQueueRequestHeader
+from triomq.protocol.headers.offset import CloneGroupOffsetRequestHeader, QueryCorrectionOffsetHeader
+from triomq.protocol.headers.topic import QueryConsumeTimeSpanRequestHeader, QueryTopicConsumeByWhoRequestHeader
+from triomq.protocol.message_queue import MessageQueue
+from triomq.protocol.subscription import SubscriptionData
+from triomq.remoting.connection import Connection
+from triomq.remoting.processor_table import Processor
+from triomq.store.message_store import MessageStore
+from triomq.store.results import EXT_UNIT_FIXED_BYTES, ExtUnit
 
-log = structlog.get_logger("broker.consume_admin")
+log = structlog.get_logger("triomq.broker.consume_admin")
 
 LONG_MAX = 2**63 - 1
 MAX_QUEUE_ENTRIES = 16_000

@@ -5,23 +5,23 @@ from __future__ import annotations
 
 import structlog
 
-from broker.configuration import Configuration
-from broker.message_writer import PendingPut
-from broker.transaction_check import HalfMessage
-from broker.transactions import STORED, TransactionStore
-from protocol import property_names as names
-from protocol import sys_flag
-from protocol.codes import ResponseCode
-from protocol.command import RemotingCommand, new_response
-from protocol.errors import ProtocolError, RecordError, RequestRefused
-from protocol.headers.transaction import EndTransactionRequestHeader, ResumeCheckHalfMessageRequestHeader
-from protocol.message_id import parse_offset_message_id
-from remoting.connection import Connection
-from remoting.processor_table import Pool
-from store.config import BrokerRole
-from store.results import PutStatus
+from triomq.broker.configuration import Configuration
+from triomq.broker.message_writer import PendingPut
+from triomq.broker.transaction_check import HalfMessage
+from triomq.broker.transactions import STORED, TransactionStore
+from triomq.protocol import property_names as names
+from triomq.protocol import sys_flag
+from triomq.protocol.codes import ResponseCode
+from triomq.protocol.command import RemotingCommand, new_response
+from triomq.protocol.errors import ProtocolError, RecordError, RequestRefused
+from triomq.protocol.headers.transaction import EndTransactionRequestHeader, ResumeCheckHalfMessageRequestHeader
+from triomq.protocol.message_id import parse_offset_message_id
+from triomq.remoting.connection import Connection
+from triomq.remoting.processor_table import Pool
+from triomq.store.config import BrokerRole
+from triomq.store.results import PutStatus
 
-log = structlog.get_logger("broker.end_transaction")
+log = structlog.get_logger("triomq.broker.end_transaction")
 
 NOTHING_SET = "not set any response code"
 ILLEGAL = (

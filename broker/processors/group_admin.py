@@ -5,20 +5,20 @@ from __future__ import annotations
 
 import structlog
 
-from broker.configuration import Configuration
-from broker.processors.topic_admin import refuse_on_slave, saved
-from broker.stats import BrokerStats
-from broker.tables.groups import GroupTable
-from broker.tables.offsets import OffsetTable
-from protocol.bodies.subscription_group import SubscriptionGroupConfig
-from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand, new_response
-from protocol.errors import RequestRefused
-from protocol.headers.group import DeleteSubscriptionGroupRequestHeader
-from remoting.connection import Connection
-from remoting.processor_table import Processor
+from triomq.broker.configuration import Configuration
+from triomq.broker.processors.topic_admin import refuse_on_slave, saved
+from triomq.broker.stats import BrokerStats
+from triomq.broker.tables.groups import GroupTable
+from triomq.broker.tables.offsets import OffsetTable
+from triomq.protocol.bodies.subscription_group import SubscriptionGroupConfig
+from triomq.protocol.codes import RequestCode, ResponseCode
+from triomq.protocol.command import RemotingCommand, new_response
+from triomq.protocol.errors import RequestRefused
+from triomq.protocol.headers.group import DeleteSubscriptionGroupRequestHeader
+from triomq.remoting.connection import Connection
+from triomq.remoting.processor_table import Processor
 
-log = structlog.get_logger("broker.group_admin")
+log = structlog.get_logger("triomq.broker.group_admin")
 
 
 class GroupAdminProcessor:

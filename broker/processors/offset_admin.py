@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from broker.tables.offsets import OffsetTable
-from protocol.bodies.offset import DelayOffsetSerializeWrapper
-from protocol.codes import RequestCode
-from protocol.command import RemotingCommand, new_response
-from protocol.headers.offset import (
+from triomq.broker.tables.offsets import OffsetTable
+from triomq.protocol.bodies.offset import DelayOffsetSerializeWrapper
+from triomq.protocol.codes import RequestCode
+from triomq.protocol.command import RemotingCommand, new_response
+from triomq.protocol.headers.offset import (
     GetEarliestMsgStoretimeRequestHeader,
     GetEarliestMsgStoretimeResponseHeader,
     GetMaxOffsetRequestHeader,
@@ -19,9 +19,9 @@ from protocol.headers.offset import (
     SearchOffsetRequestHeader,
     SearchOffsetResponseHeader,
 )
-from remoting.connection import Connection
-from remoting.processor_table import Processor
-from store.message_store import MessageStore
+from triomq.remoting.connection import Connection
+from triomq.remoting.processor_table import Processor
+from triomq.store.message_store import MessageStore
 
 
 class OffsetAdminProcessor:

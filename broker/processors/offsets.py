@@ -5,22 +5,22 @@ from __future__ import annotations
 
 import os
 
-from broker.configuration import Configuration
-from broker.tables.consumers import ConsumerTable
-from broker.tables.offsets import OffsetTable
-from protocol.bodies.name_list import GetConsumerListByGroupResponseBody
-from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand, new_response
-from protocol.errors import RequestRefused
-from protocol.headers.client import GetConsumerListByGroupRequestHeader
-from protocol.headers.offset import (
+from triomq.broker.configuration import Configuration
+from triomq.broker.tables.consumers import ConsumerTable
+from triomq.broker.tables.offsets import OffsetTable
+from triomq.protocol.bodies.name_list import GetConsumerListByGroupResponseBody
+from triomq.protocol.codes import RequestCode, ResponseCode
+from triomq.protocol.command import RemotingCommand, new_response
+from triomq.protocol.errors import RequestRefused
+from triomq.protocol.headers.client import GetConsumerListByGroupRequestHeader
+from triomq.protocol.headers.offset import (
     QueryConsumerOffsetRequestHeader,
     QueryConsumerOffsetResponseHeader,
     UpdateConsumerOffsetRequestHeader,
 )
-from remoting.connection import Connection
-from remoting.processor_table import Processor
-from store.message_store import MessageStore
+from triomq.remoting.connection import Connection
+from triomq.remoting.processor_table import Processor
+from triomq.store.message_store import MessageStore
 
 _FIRST_BOOT = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
 

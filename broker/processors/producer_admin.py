@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from broker.processors.consume_admin import language_name
-from broker.tables.producers import ProducerTable
-from protocol.bodies.connection import Connection as ConnectionBody
-from protocol.bodies.connection import ProducerConnection, ProducerInfo, ProducerTableInfo
-from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand, new_response
-from protocol.errors import RequestRefused
-from protocol.headers.client import GetProducerConnectionListRequestHeader
-from remoting.connection import Connection
-from remoting.processor_table import Processor
+from triomq.broker.processors.consume_admin import language_name
+from triomq.broker.tables.producers import ProducerTable
+from triomq.protocol.bodies.connection import Connection as ConnectionBody
+from triomq.protocol.bodies.connection import ProducerConnection, ProducerInfo, ProducerTableInfo
+from triomq.protocol.codes import RequestCode, ResponseCode
+from triomq.protocol.command import RemotingCommand, new_response
+from triomq.protocol.errors import RequestRefused
+from triomq.protocol.headers.client import GetProducerConnectionListRequestHeader
+from triomq.remoting.connection import Connection
+from triomq.remoting.processor_table import Processor
 
 
 class ProducerAdminProcessor:

@@ -12,28 +12,28 @@ from typing import Final
 
 import structlog
 
-from broker.configuration import Configuration
-from broker.filters.selection import FilterChooser
-from broker.long_polling import LongPolling, ParkedPull
-from broker.stats import BrokerStats
-from broker.store_pace import StorePace
-from broker.tables.groups import GroupTable
-from broker.tables.offsets import OffsetTable
-from broker.tables.topics import TopicTable
-from protocol import permission, sys_flag
-from protocol.answer_layout import AnswerLayout, LaidOutAnswer
-from protocol.bodies.subscription_group import SubscriptionGroupConfig
-from protocol.codes import ResponseCode
-from protocol.command import RemotingCommand
-from protocol.errors import RequestRefused
-from protocol.headers.pull import PullMessageRequestHeader
-from remoting.connection import Connection
-from remoting.processor_table import Pool, error_response
-from store.config import BrokerRole
-from store.message_store import MessageStore
-from store.results import GetResult, GetStatus, MessageFilter
+from triomq.broker.configuration import Configuration
+from triomq.broker.filters.selection import FilterChooser
+from triomq.broker.long_polling import LongPolling, ParkedPull
+from triomq.broker.stats import BrokerStats
+from triomq.broker.store_pace import StorePace
+from triomq.broker.tables.groups import GroupTable
+from triomq.broker.tables.offsets import OffsetTable
+from triomq.broker.tables.topics import TopicTable
+from triomq.protocol import permission, sys_flag
+from triomq.protocol.answer_layout import AnswerLayout, LaidOutAnswer
+from triomq.protocol.bodies.subscription_group import SubscriptionGroupConfig
+from triomq.protocol.codes import ResponseCode
+from triomq.protocol.command import RemotingCommand
+from triomq.protocol.errors import RequestRefused
+from triomq.protocol.headers.pull import PullMessageRequestHeader
+from triomq.remoting.connection import Connection
+from triomq.remoting.processor_table import Pool, error_response
+from triomq.store.config import BrokerRole
+from triomq.store.message_store import MessageStore
+from triomq.store.results import GetResult, GetStatus, MessageFilter
 
-log = structlog.get_logger("broker.pull")
+log = structlog.get_logger("triomq.broker.pull")
 
 # Plain numbers: members of an enum cost three times as much to look at.
 _SUCCESS: Final = int(ResponseCode.SUCCESS)

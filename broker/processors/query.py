@@ -6,18 +6,18 @@ request was; so do these answers.
 
 from __future__ import annotations
 
-from broker.configuration import Configuration
-from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand, new_response
-from protocol.errors import RequestRefused
-from protocol.headers.message_query import (
+from triomq.broker.configuration import Configuration
+from triomq.protocol.codes import RequestCode, ResponseCode
+from triomq.protocol.command import RemotingCommand, new_response
+from triomq.protocol.errors import RequestRefused
+from triomq.protocol.headers.message_query import (
     QueryMessageRequestHeader,
     QueryMessageResponseHeader,
     ViewMessageRequestHeader,
 )
-from remoting.connection import Connection
-from remoting.processor_table import Processor
-from store.message_store import MessageStore
+from triomq.remoting.connection import Connection
+from triomq.remoting.processor_table import Processor
+from triomq.store.message_store import MessageStore
 
 UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from broker.tables.queue_locks import QueueLockTable
-from protocol.bodies.queue_lock import LockBatchRequestBody, LockBatchResponseBody, UnlockBatchRequestBody
-from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand, new_response
-from protocol.errors import RequestRefused
-from remoting.connection import Connection
-from remoting.processor_table import Processor
+from triomq.broker.tables.queue_locks import QueueLockTable
+from triomq.protocol.bodies.queue_lock import LockBatchRequestBody, LockBatchResponseBody, UnlockBatchRequestBody
+from triomq.protocol.codes import RequestCode, ResponseCode
+from triomq.protocol.command import RemotingCommand, new_response
+from triomq.protocol.errors import RequestRefused
+from triomq.remoting.connection import Connection
+from triomq.remoting.processor_table import Processor
 
 
 class QueueLockProcessor:

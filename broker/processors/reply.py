@@ -11,27 +11,27 @@ import random
 
 import structlog
 
-from broker.configuration import Configuration
-from broker.message_writer import MessageWriter, tags_code
-from broker.processors.send import SendHeader, SendProcessor
-from broker.stats import BrokerStats
-from broker.tables.producers import ProducerTable
-from protocol import properties as property_text
-from protocol import property_names as names
-from protocol import sys_flag
-from protocol.address import HostPort
-from protocol.clock import NowMs
-from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand, new_request, new_response
-from protocol.errors import RequestRefused
-from protocol.headers.send import ReplyMessageRequestHeader, SendMessageRequestHeader, SendMessageRequestHeaderV2
-from protocol.message_id import offset_message_id
-from remoting.connection import Connection
-from remoting.errors import RemotingError
-from remoting.processor_table import Processor
-from store.results import MessageToStore, PutStatus
+from triomq.broker.configuration import Configuration
+from triomq.broker.message_writer import MessageWriter, tags_code
+from triomq.broker.processors.send import SendHeader, SendProcessor
+from triomq.broker.stats import BrokerStats
+from triomq.broker.tables.producers import ProducerTable
+from triomq.protocol import properties as property_text
+from triomq.protocol import property_names as names
+from triomq.protocol import sys_flag
+from triomq.protocol.address import HostPort
+from triomq.protocol.clock import NowMs
+from triomq.protocol.codes import RequestCode, ResponseCode
+from triomq.protocol.command import RemotingCommand, new_request, new_response
+from triomq.protocol.errors import RequestRefused
+from triomq.protocol.headers.send import ReplyMessageRequestHeader, SendMessageRequestHeader, SendMessageRequestHeaderV2
+from triomq.protocol.message_id import offset_message_id
+from triomq.remoting.connection import Connection
+from triomq.remoting.errors import RemotingError
+from triomq.remoting.processor_table import Processor
+from triomq.store.results import MessageToStore, PutStatus
 
-log = structlog.get_logger("broker.reply")
+log = structlog.get_logger("triomq.broker.reply")
 
 PUSH_TIMEOUT_SECONDS = 10.0
 

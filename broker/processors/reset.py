@@ -7,30 +7,30 @@ from __future__ import annotations
 import structlog
 import trio
 
-from broker.configuration import Configuration
-from broker.processors.topic_admin import NOT_SET
-from broker.tables.client_channel import ClientChannel
-from broker.tables.consumers import ConsumerTable
-from broker.tables.offsets import OffsetTable
-from broker.tables.topics import TopicTable
-from protocol.bodies.offset import GetConsumerStatusBody, ResetOffsetBody, ResetOffsetBodyForC
-from protocol.codes import LanguageCode, RequestCode, ResponseCode, version_name
-from protocol.command import RemotingCommand, new_request, new_response
-from protocol.errors import BodyError, ProtocolError, RequestRefused
-from protocol.headers.client import (
+from triomq.broker.configuration import Configuration
+from triomq.broker.processors.topic_admin import NOT_SET
+from triomq.broker.tables.client_channel import ClientChannel
+from triomq.broker.tables.consumers import ConsumerTable
+from triomq.broker.tables.offsets import OffsetTable
+from triomq.broker.tables.topics import TopicTable
+from triomq.protocol.bodies.offset import GetConsumerStatusBody, ResetOffsetBody, ResetOffsetBodyForC
+from triomq.protocol.codes import LanguageCode, RequestCode, ResponseCode, version_name
+from triomq.protocol.command import RemotingCommand, new_request, new_response
+from triomq.protocol.errors import BodyError, ProtocolError, RequestRefused
+from triomq.protocol.headers.client import (
     ConsumeMessageDirectlyResultRequestHeader,
     GetConsumerRunningInfoRequestHeader,
     GetConsumerStatusRequestHeader,
 )
-from protocol.headers.offset import ResetOffsetRequestHeader
-from protocol.message_id import parse_offset_message_id
-from protocol.message_queue import MessageQueue
-from remoting.connection import Connection
-from remoting.errors import RemotingError, RemotingTimeout
-from remoting.processor_table import Processor
-from store.message_store import MessageStore
+from triomq.protocol.headers.offset import ResetOffsetRequestHeader
+from triomq.protocol.message_id import parse_offset_message_id
+from triomq.protocol.message_queue import MessageQueue
+from triomq.remoting.connection import Connection
+from triomq.remoting.errors import RemotingError, RemotingTimeout
+from triomq.remoting.processor_table import Processor
+from triomq.store.message_store import MessageStore
 
-log = structlog.get_logger("broker.reset")
+log = structlog.get_logger("triomq.broker.reset")
 
 V3_0_7_SNAPSHOT = 28
 V3_1_8_SNAPSHOT = 62

@@ -5,19 +5,19 @@ from __future__ import annotations
 
 import structlog
 
-from broker.configuration_update import ConfigurationUpdate
-from broker.runtime_info import RuntimeInfo
-from broker.stats import BrokerStats
-from protocol.bodies.kv_table import KVTable
-from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand, new_response
-from protocol.errors import RequestRefused
-from protocol.headers.broker_config import GetBrokerConfigResponseHeader, ViewBrokerStatsDataRequestHeader
-from remoting.connection import Connection
-from remoting.processor_table import Processor
-from store.message_store import MessageStore
+from triomq.broker.configuration_update import ConfigurationUpdate
+from triomq.broker.runtime_info import RuntimeInfo
+from triomq.broker.stats import BrokerStats
+from triomq.protocol.bodies.kv_table import KVTable
+from triomq.protocol.codes import RequestCode, ResponseCode
+from triomq.protocol.command import RemotingCommand, new_response
+from triomq.protocol.errors import RequestRefused
+from triomq.protocol.headers.broker_config import GetBrokerConfigResponseHeader, ViewBrokerStatsDataRequestHeader
+from triomq.remoting.connection import Connection
+from triomq.remoting.processor_table import Processor
+from triomq.store.message_store import MessageStore
 
-log = structlog.get_logger("broker.runtime")
+log = structlog.get_logger("triomq.broker.runtime")
 
 
 class RuntimeProcessor:

@@ -14,24 +14,24 @@ from typing import Final
 
 import structlog
 
-from broker.configuration import Configuration
-from broker.message_writer import MessageWriter, PendingPut, tags_code
-from broker.stats import BrokerStats
-from broker.tables.groups import GroupTable
-from broker.tables.topics import TopicTable
-from protocol import permission, sys_flag
-from protocol import properties as property_text
-from protocol import property_names as names
-from protocol.answer_layout import AnswerLayout, LaidOutAnswer
-from protocol.bodies.topic_config import TopicConfig
-from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand, new_response
-from protocol.errors import RecordError, RequestRefused
-from protocol.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
-from protocol.message_id import offset_message_id_bytes_in_python
-from protocol.quick import twin
-from protocol.record import BatchUnit, split_batch
-from protocol.system_topics import (
+from triomq.broker.configuration import Configuration
+from triomq.broker.message_writer import MessageWriter, PendingPut, tags_code
+from triomq.broker.stats import BrokerStats
+from triomq.broker.tables.groups import GroupTable
+from triomq.broker.tables.topics import TopicTable
+from triomq.protocol import permission, sys_flag
+from triomq.protocol import properties as property_text
+from triomq.protocol import property_names as names
+from triomq.protocol.answer_layout import AnswerLayout, LaidOutAnswer
+from triomq.protocol.bodies.topic_config import TopicConfig
+from triomq.protocol.codes import RequestCode, ResponseCode
+from triomq.protocol.command import RemotingCommand, new_response
+from triomq.protocol.errors import RecordError, RequestRefused
+from triomq.protocol.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
+from triomq.protocol.message_id import offset_message_id_bytes_in_python
+from triomq.protocol.quick import twin
+from triomq.protocol.record import BatchUnit, split_batch
+from triomq.protocol.system_topics import (
     NOT_ALLOWED_SEND_TOPICS,
     RETRY_PREFIX,
     TOPIC_MAX_LENGTH,
@@ -39,11 +39,11 @@ from protocol.system_topics import (
     check_topic_name,
     dlq_topic,
 )
-from remoting.connection import Connection
-from remoting.processor_table import Pool
-from store.results import MessageToStore, PutResult, PutStatus
+from triomq.remoting.connection import Connection
+from triomq.remoting.processor_table import Pool
+from triomq.store.results import MessageToStore, PutResult, PutStatus
 
-log = structlog.get_logger("broker.send")
+log = structlog.get_logger("triomq.broker.send")
 
 # Plain numbers and names of its own: members of an enum cost three times as much to look at.
 _SEND_MESSAGE: Final = int(RequestCode.SEND_MESSAGE)

@@ -10,28 +10,28 @@ import random
 
 import structlog
 
-from broker.configuration import Configuration
-from broker.message_writer import MessageWriter, PendingPut, tags_code
-from broker.processors.send import FAQ, MAX_RECONSUME_VERSION
-from broker.stats import BrokerStats
-from broker.tables.groups import GroupTable
-from broker.tables.topics import TopicTable
-from protocol import permission
-from protocol import properties as property_text
-from protocol import property_names as names
-from protocol.bodies.subscription_group import SubscriptionGroupConfig
-from protocol.codes import ResponseCode
-from protocol.command import RemotingCommand, new_response
-from protocol.errors import RecordError, RequestRefused
-from protocol.headers.send import ConsumerSendMsgBackRequestHeader
-from protocol.message_id import offset_message_id
-from protocol.record import RecordFields, read_fields
-from protocol.system_topics import dlq_topic, retry_topic
-from remoting.connection import Connection
-from store.message_store import MessageStore
-from store.results import MessageToStore, PutStatus
+from triomq.broker.configuration import Configuration
+from triomq.broker.message_writer import MessageWriter, PendingPut, tags_code
+from triomq.broker.processors.send import FAQ, MAX_RECONSUME_VERSION
+from triomq.broker.stats import BrokerStats
+from triomq.broker.tables.groups import GroupTable
+from triomq.broker.tables.topics import TopicTable
+from triomq.protocol import permission
+from triomq.protocol import properties as property_text
+from triomq.protocol import property_names as names
+from triomq.protocol.bodies.subscription_group import SubscriptionGroupConfig
+from triomq.protocol.codes import ResponseCode
+from triomq.protocol.command import RemotingCommand, new_response
+from triomq.protocol.errors import RecordError, RequestRefused
+from triomq.protocol.headers.send import ConsumerSendMsgBackRequestHeader
+from triomq.protocol.message_id import offset_message_id
+from triomq.protocol.record import RecordFields, read_fields
+from triomq.protocol.system_topics import dlq_topic, retry_topic
+from triomq.remoting.connection import Connection
+from triomq.store.message_store import MessageStore
+from triomq.store.results import MessageToStore, PutStatus
 
-log = structlog.get_logger("broker.send_back")
+log = structlog.get_logger("triomq.broker.send_back")
 
 FIRST_DELAY_LEVEL = 3
 """Delay level of the first retry: level 3 is 10 s, and each further try takes the next level."""

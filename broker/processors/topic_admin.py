@@ -8,25 +8,29 @@ from typing import Protocol
 
 import structlog
 
-from broker.configuration import Configuration
-from broker.stats import BrokerStats
-from broker.tables.topics import TopicTable
-from protocol import permission
-from protocol.bodies.consume_stats import TopicOffset, TopicStatsTable
-from protocol.bodies.name_list import TopicList
-from protocol.bodies.topic_config import MULTI_TAG, SINGLE_TAG, TopicConfig
-from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand, new_response
-from protocol.errors import RequestRefused
-from protocol.headers.topic import CreateTopicRequestHeader, DeleteTopicRequestHeader, GetTopicStatsInfoRequestHeader
-from protocol.message_queue import MessageQueue
-from protocol.system_topics import check_not_system_topic, check_topic_name
-from remoting.connection import Connection
-from remoting.processor_table import Processor
-from store.config import BrokerRole
-from store.message_store import MessageStore
+from triomq.broker.configuration import Configuration
+from triomq.broker.stats import BrokerStats
+from triomq.broker.tables.topics import TopicTable
+from triomq.protocol import permission
+from triomq.protocol.bodies.consume_stats import TopicOffset, TopicStatsTable
+from triomq.protocol.bodies.name_list import TopicList
+from triomq.protocol.bodies.topic_config import MULTI_TAG, SINGLE_TAG, TopicConfig
+from triomq.protocol.codes import RequestCode, ResponseCode
+from triomq.protocol.command import RemotingCommand, new_response
+from triomq.protocol.errors import RequestRefused
+from triomq.protocol.headers.topic import (
+    CreateTopicRequestHeader,
+    DeleteTopicRequestHeader,
+    GetTopicStatsInfoRequestHeader,
+)
+from triomq.protocol.message_queue import MessageQueue
+from triomq.protocol.system_topics import check_not_system_topic, check_topic_name
+from triomq.remoting.connection import Connection
+from triomq.remoting.processor_table import Processor
+from triomq.store.config import BrokerRole
+from triomq.store.message_store import MessageStore
 
-log = structlog.get_logger("broker.topic_admin")
+log = structlog.get_logger("triomq.broker.topic_admin")
 
 NOT_SET = "not set any response code"
 """The remark some of RocketMQ's handlers leave in their successful answers."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import struct
 from typing import Final, NamedTuple
 
-from protocol.errors import FrameError
+from triomq.protocol.errors import FrameError
 
 REPORT: Final = struct.Struct(">q")
 HEADER: Final = struct.Struct(">qi")

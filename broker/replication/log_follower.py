@@ -21,15 +21,15 @@ from enum import Enum
 import structlog
 import trio
 
-from broker.configuration import Configuration
-from broker.replication.frames import TransferDecoder, encode_report
-from broker.replication.overlap import OutOfStep, Overlap
-from protocol.errors import FrameError
-from store.config import FlushDiskType
-from store.errors import StoreError
-from store.message_store import MessageStore
+from triomq.broker.configuration import Configuration
+from triomq.broker.replication.frames import TransferDecoder, encode_report
+from triomq.broker.replication.overlap import OutOfStep, Overlap
+from triomq.protocol.errors import FrameError
+from triomq.store.config import FlushDiskType
+from triomq.store.errors import StoreError
+from triomq.store.message_store import MessageStore
 
-log = structlog.get_logger("broker.replication")
+log = structlog.get_logger("triomq.broker.replication")
 
 CONNECT_SECONDS = 5.0
 RETRY_SECONDS = 5.0

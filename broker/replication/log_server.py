@@ -24,14 +24,14 @@ from functools import partial
 import structlog
 import trio
 
-from broker.configuration import Configuration
-from broker.replication.frames import ReportDecoder, TransferBuffer, encode_heartbeat, encode_transfers
-from protocol.errors import FrameError
-from store.errors import StoreBroken, StoreError, StoreFull
-from store.message_store import MessageStore
-from store.watermark import Watermark
+from triomq.broker.configuration import Configuration
+from triomq.broker.replication.frames import ReportDecoder, TransferBuffer, encode_heartbeat, encode_transfers
+from triomq.protocol.errors import FrameError
+from triomq.store.errors import StoreBroken, StoreError, StoreFull
+from triomq.store.message_store import MessageStore
+from triomq.store.watermark import Watermark
 
-log = structlog.get_logger("broker.replication")
+log = structlog.get_logger("triomq.broker.replication")
 
 MAX_SLAVES = 64
 TURN_BYTES = 256 * 1024

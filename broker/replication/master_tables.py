@@ -17,22 +17,22 @@ from collections.abc import Callable
 
 import structlog
 
-from broker.configuration import FAST_PORT_DISTANCE
-from broker.delay import DelayOffsets
-from broker.errors import TableFull
-from broker.tables.groups import GroupTable
-from broker.tables.offsets import OffsetTable
-from broker.tables.topics import TopicTable
-from protocol.bodies.offset import ConsumerOffsetSerializeWrapper, DelayOffsetSerializeWrapper
-from protocol.bodies.subscription_group import SubscriptionGroupWrapper
-from protocol.bodies.topic_config import TopicConfigSerializeWrapper
-from protocol.codes import RequestCode, ResponseCode
-from protocol.command import new_request
-from protocol.errors import ProtocolError
-from remoting.client import RemotingClient
-from remoting.errors import RemotingError
+from triomq.broker.configuration import FAST_PORT_DISTANCE
+from triomq.broker.delay import DelayOffsets
+from triomq.broker.errors import TableFull
+from triomq.broker.tables.groups import GroupTable
+from triomq.broker.tables.offsets import OffsetTable
+from triomq.broker.tables.topics import TopicTable
+from triomq.protocol.bodies.offset import ConsumerOffsetSerializeWrapper, DelayOffsetSerializeWrapper
+from triomq.protocol.bodies.subscription_group import SubscriptionGroupWrapper
+from triomq.protocol.bodies.topic_config import TopicConfigSerializeWrapper
+from triomq.protocol.codes import RequestCode, ResponseCode
+from triomq.protocol.command import new_request
+from triomq.protocol.errors import ProtocolError
+from triomq.remoting.client import RemotingClient
+from triomq.remoting.errors import RemotingError
 
-log = structlog.get_logger("broker.replication")
+log = structlog.get_logger("triomq.broker.replication")
 
 ASK_SECONDS = 3.0
 

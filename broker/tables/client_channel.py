@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from remoting.connection import Connection
+    from triomq.remoting.connection import Connection
 
 CHANNEL_EXPIRY_MS = 120_000
 """A client without heartbeat for this long is dropped and its connection closed (ProducerManager, ConsumerManager)."""

@@ -16,13 +16,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeAlias
 
-from broker.errors import TableFull
-from broker.tables.client_channel import CHANNEL_EXPIRY_MS, ClientChannel
-from protocol.clock import NowMs
-from protocol.subscription import SubscriptionData
+from triomq.broker.errors import TableFull
+from triomq.broker.tables.client_channel import CHANNEL_EXPIRY_MS, ClientChannel
+from triomq.protocol.clock import NowMs
+from triomq.protocol.subscription import SubscriptionData
 
 if TYPE_CHECKING:
-    from remoting.connection import Connection
+    from triomq.remoting.connection import Connection
 
 MAX_GROUPS = 100_000
 MAX_CHANNELS = 1_000_000

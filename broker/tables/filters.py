@@ -12,22 +12,22 @@ from __future__ import annotations
 
 import structlog
 
-from broker.errors import FilterError, TableFull
-from broker.filters.bloom import BloomFilter, set_bits
-from broker.filters.expression import BooleanExpression, EvaluationError, Properties
-from broker.filters.sql92 import compile_expression
-from broker.tables.table_file import NoFile, TableFile, decoder
-from protocol.bodies.consumer_filter import (
+from triomq.broker.errors import FilterError, TableFull
+from triomq.broker.filters.bloom import BloomFilter, set_bits
+from triomq.broker.filters.expression import BooleanExpression, EvaluationError, Properties
+from triomq.broker.filters.sql92 import compile_expression
+from triomq.broker.tables.table_file import NoFile, TableFile, decoder
+from triomq.protocol.bodies.consumer_filter import (
     BloomFilterData,
     ConsumerFilterData,
     ConsumerFilterWrapper,
     FilterDataMapByTopic,
 )
-from protocol.clock import NowMs
-from protocol.properties import parse_bytes
-from protocol.subscription import SQL92, SubscriptionData
+from triomq.protocol.clock import NowMs
+from triomq.protocol.properties import parse_bytes
+from triomq.protocol.subscription import SQL92, SubscriptionData
 
-log = structlog.get_logger("broker.filters")
+log = structlog.get_logger("triomq.broker.filters")
 
 MAX_FILTERS = 100_000
 _DEAD_ON_LOAD_MS = 30_000

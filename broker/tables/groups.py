@@ -14,16 +14,16 @@ from collections.abc import Callable, Collection
 import structlog
 import trio
 
-from broker.errors import TableFull
-from broker.tables.keeper import Fragments, Keeper, Offload, compact
-from broker.tables.table_file import NoFile, TableFile, decoder
-from protocol.bodies.base import replace
-from protocol.bodies.subscription_group import SubscriptionGroupConfig, SubscriptionGroupWrapper
-from protocol.bodies.topic_config import DataVersion
-from protocol.clock import NowMs
-from protocol.system_topics import SYSTEM_GROUP_PREFIX, SYSTEM_GROUPS
+from triomq.broker.errors import TableFull
+from triomq.broker.tables.keeper import Fragments, Keeper, Offload, compact
+from triomq.broker.tables.table_file import NoFile, TableFile, decoder
+from triomq.protocol.bodies.base import replace
+from triomq.protocol.bodies.subscription_group import SubscriptionGroupConfig, SubscriptionGroupWrapper
+from triomq.protocol.bodies.topic_config import DataVersion
+from triomq.protocol.clock import NowMs
+from triomq.protocol.system_topics import SYSTEM_GROUP_PREFIX, SYSTEM_GROUPS
 
-log = structlog.get_logger("broker.groups")
+log = structlog.get_logger("triomq.broker.groups")
 
 MAX_GROUPS = 100_000
 

@@ -17,10 +17,10 @@ from typing import Any
 import structlog
 import trio
 
-from broker.tables.table_file import TableFile
-from protocol.bodies.fastjson_writer import quote
+from triomq.broker.tables.table_file import TableFile
+from triomq.protocol.bodies.fastjson_writer import quote
 
-log = structlog.get_logger("broker.tables")
+log = structlog.get_logger("triomq.broker.tables")
 
 REST_SECONDS = 0.05
 REST_FACTOR = 10

@@ -18,14 +18,14 @@ from collections.abc import Iterable, Mapping
 import structlog
 import trio
 
-from broker.errors import TableFull
-from broker.tables.keeper import Fragments, Keeper, Offload, compact
-from broker.tables.table_file import NoFile, TableFile, decoder
-from protocol.bodies.fastjson import dumps_pretty
-from protocol.bodies.offset import ConsumerOffsetSerializeWrapper
-from protocol.system_topics import is_lmq
+from triomq.broker.errors import TableFull
+from triomq.broker.tables.keeper import Fragments, Keeper, Offload, compact
+from triomq.broker.tables.table_file import NoFile, TableFile, decoder
+from triomq.protocol.bodies.fastjson import dumps_pretty
+from triomq.protocol.bodies.offset import ConsumerOffsetSerializeWrapper
+from triomq.protocol.system_topics import is_lmq
 
-log = structlog.get_logger("broker.offsets")
+log = structlog.get_logger("triomq.broker.offsets")
 
 NO_OFFSET = -1
 MAX_ENTRIES = 1_000_000

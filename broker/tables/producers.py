@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from broker.errors import TableFull
-from broker.tables.client_channel import CHANNEL_EXPIRY_MS, ClientChannel
-from protocol.clock import NowMs
+from triomq.broker.errors import TableFull
+from triomq.broker.tables.client_channel import CHANNEL_EXPIRY_MS, ClientChannel
+from triomq.protocol.clock import NowMs
 
 if TYPE_CHECKING:
-    from remoting.connection import Connection
+    from triomq.remoting.connection import Connection
 
 MAX_GROUPS = 100_000
 MAX_CHANNELS = 1_000_000

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from broker.errors import TableFull
-from protocol.clock import NowMs
-from protocol.message_queue import MessageQueue
+from triomq.broker.errors import TableFull
+from triomq.protocol.clock import NowMs
+from triomq.protocol.message_queue import MessageQueue
 
 LOCK_EXPIRY_MS = 60_000
 MAX_LOCKS = 1_000_000

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from store.files import Files
-from store.json_config import JsonFile
+from triomq.store.files import Files
+from triomq.store.json_config import JsonFile
 
 T = TypeVar("T")
 

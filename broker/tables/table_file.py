@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
-from protocol.bodies.base import Body
-from protocol.errors import BodyError
+from triomq.protocol.bodies.base import Body
+from triomq.protocol.errors import BodyError
 
 T = TypeVar("T")
 B = TypeVar("B", bound=Body)

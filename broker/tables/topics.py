@@ -16,14 +16,14 @@ from collections.abc import Callable, Collection, Iterable
 import structlog
 import trio
 
-from broker.errors import TableFull
-from broker.tables.keeper import Fragments, Keeper, Offload, compact
-from broker.tables.table_file import NoFile, TableFile, decoder
-from protocol import permission
-from protocol.bodies.base import replace
-from protocol.bodies.topic_config import DataVersion, TopicConfig, TopicConfigSerializeWrapper
-from protocol.clock import NowMs
-from protocol.system_topics import (
+from triomq.broker.errors import TableFull
+from triomq.broker.tables.keeper import Fragments, Keeper, Offload, compact
+from triomq.broker.tables.table_file import NoFile, TableFile, decoder
+from triomq.protocol import permission
+from triomq.protocol.bodies.base import replace
+from triomq.protocol.bodies.topic_config import DataVersion, TopicConfig, TopicConfigSerializeWrapper
+from triomq.protocol.clock import NowMs
+from triomq.protocol.system_topics import (
     AUTO_CREATE_TOPIC,
     BENCHMARK_TOPIC,
     OFFSET_MOVED_EVENT,
@@ -37,7 +37,7 @@ from protocol.system_topics import (
     reply_topic,
 )
 
-log = structlog.get_logger("broker.topics")
+log = structlog.get_logger("triomq.broker.topics")
 
 MAX_TOPICS = 100_000
 SCHEDULE_QUEUES = 18

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import trio
 
-from broker.configuration import Configuration
-from broker.embedded import LocalCluster
-from broker.errors import AccessDenied
-from broker.extensions import Extensions
-from mqclient.api import Credentials, Message, Producer, SendFailed
-from protocol.address import HostPort
-from protocol.command import RemotingCommand
+from triomq.broker.configuration import Configuration
+from triomq.broker.embedded import LocalCluster
+from triomq.broker.errors import AccessDenied
+from triomq.broker.extensions import Extensions
+from triomq.client.api import Credentials, Message, Producer, SendFailed
+from triomq.protocol.address import HostPort
+from triomq.protocol.command import RemotingCommand
 
 ACCOUNTS = """
 accounts:

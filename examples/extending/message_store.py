@@ -7,11 +7,11 @@ from typing import Any
 
 import trio
 
-from broker.configuration import Configuration
-from broker.embedded import LocalCluster
-from broker.extensions import Extensions, StorePlugin
-from mqclient.api import BrokerRefused, Message, Producer
-from store.results import MessageToStore, PutResult, PutStatus
+from triomq.broker.configuration import Configuration
+from triomq.broker.embedded import LocalCluster
+from triomq.broker.extensions import Extensions, StorePlugin
+from triomq.client.api import BrokerRefused, Message, Producer
+from triomq.store.results import MessageToStore, PutResult, PutStatus
 
 
 class WordFilter(StorePlugin):

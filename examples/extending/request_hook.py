@@ -7,14 +7,14 @@ from collections import Counter
 
 import trio
 
-from broker.configuration import Configuration
-from broker.embedded import LocalCluster
-from broker.extensions import Extensions
-from mqclient.api import Message, Producer
-from protocol.address import HostPort
-from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
-from protocol.errors import RequestRefused
+from triomq.broker.configuration import Configuration
+from triomq.broker.embedded import LocalCluster
+from triomq.broker.extensions import Extensions
+from triomq.client.api import Message, Producer
+from triomq.protocol.address import HostPort
+from triomq.protocol.codes import RequestCode, ResponseCode
+from triomq.protocol.command import RemotingCommand
+from triomq.protocol.errors import RequestRefused
 
 
 class Counting:

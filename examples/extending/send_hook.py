@@ -5,13 +5,13 @@ python examples/extending/send_hook.py
 
 import trio
 
-from broker.configuration import Configuration
-from broker.embedded import LocalCluster
-from broker.extensions import Extensions
-from broker.hooks import ConsumeContext, SendContext
-from mqclient.api import BrokerRefused, Message, Producer, PushConsumer
-from protocol.codes import ResponseCode
-from protocol.errors import RequestRefused
+from triomq.broker.configuration import Configuration
+from triomq.broker.embedded import LocalCluster
+from triomq.broker.extensions import Extensions
+from triomq.broker.hooks import ConsumeContext, SendContext
+from triomq.client.api import BrokerRefused, Message, Producer, PushConsumer
+from triomq.protocol.codes import ResponseCode
+from triomq.protocol.errors import RequestRefused
 
 
 class KeysWanted:

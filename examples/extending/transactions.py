@@ -7,13 +7,13 @@ from typing import Any
 
 import trio
 
-from broker.configuration import Configuration
-from broker.embedded import LocalCluster
-from broker.extensions import Extensions
-from broker.message_writer import PendingPut
-from broker.transaction_check import HalfMessage
-from broker.transactions import CheckListener, TransactionStore
-from mqclient.api import LocalTransactionState, Message, MessageExt, TransactionProducer
+from triomq.broker.configuration import Configuration
+from triomq.broker.embedded import LocalCluster
+from triomq.broker.extensions import Extensions
+from triomq.broker.message_writer import PendingPut
+from triomq.broker.transaction_check import HalfMessage
+from triomq.broker.transactions import CheckListener, TransactionStore
+from triomq.client.api import LocalTransactionState, Message, MessageExt, TransactionProducer
 
 seen: list[str] = []
 looked = trio.Event()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from protocol.bodies.base import Body
-from protocol.bodies.topic_config import DataVersion
+from triomq.protocol.bodies.base import Body
+from triomq.protocol.bodies.topic_config import DataVersion
 
 
 class PlainAccessConfig(Body, frozen=True, kw_only=True):

@@ -13,8 +13,8 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
-from protocol.bodies import fastjson
-from protocol.errors import BodyError
+from triomq.protocol.bodies import fastjson
+from triomq.protocol.errors import BodyError
 
 Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 """A Java int."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from protocol.bodies.base import Body, Int32, Int64
-from protocol.subscription import SubscriptionData
+from triomq.protocol.bodies.base import Body, Int32, Int64
+from triomq.protocol.subscription import SubscriptionData
 
 
 class Connection(Body, frozen=True, kw_only=True):

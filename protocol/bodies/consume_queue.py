@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from protocol.bodies.base import Body, Int32, Int64
-from protocol.subscription import SubscriptionData
+from triomq.protocol.bodies.base import Body, Int32, Int64
+from triomq.protocol.subscription import SubscriptionData
 
 
 class ConsumeQueueData(Body, frozen=True, kw_only=True):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from protocol.bodies.base import Body, Int64
-from protocol.message_queue import MessageQueue
+from triomq.protocol.bodies.base import Body, Int64
+from triomq.protocol.message_queue import MessageQueue
 
 
 class OffsetWrapper(Body, frozen=True, kw_only=True, gc=False):

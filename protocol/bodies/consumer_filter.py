@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocol.bodies.base import Body, Int32, Int64
+from triomq.protocol.bodies.base import Body, Int32, Int64
 
 
 class BloomFilterData(Body, frozen=True, kw_only=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocol.bodies.fastjson_reader import loads, loads_lenient
-from protocol.bodies.fastjson_writer import dumps, dumps_pretty, dumps_standard
+from triomq.protocol.bodies.fastjson_reader import loads, loads_lenient
+from triomq.protocol.bodies.fastjson_writer import dumps, dumps_pretty, dumps_standard
 
 __all__ = ["dumps", "dumps_pretty", "dumps_standard", "loads", "loads_lenient"]

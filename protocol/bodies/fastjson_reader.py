@@ -18,8 +18,8 @@ from typing import Any, Final
 
 import msgspec
 
-from protocol.errors import BodyError
-from protocol.message_queue import MessageQueue
+from triomq.protocol.errors import BodyError
+from triomq.protocol.message_queue import MessageQueue
 
 MAX_DEPTH: Final = 100
 MAX_EXPANDED_NODES: Final = 2_000_000  # values in the tree after references are followed

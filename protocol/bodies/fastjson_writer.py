@@ -17,8 +17,8 @@ from typing import Any, Final, get_type_hints
 
 import msgspec
 
-from protocol.java import string_hash
-from protocol.message_queue import MessageQueue
+from triomq.protocol.java import string_hash
+from triomq.protocol.message_queue import MessageQueue
 
 _SPECIAL: Final = re.compile('["\\\\\x00-\x1f\x7f-\x9f\u2028\u2029]')
 _SPECIAL_STANDARD: Final = re.compile('["\\\\]|[^\x20-\x7e]')

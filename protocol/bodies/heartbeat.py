@@ -6,8 +6,8 @@ from typing import Final
 
 import msgspec
 
-from protocol.bodies.base import Body
-from protocol.subscription import SubscriptionData
+from triomq.protocol.bodies.base import Body
+from triomq.protocol.subscription import SubscriptionData
 
 __all__ = [
     "BROADCASTING",

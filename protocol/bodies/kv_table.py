@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from protocol.bodies.base import Body
+from triomq.protocol.bodies.base import Body
 
 ORDER_TOPIC_CONFIG: Final = "ORDER_TOPIC_CONFIG"
 """The NameServer's namespace of ordered topics: topic -> "b-a:4;b-b:4"."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocol.bodies.base import Body
+from triomq.protocol.bodies.base import Body
 
 
 class TopicList(Body, frozen=True, kw_only=True):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from protocol.bodies.base import Body
-from protocol.message_queue import MessageQueue
+from triomq.protocol.bodies.base import Body
+from triomq.protocol.message_queue import MessageQueue
 
 
 class LockBatchRequestBody(Body, frozen=True, kw_only=True):

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from protocol.bodies import fastjson
-from protocol.bodies.base import Body, Int32, Int64
+from triomq.protocol.bodies import fastjson
+from triomq.protocol.bodies.base import Body, Int32, Int64
 
 MASTER_ID: Final = 0
 

@@ -6,9 +6,9 @@ from typing import Final
 
 import msgspec
 
-from protocol.bodies.base import Body, Int32, Int64
-from protocol.message_queue import MessageQueue
-from protocol.subscription import SubscriptionData
+from triomq.protocol.bodies.base import Body, Int32, Int64
+from triomq.protocol.message_queue import MessageQueue
+from triomq.protocol.subscription import SubscriptionData
 
 PROP_NAMESERVER_ADDR: Final = "PROP_NAMESERVER_ADDR"
 PROP_THREADPOOL_CORE_SIZE: Final = "PROP_THREADPOOL_CORE_SIZE"

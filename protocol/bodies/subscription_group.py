@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from protocol.bodies.base import Body, Int32, Int64
-from protocol.bodies.topic_config import DataVersion
+from triomq.protocol.bodies.base import Body, Int32, Int64
+from triomq.protocol.bodies.topic_config import DataVersion
 
 
 class SubscriptionGroupConfig(Body, frozen=True, kw_only=True, gc=False):

@@ -16,10 +16,10 @@ import struct
 import zlib
 from typing import Final
 
-from protocol import permission
-from protocol.bodies import fastjson
-from protocol.bodies.base import Body, Int32, Int64, decode_body
-from protocol.errors import BodyError
+from triomq.protocol import permission
+from triomq.protocol.bodies import fastjson
+from triomq.protocol.bodies.base import Body, Int32, Int64, decode_body
+from triomq.protocol.errors import BodyError
 
 SINGLE_TAG: Final = "SINGLE_TAG"
 MULTI_TAG: Final = "MULTI_TAG"

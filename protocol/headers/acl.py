@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocol.headers.base import Header
+from triomq.protocol.headers.base import Header
 
 
 class CreateAccessConfigRequestHeader(Header, frozen=True, kw_only=True):

@@ -20,7 +20,7 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_typ
 
 import msgspec
 
-from protocol.errors import HeaderFieldError
+from triomq.protocol.errors import HeaderFieldError
 
 Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 """A Java Integer: decimal text of a signed 32 bit number."""

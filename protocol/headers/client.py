@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from protocol.headers.base import Header, Int32
+from triomq.protocol.headers.base import Header, Int32
 
 
 class UnregisterClientRequestHeader(Header, frozen=True, kw_only=True):

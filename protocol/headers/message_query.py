@@ -5,7 +5,7 @@ Field names and types: RocketMQ 4.9.7, classes of the same names.
 
 from __future__ import annotations
 
-from protocol.headers.base import Header, Int32, Int64
+from triomq.protocol.headers.base import Header, Int32, Int64
 
 UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
 """Extra field of QUERY_MESSAGE: "true" asks for a UNIQ_KEY. It is not part of what a request signs."""

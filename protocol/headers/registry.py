@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from protocol.codes import RequestCode as Code
-from protocol.headers import (
+from triomq.protocol.codes import RequestCode as Code
+from triomq.protocol.headers import (
     acl,
     broker_config,
     client,
@@ -22,7 +22,7 @@ from protocol.headers import (
     topic,
     transaction,
 )
-from protocol.headers.base import Header
+from triomq.protocol.headers.base import Header
 
 REQUEST_HEADERS: Final[dict[int, type[Header] | None]] = {
     Code.SEND_MESSAGE: send.SendMessageRequestHeader,

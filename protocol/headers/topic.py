@@ -5,7 +5,7 @@ Field names and types: RocketMQ 4.9.7, classes of the same names.
 
 from __future__ import annotations
 
-from protocol.headers.base import Header, Int32
+from triomq.protocol.headers.base import Header, Int32
 
 
 class CreateTopicRequestHeader(Header, frozen=True, kw_only=True):

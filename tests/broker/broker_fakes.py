@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from protocol.address import HostPort
-from protocol.command import RemotingCommand
-from store.results import QueryResult
+from triomq.protocol.address import HostPort
+from triomq.protocol.command import RemotingCommand
+from triomq.store.results import QueryResult
 
 T = TypeVar("T")
 

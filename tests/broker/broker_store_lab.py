@@ -12,20 +12,20 @@ import trio
 import trio.testing
 from broker_fakes import MemoryFile
 
-from broker.config import BrokerSettings
-from broker.configuration import Configuration
-from broker.message_writer import AwaitedPut, MessageWriter
-from broker.tables.offsets import OffsetTable
-from broker.tables.producers import ProducerTable
-from broker.tables.topics import TopicTable
-from protocol import properties as property_text
-from protocol import record
-from protocol.address import HostPort
-from protocol.java import string_hash
-from protocol.message import MessageExt
-from store.config import StoreSettings
-from store.message_store import MessageStore
-from store.results import MessageToStore, PutResult
+from triomq.broker.config import BrokerSettings
+from triomq.broker.configuration import Configuration
+from triomq.broker.message_writer import AwaitedPut, MessageWriter
+from triomq.broker.tables.offsets import OffsetTable
+from triomq.broker.tables.producers import ProducerTable
+from triomq.broker.tables.topics import TopicTable
+from triomq.protocol import properties as property_text
+from triomq.protocol import record
+from triomq.protocol.address import HostPort
+from triomq.protocol.java import string_hash
+from triomq.protocol.message import MessageExt
+from triomq.store.config import StoreSettings
+from triomq.store.message_store import MessageStore
+from triomq.store.results import MessageToStore, PutResult
 
 START_MS = 1_700_000_000_000
 BORN_HOST = HostPort("10.0.0.9", 40000)

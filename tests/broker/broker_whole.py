@@ -10,10 +10,10 @@ from typing import Any
 
 import trio
 
-from broker.configuration import Configuration
-from broker.controller import BrokerController
-from protocol.command import ROCKETMQ, RemotingCommand, new_request
-from remoting.client import RemotingClient, open_client
+from triomq.broker.configuration import Configuration
+from triomq.broker.controller import BrokerController
+from triomq.protocol.command import ROCKETMQ, RemotingCommand, new_request
+from triomq.remoting.client import RemotingClient, open_client
 
 ANSWER_SECONDS = 10.0
 SETTINGS = {

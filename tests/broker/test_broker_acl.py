@@ -18,23 +18,23 @@ from broker_fakes import FakeClock, FakeConnection
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.acl import acl_file
-from broker.acl.access_control import AccessControl
-from broker.acl.access_table import AccessTable
-from broker.acl.accounts import PUB, SUB
-from broker.acl.addresses import AddressPattern
-from broker.acl.errors import AclFileError
-from broker.acl.resources import needed_resources
-from broker.config import BrokerSettings
-from broker.configuration import Configuration
-from broker.errors import AccessDenied
-from broker.processors.acl import AclProcessor
-from protocol import signature
-from protocol.address import HostPort
-from protocol.codes import RequestCode
-from protocol.command import RemotingCommand, new_request
-from protocol.errors import BodyError, RequestRefused
-from protocol.frame import decode_frame
+from triomq.broker.acl import acl_file
+from triomq.broker.acl.access_control import AccessControl
+from triomq.broker.acl.access_table import AccessTable
+from triomq.broker.acl.accounts import PUB, SUB
+from triomq.broker.acl.addresses import AddressPattern
+from triomq.broker.acl.errors import AclFileError
+from triomq.broker.acl.resources import needed_resources
+from triomq.broker.config import BrokerSettings
+from triomq.broker.configuration import Configuration
+from triomq.broker.errors import AccessDenied
+from triomq.broker.processors.acl import AclProcessor
+from triomq.protocol import signature
+from triomq.protocol.address import HostPort
+from triomq.protocol.codes import RequestCode
+from triomq.protocol.command import RemotingCommand, new_request
+from triomq.protocol.errors import BodyError, RequestRefused
+from triomq.protocol.frame import decode_frame
 
 SHOP, OPERATOR = "shopService", "operator"
 SHOP_SECRET, OPERATOR_SECRET = "a-long-secret-1", "a-long-secret-2"

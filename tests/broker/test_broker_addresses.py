@@ -18,9 +18,9 @@ import pytest
 import trio
 from free_ports import free_port
 
-from protocol.command import RemotingCommand, new_request
-from remoting.client import open_client
-from remoting.errors import RemotingError
+from triomq.protocol.command import RemotingCommand, new_request
+from triomq.remoting.client import open_client
+from triomq.remoting.errors import RemotingError
 
 PROJECT = Path(__file__).resolve().parents[2]
 CLUSTER_INFO = 106
@@ -32,7 +32,7 @@ def daemon(module: str, folder: Path, keys: dict[str, str], *properties: str) ->
     """A daemon with its own home; `properties` are system properties as in JAVA_OPT."""
     conf = folder / f"{module}.conf"
     conf.write_text("".join(f"{key}={value}\n" for key, value in keys.items()))
-    environment = dict(os.environ, PYTHONPATH=str(PROJECT), HOME=str(folder), JAVA_OPT=" ".join(properties))
+    environment = dict(os.environ, PYTHONPATH=str(PROJECT / "src"), HOME=str(folder), JAVA_OPT=" ".join(properties))
     environment.pop("NAMESRV_ADDR", None)
     with (folder / f"{module}.out").open("wb") as output:
         process = subprocess.Popen(

@@ -6,30 +6,30 @@ from typing import Any
 import pytest
 from broker_fakes import FakeClock, FakeConnection, FakeStore, request
 
-from broker.config import BrokerSettings
-from broker.configuration import Configuration
-from broker.filters.bloom import BloomFilter
-from broker.processors.consume_admin import ConsumeAdminProcessor
-from broker.processors.group_admin import GroupAdminProcessor
-from broker.processors.producer_admin import ProducerAdminProcessor
-from broker.processors.reset import ResetProcessor
-from broker.processors.topic_admin import TopicAdminProcessor
-from broker.stats import BrokerStats
-from broker.tables.consumers import ConsumerTable
-from broker.tables.filters import FilterTable
-from broker.tables.groups import GroupTable
-from broker.tables.offsets import OffsetTable
-from broker.tables.producers import ProducerTable
-from broker.tables.topics import TopicTable, built_in_topics
-from protocol.bodies import fastjson
-from protocol.bodies.offset import GetConsumerStatusBody
-from protocol.bodies.topic_config import TopicConfig
-from protocol.command import RemotingCommand, new_response
-from protocol.errors import RequestRefused
-from protocol.message_queue import MessageQueue
-from protocol.subscription import build_subscription
-from remoting.errors import RemotingTimeout
-from store.config import BrokerRole, StoreSettings
+from triomq.broker.config import BrokerSettings
+from triomq.broker.configuration import Configuration
+from triomq.broker.filters.bloom import BloomFilter
+from triomq.broker.processors.consume_admin import ConsumeAdminProcessor
+from triomq.broker.processors.group_admin import GroupAdminProcessor
+from triomq.broker.processors.producer_admin import ProducerAdminProcessor
+from triomq.broker.processors.reset import ResetProcessor
+from triomq.broker.processors.topic_admin import TopicAdminProcessor
+from triomq.broker.stats import BrokerStats
+from triomq.broker.tables.consumers import ConsumerTable
+from triomq.broker.tables.filters import FilterTable
+from triomq.broker.tables.groups import GroupTable
+from triomq.broker.tables.offsets import OffsetTable
+from triomq.broker.tables.producers import ProducerTable
+from triomq.broker.tables.topics import TopicTable, built_in_topics
+from triomq.protocol.bodies import fastjson
+from triomq.protocol.bodies.offset import GetConsumerStatusBody
+from triomq.protocol.bodies.topic_config import TopicConfig
+from triomq.protocol.command import RemotingCommand, new_response
+from triomq.protocol.errors import RequestRefused
+from triomq.protocol.message_queue import MessageQueue
+from triomq.protocol.subscription import build_subscription
+from triomq.remoting.errors import RemotingTimeout
+from triomq.store.config import BrokerRole, StoreSettings
 
 NOW = 1_700_000_000_000
 

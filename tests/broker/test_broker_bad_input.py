@@ -22,13 +22,13 @@ from broker_whole import SETTINGS, WholeBroker, pull_fields, send_fields, whole_
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from protocol import record
-from protocol.codes import ResponseCode
-from protocol.command import RemotingCommand
-from protocol.settings import bind
-from remoting.errors import RemotingTimeout
-from store import offline
-from store.config import StoreSettings
+from triomq.protocol import record
+from triomq.protocol.codes import ResponseCode
+from triomq.protocol.command import RemotingCommand
+from triomq.protocol.settings import bind
+from triomq.remoting.errors import RemotingTimeout
+from triomq.store import offline
+from triomq.store.config import StoreSettings
 
 SPEC: dict[str, Any] = json.loads((Path(__file__).parent / "broker_spec.json").read_text())
 CODES = sorted(int(code) for code in SPEC["requests"])

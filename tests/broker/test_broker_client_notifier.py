@@ -8,14 +8,14 @@ import trio.testing
 from broker_fakes import FakeClock, FakeConnection
 from trio.testing import MockClock
 
-from broker.client_notifier import ClientNotifier
-from broker.configuration import Configuration
-from broker.tables.client_channel import ClientChannel
-from broker.tables.consumers import ConsumerTable
-from protocol.command import RPC_ONEWAY
-from protocol.frame import FrameDecoder, encode_frame
-from protocol.headers.client import NotifyConsumerIdsChangedRequestHeader
-from protocol.headers.transaction import CheckTransactionStateRequestHeader
+from triomq.broker.client_notifier import ClientNotifier
+from triomq.broker.configuration import Configuration
+from triomq.broker.tables.client_channel import ClientChannel
+from triomq.broker.tables.consumers import ConsumerTable
+from triomq.protocol.command import RPC_ONEWAY
+from triomq.protocol.frame import FrameDecoder, encode_frame
+from triomq.protocol.headers.client import NotifyConsumerIdsChangedRequestHeader
+from triomq.protocol.headers.transaction import CheckTransactionStateRequestHeader
 
 
 @pytest.fixture

@@ -7,22 +7,22 @@ from typing import Any
 import pytest
 from broker_fakes import FakeClock, FakeConnection, FakeStore, request
 
-from broker.client_notifier import ClientNotifier
-from broker.config import BrokerSettings
-from broker.configuration import Configuration
-from broker.processors.client import ClientProcessor
-from broker.processors.offset_admin import OffsetAdminProcessor
-from broker.processors.offsets import OffsetProcessor
-from broker.processors.query import QueryProcessor
-from broker.processors.queue_locks import QueueLockProcessor
-from broker.tables.consumers import ConsumerTable
-from broker.tables.groups import GroupTable
-from broker.tables.offsets import OffsetTable
-from broker.tables.producers import ProducerTable
-from broker.tables.queue_locks import QueueLockTable
-from broker.tables.topics import TopicTable
-from protocol.command import ROCKETMQ
-from protocol.errors import BodyError, HeaderFieldError, RequestRefused
+from triomq.broker.client_notifier import ClientNotifier
+from triomq.broker.config import BrokerSettings
+from triomq.broker.configuration import Configuration
+from triomq.broker.processors.client import ClientProcessor
+from triomq.broker.processors.offset_admin import OffsetAdminProcessor
+from triomq.broker.processors.offsets import OffsetProcessor
+from triomq.broker.processors.query import QueryProcessor
+from triomq.broker.processors.queue_locks import QueueLockProcessor
+from triomq.broker.tables.consumers import ConsumerTable
+from triomq.broker.tables.groups import GroupTable
+from triomq.broker.tables.offsets import OffsetTable
+from triomq.broker.tables.producers import ProducerTable
+from triomq.broker.tables.queue_locks import QueueLockTable
+from triomq.broker.tables.topics import TopicTable
+from triomq.protocol.command import ROCKETMQ
+from triomq.protocol.errors import BodyError, HeaderFieldError, RequestRefused
 
 HEARTBEAT = {
     "clientID": "c1",

@@ -3,13 +3,13 @@ from broker_fakes import FakeClock, FakeConnection
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.errors import TableFull
-from broker.tables.client_channel import ClientChannel
-from broker.tables.consumers import ConsumerTable
-from broker.tables.producers import ProducerTable
-from broker.tables.queue_locks import QueueLockTable
-from protocol.message_queue import MessageQueue
-from protocol.subscription import SubscriptionData, build_subscription
+from triomq.broker.errors import TableFull
+from triomq.broker.tables.client_channel import ClientChannel
+from triomq.broker.tables.consumers import ConsumerTable
+from triomq.broker.tables.producers import ProducerTable
+from triomq.broker.tables.queue_locks import QueueLockTable
+from triomq.protocol.message_queue import MessageQueue
+from triomq.protocol.subscription import SubscriptionData, build_subscription
 
 
 @pytest.fixture

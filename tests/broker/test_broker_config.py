@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from broker.config import BrokerSettings
-from broker.configuration import Configuration
-from broker.local_address import choose_address, local_address
-from protocol.settings import SettingError, bind, changed, declarations, to_text
+from triomq.broker.config import BrokerSettings
+from triomq.broker.configuration import Configuration
+from triomq.broker.local_address import choose_address, local_address
+from triomq.protocol.settings import SettingError, bind, changed, declarations, to_text
 
 # What the recorded broker was configured with, or what depends on its machine.
 _CONFIGURED = {

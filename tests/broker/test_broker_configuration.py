@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from broker.configuration import Configuration
-from protocol.settings import SettingError, to_text
+from triomq.broker.configuration import Configuration
+from triomq.protocol.settings import SettingError, to_text
 
 
 @pytest.mark.parametrize(

@@ -18,13 +18,13 @@ from broker_store_lab import START_MS, Lab, WallClock, open_lab, settle
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.delay import DelayedDelivery, DelayOffsets, real_message
-from broker.stats import BrokerStats
-from protocol.bodies.offset import DelayOffsetSerializeWrapper
-from protocol.errors import RecordError
-from protocol.record import decode_record
-from protocol.system_topics import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
-from store.results import MessageToStore, PutResult, PutStatus
+from triomq.broker.delay import DelayedDelivery, DelayOffsets, real_message
+from triomq.broker.stats import BrokerStats
+from triomq.protocol.bodies.offset import DelayOffsetSerializeWrapper
+from triomq.protocol.errors import RecordError
+from triomq.protocol.record import decode_record
+from triomq.protocol.system_topics import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
+from triomq.store.results import MessageToStore, PutResult, PutStatus
 
 LEVEL_MS = [1_000, 5_000, 10_000, 30_000, *(minutes * 60_000 for minutes in (*range(1, 11), 20, 30, 60, 120))]
 

@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 from broker_whole import WholeBroker, whole_broker
 
-import broker.controller
-from broker.config import BrokerSettings
-from broker.configuration import Configuration
-from broker.extensions import Extensions, StorePlugin
-from broker.hooks import ConsumeContext, SendContext
-from daemon.errors import StartError
-from protocol.address import HostPort
-from protocol.command import RemotingCommand
-from protocol.errors import RequestRefused
-from protocol.settings import declarations
-from store.results import MessageToStore, PutResult
+import triomq.broker.controller
+from triomq.broker.config import BrokerSettings
+from triomq.broker.configuration import Configuration
+from triomq.broker.extensions import Extensions, StorePlugin
+from triomq.broker.hooks import ConsumeContext, SendContext
+from triomq.daemon.errors import StartError
+from triomq.protocol.address import HostPort
+from triomq.protocol.command import RemotingCommand
+from triomq.protocol.errors import RequestRefused
+from triomq.protocol.settings import declarations
+from triomq.store.results import MessageToStore, PutResult
 
 PROJECT = Path(__file__).resolve().parents[2]
 EXAMPLES = PROJECT / "examples" / "extending"
@@ -100,7 +100,7 @@ def test_an_example(name: str) -> None:
     done = subprocess.run(
         [sys.executable, str(EXAMPLES / name)],
         cwd=PROJECT,
-        env=dict(os.environ, PYTHONPATH=str(PROJECT)),
+        env=dict(os.environ, PYTHONPATH=str(PROJECT / "src")),
         capture_output=True,
         text=True,
         timeout=60,
@@ -152,7 +152,7 @@ def run_broker(folder: Path, site: Path, **keys: str) -> subprocess.CompletedPro
     (folder / "broker.conf").write_text("".join(f"{key}={value}\n" for key, value in values.items()))
     program = (
         "import os, signal, sys, threading\n"
-        "from broker import __main__ as program\n"
+        "from triomq.broker import __main__ as program\n"
         "real = program.BrokerController.boot_line\n"
         "def boot_line(self):\n"
         "    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGTERM)).start()\n"
@@ -222,7 +222,7 @@ def with_extensions(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Have every broker of the test start with these extensions."""
 
     def use(extensions: Extensions) -> None:
-        monkeypatch.setattr(broker.controller.Extensions, "load", lambda configuration: extensions)
+        monkeypatch.setattr(triomq.broker.controller.Extensions, "load", lambda configuration: extensions)
 
     return use
 

@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 from broker_fakes import FakeClock, MemoryFile
 
-from broker.errors import TableFull
-from broker.filters.bloom import BloomFilter, has_bits, murmur3_64, set_bits
-from broker.filters.message_filter import RetrySqlFilter, TagFilter, message_filter
-from broker.tables.filters import ConsumerFilter, FilterTable
-from protocol.java import string_hash
-from protocol.message import MessageExt
-from protocol.record import encode_record
-from protocol.subscription import SubscriptionData, build_subscription
-from store.results import ExtUnit
+from triomq.broker.errors import TableFull
+from triomq.broker.filters.bloom import BloomFilter, has_bits, murmur3_64, set_bits
+from triomq.broker.filters.message_filter import RetrySqlFilter, TagFilter, message_filter
+from triomq.broker.tables.filters import ConsumerFilter, FilterTable
+from triomq.protocol.java import string_hash
+from triomq.protocol.message import MessageExt
+from triomq.protocol.record import encode_record
+from triomq.protocol.subscription import SubscriptionData, build_subscription
+from triomq.store.results import ExtUnit
 
 NOW = 1_700_000_000_000
 

@@ -28,15 +28,15 @@ import trio
 import trio.testing
 from broker_whole import WholeBroker, whole_broker
 
-from protocol import properties as property_text
-from protocol.bodies import fastjson
-from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand, new_response
-from protocol.errors import RecordError
-from protocol.message_queue import MessageQueue
-from protocol.record import iterate_records
-from remoting.client import RemotingClient, open_client
-from remoting.connection import Connection
+from triomq.protocol import properties as property_text
+from triomq.protocol.bodies import fastjson
+from triomq.protocol.codes import RequestCode, ResponseCode
+from triomq.protocol.command import RemotingCommand, new_response
+from triomq.protocol.errors import RecordError
+from triomq.protocol.message_queue import MessageQueue
+from triomq.protocol.record import iterate_records
+from triomq.remoting.client import RemotingClient, open_client
+from triomq.remoting.connection import Connection
 
 Frame = dict[str, Any]
 Frames = Callable[..., list[Frame]]

@@ -12,13 +12,13 @@ from broker_fakes import FakeClock, MemoryFile
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.errors import TableFull
-from broker.tables.groups import GroupTable
-from broker.tables.offsets import OffsetTable
-from broker.tables.topics import TopicTable, built_in_topics
-from protocol.bodies.subscription_group import SubscriptionGroupConfig, SubscriptionGroupWrapper
-from protocol.bodies.topic_config import DataVersion, TopicConfig, TopicConfigSerializeWrapper
-from protocol.errors import RequestRefused
+from triomq.broker.errors import TableFull
+from triomq.broker.tables.groups import GroupTable
+from triomq.broker.tables.offsets import OffsetTable
+from triomq.broker.tables.topics import TopicTable, built_in_topics
+from triomq.protocol.bodies.subscription_group import SubscriptionGroupConfig, SubscriptionGroupWrapper
+from triomq.protocol.bodies.topic_config import DataVersion, TopicConfig, TopicConfigSerializeWrapper
+from triomq.protocol.errors import RequestRefused
 
 NOW = 1_700_000_000_000
 

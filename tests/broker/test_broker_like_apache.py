@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from broker_whole import WholeBroker, whole_broker
 
-from protocol import record
+from triomq.protocol import record
 
 SYSTEM_ERROR = 1
 MESSAGE_ILLEGAL = 13

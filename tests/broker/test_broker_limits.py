@@ -13,14 +13,14 @@ import trio
 import trio.testing
 from broker_whole import send_fields, whole_broker
 
-from broker.configuration import Configuration
-from broker.limits import BREATH_SECONDS, REJECT, Limits
-from broker.pools import Pools
-from broker.runtime_info import RuntimeInfo
-from protocol.command import RemotingCommand, new_request
-from protocol.frame import FrameDecoder, encode_frame
-from remoting.poller import AVAILABLE as POLLER_AVAILABLE
-from remoting.turn import Turn
+from triomq.broker.configuration import Configuration
+from triomq.broker.limits import BREATH_SECONDS, REJECT, Limits
+from triomq.broker.pools import Pools
+from triomq.broker.runtime_info import RuntimeInfo
+from triomq.protocol.command import RemotingCommand, new_request
+from triomq.protocol.frame import FrameDecoder, encode_frame
+from triomq.remoting.poller import AVAILABLE as POLLER_AVAILABLE
+from triomq.remoting.turn import Turn
 
 
 class Surroundings:

@@ -9,11 +9,11 @@ import pytest
 import trio
 from broker_store_lab import Lab, open_lab
 
-from broker import message_writer
-from broker.message_writer import PendingPut
-from store.config import FlushDiskType
-from store.files import Data
-from store.results import PutStatus
+from triomq.broker import message_writer
+from triomq.broker.message_writer import PendingPut
+from triomq.store.config import FlushDiskType
+from triomq.store.files import Data
+from triomq.store.results import PutStatus
 
 pytestmark = pytest.mark.skipif(
     not str(message_writer.__file__).endswith(".py"), reason="compiled classes have no interpreted subclasses"

@@ -7,13 +7,13 @@ import structlog
 import trio.testing
 from broker_fakes import FakeClock
 
-from broker.configuration import Configuration
-from broker.pools import Pools
-from broker.protection import Protection
-from broker.stats import BrokerStats
-from broker.tables.groups import GroupTable
-from broker.tables.offsets import OffsetTable
-from broker.watermark_log import WatermarkLog
+from triomq.broker.configuration import Configuration
+from triomq.broker.pools import Pools
+from triomq.broker.protection import Protection
+from triomq.broker.stats import BrokerStats
+from triomq.broker.tables.groups import GroupTable
+from triomq.broker.tables.offsets import OffsetTable
+from triomq.broker.watermark_log import WatermarkLog
 
 
 class FakeLog:
@@ -134,7 +134,7 @@ async def test_watermark_lines_are_for_pools_with_work(autojump_clock: trio.test
 
 @pytest.mark.parametrize("seconds", [0.0, 0.02])
 async def test_timed_commits_count_their_messages(seconds: float, autojump_clock: trio.testing.MockClock) -> None:
-    from broker.store_pace import StorePace
+    from triomq.broker.store_pace import StorePace
 
     clock = FakeClock()
     stats = BrokerStats("C", now_ms=clock)

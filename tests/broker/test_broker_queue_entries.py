@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from broker_whole import WholeBroker, whole_broker
 
-import broker.controller
-from broker.parts import Parts
-from broker.processors.consume_admin import _bits_text
+import triomq.broker.controller
+from triomq.broker.parts import Parts
+from triomq.broker.processors.consume_admin import _bits_text
 
 EXT = {"enableConsumeQueueExt": "true", "enableCalcFilterBitMap": "true", "mappedFileSizeConsumeQueueExt": "100000"}
 ADDRESS_BEGIN = -(2**63)
@@ -27,7 +27,7 @@ def parts(monkeypatch: pytest.MonkeyPatch) -> list[Parts]:
             super().__init__(*arguments)
             made.append(self)
 
-    monkeypatch.setattr(broker.controller, "Parts", SeenParts)
+    monkeypatch.setattr(triomq.broker.controller, "Parts", SeenParts)
     return made
 
 
@@ -109,7 +109,7 @@ async def test_slow_reads_show_in_runtime_info_and_statistics(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parts: list[Parts]
 ) -> None:
     times = iter([1.0, 1.0, 2.0, 2.0375, 3.0, 3.0005])
-    monkeypatch.setattr("broker.processors.pull.perf_counter", lambda: next(times))
+    monkeypatch.setattr("triomq.broker.processors.pull.perf_counter", lambda: next(times))
     async with whole_broker(tmp_path) as running:
         await running.create_topic("T")
         await running.send("T")

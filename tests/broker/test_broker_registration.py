@@ -14,29 +14,29 @@ import trio.testing
 from broker_fakes import FakeClock
 from trio.testing import MockClock
 
-from broker.address_server import AddressServer
-from broker.configuration import Configuration
-from broker.registration import Registration, split_addresses
-from broker.tables.topics import TopicTable, built_in_topics
-from namesrv.config import NamesrvSettings
-from namesrv.controller import serve
-from protocol.bodies.kv_table import KVTable
-from protocol.bodies.route import TopicRouteData
-from protocol.bodies.topic_config import DataVersion, RegisterBrokerBody, TopicConfig
-from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RPC_ONEWAY, RemotingCommand, new_request, new_response
-from protocol.frame import FrameDecoder, encode_frame
-from protocol.headers.namesrv import (
+from triomq.broker.address_server import AddressServer
+from triomq.broker.configuration import Configuration
+from triomq.broker.registration import Registration, split_addresses
+from triomq.broker.tables.topics import TopicTable, built_in_topics
+from triomq.namesrv.config import NamesrvSettings
+from triomq.namesrv.controller import serve
+from triomq.protocol.bodies.kv_table import KVTable
+from triomq.protocol.bodies.route import TopicRouteData
+from triomq.protocol.bodies.topic_config import DataVersion, RegisterBrokerBody, TopicConfig
+from triomq.protocol.codes import RequestCode, ResponseCode
+from triomq.protocol.command import RPC_ONEWAY, RemotingCommand, new_request, new_response
+from triomq.protocol.frame import FrameDecoder, encode_frame
+from triomq.protocol.headers.namesrv import (
     GetRouteInfoRequestHeader,
     PutKVConfigRequestHeader,
     QueryDataVersionResponseHeader,
     RegisterBrokerRequestHeader,
     RegisterBrokerResponseHeader,
 )
-from remoting.client import RemotingClient, open_client
-from remoting.config import ServerSettings
-from remoting.errors import ConnectFailed
-from remoting.http_get import HttpFailed
+from triomq.remoting.client import RemotingClient, open_client
+from triomq.remoting.config import ServerSettings
+from triomq.remoting.errors import ConnectFailed
+from triomq.remoting.http_get import HttpFailed
 
 A, B = "10.0.0.8:9876", "10.0.0.9:9876"
 Answer = Callable[[RemotingCommand], "RemotingCommand | None"]

@@ -12,20 +12,20 @@ import trio.testing
 from broker_fakes import FakeConnection
 from broker_store_lab import STORE_HOST, Lab, WallClock, open_lab
 
-from broker.message_writer import MessageWriter
-from broker.processors.reply import ReplyProcessor
-from broker.processors.send import SendProcessor
-from broker.stats import BrokerStats
-from broker.tables.groups import GroupTable
-from protocol import properties as property_text
-from protocol.bodies.topic_config import TopicConfig
-from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand, new_request, new_response
-from protocol.frame import decode_frame
-from protocol.headers.send import ReplyMessageRequestHeader, SendMessageRequestHeaderV2
-from remoting.errors import ConnectionClosed, RemotingTimeout
-from remoting.processor_table import Pool
-from store.results import PutResult, PutStatus
+from triomq.broker.message_writer import MessageWriter
+from triomq.broker.processors.reply import ReplyProcessor
+from triomq.broker.processors.send import SendProcessor
+from triomq.broker.stats import BrokerStats
+from triomq.broker.tables.groups import GroupTable
+from triomq.protocol import properties as property_text
+from triomq.protocol.bodies.topic_config import TopicConfig
+from triomq.protocol.codes import RequestCode, ResponseCode
+from triomq.protocol.command import RemotingCommand, new_request, new_response
+from triomq.protocol.frame import decode_frame
+from triomq.protocol.headers.send import ReplyMessageRequestHeader, SendMessageRequestHeaderV2
+from triomq.remoting.errors import ConnectionClosed, RemotingTimeout
+from triomq.remoting.processor_table import Pool
+from triomq.store.results import PutResult, PutStatus
 
 TOPIC = "C_REPLY_TOPIC"
 STANDING = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}

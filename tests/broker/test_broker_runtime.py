@@ -10,22 +10,22 @@ from broker_fakes import FakeClock, FakeConnection, FakeStore, request
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.config import BrokerSettings
-from broker.configuration import Configuration
-from broker.configuration_update import ConfigurationUpdate, merged_properties
-from broker.pools import Pools
-from broker.processors.runtime import RuntimeProcessor
-from broker.runtime_info import RuntimeInfo, bytes_text
-from broker.stats import BrokerStats
-from broker.store_pace import StorePace
-from daemon.configuration import read_file
-from protocol import java_properties
-from protocol.codes import ResponseCode
-from protocol.errors import RequestRefused
-from protocol.settings import bind
-from store.config import StoreSettings
-from store.files import Files
-from store.watermark import Watermark
+from triomq.broker.config import BrokerSettings
+from triomq.broker.configuration import Configuration
+from triomq.broker.configuration_update import ConfigurationUpdate, merged_properties
+from triomq.broker.pools import Pools
+from triomq.broker.processors.runtime import RuntimeProcessor
+from triomq.broker.runtime_info import RuntimeInfo, bytes_text
+from triomq.broker.stats import BrokerStats
+from triomq.broker.store_pace import StorePace
+from triomq.daemon.configuration import read_file
+from triomq.protocol import java_properties
+from triomq.protocol.codes import ResponseCode
+from triomq.protocol.errors import RequestRefused
+from triomq.protocol.settings import bind
+from triomq.store.config import StoreSettings
+from triomq.store.files import Files
+from triomq.store.watermark import Watermark
 
 
 class Runtime:

@@ -18,11 +18,11 @@ import pytest
 import trio
 from free_ports import free_port
 
-from protocol import signature
-from protocol.codes import RequestCode
-from protocol.command import RemotingCommand, new_request
-from protocol.frame import encode_frame
-from remoting.client import open_client
+from triomq.protocol import signature
+from triomq.protocol.codes import RequestCode
+from triomq.protocol.command import RemotingCommand, new_request
+from triomq.protocol.frame import encode_frame
+from triomq.remoting.client import open_client
 
 PROJECT = Path(__file__).resolve().parents[2]
 WORD = "hush"
@@ -81,7 +81,7 @@ class GuardedBroker:
         )
 
     def words(self, *options: str) -> list[str]:
-        return [sys.executable, "-m", "broker", "-c", str(self.conf), *options]
+        return [sys.executable, "-m", "triomq.broker", "-c", str(self.conf), *options]
 
     def logged(self) -> str:
         """Everything that it has written for people."""

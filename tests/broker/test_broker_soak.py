@@ -19,7 +19,7 @@ def test_clients_that_are_gone_leave_nothing_behind() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.soak", "--minutes", "0.05", "--clients", "60", "--json"],
         cwd=PROJECT,
-        env=dict(os.environ, PYTHONPATH=str(PROJECT)),
+        env=dict(os.environ, PYTHONPATH=str(PROJECT / "src")),
         capture_output=True,
         text=True,
         timeout=180,

@@ -10,18 +10,18 @@ from typing import Any
 import pytest
 from broker_fakes import FakeClock
 
-from broker.config import BrokerSettings
-from broker.configuration import Configuration
-from broker.parts import Parts
-from broker.tasks import NOT_SCHEDULED, TIMETABLE
-from protocol.codes import RequestCode
-from protocol.settings import declarations, to_text
-from remoting.client import open_client
-from remoting.config import ClientSettings, ServerSettings
-from remoting.processor_table import ProcessorTable
-from remoting.turn import Turn
-from store.config import StoreSettings
-from store.files import Files
+from triomq.broker.config import BrokerSettings
+from triomq.broker.configuration import Configuration
+from triomq.broker.parts import Parts
+from triomq.broker.tasks import NOT_SCHEDULED, TIMETABLE
+from triomq.protocol.codes import RequestCode
+from triomq.protocol.settings import declarations, to_text
+from triomq.remoting.client import open_client
+from triomq.remoting.config import ClientSettings, ServerSettings
+from triomq.remoting.processor_table import ProcessorTable
+from triomq.remoting.turn import Turn
+from triomq.store.config import StoreSettings
+from triomq.store.files import Files
 
 SPEC: dict[str, Any] = json.loads((Path(__file__).parent / "broker_spec.json").read_text())
 

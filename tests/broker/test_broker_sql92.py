@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.errors import FilterError
-from broker.filters.expression import EvaluationError, compare_doubles, double_text, parse_double, parse_integer
-from broker.filters.sql92 import MAX_EXPRESSION_CHARACTERS, compile_expression
+from triomq.broker.errors import FilterError
+from triomq.broker.filters.expression import EvaluationError, compare_doubles, double_text, parse_double, parse_integer
+from triomq.broker.filters.sql92 import MAX_EXPRESSION_CHARACTERS, compile_expression
 
 
 @pytest.fixture(scope="module")

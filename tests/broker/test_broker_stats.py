@@ -7,10 +7,10 @@ import pytest
 import structlog
 from broker_fakes import FakeClock
 
-from broker.sampling import DAY, HOUR, MINUTE, Flow, timelines
-from broker.stats import NEVER_COUNTED, STATS_NAMES, BrokerStats
-from broker.stats_log import StatsLog
-from broker.store_pace import StorePace
+from triomq.broker.sampling import DAY, HOUR, MINUTE, Flow, timelines
+from triomq.broker.stats import NEVER_COUNTED, STATS_NAMES, BrokerStats
+from triomq.broker.stats_log import StatsLog
+from triomq.broker.store_pace import StorePace
 
 
 @pytest.fixture

@@ -8,12 +8,12 @@ import pytest
 import trio
 from broker_whole import SETTINGS, now_ms, pull_fields, send_fields, whole_broker
 
-from broker.configuration import Configuration
-from broker.controller import BrokerController
-from protocol.codes import ResponseCode
-from protocol.command import new_request
-from remoting.client import open_client
-from store.files import Files
+from triomq.broker.configuration import Configuration
+from triomq.broker.controller import BrokerController
+from triomq.protocol.codes import ResponseCode
+from triomq.protocol.command import new_request
+from triomq.remoting.client import open_client
+from triomq.store.files import Files
 
 
 class CountingFiles(Files):

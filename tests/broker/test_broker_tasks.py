@@ -7,8 +7,8 @@ import structlog
 import trio
 import trio.testing
 
-from broker.configuration import Configuration
-from broker.tasks import (
+from triomq.broker.configuration import Configuration
+from triomq.broker.tasks import (
     NOT_SCHEDULED,
     TIMETABLE,
     Schedule,

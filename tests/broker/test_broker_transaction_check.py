@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker import transaction_check
-from broker.transaction_check import (
+from triomq.broker import transaction_check
+from triomq.broker.transaction_check import (
     CheckRules,
     CheckRun,
     HalfMessage,

@@ -14,32 +14,32 @@ import trio.testing
 from broker_fakes import FakeConnection, MemoryFile
 from broker_store_lab import STORE_HOST, Lab, WallClock, open_lab
 
-from broker.delay import DelayedDelivery, DelayOffsets
-from broker.processors.end_transaction import EndTransactionProcessor, ResumeCheckProcessor
-from broker.tables.offsets import OffsetTable
-from broker.transaction_check import HalfMessage
-from broker.transactions import ProducerChecks, TransactionChecks, TransactionLog
-from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand, new_request
-from protocol.errors import HeaderFieldError, RequestRefused
-from protocol.frame import decode_frame
-from protocol.headers.base import encode_header
-from protocol.headers.transaction import (
+from triomq.broker.delay import DelayedDelivery, DelayOffsets
+from triomq.broker.processors.end_transaction import EndTransactionProcessor, ResumeCheckProcessor
+from triomq.broker.tables.offsets import OffsetTable
+from triomq.broker.transaction_check import HalfMessage
+from triomq.broker.transactions import ProducerChecks, TransactionChecks, TransactionLog
+from triomq.protocol.codes import RequestCode, ResponseCode
+from triomq.protocol.command import RemotingCommand, new_request
+from triomq.protocol.errors import HeaderFieldError, RequestRefused
+from triomq.protocol.frame import decode_frame
+from triomq.protocol.headers.base import encode_header
+from triomq.protocol.headers.transaction import (
     CheckTransactionStateRequestHeader,
     EndTransactionRequestHeader,
     ResumeCheckHalfMessageRequestHeader,
 )
-from protocol.message_id import offset_message_id
-from protocol.record import decode_record
-from protocol.system_topics import (
+from triomq.protocol.message_id import offset_message_id
+from triomq.protocol.record import decode_record
+from triomq.protocol.system_topics import (
     TRANS_CHECK_MAX_TIME_TOPIC,
     TRANS_CONSUMER_GROUP,
     TRANS_HALF_TOPIC,
     TRANS_OP_HALF_TOPIC,
 )
-from remoting.processor_table import Pool
-from store.config import BrokerRole
-from store.results import MessageToStore, PutResult, PutStatus
+from triomq.remoting.processor_table import Pool
+from triomq.store.config import BrokerRole
+from triomq.store.results import MessageToStore, PutResult, PutStatus
 
 COMMIT, ROLLBACK, UNKNOWN = 8, 12, 0
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import stat
 from pathlib import Path
 
-from daemon.atomic_file import write_atomically
+from triomq.daemon.atomic_file import write_atomically
 
 
 def test_the_old_content_stays_beside_the_new(tmp_path: Path) -> None:

@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from daemon.command_line import CommandLine, parse_command_line, settings_listing
-from protocol.settings import setting
+from triomq.daemon.command_line import CommandLine, parse_command_line, settings_listing
+from triomq.protocol.settings import setting
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from daemon.configuration import check_namesrv_addresses, load_configuration, read_file
-from daemon.environment import read_environment
-from daemon.errors import ExitCode, StartError
-from protocol.settings import SettingError, setting
+from triomq.daemon.configuration import check_namesrv_addresses, load_configuration, read_file
+from triomq.daemon.environment import read_environment
+from triomq.daemon.errors import ExitCode, StartError
+from triomq.protocol.settings import SettingError, setting
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import structlog
 
-from daemon.environment import read_environment
-from daemon.errors import StartError
-from daemon.logs import BROKER_LOG_FILES, LogFile, LogFileRule, LogFiles, configure_logs
+from triomq.daemon.environment import read_environment
+from triomq.daemon.errors import StartError
+from triomq.daemon.logs import BROKER_LOG_FILES, LogFile, LogFileRule, LogFiles, configure_logs
 
 
 @pytest.fixture(autouse=True)
@@ -27,9 +27,9 @@ def configured(tmp_path: Path, **variables: str) -> tuple[LogFiles, io.StringIO]
 
 def test_lines_go_to_the_file_of_their_logger_and_stderr_stays_quiet(tmp_path: Path) -> None:
     _, stderr = configured(tmp_path)
-    structlog.get_logger("broker.send").info("message stored", topic="Orders", offset=7, note="two words")
-    structlog.get_logger("broker.transactions.check").info("checked")
-    structlog.get_logger("store").debug("not written")
+    structlog.get_logger("triomq.broker.send").info("message stored", topic="Orders", offset=7, note="two words")
+    structlog.get_logger("triomq.broker.transactions.check").info("checked")
+    structlog.get_logger("triomq.store").debug("not written")
     structlog.get_logger("elsewhere").info("default")
     directory = tmp_path / "logs" / "rocketmqlogs"
     line = (directory / "broker.log").read_text()
@@ -44,7 +44,7 @@ def test_lines_go_to_the_file_of_their_logger_and_stderr_stays_quiet(tmp_path: P
 
 def test_warnings_also_go_to_stderr(tmp_path: Path) -> None:
     _, stderr = configured(tmp_path)
-    structlog.get_logger("store").warning("disk nearly full", used=0.91)
+    structlog.get_logger("triomq.store").warning("disk nearly full", used=0.91)
     assert stderr.getvalue().endswith("WARN  store - disk nearly full used=0.91\n")
     assert (tmp_path / "logs/rocketmqlogs/store.log").read_text() == stderr.getvalue()
 
@@ -52,8 +52,8 @@ def test_warnings_also_go_to_stderr(tmp_path: Path) -> None:
 def test_with_files_stderr_gets_no_traceback_and_nothing_twice(tmp_path: Path) -> None:
     _, stderr = configured(tmp_path)
     error = ValueError("because")
-    structlog.get_logger("broker").error("failed", exc_info=error)
-    structlog.get_logger("daemon.run").critical("ended by an error", exc_info=error)
+    structlog.get_logger("triomq.broker").error("failed", exc_info=error)
+    structlog.get_logger("triomq.daemon.run").critical("ended by an error", exc_info=error)
     assert stderr.getvalue().endswith("ERROR broker - failed\n")
     assert stderr.getvalue().count("\n") == 1
     assert (tmp_path / "logs/rocketmqlogs/broker.log").read_text().count("ValueError: because") == 2
@@ -61,7 +61,7 @@ def test_with_files_stderr_gets_no_traceback_and_nothing_twice(tmp_path: Path) -
 
 def test_standard_error_only(tmp_path: Path) -> None:
     _, stderr = configured(tmp_path, TRIOMQ_LOG_DIR="-", TRIOMQ_LOG_LEVEL="debug")
-    structlog.get_logger("store").debug("detail")
+    structlog.get_logger("triomq.store").debug("detail")
     assert stderr.getvalue().endswith("DEBUG store - detail\n")
     assert list(tmp_path.iterdir()) == []
 
@@ -73,7 +73,7 @@ def test_an_unknown_level_is_refused(tmp_path: Path) -> None:
 
 def test_secrets_are_masked_and_lines_cannot_be_forged(tmp_path: Path) -> None:
     _, stderr = configured(tmp_path, TRIOMQ_LOG_DIR="-")
-    structlog.get_logger("broker.acl").info(
+    structlog.get_logger("triomq.broker.acl").info(
         "changed\nfake",
         secretKey="s3cret",
         fields={"Signature": "s3cret", "topic": "T"},
@@ -92,8 +92,8 @@ def test_a_traceback_follows_its_line(tmp_path: Path) -> None:
     try:
         raise ValueError("because")
     except ValueError as error:
-        structlog.get_logger("store").exception("failed", topic="T")
-        structlog.get_logger("store").error("failed again", exc_info=error)
+        structlog.get_logger("triomq.store").exception("failed", topic="T")
+        structlog.get_logger("triomq.store").error("failed again", exc_info=error)
     lines = stderr.getvalue().splitlines()
     assert lines[0].endswith("ERROR store - failed topic=T")
     assert lines[1] == "    Traceback (most recent call last):"

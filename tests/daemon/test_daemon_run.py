@@ -9,10 +9,10 @@ import pytest
 import trio
 from structlog.testing import capture_logs
 
-from daemon.errors import ExitCode, StartError
-from daemon.pid_file import pid_file
-from daemon.run import report, run
-from protocol.settings import SettingError
+from triomq.daemon.errors import ExitCode, StartError
+from triomq.daemon.pid_file import pid_file
+from triomq.daemon.run import report, run
+from triomq.protocol.settings import SettingError
 
 
 @pytest.fixture(autouse=True)

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from daemon import shutdown
+from triomq.daemon import shutdown
 
 
 @pytest.fixture
 def signalled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[int, int]]:
     sent: list[tuple[int, int]] = []
     lines = {
-        1001: ["/p/.venv/bin/python", "-P", "-m", "broker", "-c", "broker.conf"],
+        1001: ["/p/.venv/bin/python", "-P", "-m", "triomq.broker", "-c", "broker.conf"],
         1002: ["/p/.venv/bin/python", "/usr/local/bin/mqbroker", "-n", "x:1"],
-        1003: ["python3", "-m", "namesrv"],
+        1003: ["python3", "-m", "triomq.namesrv"],
         1004: ["vim", "broker.conf"],
     }
     monkeypatch.setattr(os, "kill", lambda pid, number: sent.append((pid, number)))

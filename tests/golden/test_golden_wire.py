@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from protocol import signature
-from protocol.bodies import (
+from triomq.protocol import signature
+from triomq.protocol.bodies import (
     acl,
     broker_stats,
     connection,
@@ -33,14 +33,14 @@ from protocol.bodies import (
     subscription_group,
     topic_config,
 )
-from protocol.bodies.base import Body, decode_body
-from protocol.bodies.fastjson import dumps, dumps_standard, loads
-from protocol.codes import LanguageCode, RequestCode
-from protocol.command import JSON, ROCKETMQ, RemotingCommand
-from protocol.errors import HeaderFieldError
-from protocol.frame import FrameDecoder, decode_frame, encode_frame
-from protocol.headers.base import encode_header
-from protocol.headers.registry import REQUEST_HEADERS, RESPONSE_HEADERS
+from triomq.protocol.bodies.base import Body, decode_body
+from triomq.protocol.bodies.fastjson import dumps, dumps_standard, loads
+from triomq.protocol.codes import LanguageCode, RequestCode
+from triomq.protocol.command import JSON, ROCKETMQ, RemotingCommand
+from triomq.protocol.errors import HeaderFieldError
+from triomq.protocol.frame import FrameDecoder, decode_frame, encode_frame
+from triomq.protocol.headers.base import encode_header
+from triomq.protocol.headers.registry import REQUEST_HEADERS, RESPONSE_HEADERS
 
 Code = RequestCode
 

@@ -150,7 +150,7 @@ class Cluster:
         if self.target != "triomq":
             return
         configuration = str(self.directory / "broker" / "broker.conf")
-        argv = [sys.executable, "-m", "store", "verify", str(self.store), "-c", configuration]
+        argv = [sys.executable, "-m", "triomq.store", "verify", str(self.store), "-c", configuration]
         done = subprocess.run(argv, cwd=PROJECT, capture_output=True, text=True, timeout=120, check=False)
         assert done.returncode == 0, f"store verify failed:\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
 

@@ -23,8 +23,8 @@ from typing import Any
 import interop_wire as wire
 from interop_wire import frame
 
-from protocol.bodies import fastjson
-from protocol.message_queue import MessageQueue
+from triomq.protocol.bodies import fastjson
+from triomq.protocol.message_queue import MessageQueue
 
 ANSWER_SECONDS = 10.0
 QUIET_SECONDS = 0.3

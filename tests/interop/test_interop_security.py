@@ -22,7 +22,7 @@ from interop_mqadmin import JavaAdmin
 from interop_processes import wait_until
 from interop_texts import assert_bodies, lines_of, numbered
 
-from protocol import signature
+from triomq.protocol import signature
 
 ADMIN = ("adminOfAll", "secretOfTheAdmin")
 SHOP = ("shopService", "secretOfTheShop")

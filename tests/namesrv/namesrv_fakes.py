@@ -7,19 +7,24 @@ from typing import Any
 
 import trio
 
-from namesrv.config import NamesrvSettings
-from namesrv.controller import BrokerConnections
-from namesrv.kv_config import KvConfig
-from namesrv.processor import AskProductEnvironment, NamesrvProcessor
-from namesrv.routes import RouteTable
-from namesrv.runtime_config import RuntimeConfig
-from protocol.address import HostPort
-from protocol.bodies.topic_config import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigSerializeWrapper
-from protocol.codes import RequestCode
-from protocol.command import RemotingCommand, new_request
-from protocol.frame import FrameDecoder, encode_frame
-from remoting.config import ServerSettings
-from remoting.processor_table import ProcessorTable
+from triomq.namesrv.config import NamesrvSettings
+from triomq.namesrv.controller import BrokerConnections
+from triomq.namesrv.kv_config import KvConfig
+from triomq.namesrv.processor import AskProductEnvironment, NamesrvProcessor
+from triomq.namesrv.routes import RouteTable
+from triomq.namesrv.runtime_config import RuntimeConfig
+from triomq.protocol.address import HostPort
+from triomq.protocol.bodies.topic_config import (
+    DataVersion,
+    RegisterBrokerBody,
+    TopicConfig,
+    TopicConfigSerializeWrapper,
+)
+from triomq.protocol.codes import RequestCode
+from triomq.protocol.command import RemotingCommand, new_request
+from triomq.protocol.frame import FrameDecoder, encode_frame
+from triomq.remoting.config import ServerSettings
+from triomq.remoting.processor_table import ProcessorTable
 
 
 class FakeConnection:

@@ -12,17 +12,17 @@ import trio.testing
 from namesrv_fakes import FakeNamesrv, broker_fields, registration
 from structlog.testing import capture_logs
 
-from daemon.errors import ExitCode, StartError
-from namesrv import controller
-from namesrv.config import NamesrvSettings
-from namesrv.controller import log_kv_config, scan_silent_brokers, serve
-from namesrv.kv_config import KvConfig
-from namesrv.product_environment import AddressServer, ProductEnvironment
-from protocol.bodies.name_list import TopicList
-from protocol.codes import RequestCode, ResponseCode
-from protocol.command import new_request
-from remoting.client import RemotingClient, open_client
-from remoting.config import ServerSettings
+from triomq.daemon.errors import ExitCode, StartError
+from triomq.namesrv import controller
+from triomq.namesrv.config import NamesrvSettings
+from triomq.namesrv.controller import log_kv_config, scan_silent_brokers, serve
+from triomq.namesrv.kv_config import KvConfig
+from triomq.namesrv.product_environment import AddressServer, ProductEnvironment
+from triomq.protocol.bodies.name_list import TopicList
+from triomq.protocol.codes import RequestCode, ResponseCode
+from triomq.protocol.command import new_request
+from triomq.remoting.client import RemotingClient, open_client
+from triomq.remoting.config import ServerSettings
 
 LOOPBACK = ServerSettings(listen_port=0, bind_address="127.0.0.1")
 

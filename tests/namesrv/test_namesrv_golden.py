@@ -15,15 +15,15 @@ import pytest
 import trio
 from namesrv_fakes import FakeConnection, FakeNamesrv, ha_address
 
-from namesrv.config import NamesrvSettings
-from namesrv.routes import BrokerKey
-from protocol.bodies import fastjson
-from protocol.bodies.kv_table import ORDER_TOPIC_CONFIG, KVTable
-from protocol.bodies.route import TopicRouteData
-from protocol.bodies.topic_config import DataVersion, TopicConfig
-from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
-from protocol.frame import FrameDecoder
+from triomq.namesrv.config import NamesrvSettings
+from triomq.namesrv.routes import BrokerKey
+from triomq.protocol.bodies import fastjson
+from triomq.protocol.bodies.kv_table import ORDER_TOPIC_CONFIG, KVTable
+from triomq.protocol.bodies.route import TopicRouteData
+from triomq.protocol.bodies.topic_config import DataVersion, TopicConfig
+from triomq.protocol.codes import RequestCode
+from triomq.protocol.command import RemotingCommand
+from triomq.protocol.frame import FrameDecoder
 
 FILES = [
     "frames_acl_json",

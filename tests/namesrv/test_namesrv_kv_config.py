@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 import trio
 
-from daemon.errors import StartError
-from namesrv.kv_config import KvConfig
-from protocol.errors import RequestRefused
+from triomq.daemon.errors import StartError
+from triomq.namesrv.kv_config import KvConfig
+from triomq.protocol.errors import RequestRefused
 
 
 async def test_entries_survive_a_restart(tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ BOOT_LINE = "The Name Server boot success. serializeType=JSON\n"
 
 
 def command(home: Path, *arguments: str, **variables: str) -> tuple[list[str], dict[str, str]]:
-    environment = {"PATH": os.environ["PATH"], "HOME": str(home), "PYTHONPATH": str(PROJECT), **variables}
-    return [sys.executable, "-m", "namesrv", *arguments], environment
+    environment = {"PATH": os.environ["PATH"], "HOME": str(home), "PYTHONPATH": str(PROJECT / "src"), **variables}
+    return [sys.executable, "-m", "triomq.namesrv", *arguments], environment
 
 
 def start(home: Path, *arguments: str, **variables: str) -> subprocess.Popen[str]:

@@ -10,15 +10,15 @@ import pytest
 import trio
 from namesrv_fakes import FakeNamesrv, broker_fields, registration
 
-from namesrv.config import NamesrvSettings
-from namesrv.kv_config import KvConfig
-from protocol.bodies import fastjson
-from protocol.bodies.kv_table import KVTable
-from protocol.bodies.name_list import TopicList
-from protocol.bodies.route import ClusterInfo, TopicRouteData
-from protocol.bodies.topic_config import DataVersion, TopicConfig
-from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand, new_request
+from triomq.namesrv.config import NamesrvSettings
+from triomq.namesrv.kv_config import KvConfig
+from triomq.protocol.bodies import fastjson
+from triomq.protocol.bodies.kv_table import KVTable
+from triomq.protocol.bodies.name_list import TopicList
+from triomq.protocol.bodies.route import ClusterInfo, TopicRouteData
+from triomq.protocol.bodies.topic_config import DataVersion, TopicConfig
+from triomq.protocol.codes import RequestCode, ResponseCode
+from triomq.protocol.command import RemotingCommand, new_request
 
 SUCCESS, ERROR, NOT_FOUND = ResponseCode.SUCCESS, ResponseCode.SYSTEM_ERROR, ResponseCode.QUERY_NOT_FOUND
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from namesrv.routes import SILENT_SECONDS, BrokerKey, MasterAddress, RouteLimits, RouteTable
-from protocol.bodies.topic_config import DataVersion, TopicConfig
-from protocol.errors import RequestRefused
+from triomq.namesrv.routes import SILENT_SECONDS, BrokerKey, MasterAddress, RouteLimits, RouteTable
+from triomq.protocol.bodies.topic_config import DataVersion, TopicConfig
+from triomq.protocol.errors import RequestRefused
 
 
 def register(

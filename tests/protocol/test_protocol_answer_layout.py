@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.answer_layout import AnswerLayout, LaidOutAnswer
-from protocol.command import JSON, MSGPACK, ROCKETMQ, RemotingCommand, new_response
-from protocol.frame import decode_frame, encode_frame
+from triomq.protocol.answer_layout import AnswerLayout, LaidOutAnswer
+from triomq.protocol.command import JSON, MSGPACK, ROCKETMQ, RemotingCommand, new_response
+from triomq.protocol.frame import decode_frame, encode_frame
 
 CODECS = st.sampled_from([JSON, ROCKETMQ, MSGPACK])
 NUMBERS = st.integers(0, 2**63 - 1)

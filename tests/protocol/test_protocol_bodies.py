@@ -15,21 +15,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import protocol.bodies
-from protocol.bodies.acl import PlainAccessConfig
-from protocol.bodies.base import Body, decode_body, replace
-from protocol.bodies.consume_stats import ConsumeStats, OffsetWrapper
-from protocol.bodies.fastjson import dumps, loads
-from protocol.bodies.heartbeat import HeartbeatData
-from protocol.bodies.kv_table import KVTable
-from protocol.bodies.offset import ConsumerOffsetSerializeWrapper, ResetOffsetBody, ResetOffsetBodyForC
-from protocol.bodies.queue_lock import LockBatchRequestBody
-from protocol.bodies.route import ClusterInfo, TopicRouteData
-from protocol.bodies.subscription_group import SubscriptionGroupConfig
-from protocol.bodies.topic_config import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigSerializeWrapper
-from protocol.errors import BodyError
-from protocol.message_queue import MessageQueue
-from protocol.subscription import SubscriptionData
+import triomq.protocol.bodies
+from triomq.protocol.bodies.acl import PlainAccessConfig
+from triomq.protocol.bodies.base import Body, decode_body, replace
+from triomq.protocol.bodies.consume_stats import ConsumeStats, OffsetWrapper
+from triomq.protocol.bodies.fastjson import dumps, loads
+from triomq.protocol.bodies.heartbeat import HeartbeatData
+from triomq.protocol.bodies.kv_table import KVTable
+from triomq.protocol.bodies.offset import ConsumerOffsetSerializeWrapper, ResetOffsetBody, ResetOffsetBodyForC
+from triomq.protocol.bodies.queue_lock import LockBatchRequestBody
+from triomq.protocol.bodies.route import ClusterInfo, TopicRouteData
+from triomq.protocol.bodies.subscription_group import SubscriptionGroupConfig
+from triomq.protocol.bodies.topic_config import (
+    DataVersion,
+    RegisterBrokerBody,
+    TopicConfig,
+    TopicConfigSerializeWrapper,
+)
+from triomq.protocol.errors import BodyError
+from triomq.protocol.message_queue import MessageQueue
+from triomq.protocol.subscription import SubscriptionData
 
 FACTS: dict[str, Any] = json.loads((Path(__file__).parent / "wire_facts.json").read_text())
 EXAMPLES = [
@@ -39,8 +44,8 @@ EXAMPLES = [
 
 def body_classes() -> dict[str, type[Any]]:
     found: dict[str, type[Any]] = {"SubscriptionData": SubscriptionData}
-    for module in pkgutil.iter_modules(protocol.bodies.__path__):
-        for name, value in vars(importlib.import_module(f"protocol.bodies.{module.name}")).items():
+    for module in pkgutil.iter_modules(triomq.protocol.bodies.__path__):
+        for name, value in vars(importlib.import_module(f"triomq.protocol.bodies.{module.name}")).items():
             if inspect.isclass(value) and issubclass(value, Body) and value is not Body:
                 found[name] = value
     return found

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol import codes
-from protocol.errors import HeaderFieldError
-from protocol.headers import registry, send
-from protocol.headers.base import Header, Int32, Int64, decode_header, decode_header_json, encode_header
-from protocol.headers.group import DeleteSubscriptionGroupRequestHeader
+from triomq.protocol import codes
+from triomq.protocol.errors import HeaderFieldError
+from triomq.protocol.headers import registry, send
+from triomq.protocol.headers.base import Header, Int32, Int64, decode_header, decode_header_json, encode_header
+from triomq.protocol.headers.group import DeleteSubscriptionGroupRequestHeader
 
 FACTS: dict[str, Any] = json.loads((Path(__file__).parent / "wire_facts.json").read_text())
 TYPES = {"String": str, "Integer": Int32, "Long": Int64, "Boolean": bool}

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.bodies import fastjson_reader
-from protocol.bodies.fastjson import dumps, dumps_pretty, dumps_standard, loads, loads_lenient
-from protocol.bodies.fastjson_writer import double_text, java_set_order
-from protocol.errors import BodyError
-from protocol.message_queue import MessageQueue
+from triomq.protocol.bodies import fastjson_reader
+from triomq.protocol.bodies.fastjson import dumps, dumps_pretty, dumps_standard, loads, loads_lenient
+from triomq.protocol.bodies.fastjson_writer import double_text, java_set_order
+from triomq.protocol.errors import BodyError
+from triomq.protocol.message_queue import MessageQueue
 
 QUEUE = MessageQueue("T", "b-a", 0)
 

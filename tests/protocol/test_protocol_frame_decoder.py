@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.command import JSON, MSGPACK, ROCKETMQ, RemotingCommand, new_request, new_response
-from protocol.errors import FrameError, HeaderFieldError
-from protocol.frame import MAX_FRAME_BYTES, FrameDecoder, decode_frame, encode_frame
-from protocol.headers.offset import GetMaxOffsetRequestHeader
+from triomq.protocol.command import JSON, MSGPACK, ROCKETMQ, RemotingCommand, new_request, new_response
+from triomq.protocol.errors import FrameError, HeaderFieldError
+from triomq.protocol.frame import MAX_FRAME_BYTES, FrameDecoder, decode_frame, encode_frame
+from triomq.protocol.headers.offset import GetMaxOffsetRequestHeader
 
 # The binary example of the protocol's description: code 105, language JAVA, version 0, opaque 7, topic=T, body 01 02.
 BINARY_EXAMPLE = bytes.fromhex(

@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol import java_properties
-from protocol.java_properties import PropertiesError
+from triomq.protocol import java_properties
+from triomq.protocol.java_properties import PropertiesError
 
 
 def test_reads_what_java_reads() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from protocol.errors import FrameError
-from protocol.json_header import read_json_header
+from triomq.protocol.errors import FrameError
+from triomq.protocol.json_header import read_json_header
 
 
 @pytest.mark.parametrize(

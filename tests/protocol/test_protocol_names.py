@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol import permission, system_topics
-from protocol.errors import RequestRefused
-from protocol.java import string_hash
-from protocol.message_queue import MessageQueue
-from protocol.subscription import SubscriptionError, build_subscription
+from triomq.protocol import permission, system_topics
+from triomq.protocol.errors import RequestRefused
+from triomq.protocol.java import string_hash
+from triomq.protocol.message_queue import MessageQueue
+from triomq.protocol.subscription import SubscriptionError, build_subscription
 
 
 @pytest.mark.parametrize("topic", ["T", "%RETRY%G", "a|b", "A-b_9", "x" * 127])

@@ -13,15 +13,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from quick_twins import quick
 
-from protocol import answer_layout, frame, java, message_id, properties, record
-from protocol import property_names as names
-from protocol.codes import LanguageCode
-from protocol.command import JSON, ROCKETMQ, RPC_ONEWAY, RemotingCommand
-from protocol.entries import decode_entries
-from protocol.errors import FrameError, HeaderFieldError
-from protocol.headers import base
-from protocol.headers.pull import PullMessageRequestHeader
-from protocol.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
+from triomq.protocol import answer_layout, frame, java, message_id, properties, record
+from triomq.protocol import property_names as names
+from triomq.protocol.codes import LanguageCode
+from triomq.protocol.command import JSON, ROCKETMQ, RPC_ONEWAY, RemotingCommand
+from triomq.protocol.entries import decode_entries
+from triomq.protocol.errors import FrameError, HeaderFieldError
+from triomq.protocol.headers import base
+from triomq.protocol.headers.pull import PullMessageRequestHeader
+from triomq.protocol.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
 
 any_text = st.text(st.characters(exclude_categories=[]), max_size=30)
 any_number = st.one_of(st.integers(-(2**15), 2**15), st.integers(-(2**31), 2**31 - 1), st.integers(-(2**63), 2**63 - 1))

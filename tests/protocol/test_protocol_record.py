@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol import compression, java, message_id, properties, record, sys_flag
-from protocol import property_names as names
-from protocol.address import HostPort
-from protocol.errors import BodyError, ProtocolError, RecordError
-from protocol.message import Message, MessageExt
+from triomq.protocol import compression, java, message_id, properties, record, sys_flag
+from triomq.protocol import property_names as names
+from triomq.protocol.address import HostPort
+from triomq.protocol.errors import BodyError, ProtocolError, RecordError
+from triomq.protocol.message import Message, MessageExt
 
 EXAMPLE = bytes.fromhex(
     "000000b3 daa320a7 3610a686 00000001 00000000 0000000000000007 0000000000001000 00000000 0000018bcfe56800"

@@ -3,7 +3,7 @@ from enum import Enum
 
 import pytest
 
-from protocol.settings import SettingError, bind, changed, declarations, setting, to_text
+from triomq.protocol.settings import SettingError, bind, changed, declarations, setting, to_text
 
 
 class Role(Enum):

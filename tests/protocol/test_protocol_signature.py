@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol import signature
+from triomq.protocol import signature
 
 
 def test_known_signature() -> None:

@@ -13,19 +13,19 @@ import structlog
 import trio
 import trio.testing
 
-from protocol.address import HostPort
-from protocol.codes import ResponseCode
-from protocol.command import RemotingCommand, new_request, new_response
-from protocol.errors import RequestRefused
-from protocol.frame import FrameDecoder, decode_frame, encode_frame
-from protocol.headers.offset import GetMaxOffsetRequestHeader
-from remoting.client import open_client
-from remoting.config import ClientSettings, ServerSettings
-from remoting.connection import Connection
-from remoting.errors import ConnectFailed, ConnectionClosed, RemotingTimeout, TooManyRequests
-from remoting.processor_table import Pool, ProcessorTable
-from remoting.server import RemotingServer
-from remoting.turn import Turn
+from triomq.protocol.address import HostPort
+from triomq.protocol.codes import ResponseCode
+from triomq.protocol.command import RemotingCommand, new_request, new_response
+from triomq.protocol.errors import RequestRefused
+from triomq.protocol.frame import FrameDecoder, decode_frame, encode_frame
+from triomq.protocol.headers.offset import GetMaxOffsetRequestHeader
+from triomq.remoting.client import open_client
+from triomq.remoting.config import ClientSettings, ServerSettings
+from triomq.remoting.connection import Connection
+from triomq.remoting.errors import ConnectFailed, ConnectionClosed, RemotingTimeout, TooManyRequests
+from triomq.remoting.processor_table import Pool, ProcessorTable
+from triomq.remoting.server import RemotingServer
+from triomq.remoting.turn import Turn
 
 ECHO, SLOW, REFUSE, BREAK, TYPED, NEVER, CALL_BACK, LATER = 1, 2, 3, 4, 5, 6, 7, 8
 HERE = HostPort("127.0.0.1", 1)

@@ -18,17 +18,17 @@ import structlog.testing
 import trio
 import trio.testing
 
-from protocol.command import RemotingCommand, new_request, new_response
-from protocol.frame import encode_frame
-from remoting import tls
-from remoting.client import RemotingClient, open_client
-from remoting.config import ServerSettings
-from remoting.connection import Connection
-from remoting.errors import RemotingError
-from remoting.processor_table import ProcessorTable
-from remoting.server import RemotingServer
-from remoting.tls import ServerCertificates, TlsError, TlsSettings, client_context, make_server_context
-from remoting.turn import Turn
+from triomq.protocol.command import RemotingCommand, new_request, new_response
+from triomq.protocol.frame import encode_frame
+from triomq.remoting import tls
+from triomq.remoting.client import RemotingClient, open_client
+from triomq.remoting.config import ServerSettings
+from triomq.remoting.connection import Connection
+from triomq.remoting.errors import RemotingError
+from triomq.remoting.processor_table import ProcessorTable
+from triomq.remoting.server import RemotingServer
+from triomq.remoting.tls import ServerCertificates, TlsError, TlsSettings, client_context, make_server_context
+from triomq.remoting.turn import Turn
 
 needs_openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="needs the openssl program")
 

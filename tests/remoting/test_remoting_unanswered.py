@@ -9,8 +9,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from protocol.command import RemotingCommand
-from remoting.unanswered import Unanswered
+from triomq.protocol.command import RemotingCommand
+from triomq.remoting.unanswered import Unanswered
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -12,12 +12,12 @@ import trio
 import trio.testing
 from store_support import WallClock, message, open_store
 
-from broker.configuration import Configuration
-from broker.replication.log_follower import LogFollower
-from broker.replication.log_server import LogServer, Write
-from store.config import BrokerRole, FlushDiskType
-from store.files import Files
-from store.message_store import MessageStore
+from triomq.broker.configuration import Configuration
+from triomq.broker.replication.log_follower import LogFollower
+from triomq.broker.replication.log_server import LogServer, Write
+from triomq.store.config import BrokerRole, FlushDiskType
+from triomq.store.files import Files
+from triomq.store.message_store import MessageStore
 
 FILLER_SIZE = 0x7FFFFFFF
 ADDRESS = "10.0.0.1:10912"

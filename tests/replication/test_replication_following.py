@@ -18,13 +18,13 @@ from store_support import abandon, message, open_store
 from structlog.testing import capture_logs
 from trio.testing import MockClock
 
-from broker.replication import log_follower
-from broker.replication.log_server import GIVE_WAY_BYTES, GIVE_WAY_SECONDS, TURN_BYTES, CatchUp
-from protocol import sys_flag
-from store import tail_cut
-from store.config import BrokerRole, FlushDiskType
-from store.files import Files
-from store.watermark import Watermark
+from triomq.broker.replication import log_follower
+from triomq.broker.replication.log_server import GIVE_WAY_BYTES, GIVE_WAY_SECONDS, TURN_BYTES, CatchUp
+from triomq.protocol import sys_flag
+from triomq.store import tail_cut
+from triomq.store.config import BrokerRole, FlushDiskType
+from triomq.store.files import Files
+from triomq.store.watermark import Watermark
 
 
 async def test_a_slave_takes_over_the_log_and_what_comes_later(

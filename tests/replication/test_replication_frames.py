@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.replication.frames import (
+from triomq.broker.replication.frames import (
     HEADER,
     ReportDecoder,
     Transfer,
@@ -22,7 +22,7 @@ from broker.replication.frames import (
     encode_report,
     encode_transfers,
 )
-from protocol.errors import FrameError
+from triomq.protocol.errors import FrameError
 
 
 @pytest.fixture(scope="session")

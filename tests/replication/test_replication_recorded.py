@@ -14,9 +14,9 @@ import trio.testing
 from replication_fakes import configuration, log_bytes, open_slave
 from trio.testing import MockClock
 
-from broker.replication.log_follower import Following
-from broker.replication.log_server import LogServer
-from store.message_store import MessageStore
+from triomq.broker.replication.log_follower import Following
+from triomq.broker.replication.log_server import LogServer
+from triomq.store.message_store import MessageStore
 
 FILE_BYTES = 65536
 

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from broker.delay import DelayOffsets
-from broker.replication.master_tables import MasterTables
-from broker.tables.groups import GroupTable
-from broker.tables.offsets import OffsetTable
-from broker.tables.topics import TopicTable
-from protocol.bodies.topic_config import TopicConfig
-from protocol.codes import RequestCode
-from protocol.command import RemotingCommand, new_response
-from remoting.errors import ConnectFailed
+from triomq.broker.delay import DelayOffsets
+from triomq.broker.replication.master_tables import MasterTables
+from triomq.broker.tables.groups import GroupTable
+from triomq.broker.tables.offsets import OffsetTable
+from triomq.broker.tables.topics import TopicTable
+from triomq.protocol.bodies.topic_config import TopicConfig
+from triomq.protocol.codes import RequestCode
+from triomq.protocol.command import RemotingCommand, new_response
+from triomq.remoting.errors import ConnectFailed
 
 
 class FakeMaster:

@@ -14,12 +14,12 @@ from replication_fakes import Pair, configuration, open_pair
 from store_support import message, open_store
 from trio.testing import MockClock
 
-from broker.message_writer import AwaitedPut, MessageWriter
-from broker.replication.log_server import MAX_SLAVES, LogServer
-from store.config import BrokerRole, FlushDiskType
-from store.message_store import MessageStore
-from store.results import PutStatus
-from store.watermark import Watermark
+from triomq.broker.message_writer import AwaitedPut, MessageWriter
+from triomq.broker.replication.log_server import MAX_SLAVES, LogServer
+from triomq.store.config import BrokerRole, FlushDiskType
+from triomq.store.message_store import MessageStore
+from triomq.store.results import PutStatus
+from triomq.store.watermark import Watermark
 
 
 class FakeReplicas:

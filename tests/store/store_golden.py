@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from store_support import WallClock, inline
 
-from protocol import java_properties
-from protocol.settings import bind
-from store.config import StoreSettings
-from store.message_store import MessageStore
+from triomq.protocol import java_properties
+from triomq.protocol.settings import bind
+from triomq.store.config import StoreSettings
+from triomq.store.message_store import MessageStore
 
 SETS = ["1a_clean", "1b_killed", "1d_sql92_ext", "1e_retention"]
 DAMAGED = [

@@ -28,9 +28,9 @@ import structlog
 import trio
 from store_support import message, open_store
 
-from protocol import record
-from store.config import FlushDiskType
-from store.message_store import MessageStore
+from triomq.protocol import record
+from triomq.store.config import FlushDiskType
+from triomq.store.message_store import MessageStore
 
 QUEUES = 4
 # (log file size, largest body): small records, records of about a page, records that fill much of a file.

@@ -26,9 +26,9 @@ import trio
 from store_faults import Operation, RecordingFiles, crash, replay_onto
 from store_support import WallClock, abandon, message, open_store, small_settings
 
-from protocol import record
-from protocol.record import BatchUnit
-from store.message_store import MessageStore
+from triomq.protocol import record
+from triomq.protocol.record import BatchUnit
+from triomq.store.message_store import MessageStore
 
 IMAGES_A_JOURNAL = 50
 SURVIVAL = (0.0, 0.2, 0.5, 0.8, 0.95, 1.0)

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from protocol import properties
-from protocol.address import HostPort
-from protocol.java import string_hash
-from store.config import StoreSettings
-from store.files import Files
-from store.message_store import MessageStore
-from store.results import MessageToStore
+from triomq.protocol import properties
+from triomq.protocol.address import HostPort
+from triomq.protocol.java import string_hash
+from triomq.store.config import StoreSettings
+from triomq.store.files import Files
+from triomq.store.message_store import MessageStore
+from triomq.store.results import MessageToStore
 
 BORN = HostPort("10.0.0.9", 40000).packed
 STORED = HostPort("10.0.0.1", 10911).packed

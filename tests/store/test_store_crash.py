@@ -24,8 +24,8 @@ import pytest
 from store_faults import RecordingFiles, crash, replay_onto
 from store_support import WallClock, abandon, message, open_store, unique_key
 
-from protocol import record
-from store.message_store import MessageStore
+from triomq.protocol import record
+from triomq.store.message_store import MessageStore
 
 
 class Ledger:

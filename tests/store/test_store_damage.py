@@ -19,12 +19,12 @@ import trio
 from store_seeds import seed_of
 from store_support import WallClock, abandon, message, open_store
 
-from protocol import record, sys_flag
-from protocol.errors import RecordError
-from store.errors import StoreError
-from store.files import Data, Files
-from store.message_store import MessageStore
-from store.results import PutResult, PutStatus
+from triomq.protocol import record, sys_flag
+from triomq.protocol.errors import RecordError
+from triomq.store.errors import StoreError
+from triomq.store.files import Data, Files
+from triomq.store.message_store import MessageStore
+from triomq.store.results import PutResult, PutStatus
 
 TOPICS_JSON = '{"dataVersion":{"counter":1,"timestamp":1},"topicConfigTable":{"A":{},"B":{}}}'
 

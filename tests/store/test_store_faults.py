@@ -8,11 +8,11 @@ import pytest
 from store_faults import BROKEN, FULL, FailingFiles
 from store_support import abandon, message, open_store
 
-from protocol import record
-from store.errors import StoreBroken, StoreFull
-from store.message_store import MessageStore
-from store.results import PutStatus
-from store.watermark import Watermark
+from triomq.protocol import record
+from triomq.store.errors import StoreBroken, StoreFull
+from triomq.store.message_store import MessageStore
+from triomq.store.results import PutStatus
+from triomq.store.watermark import Watermark
 
 
 class Answers:

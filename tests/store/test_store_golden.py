@@ -11,11 +11,11 @@ import pytest
 from store_golden import DAMAGED, SETS, expected, extract, open_golden, settings_of
 from store_support import WallClock, abandon, inline
 
-from protocol import properties, record
-from protocol.system_topics import SCHEDULE_TOPIC, is_system_topic
-from store.log_scan import scanned
-from store.message_store import MessageStore
-from store.results import MessageToStore
+from triomq.protocol import properties, record
+from triomq.protocol.system_topics import SCHEDULE_TOPIC, is_system_topic
+from triomq.store.log_scan import scanned
+from triomq.store.message_store import MessageStore
+from triomq.store.results import MessageToStore
 
 FILLER_SIZE = 0x7FFFFFFF
 # The real broker refuses to start on these: compare with a set that has the same messages.

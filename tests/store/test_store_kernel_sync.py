@@ -13,11 +13,11 @@ import trio
 import trio.testing
 from store_support import WallClock, message, small_settings
 
-from store.config import FlushDiskType
-from store.errors import StoreBroken
-from store.files import Files, UnsyncedFiles
-from store.kernel_sync import KernelSync
-from store.message_store import MessageStore
+from triomq.store.config import FlushDiskType
+from triomq.store.errors import StoreBroken
+from triomq.store.files import Files, UnsyncedFiles
+from triomq.store.kernel_sync import KernelSync
+from triomq.store.message_store import MessageStore
 
 
 @pytest.fixture

@@ -12,11 +12,11 @@ import pytest
 import trio
 from store_support import WallClock, abandon, message, open_store, small_settings
 
-from protocol import record
-from protocol.record import BatchUnit
-from store.errors import StoreLocked
-from store.message_store import MessageStore
-from store.results import GetStatus, PutStatus
+from triomq.protocol import record
+from triomq.protocol.record import BatchUnit
+from triomq.store.errors import StoreLocked
+from triomq.store.message_store import MessageStore
+from triomq.store.results import GetStatus, PutStatus
 
 
 async def test_put_commit_get(tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ async def test_waiting_for_a_queue(tmp_path: Path, autojump_clock: trio.testing.
 
 async def test_flushing_in_the_background(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
     for kind in ("ASYNC_FLUSH", "SYNC_FLUSH"):
-        from store.config import FlushDiskType
+        from triomq.store.config import FlushDiskType
 
         store = await open_store(tmp_path, flush_disk_type=FlushDiskType[kind])
         async with trio.open_nursery() as nursery:
@@ -245,7 +245,7 @@ async def test_log_is_read_in_a_thread_when_it_is_not_in_memory(
 
 
 def test_settings_are_those_of_rocketmq(tmp_path: Path) -> None:
-    from protocol.settings import bind
+    from triomq.protocol.settings import bind
 
     settings, used = bind(type(small_settings(tmp_path)), {"mappedFileSizeCommitLog": "2048"}, source="x")
     assert settings.mapped_file_size_commit_log_bytes == 2048

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from store_support import WallClock, abandon, message, open_store, unique_key
 
-from protocol import record
-from protocol.record import BatchUnit
-from store.message_store import MessageStore
-from store.results import GetStatus
+from triomq.protocol import record
+from triomq.protocol.record import BatchUnit
+from triomq.store.message_store import MessageStore
+from triomq.store.results import GetStatus
 
 topics = st.sampled_from(["A", "B", "%RETRY%G"])
 queue_ids = st.integers(0, 1)

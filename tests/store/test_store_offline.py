@@ -1,4 +1,4 @@
-"""python -m store: verify, dump, rebuild."""
+"""python -m triomq.store: verify, dump, rebuild."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 from store_golden import expected, extract, open_golden
 from store_support import message, open_store, small_settings, unique_key
 
-from store.__main__ import main
-from store.offline import verify
+from triomq.store.__main__ import main
+from triomq.store.offline import verify
 
 
 def picture(root: Path) -> dict[str, tuple[int, bytes]]:

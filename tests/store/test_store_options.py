@@ -9,9 +9,9 @@ import trio
 from store_faults import FULL, FailingFiles
 from store_support import abandon, message, open_store
 
-from protocol import record
-from store.message_store import MessageStore
-from store.results import PutStatus
+from triomq.protocol import record
+from triomq.store.message_store import MessageStore
+from triomq.store.results import PutStatus
 
 
 def bodies(store: MessageStore, topic: str = "T", queue_id: int = 0) -> list[bytes]:

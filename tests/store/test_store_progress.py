@@ -11,9 +11,9 @@ from store_golden import extract, settings_of
 from store_support import WallClock, abandon, message, open_store, small_settings
 from structlog.testing import capture_logs
 
-from store import offline
-from store.message_store import MessageStore
-from store.progress import Bar, LogLines, Progress, State
+from triomq.store import offline
+from triomq.store.message_store import MessageStore
+from triomq.store.progress import Bar, LogLines, Progress, State
 
 MIB = 1 << 20
 

@@ -11,9 +11,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from quick_twins import quick
 
-from protocol import record, sys_flag
-from protocol.java import string_hash
-from store import consume_queue, index_file, log_scan
+from triomq.protocol import record, sys_flag
+from triomq.protocol.java import string_hash
+from triomq.store import consume_queue, index_file, log_scan
 
 any_text = st.text(st.characters(exclude_categories=[]), max_size=40)
 

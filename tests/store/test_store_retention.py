@@ -11,10 +11,10 @@ import pytest
 import trio
 from store_support import WallClock, message, open_store, unique_key
 
-from protocol import record
-from store.files import Files
-from store.message_store import MessageStore
-from store.results import GetStatus, PutStatus
+from triomq.protocol import record
+from triomq.store.files import Files
+from triomq.store.message_store import MessageStore
+from triomq.store.results import GetStatus, PutStatus
 
 HOUR_MS = 3_600_000
 NOON_MS = int(datetime(2026, 5, 5, 12).timestamp() * 1000)

@@ -14,8 +14,8 @@ from store_kills import SHAPES, soak
 from store_seeds import seed_of
 from store_support import open_store
 
-from protocol import record
-from store.config import FlushDiskType
+from triomq.protocol import record
+from triomq.store.config import FlushDiskType
 
 CHILD = """
 import sys

@@ -18,12 +18,12 @@ from typing import Any
 
 import trio
 
-from mqclient.consume_rules import ConsumeRules
-from mqclient.producer import Producer
-from mqclient.pull_consumer import PullConsumer
-from mqclient.push_consumer import PushConsumer
-from mqclient.results import ConsumeFromWhere, MessageModel, RetryLater, SendResult
-from protocol.message import Message, MessageExt
+from triomq.client.consume_rules import ConsumeRules
+from triomq.client.producer import Producer
+from triomq.client.pull_consumer import PullConsumer
+from triomq.client.push_consumer import PushConsumer
+from triomq.client.results import ConsumeFromWhere, MessageModel, RetryLater, SendResult
+from triomq.protocol.message import Message, MessageExt
 
 ASYNC_AT_ONCE = 64
 _instances = count(1)

@@ -1,0 +1,78 @@
+"""The names most programs need, in one place: `from triomq.client.api import Producer, PushConsumer, Message`."""
+
+from triomq.client.config import ClientConfig, Credentials
+from triomq.client.consume_rules import ConsumeRules
+from triomq.client.errors import (
+    BrokerRefused,
+    BrokerUnknown,
+    BrokerUnreachable,
+    ClientClosed,
+    ConfigurationError,
+    InvalidMessage,
+    MQClientError,
+    NameServersUnreachable,
+    NoRoute,
+    OperationTimeout,
+    RequestTimedOut,
+    SendFailed,
+)
+from triomq.client.lite_pull_consumer import LitePullConsumer
+from triomq.client.outgoing import SendRules
+from triomq.client.producer import Producer
+from triomq.client.pull_consumer import PullConsumer
+from triomq.client.push_consumer import Delivery, PushConsumer
+from triomq.client.request_reply import reply_to
+from triomq.client.results import (
+    ConsumeFromWhere,
+    ConsumeStatus,
+    LocalTransactionState,
+    MessageModel,
+    PullResult,
+    PullStatus,
+    RetryLater,
+    SendResult,
+    SendStatus,
+    TransactionSendResult,
+)
+from triomq.client.transaction_producer import TransactionProducer
+from triomq.protocol.message import Message, MessageExt
+from triomq.protocol.message_queue import MessageQueue
+
+__all__ = [
+    "BrokerRefused",
+    "BrokerUnknown",
+    "BrokerUnreachable",
+    "ClientClosed",
+    "ClientConfig",
+    "ConfigurationError",
+    "ConsumeFromWhere",
+    "ConsumeRules",
+    "ConsumeStatus",
+    "Credentials",
+    "Delivery",
+    "InvalidMessage",
+    "LitePullConsumer",
+    "LocalTransactionState",
+    "MQClientError",
+    "Message",
+    "MessageExt",
+    "MessageModel",
+    "MessageQueue",
+    "NameServersUnreachable",
+    "NoRoute",
+    "OperationTimeout",
+    "Producer",
+    "PullConsumer",
+    "PullResult",
+    "PullStatus",
+    "PushConsumer",
+    "RequestTimedOut",
+    "RetryLater",
+    "SendFailed",
+    "SendResult",
+    "SendRules",
+    "SendStatus",
+    "TransactionProducer",
+    "TransactionSendResult",
+    "reply_to",
+]

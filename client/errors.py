@@ -1,0 +1,140 @@
+"""Everything this client raises, as one tree, so that `except MQClientError` catches it all.
+
+    MQClientError
+    ├── ConfigurationError      what the caller gave is not usable; nothing was sent
+    ├── InvalidMessage          this message cannot be sent as it is; nothing was sent
+    ├── NoRoute                 no name server knows the topic (or no broker of it takes messages)
+    ├── NameServersUnreachable  no name server answered
+    ├── BrokerUnknown           a broker name that no route mentions
+    ├── BrokerUnreachable       no connection, or it broke; whether a broker did the work is not known
+    ├── BrokerRefused           the broker answered with an error code; `code` and `remark` say which
+    ├── SendFailed              every attempt failed; `attempts` says what happened at each broker
+    ├── OperationTimeout        the time given by the caller was over
+    ├── RequestTimedOut         request-reply: no reply came in time
+    └── ClientClosed            used after leaving (or before entering) its `async with` block
+
+Errors of the connection itself (`remoting.errors`) are turned into these before they reach the caller; the original is
+the `__cause__`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from triomq.protocol.codes import ResponseCode
+
+
+class MQClientError(Exception):
+    """Root of all errors of this client."""
+
+
+class ConfigurationError(MQClientError):
+    """A setting, group, topic or expression is not usable; nothing was sent."""
+
+
+class InvalidMessage(MQClientError):
+    """This message cannot be sent as it is (empty body, too large, bad topic name); nothing was sent."""
+
+
+class NameServersUnreachable(MQClientError):
+    """No name server answered; `asked` maps each address to what happened there."""
+
+    def __init__(self, asked: dict[str, str]) -> None:
+        self.asked = asked
+        each = "; ".join(f"{address}: {what}" for address, what in asked.items()) or "no address was given"
+        super().__init__(f"no name server answered ({each}). Is the name server running, and is the address right?")
+
+
+class NoRoute(MQClientError):
+    """No name server knows the topic, or none of its brokers takes messages."""
+
+    def __init__(self, topic: str, name_servers: Sequence[str], reason: str = "") -> None:
+        self.topic = topic
+        self.name_servers = tuple(name_servers)
+        asked = ", ".join(self.name_servers) or "none"
+        super().__init__(
+            f"no route for topic {topic!r} (name servers asked: {asked}){': ' + reason if reason else ''}. "
+            f"Create it: mqadmin updateTopic -n <name server> -c <cluster> -t {topic}, "
+            f"or await Admin(...).create_topic({topic!r}); or let the broker create it on the first send "
+            "(autoCreateTopicEnable=true) after it has registered at this name server."
+        )
+
+
+class BrokerUnknown(MQClientError):
+    """A broker name that no known route mentions, or one without a reachable master."""
+
+
+class BrokerUnreachable(MQClientError):
+    """No connection to a broker could be made, or it broke before the answer came."""
+
+
+class BrokerRefused(MQClientError):
+    """The broker (or name server) answered with an error code.
+
+    `code`: the response code (`ResponseCode`), `remark`: its sentence, `address`: who answered, `action`: what was
+    asked.
+    """
+
+    def __init__(self, code: int, remark: str | None, *, address: str = "", action: str = "") -> None:
+        self.code = code
+        self.remark = remark or ""
+        self.address = address
+        self.action = action
+        try:
+            name = ResponseCode(code).name
+        except ValueError:
+            name = _CODES_OF_5.get(code, "unknown code")
+        where = f" at {address}" if address else ""
+        what = f"{action}{where} was refused" if action else f"the request{where} was refused"
+        hint = _HINTS.get(code, "")
+        super().__init__(f"{what}: {name} ({code}): {self.remark or 'no remark'}{'. ' + hint if hint else ''}")
+
+
+_NOT_LEADER_FOR_QUEUE = 501
+# Those that only brokers of RocketMQ 5 send (ResponseCode of 5.3.3).
+_CODES_OF_5: dict[int, str] = {
+    29: "INVALID_PARAMETER",
+    213: "BROADCAST_CONSUMPTION",
+    _NOT_LEADER_FOR_QUEUE: "NOT_LEADER_FOR_QUEUE",
+    604: "ILLEGAL_OPERATION",
+}
+_HINTS: dict[int, str] = {
+    _NOT_LEADER_FOR_QUEUE: (
+        "The topic is a static one of RocketMQ 5 with queues on several brokers, which only clients of its own can use"
+    ),
+    ResponseCode.TOPIC_NOT_EXIST: (
+        "The topic does not exist on this broker; create it (mqadmin updateTopic, or Admin.create_topic) "
+        "or start the broker with autoCreateTopicEnable=true"
+    ),
+    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST: (
+        "The consumer group does not exist on this broker; create it (mqadmin updateSubGroup, or Admin.create_group) "
+        "or start the broker with autoCreateSubscriptionGroup=true"
+    ),
+    ResponseCode.SYSTEM_BUSY: "The broker sheds load; send slower or retry later",
+    ResponseCode.MESSAGE_ILLEGAL: "Check the sizes of body and properties against the broker's maxMessageSize",
+}
+
+
+class SendFailed(MQClientError):
+    """Every attempt to send failed.
+
+    `attempts`: one text for each attempt ("broker-a: RemotingTimeout: ..."); the last cause is the `__cause__`.
+    """
+
+    def __init__(self, topic: str, attempts: Sequence[str]) -> None:
+        self.topic = topic
+        self.attempts = tuple(attempts)
+        each = "; ".join(self.attempts)
+        super().__init__(f"sending to topic {topic!r} failed after {len(self.attempts)} attempts: {each}")
+
+
+class OperationTimeout(MQClientError):
+    """The time given by the caller was over; whether a broker did the work is not known."""
+
+
+class RequestTimedOut(MQClientError):
+    """Request-reply: the request was sent, no reply came in time."""
+
+
+class ClientClosed(MQClientError):
+    """Used before entering or after leaving its `async with` block."""

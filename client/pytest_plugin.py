@@ -1,0 +1,107 @@
+"""A RocketMQ for tests: `pip install triomq` and ask for the fixture `rocketmq`.
+
+    def test_orders(rocketmq):
+        with blocking.Producer("g", name_server=rocketmq.name_server) as producer: ...
+
+    rocketmq         NameServer and broker in a thread of the test process, shared by the whole session; topics and
+                     groups are not cleaned between tests, so use names of your own (`rocketmq_name` makes some)
+    rocketmq_proc    the same in a child process
+    rocketmq_name    a function that makes unused names: rocketmq_name("orders") -> "orders_3f2a..."
+    rocketmq_factory, rocketmq_proc_factory
+                     functions that start further ones with options of LocalCluster / ProcessCluster (brokers=2,
+                     settings={"autoCreateTopicEnable": "false"}); they are stopped at the end of the test
+
+Options: --rocketmq-port N (port of the NameServer, default: a free one), --rocketmq-settings KEY=VALUE (repeatable).
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from triomq.broker.embedded import LocalCluster, ProcessCluster
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The options of this plugin."""
+    group = parser.getgroup("rocketmq", "RocketMQ for tests (TrioMQ)")
+    group.addoption(
+        "--rocketmq-port", type=int, default=0, help="port of the NameServer of the fixture rocketmq (default: free)"
+    )
+    group.addoption(
+        "--rocketmq-settings",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="broker setting by its RocketMQ key, for the fixtures rocketmq and rocketmq_proc",
+    )
+
+
+def _settings(config: pytest.Config) -> dict[str, str]:
+    settings: dict[str, str] = {}
+    for text in config.getoption("--rocketmq-settings"):
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise pytest.UsageError(f"--rocketmq-settings takes KEY=VALUE, not {text!r}")
+        settings[key.strip()] = value.strip()
+    return settings
+
+
+@pytest.fixture(scope="session")
+def rocketmq(request: pytest.FixtureRequest) -> Iterator[LocalCluster]:
+    """NameServer and broker in a thread of this process, for the whole session."""
+    from triomq.broker.embedded import LocalCluster
+
+    port: int = request.config.getoption("--rocketmq-port")
+    with LocalCluster(name_server_port=port, settings=_settings(request.config)) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def rocketmq_proc(request: pytest.FixtureRequest) -> Iterator[ProcessCluster]:
+    """NameServer and broker in a child process, for the whole session."""
+    from triomq.broker.embedded import ProcessCluster
+
+    with ProcessCluster(settings=_settings(request.config)) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def rocketmq_factory() -> Iterator[Callable[..., LocalCluster]]:
+    """Starts further clusters in threads; arguments as for LocalCluster."""
+    from triomq.broker.embedded import LocalCluster
+
+    with ExitStack() as stack:
+
+        def make(**options: Any) -> LocalCluster:
+            return stack.enter_context(LocalCluster(**options))
+
+        yield make
+
+
+@pytest.fixture
+def rocketmq_proc_factory() -> Iterator[Callable[..., ProcessCluster]]:
+    """Starts further clusters in child processes; arguments as for ProcessCluster."""
+    from triomq.broker.embedded import ProcessCluster
+
+    with ExitStack() as stack:
+
+        def make(**options: Any) -> ProcessCluster:
+            return stack.enter_context(ProcessCluster(**options))
+
+        yield make
+
+
+@pytest.fixture(scope="session")
+def rocketmq_name() -> Callable[[str], str]:
+    """Makes unused names of topics and groups."""
+
+    def make(prefix: str) -> str:
+        return f"{prefix}_{uuid.uuid4().hex[:12]}"
+
+    return make

@@ -1,9 +1,0 @@
-"""Found by Spark, which looks for modules called `pyspark_*`: the format `rocketmq` without registration.
-
-Filter push-down is off unless the option pushDownFilters asks for it, since it needs a setting of the session;
-`mqspark.register(spark)` switches it on.
-"""
-
-from mqspark.source import RocketMQSource as DefaultSource
-
-__all__ = ["DefaultSource"]

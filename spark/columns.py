@@ -1,0 +1,81 @@
+"""Rows: which columns there are, and what they are called in Spark. triomq.spark.record_columns fills them.
+
+Two shapes. `rocketmq` has RocketMQ's own fields; `kafka` has the columns of Spark's Kafka source, so that queries
+written for Kafka run unchanged (partition = queueId, timestamp = store time, key = KEYS). A schema given by the user
+may name any subset of the known columns, in any order; columns nobody asked for cost nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from triomq.spark.errors import OptionError
+
+ROCKETMQ_COLUMNS: Final[dict[str, str]] = {
+    "topic": "string",
+    "brokerName": "string",
+    "queueId": "int",
+    "queueOffset": "bigint",
+    "body": "binary",
+    "tags": "string",
+    "keys": "string",
+    "properties": "map<string,string>",
+    "bornTimestamp": "timestamp",
+    "storeTimestamp": "timestamp",
+    "msgId": "string",
+}
+"""The default row: name and Spark type."""
+
+STORE_COLUMNS: Final[dict[str, str]] = {**ROCKETMQ_COLUMNS, "physicalOffset": "bigint"}
+"""The default row of store directories."""
+
+MORE_COLUMNS: Final[dict[str, str]] = {
+    "physicalOffset": "bigint",
+    "flag": "int",
+    "sysFlag": "int",
+    "reconsumeTimes": "int",
+    "bornHost": "string",
+    "storeHost": "string",
+    "preparedTransactionOffset": "bigint",
+    "bodyCrc": "int",
+    "storeSize": "int",
+    "offsetMsgId": "string",
+    "recordCrc32": "bigint",
+}
+"""Columns that a schema given by the user may ask for beside the default ones."""
+
+KAFKA_COLUMNS: Final[dict[str, str]] = {
+    "key": "binary",
+    "value": "binary",
+    "topic": "string",
+    "partition": "int",
+    "offset": "bigint",
+    "timestamp": "timestamp",
+    "timestampType": "int",
+}
+KAFKA_HEADERS: Final = "array<struct<key:string,value:binary>>"
+
+
+def default_columns(row_format: str, include_properties: bool, *, of_store: bool = False) -> dict[str, str]:
+    """Name -> Spark type of the row when the user gives no schema."""
+    if row_format == "kafka":
+        return {**KAFKA_COLUMNS, **({"headers": KAFKA_HEADERS} if include_properties else {})}
+    columns = STORE_COLUMNS if of_store else ROCKETMQ_COLUMNS
+    return {name: kind for name, kind in columns.items() if include_properties or name != "properties"}
+
+
+def check_columns(asked: Sequence[tuple[str, str]], row_format: str) -> list[str]:
+    """Names of the asked (name, Spark type) columns. Raises OptionError naming the first that cannot be given."""
+    known = {**KAFKA_COLUMNS, "headers": KAFKA_HEADERS} if row_format == "kafka" else {**STORE_COLUMNS, **MORE_COLUMNS}
+    names = []
+    for name, kind in asked:
+        expected = known.get(name)
+        if expected is None:
+            raise OptionError(f"schema: there is no column {name!r}; the columns are {', '.join(known)}")
+        if kind != expected:
+            raise OptionError(f"schema: column {name!r} is {expected}, not {kind}")
+        names.append(name)
+    if not names:
+        raise OptionError(f"schema: no column is asked for; the columns are {', '.join(known)}")
+    return names

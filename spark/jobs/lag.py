@@ -1,0 +1,164 @@
+"""Consumer lag and end-to-end latency by group, over time.
+
+Every --interval seconds the brokers are asked for the offsets of each group and the ends of its queues. A sample holds,
+for each group and queue: lag (messages between offset and end) and delay (ms for which the oldest message that the
+group has not consumed has been stored; 0 when it has consumed all). The delay is what a message now reaching the group
+has waited: its end-to-end latency. At the end a table by group and window is printed: largest lag, and percentiles of
+the delay weighted by nothing but time. --to keeps the samples as Parquet, --html makes a page with plots.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import threading
+import time
+from collections import defaultdict
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from triomq.protocol.bodies import fastjson
+from triomq.protocol.codes import RequestCode, ResponseCode
+from triomq.protocol.command import new_request
+from triomq.protocol.message_queue import MessageQueue
+from triomq.protocol.system_topics import RETRY_PREFIX
+from triomq.spark.cluster import Cluster
+from triomq.spark.errors import BrokerError
+from triomq.spark.jobs import report
+from triomq.spark.jobs.progress import Progress
+from triomq.spark.jobs.session import JobFailed, add_connection_options, connection_options, open_session
+from triomq.spark.options import DEFAULT_SOURCE_GROUP, OptionTable
+from triomq.spark.options import connection_options as checked_connection
+from triomq.spark.time_search import store_time
+
+SUMMARY = "consumer lag and end-to-end latency by group over time"
+COLUMNS = (
+    "timeMs bigint, consumerGroup string, topic string, brokerName string, queueId int, lag bigint, delayMs bigint"
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_connection_options(parser)
+    parser.add_argument("--groups", help="only these groups, separated by commas (default: all with offsets)")
+    parser.add_argument("--interval", type=float, default=5.0, metavar="S", help="seconds between samples (default 5)")
+    parser.add_argument("--samples", type=int, default=12, metavar="N", help="number of samples (default 12)")
+    parser.add_argument(
+        "--window", type=int, default=60, metavar="S", help="seconds of a row of the table (default 60)"
+    )
+    parser.add_argument("--retry-topics", action="store_true", help="also %%RETRY%% topics")
+    parser.add_argument("--to", metavar="DIR", help="append the samples to this folder as Parquet")
+    parser.add_argument("--html", metavar="FILE", help="write a page with plots")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    if arguments.samples < 1 or arguments.interval <= 0 or arguments.window < 1:
+        raise JobFailed("--samples, --interval and --window must be more than 0")
+    options = checked_connection(OptionTable(connection_options(arguments), ()))
+    groups = {name.strip() for name in (arguments.groups or "").split(",") if name.strip()}
+    progress = Progress("lag", arguments.samples, unit=" samples", quiet=arguments.quiet)
+    rows: list[tuple[Any, ...]] = []
+    wait = threading.Event()
+    with Cluster(options) as cluster:
+        for number in range(arguments.samples):
+            started = time.monotonic()
+            rows += sample(cluster, groups, arguments.retry_topics, time.time_ns() // 1_000_000)
+            progress.advance(note=f"{len(rows):,} rows")
+            if number + 1 < arguments.samples:
+                wait.wait(max(arguments.interval - (time.monotonic() - started), 0))
+    progress.finish()
+    if not rows:
+        sys.stdout.write("no group has offsets\n")
+        return 1
+    spark = open_session("lag", arguments)
+    table = spark.createDataFrame(rows, COLUMNS)
+    if arguments.to:
+        table.write.mode("append").parquet(arguments.to)
+    summary = summarize(table, arguments.window).collect()
+    sys.stdout.write(as_text(summary))
+    if arguments.html:
+        Path(arguments.html).write_text(as_html(rows, summary), "utf-8")
+    return 0
+
+
+def sample(cluster: Cluster, groups: set[str], with_retry: bool, now_ms: int) -> list[tuple[Any, ...]]:
+    """Rows of COLUMNS, one for each group and queue with an offset."""
+    rows = []
+    for broker_name, address in cluster.brokers().items():
+        offsets = _group_offsets(cluster, address, broker_name, groups, with_retry)
+        ends = cluster.max_offsets(sorted({queue for queue, _ in offsets}))
+        for (queue, group), offset in sorted(offsets.items()):
+            lag = max(ends[queue] - offset, 0)
+            stored_ms = store_time(cluster, queue, offset, DEFAULT_SOURCE_GROUP) if lag else 0
+            delay = max(now_ms - stored_ms, 0) if stored_ms else 0
+            rows.append((now_ms, group, queue.topic, broker_name, queue.queue_id, lag, delay))
+    return rows
+
+
+def _group_offsets(
+    cluster: Cluster, address: str, broker_name: str, groups: set[str], with_retry: bool
+) -> dict[tuple[MessageQueue, str], int]:
+    """(queue, group) -> offset, as the broker keeps them in consumerOffset.json."""
+
+    def ask() -> Any:
+        return cluster.connection(address).call(new_request(RequestCode.GET_ALL_CONSUMER_OFFSET))
+
+    answer = cluster.until_done(f"asking {broker_name} for consumer offsets", ask)
+    if answer.code != ResponseCode.SUCCESS:
+        raise BrokerError(f"{broker_name} refused to tell its consumer offsets: {answer.remark}", answer.code)
+    found = {}
+    for name, queues in (fastjson.loads(answer.body).get("offsetTable") or {}).items():
+        topic, _, group = name.rpartition("@")
+        is_wanted = group in groups if groups else not group.startswith(("SPARK_SINK_", "CID_RMQ_SYS_"))
+        if not is_wanted or (topic.startswith(RETRY_PREFIX) and not with_retry) or cluster.find_route(topic) is None:
+            continue
+        for queue_id, offset in queues.items():
+            found[MessageQueue(topic, broker_name, int(queue_id)), group] = int(offset)
+    return found
+
+
+def summarize(table: Any, window_seconds: int) -> Any:
+    """One row for each group and window: the largest total lag, percentiles of the delay."""
+    from pyspark.sql import functions as F
+
+    totals = table.groupBy("consumerGroup", "timeMs").agg(F.sum("lag").alias("lag"))
+    window = F.expr(f"timeMs div {window_seconds * 1000} * {window_seconds * 1000}").alias("windowMs")
+    lags = totals.groupBy("consumerGroup", window).agg(F.max("lag").alias("maxLag"), F.last("lag").alias("lastLag"))
+    delays = table.groupBy("consumerGroup", window).agg(
+        *[F.expr(f"percentile_approx(delayMs, {share})").alias(name) for name, share in _SHARES.items()],
+        F.max("delayMs").alias("max"),
+    )
+    return lags.join(delays, ["consumerGroup", "windowMs"]).orderBy("consumerGroup", "windowMs")
+
+
+_SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
+
+
+def as_text(summary: list[Any]) -> str:
+    """The table for a terminal."""
+    lines = [
+        f"{'window (UTC)':<20}{'group':<32}{'max lag':>12}{'p50 ms':>10}{'p90 ms':>10}{'p99 ms':>10}{'max ms':>10}"
+    ]
+    for row in summary:
+        when = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(row["windowMs"] / 1000))
+        lines.append(
+            f"{when:<20}{row['consumerGroup'][:31]:<32}{row['maxLag']:>12,}{row['p50']:>10,}{row['p90']:>10,}"
+            f"{row['p99']:>10,}{row['max']:>10,}"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def as_html(rows: list[tuple[Any, ...]], summary: list[Any]) -> str:
+    """A page with lag and delay over time."""
+    lag: dict[str, dict[float, float]] = defaultdict(lambda: defaultdict(float))
+    delay: dict[str, dict[float, float]] = defaultdict(lambda: defaultdict(float))
+    for time_ms, group, _, _, _, behind, delay_ms in rows:
+        lag[group][time_ms / 1000] += behind
+        delay[group][time_ms / 1000] = max(delay[group][time_ms / 1000], delay_ms)
+    return report.page(
+        "Consumer lag",
+        f"<h2>Lag (messages)</h2>{report.lines({name: sorted(at.items()) for name, at in lag.items()}, 'UTC')}"
+        f"<h2>Delay (ms, slowest queue)</h2>"
+        f"{report.lines({name: sorted(at.items()) for name, at in delay.items()}, 'UTC')}"
+        f"<h2>By window</h2><pre>{escape(as_text(summary))}</pre>",
+    )

@@ -1,0 +1,84 @@
+"""The Spark session of a job, and options that all jobs share."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import Any
+
+
+class JobFailed(Exception):
+    """Ends a job with one line for people and exit code 2."""
+
+
+def add_spark_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--master", help="Spark master when the job is not started by spark-submit (default: local[*])")
+    parser.add_argument(
+        "--conf", action="append", default=[], metavar="KEY=VALUE", help="Spark configuration; may be repeated"
+    )
+    parser.add_argument("--quiet", action="store_true", help="no progress bar")
+
+
+def add_connection_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-n", "--name-server", required=True, metavar="HOST:PORT", help="name servers, separated by ;")
+    parser.add_argument(
+        "--option", action="append", default=[], metavar="NAME=VALUE",
+        help="an option of the source or sink `rocketmq`, like accessKey=... (docs/spark.md); may be repeated",
+    )  # fmt: skip
+
+
+def pairs(given: list[str], option: str) -> dict[str, str]:
+    """NAME=VALUE texts as a table. Raises JobFailed."""
+    table = {}
+    for text in given:
+        name, separator, value = text.partition("=")
+        if not separator or not name:
+            raise JobFailed(f"{option}: {text!r} is not NAME=VALUE")
+        table[name] = value
+    return table
+
+
+def connection_options(arguments: argparse.Namespace) -> dict[str, str]:
+    return {"nameServer": arguments.name_server, **pairs(arguments.option, "--option")}
+
+
+def open_session(name: str, arguments: argparse.Namespace) -> Any:
+    """The session given by spark-submit, or one of our own; the formats are registered."""
+    from pyspark.sql import SparkSession
+
+    from triomq.spark.registration import register
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(f"mqpipeline {name}")
+    settings = pairs(arguments.conf, "--conf")
+    if arguments.master:
+        builder = builder.master(arguments.master)
+    elif "spark.master" not in settings and "PYSPARK_GATEWAY_PORT" not in os.environ:
+        builder = builder.master("local[*]")
+        settings.setdefault("spark.ui.enabled", "false")
+    settings.setdefault("spark.ui.showConsoleProgress", "false")
+    settings.setdefault("spark.sql.session.timeZone", "UTC")
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel(settings.get("spark.log.level", "ERROR"))
+    register(spark)
+    _opened.append(spark)
+    return spark
+
+
+def stop_session() -> None:
+    """Stop the session that `open_session` made, if it did."""
+    while _opened:
+        _opened.pop().stop()
+
+
+_opened: list[Any] = []
+
+
+def one_line(error: BaseException) -> str:
+    """The sentence that explains a Spark error: the last line of the Python traceback inside, or its first line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    ours = [line for line in lines if line.startswith(("triomq.spark.errors.", "pyspark.errors"))]
+    return (ours[-1].partition(": ")[2] if ours else lines[0] if lines else type(error).__name__)[:500]

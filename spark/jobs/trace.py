@@ -1,0 +1,143 @@
+"""Message traces joined into timelines: sent, stored, consumed.
+
+Producers and consumers with tracing on write what they did to the topic RMQ_SYS_TRACE_TOPIC (or a topic of your own).
+This job reads it, parses its records (RocketMQ: TraceDataEncoder) and joins them by message id:
+
+    msgId topic tags keys producerGroup storeHost sentMs sendCostMs isSent
+    consumerGroup retry consumeStartMs consumeCostMs isConsumed waitMs endToEndMs
+
+One row for each delivery of a message (one with nulls when it was never consumed). waitMs is from the send's end to the
+start of consumption, endToEndMs from the send's begin to the consumption's end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from typing import Any, Final
+
+from triomq.protocol.system_topics import TRACE_TOPIC
+from triomq.spark.jobs.progress import watching
+from triomq.spark.jobs.session import add_connection_options, connection_options, open_session
+
+SUMMARY = "join the message-trace topic into send, store, consume timelines"
+_FIELD: Final = "\x01"
+_RECORD: Final = "\x02"
+
+TRACE_COLUMNS: Final = (
+    "kind string, timeMs bigint, groupName string, topic string, msgId string, requestId string, tags string, "
+    "keys string, storeHost string, bodyLength int, costMs int, offsetMsgId string, isSuccess boolean, retry int"
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_connection_options(parser)
+    parser.add_argument("--trace-topic", default=TRACE_TOPIC, help=f"default {TRACE_TOPIC}")
+    parser.add_argument("--since-ms", type=int, help="only traces stored since this time")
+    parser.add_argument("--msg-id", help="only this message")
+    parser.add_argument("--topic", help="only messages of this topic")
+    parser.add_argument("--to", metavar="DIR", help="write the timelines as Parquet")
+    parser.add_argument("--show", type=int, default=20, metavar="N", help="rows printed (default 20)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    spark = open_session("trace", arguments)
+    reader = spark.read.format("rocketmq").schema("body binary").options(**connection_options(arguments))
+    reader = reader.option("subscribe", arguments.trace_topic)
+    if arguments.since_ms is not None:
+        reader = reader.option("startingTimestamp", arguments.since_ms)
+    with watching(spark, "trace", arguments.quiet):
+        table = timelines(trace_records(reader.load()))
+        if arguments.topic:
+            table = table.where(table["topic"] == arguments.topic)
+        if arguments.msg_id:
+            table = table.where(table["msgId"] == arguments.msg_id)
+        table = table.orderBy("sentMs", "consumeStartMs").persist()
+        count = table.count()
+        if arguments.to:
+            table.write.mode("append").parquet(arguments.to)
+        rows = table.limit(arguments.show).collect()
+    for row in rows:
+        sys.stdout.write(as_text(row.asDict()))
+    sys.stdout.write(f"{count:,} timelines\n")
+    return 0 if count else 1
+
+
+def trace_records(bodies: Any) -> Any:
+    """Trace records of message bodies (a DataFrame with the column `body`), as rows of TRACE_COLUMNS."""
+    from pyspark.sql import functions as F
+
+    field = F.split(F.col("record"), _FIELD)
+    table = bodies.select(F.explode(F.split(F.decode("body", "UTF-8"), _RECORD)).alias("record"))
+    table = table.where("record <> ''").select(field.alias("f"))
+    return table.select(*[F.expr(f"{_case(name)}").cast(kind).alias(name) for name, kind in _columns()])
+
+
+def _columns() -> Iterator[tuple[str, str]]:
+    for part in TRACE_COLUMNS.split(", "):
+        name, kind = part.split(" ")
+        yield name, kind
+
+
+# Position of each column in the records of each kind (TraceDataEncoder.encoderFromContextBean); the kind is field 0.
+_PLACES: Final[dict[str, dict[str, int]]] = {
+    "Pub": {
+        "timeMs": 1, "groupName": 3, "topic": 4, "msgId": 5, "tags": 6, "keys": 7, "storeHost": 8, "bodyLength": 9,
+        "costMs": 10, "offsetMsgId": 12, "isSuccess": 13,
+    },
+    "SubBefore": {"timeMs": 1, "groupName": 3, "requestId": 4, "msgId": 5, "retry": 6, "keys": 7},
+    "SubAfter": {"requestId": 1, "msgId": 2, "costMs": 3, "isSuccess": 4, "keys": 5},
+    "EndTransaction": {"timeMs": 1, "groupName": 3, "topic": 4, "msgId": 5, "tags": 6, "keys": 7, "storeHost": 8},
+}  # fmt: skip
+
+
+def _case(name: str) -> str:
+    if name == "kind":
+        return "f[0]"
+    cases = " ".join(
+        f"when f[0] = '{kind}' then nullif(try_element_at(f, {places[name] + 1}), '')"
+        for kind, places in _PLACES.items()
+        if name in places
+    )
+    return f"case {cases} end"
+
+
+def timelines(traces: Any) -> Any:
+    """One row for each delivery of each message."""
+    from pyspark.sql import functions as F
+
+    sent = traces.where("kind = 'Pub'").groupBy("msgId").agg(
+        *[F.first(name).alias(name) for name in ("topic", "tags", "keys", "storeHost", "offsetMsgId")],
+        F.first("groupName").alias("producerGroup"),
+        F.min("timeMs").alias("sentMs"),
+        F.first("costMs").alias("sendCostMs"),
+        F.max("isSuccess").alias("isSent"),
+    )  # fmt: skip
+    began = traces.where("kind = 'SubBefore'").selectExpr(
+        "msgId", "requestId", "groupName as consumerGroup", "timeMs as consumeStartMs", "retry"
+    ).dropDuplicates(["msgId", "requestId"])  # fmt: skip
+    ended = traces.where("kind = 'SubAfter'").selectExpr(
+        "msgId", "requestId", "costMs as consumeCostMs", "isSuccess as isConsumed"
+    ).dropDuplicates(["msgId", "requestId"])  # fmt: skip
+    deliveries = began.join(ended, ["msgId", "requestId"], "left")
+    joined = sent.join(deliveries, ["msgId"], "full")
+    return joined.withColumn("waitMs", F.expr("consumeStartMs - (sentMs + sendCostMs)")).withColumn(
+        "endToEndMs", F.expr("consumeStartMs + consumeCostMs - sentMs")
+    )
+
+
+def as_text(row: dict[str, Any]) -> str:
+    """One timeline for a terminal."""
+    lines = [f"{row['msgId']}  topic {row['topic']}  tags {row['tags']}  keys {row['keys']}"]
+    if row["sentMs"] is not None:
+        state = "sent" if row["isSent"] else "NOT SENT"
+        where = f"stored at {row['storeHost']} after {row['sendCostMs']} ms"
+        lines.append(f"  {state} at {row['sentMs']} by {row['producerGroup']}, {where}")
+    if row["consumeStartMs"] is not None:
+        state = {True: "consumed", False: "FAILED", None: "unfinished"}[row["isConsumed"]]
+        lines.append(
+            f"  {state} from {row['consumeStartMs']} by {row['consumerGroup']} in {row['consumeCostMs']} ms"
+            f" (retry {row['retry']}, waited {row['waitMs']} ms, end to end {row['endToEndMs']} ms)"
+        )
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,111 @@
+"""Positions: a queue offset for each queue, and their JSON, which is what checkpoints and options hold.
+
+    {"topic": {"broker-a": {"0": 23, "1": 42}}}
+
+In options -2 stands for the earliest and -1 for the latest offset, as in Spark's Kafka source.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from triomq.protocol.message_queue import MessageQueue
+from triomq.spark.errors import OptionError
+
+EARLIEST: Final = -2
+LATEST: Final = -1
+
+Positions = dict[MessageQueue, int]
+"""Queue -> queue offset of the next message."""
+
+
+def to_tree(positions: Mapping[MessageQueue, int]) -> dict[str, dict[str, dict[str, int]]]:
+    """As nested plain dicts in a fixed order, ready for json."""
+    tree: dict[str, dict[str, dict[str, int]]] = {}
+    for queue in sorted(positions):
+        tree.setdefault(queue.topic, {}).setdefault(queue.broker_name, {})[str(queue.queue_id)] = positions[queue]
+    return tree
+
+
+def from_tree(tree: Any, what: str = "offsets") -> Positions:
+    """The inverse. Raises OptionError saying what does not fit; `what` names the source of the tree."""
+    positions: Positions = {}
+    for topic, brokers in _members(tree, what):
+        for broker, queues in _members(brokers, f"{what}: topic {topic!r}"):
+            for queue_id, offset in _members(queues, f"{what}: topic {topic!r}, broker {broker!r}"):
+                if type(offset) is not int or not queue_id.isdigit():
+                    raise OptionError(
+                        f'{what}: {topic}/{broker}: expected "queue id": offset, not {queue_id!r}: {offset!r}'
+                    )
+                positions[MessageQueue(topic, broker, int(queue_id))] = offset
+    return positions
+
+
+def parse(text: str, option: str) -> Any:
+    """JSON text of an option. Raises OptionError naming it."""
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise OptionError(f"option {option}: not JSON ({error}): {text[:80]!r}") from None
+
+
+def _members(tree: Any, what: str) -> list[tuple[str, Any]]:
+    if not isinstance(tree, dict):
+        raise OptionError(f'{what}: expected {{"topic": {{"broker": {{"queue id": offset}}}}}}, found {tree!r}')
+    return list(tree.items())
+
+
+def limited(start: Positions, latest: Positions, max_rows: int) -> Positions:
+    """`latest`, pulled back so that at most `max_rows` messages (and at least one) lie behind `start`; each queue gets
+    its share of the backlog. Queues that `start` does not know begin at 0."""
+    backlog = {queue: max(end - start.get(queue, 0), 0) for queue, end in latest.items()}
+    total = sum(backlog.values())
+    if total <= max_rows:
+        return latest
+    shares = {queue: backlog[queue] * max_rows // total for queue in backlog}
+    left = max_rows - sum(shares.values())
+    for queue in sorted(backlog, key=lambda queue: (shares[queue] - backlog[queue] * max_rows / total, queue)):
+        if left <= 0:
+            break
+        if shares[queue] < backlog[queue]:
+            shares[queue] += 1
+            left -= 1
+    return {queue: start.get(queue, 0) + shares[queue] if backlog[queue] else latest[queue] for queue in latest}
+
+
+def split(ranges: list[tuple[MessageQueue, int, int]], min_parts: int) -> list[tuple[MessageQueue, int, int]]:
+    """The ranges (queue, begin, end), cut into at least `min_parts` where there are that many messages; the longest
+    are cut most. Empty ranges go."""
+    ranges = [item for item in ranges if item[2] > item[1]]
+    total = sum(end - begin for _, begin, end in ranges)
+    if len(ranges) >= min_parts or not total:
+        return ranges
+    parts: list[tuple[MessageQueue, int, int]] = []
+    for queue, begin, end in ranges:
+        count = min(max(-(-(end - begin) * min_parts // total), 1), end - begin)
+        edges = [begin + (end - begin) * number // count for number in range(count + 1)]
+        parts += [(queue, edges[number], edges[number + 1]) for number in range(count)]
+    return parts
+
+
+def resolve(
+    wanted: Mapping[MessageQueue, int],
+    queues: list[MessageQueue],
+    default: int,
+    option: str,
+    bound: Callable[[MessageQueue, int], int],
+) -> Positions:
+    """Offsets of `queues` from an option that names some of them; `bound(queue, EARLIEST or LATEST)` answers where
+    these are. Raises OptionError for a queue that is not read."""
+    for queue in wanted:
+        if queue not in queues:
+            raise OptionError(
+                f"option {option}: {queue.topic}/{queue.broker_name}/{queue.queue_id} is not a queue that is read"
+            )
+    positions: Positions = {}
+    for queue in queues:
+        offset = wanted.get(queue, default)
+        positions[queue] = bound(queue, offset) if offset in (EARLIEST, LATEST) else offset
+    return positions

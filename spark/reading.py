@@ -1,0 +1,222 @@
+"""What source and stream share: which queues, from where to where, and one range as Arrow batches.
+
+`Plan` is made on the driver; `QueuePart` travels to the executors, where `read_part` pulls it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from pyspark.sql.datasource import InputPartition
+
+from triomq.protocol import property_names
+from triomq.protocol.bodies import fastjson
+from triomq.protocol.codes import RequestCode, ResponseCode
+from triomq.protocol.command import new_request
+from triomq.protocol.message_queue import MessageQueue
+from triomq.protocol.properties import parse_bytes
+from triomq.protocol.subscription import SQL92, SUB_ALL, TAG, build_subscription
+from triomq.spark import positions
+from triomq.spark.cluster import Cluster
+from triomq.spark.errors import DataLost, OptionError
+from triomq.spark.options import Bound, SourceOptions
+from triomq.spark.positions import EARLIEST, LATEST, Positions
+from triomq.spark.pulling import Pull, QueueRange
+from triomq.spark.time_search import offsets_at_time
+from triomq.spark.wire import refused
+
+_TIME_NEVER: Final = 2**62
+
+
+class QueuePart(InputPartition):  # type: ignore[misc, unused-ignore]
+    """Offsets [begin, end) of one queue: the work of one task."""
+
+    def __init__(self, topic: str, broker_name: str, queue_id: int, begin: int, end: int) -> None:
+        self.topic = topic
+        self.broker_name = broker_name
+        self.queue_id = queue_id
+        self.begin = begin
+        self.end = end
+
+
+def read_part(part: Any, options: SourceOptions, names: Sequence[str], schema: Any) -> Iterator[Any]:
+    """The rows of one part as Arrow record batches. A part that is no QueuePart (Spark's own empty one) has none."""
+    if not isinstance(part, QueuePart):
+        return
+    # only here: Arrow's functions take a while to load, and planning does without them
+    from triomq.spark.record_columns import BYTES_PER_BATCH, RecordColumns, why_not
+
+    queue = MessageQueue(part.topic, part.broker_name, part.queue_id)
+    pull = Pull(
+        options.group,
+        options.filter,
+        options.filter_type,
+        options.pull_batch_size,
+        options.pulls_in_flight,
+        options.fail_on_data_loss,
+        options.max_rate_per_task,
+    )
+    tags = _wanted_tags(options)
+    columns = RecordColumns(schema, names, part.broker_name)
+    keeps = None if tags is None else lambda: parse_bytes(columns.last_properties).get(property_names.TAGS) in tags
+    buffer = bytearray()
+    with Cluster(options.connection) as cluster:
+        for body, begin, end in QueueRange(cluster, queue, part.begin, part.end, pull).bodies():
+            at = len(buffer)
+            buffer += body
+            size = len(buffer)
+            while (stop := columns.add_run(buffer, at, size, size, begin, end, keeps=keeps, check_crc=True)) < size:
+                if stop == at:
+                    why = why_not(buffer, at, size)
+                    raise DataLost(f"{part.topic}/{part.broker_name}/{part.queue_id}, behind offset {begin}: {why}")
+                at = stop
+                if columns.is_full:
+                    yield columns.take()
+            if len(buffer) >= BYTES_PER_BATCH or columns.is_full:
+                if len(columns):
+                    yield columns.take()
+                buffer = bytearray()
+    if len(columns):
+        yield columns.take()
+
+
+def _wanted_tags(options: SourceOptions) -> frozenset[str] | None:
+    """The broker compares hashes of tags; different tags may share one."""
+    if options.filter_type != TAG or options.filter == SUB_ALL:
+        return None
+    return build_subscription("T", options.filter).tags_set
+
+
+class Plan:
+    """The queues of one source and their bounds. On the driver; one owner."""
+
+    def __init__(self, options: SourceOptions, cluster: Cluster) -> None:
+        self.options = options
+        self.cluster = cluster
+
+    def queues(self, *, skip_missing: bool = False) -> list[MessageQueue]:
+        """All queues that are read now, sorted. Raises OptionError when a topic or an assigned queue is not there,
+        unless these are to be skipped: a broker that is away takes its queues along."""
+        options = self.options
+        if options.topic_pattern is not None:
+            topics = self.cluster.topics_matching(options.topic_pattern)
+        else:
+            topics = list(options.assigned) if options.assigned is not None else list(options.topics)
+        queues = []
+        for topic in topics:
+            may_miss = skip_missing or options.topic_pattern is not None
+            route = self.cluster.settled_route(topic) if may_miss else self.cluster.route(topic)
+            if route is not None:
+                queues += route.readable
+        if options.assigned is not None:
+            queues = self._assigned(queues, options.assigned, skip_missing)
+        return sorted(queues)
+
+    @staticmethod
+    def _assigned(queues: list[MessageQueue], assigned: dict[str, Any], skip_missing: bool) -> list[MessageQueue]:
+        chosen = []
+        for topic, wanted in assigned.items():
+            theirs = [queue for queue in queues if queue.topic == topic]
+            brokers = wanted if isinstance(wanted, dict) else {queue.broker_name: wanted for queue in theirs}
+            for broker, ids in brokers.items():
+                for queue_id in ids:
+                    queue = MessageQueue(topic, broker, queue_id)
+                    if queue in theirs:
+                        chosen.append(queue)
+                    elif not skip_missing:
+                        raise OptionError(f"option assign: {topic}: no readable queue {queue_id} at broker {broker!r}")
+        return chosen
+
+    def check_filter(self, queues: Sequence[MessageQueue]) -> None:
+        """A broker passes everything when an SQL92 expression does not compile, so ask it first."""
+        options = self.options
+        if options.filter_type != SQL92:
+            return
+        data = build_subscription("T", options.filter, SQL92, sub_version=1)
+        brokers = {queue.broker_name: queue.topic for queue in queues}
+        for broker_name, topic in brokers.items():
+            body = fastjson.dumps(
+                {
+                    "clientId": "spark",
+                    "group": options.group,
+                    "subscriptionData": {
+                        "topic": topic, "subString": data.sub_string, "expressionType": SQL92, "subVersion": 1,
+                        "tagsSet": [], "codeSet": [], "classFilterMode": False,
+                    },
+                }
+            )  # fmt: skip
+            address = self.cluster.address(topic, broker_name)
+            request = new_request(RequestCode.CHECK_CLIENT_CONFIG, body=body)
+            answer = self.cluster.ask(topic, broker_name, request, "checking the filter")
+            if answer.code != ResponseCode.SUCCESS:
+                raise OptionError(f"option filter: {refused(answer, address, 'the SQL92 expression')}")
+
+    def bound(self, bound: Bound, queues: list[MessageQueue], option: str) -> Positions:
+        """Offsets of one end of the read; `option` is "starting" or "ending"."""
+        if bound.timestamp_ms is not None or bound.timestamps is not None:
+            return self._by_time(bound, queues, f"{option}OffsetsByTimestamp")
+        edges: dict[int, Positions] = {}
+
+        def edge(queue: MessageQueue, which: int) -> int:
+            if which not in edges:
+                edges[which] = (self.cluster.min_offsets if which == EARLIEST else self.cluster.max_offsets)(queues)
+            return edges[which][queue]
+
+        name = f"{option}Offsets"
+        wanted = positions.from_tree(bound.offsets, f"option {name}") if bound.offsets else {}
+        return positions.resolve(wanted, queues, bound.default, name, edge)
+
+    def _by_time(self, bound: Bound, queues: list[MessageQueue], option: str) -> Positions:
+        times: dict[MessageQueue, int] = {}
+        for queue in queues:
+            wanted: Any = bound.timestamp_ms
+            if bound.timestamps is not None:
+                wanted = bound.timestamps.get(queue.topic)
+                if isinstance(wanted, dict):
+                    wanted = wanted.get(queue.broker_name)
+                if isinstance(wanted, dict):
+                    wanted = wanted.get(str(queue.queue_id))
+            if wanted is None:
+                wanted = 0 if bound.default == EARLIEST else _TIME_NEVER
+            if type(wanted) is not int:
+                raise OptionError(f"option {option}: {queue.topic}: expected a time in ms, found {wanted!r}")
+            times[queue] = wanted
+        timed = [queue for queue in queues if 0 < times[queue] < _TIME_NEVER]
+        found = offsets_at_time(self.cluster, times, self.options.group, timed) if timed else {}
+        if len(timed) < len(queues):
+            found |= {
+                queue: (self.cluster.min_offsets if times[queue] == 0 else self.cluster.max_offsets)([queue])[queue]
+                for queue in queues
+                if queue not in found
+            }
+        return found
+
+    def parts(self, starts: Positions, ends: Positions) -> list[QueuePart]:
+        """The work between two positions. Queues that `starts` does not know are new: they begin at 0."""
+        begins = self.checked_starts({queue: starts.get(queue, 0) for queue in ends}, ends)
+        ranges = [(queue, begins[queue], ends[queue]) for queue in sorted(ends)]
+        return [
+            QueuePart(queue.topic, queue.broker_name, queue.queue_id, begin, end)
+            for queue, begin, end in positions.split(ranges, self.options.min_partitions)
+        ]
+
+    def checked_starts(self, starts: Positions, ends: Positions) -> Positions:
+        """`starts`, moved to the oldest message where that is later. Raises DataLost unless told otherwise."""
+        busy = [queue for queue in starts if ends[queue] > starts[queue]]
+        oldest = self.cluster.min_offsets(busy) if busy else {}
+        checked = dict(starts)
+        for queue, first in oldest.items():
+            if first > starts[queue]:
+                if self.options.fail_on_data_loss:
+                    raise DataLost(
+                        f"offsets {starts[queue]} to {min(first, ends[queue])} of {queue.topic}/{queue.broker_name}/"
+                        f"{queue.queue_id} were deleted before they were read"
+                    )
+                checked[queue] = min(first, ends[queue])
+        return checked
+
+
+def latest(plan: Plan, queues: list[MessageQueue]) -> Positions:
+    """The ends of all queues now."""
+    return plan.bound(Bound(LATEST), queues, "ending")

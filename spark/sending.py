@@ -1,0 +1,279 @@
+"""Storing messages: one queue after the other, batches where the protocol allows them, nothing twice.
+
+Messages of one queue leave in order, one request at a time. Delayed and very large messages go alone. A request whose
+answer was lost may or may not have been stored; an idempotent write then looks (triomq.spark.markers) before it sends
+the rest again, any other write sends it again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from triomq.protocol.codes import RequestCode, ResponseCode
+from triomq.protocol.command import RemotingCommand, new_request
+from triomq.protocol.headers.send import SendMessageRequestHeaderV2, SendMessageResponseHeader
+from triomq.protocol.message_queue import MessageQueue
+from triomq.protocol.record import BATCH_FIXED_BYTES
+from triomq.protocol.system_topics import AUTO_CREATE_TOPIC, SCHEDULE_TOPIC
+from triomq.spark.cluster import CONNECTION_ERRORS, NOT_REGISTERED, Cluster
+from triomq.spark.errors import BrokerError, OptionError, SendAborted
+from triomq.spark.markers import StoredRows
+from triomq.spark.outgoing import OutgoingMessage
+from triomq.spark.wire import refused
+
+NEW_TOPIC_QUEUES: Final = 4
+MESSAGES_PER_BATCH: Final = 2000
+
+_STORED: Final = frozenset(
+    {
+        ResponseCode.SUCCESS,
+        ResponseCode.FLUSH_DISK_TIMEOUT,
+        ResponseCode.FLUSH_SLAVE_TIMEOUT,
+        ResponseCode.SLAVE_NOT_AVAILABLE,
+    }
+)
+_AGAIN: Final = frozenset(
+    {
+        ResponseCode.SYSTEM_BUSY,
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        ResponseCode.SYSTEM_ERROR,
+        ResponseCode.TOPIC_NOT_EXIST,
+    }
+)
+
+
+class Sender:
+    """Collects messages by queue and stores them. One owner, one thread; `flush` at the end."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        group: str,
+        *,
+        batch_bytes: int,
+        retries: int,
+        now_ms: Callable[[], int],
+        stored: StoredRows | None,
+        max_rate: int = 0,
+        first_queue: int = 0,
+    ) -> None:
+        """`max_rate`: messages a second, 0 for no limit. `first_queue`: where taking turns begins."""
+        self._max_rate = max_rate
+        self._started = time.monotonic()
+        self._cluster = cluster
+        self._group = group
+        self._batch_bytes = batch_bytes
+        self._retries = retries
+        self._now_ms = now_ms
+        self._stored = stored
+        self._turn = first_queue
+        self._queues: dict[str, list[MessageQueue]] = {}
+        self._buffers: dict[MessageQueue, list[OutgoingMessage]] = {}
+        self._buffered_bytes: dict[MessageQueue, int] = {}
+        self._fill: dict[str, MessageQueue] = {}
+        self._last_address = ""
+        self._delayed_queues: dict[str, list[MessageQueue]] = {}
+        self.sent = 0
+        self.skipped = 0
+
+    def queues(self, topic: str) -> list[MessageQueue]:
+        """Writable queues of a topic, sorted; those it will get when the first message creates it."""
+        queues = self._queues.get(topic)
+        if queues is None:
+            route = self._cluster.settled_route(topic)
+            queues = route.writable if route is not None else []
+            if route is None:
+                template = self._cluster.find_route(AUTO_CREATE_TOPIC)
+                if template is None:
+                    raise OptionError(f"sink: topic {topic!r} does not exist, and no broker creates topics by itself")
+                queues = [
+                    MessageQueue(topic, queue.broker_name, queue.queue_id)
+                    for queue in template.writable
+                    if queue.queue_id < NEW_TOPIC_QUEUES
+                ]
+            if not queues:
+                raise OptionError(f"sink: topic {topic!r} has no queue that can be written")
+            self._queues[topic] = sorted(queues)
+            if self._stored is not None:
+                self._stored.look_into(self._queues[topic])
+        return self._queues[topic]
+
+    def used_queues(self) -> list[MessageQueue]:
+        """All queues of all topics written to, also those of delayed messages."""
+        return [queue for queues in (*self._queues.values(), *self._delayed_queues.values()) for queue in queues]
+
+    def _delayed(self, broker_name: str) -> list[MessageQueue]:
+        """Where a broker keeps delayed messages, and where this task's are found again."""
+        queues = self._delayed_queues.get(broker_name)
+        if queues is None:
+            route = self._cluster.route(SCHEDULE_TOPIC)
+            queues = [queue for queue in route.readable if queue.broker_name == broker_name]
+            self._delayed_queues[broker_name] = queues
+            if self._stored is not None:
+                self._stored.look_into(queues)
+        return queues
+
+    def add(self, message: OutgoingMessage) -> None:
+        """Take one message; sends when its queue has a batch together."""
+        queue = self._choose(message)
+        if message.delay_level and self._stored is not None:
+            self._delayed(queue.broker_name)
+        if self._stored is not None and self._stored.take(message.digest):
+            self.skipped += 1
+            return
+        if message.delay_level:
+            self._flush_queue(queue)
+            self._store(queue, [message])
+            return
+        buffer = self._buffers.setdefault(queue, [])
+        size = self._buffered_bytes.get(queue, 0)
+        if buffer and size + message.size_bytes > self._batch_bytes:
+            self._flush_queue(queue)
+            size = 0
+            if message.queue_id is None and message.sharding_hash is None:
+                queue = self._next_queue(message.topic)
+                buffer, size = self._buffers.setdefault(queue, []), self._buffered_bytes.get(queue, 0)
+            else:
+                buffer = self._buffers.setdefault(queue, [])
+        buffer.append(message)
+        self._buffered_bytes[queue] = size + message.size_bytes
+        if len(buffer) >= MESSAGES_PER_BATCH:
+            self._flush_queue(queue)
+
+    def flush(self) -> None:
+        """Store everything that was taken."""
+        for queue in list(self._buffers):
+            self._flush_queue(queue)
+
+    def _choose(self, message: OutgoingMessage) -> MessageQueue:
+        queues = self.queues(message.topic)
+        if message.queue_id is not None:
+            return self._named(message, queues)
+        if message.sharding_hash is not None:
+            return queues[abs(message.sharding_hash) % len(queues)]
+        queue = self._fill.get(message.topic)
+        return queue if queue is not None else self._next_queue(message.topic)
+
+    def _next_queue(self, topic: str) -> MessageQueue:
+        queues = self.queues(topic)
+        self._turn += 1
+        queue = self._fill[topic] = queues[self._turn % len(queues)]
+        return queue
+
+    @staticmethod
+    def _named(message: OutgoingMessage, queues: list[MessageQueue]) -> MessageQueue:
+        fitting = [
+            queue
+            for queue in queues
+            if queue.queue_id == message.queue_id and message.broker_name in (None, queue.broker_name)
+        ]
+        if len(fitting) == 1:
+            return fitting[0]
+        where = f"topic {message.topic!r}, queueId {message.queue_id}"
+        if not fitting:
+            raise OptionError(f"sink: {where}: there is no such queue")
+        brokers = ", ".join(queue.broker_name for queue in fitting)
+        raise OptionError(f"sink: {where}: several brokers have it ({brokers}); say which in the column brokerName")
+
+    def _flush_queue(self, queue: MessageQueue) -> None:
+        messages = self._buffers.pop(queue, None)
+        self._buffered_bytes.pop(queue, None)
+        if not messages:
+            return
+        if not self._max_rate:
+            self._store(queue, messages)
+            return
+        step = max(self._max_rate // 10, 1)  # ten requests a second, not one burst
+        for first in range(0, len(messages), step):
+            self._cluster.pause(self._started + self.sent / self._max_rate - time.monotonic())
+            self._store(queue, messages[first : first + step])
+
+    def _store(self, queue: MessageQueue, messages: list[OutgoingMessage]) -> None:
+        """Until all are stored. Raises SendAborted."""
+        deadline = time.monotonic() + self._cluster.options.retry_timeout_ms / 1000
+        refusals = 0
+        while messages:
+            try:
+                address = self._address(queue)
+                answer = self._cluster.connection(address).call(self._request(queue, messages))
+            except (*CONNECTION_ERRORS, BrokerError) as error:
+                if isinstance(error, BrokerError) and error.code != NOT_REGISTERED:
+                    raise
+                self._cluster.drop(self._last_address)
+                failure = SendAborted(f"sending to {queue.topic}/{queue.broker_name} failed: {error}")
+            else:
+                if answer.code in _STORED:
+                    self._confirm(queue, messages, answer)
+                    return
+                failure = SendAborted(
+                    str(refused(answer, address, f"a message for topic {queue.topic!r}")), answer.code
+                )
+                refusals += 1
+                if answer.code not in _AGAIN or refusals > self._retries:
+                    raise failure
+            if time.monotonic() > deadline:
+                raise failure
+            self._cluster.pause()
+            messages = self._not_stored(queue, messages)
+
+    def _address(self, queue: MessageQueue) -> str:
+        self._last_address = ""
+        self._last_address = self._cluster.address(queue.topic, queue.broker_name)
+        return self._last_address
+
+    def _confirm(self, queue: MessageQueue, messages: Sequence[OutgoingMessage], answer: RemotingCommand) -> None:
+        self.sent += len(messages)
+        if self._stored is not None and not messages[0].delay_level:
+            header = answer.header(SendMessageResponseHeader)
+            self._stored.confirm(queue, header.queue_offset + len(messages))
+        elif self._stored is not None:
+            # the answer does not say in which of the delay queues it went: account for all of them
+            self._stored.of_lost_answer(self._delayed(queue.broker_name))
+
+    def _not_stored(self, queue: MessageQueue, messages: list[OutgoingMessage]) -> list[OutgoingMessage]:
+        """Those of `messages`, which got no answer, that must be sent again."""
+        if self._stored is None:
+            return messages
+        is_delayed = bool(messages[0].delay_level)
+        found = self._stored.of_lost_answer(self._delayed(queue.broker_name) if is_delayed else [queue])
+        left = []
+        for message in messages:
+            if found[message.digest] > 0:
+                found[message.digest] -= 1
+                self.sent += 1
+            else:
+                left.append(message)
+        return left
+
+    def _request(self, queue: MessageQueue, messages: Sequence[OutgoingMessage]) -> RemotingCommand:
+        is_batch = len(messages) > 1
+        header = SendMessageRequestHeaderV2(
+            producer_group=self._group,
+            topic=queue.topic,
+            default_topic=AUTO_CREATE_TOPIC,
+            default_topic_queue_nums=NEW_TOPIC_QUEUES,
+            queue_id=queue.queue_id,
+            sys_flag=0,
+            born_timestamp=self._now_ms(),
+            flag=0,
+            properties=None if is_batch else messages[0].properties.decode(),
+            reconsume_times=0,
+            unit_mode=False,
+            batch=is_batch,
+        )
+        if not is_batch:
+            return new_request(RequestCode.SEND_MESSAGE_V2, header, messages[0].body)
+        return new_request(RequestCode.SEND_BATCH_MESSAGE, header, _batch_body(messages))
+
+
+def _batch_body(messages: Sequence[OutgoingMessage]) -> bytes:
+    """Batch units (protocol.record) of messages whose properties are text already."""
+    parts = []
+    for message in messages:
+        body, text = message.body, message.properties
+        size = BATCH_FIXED_BYTES + len(body) + len(text)
+        parts.append(b"%b%b%b%b%b%b" % (size.to_bytes(4, "big"), bytes(12), len(body).to_bytes(4, "big"), body,
+                                        len(text).to_bytes(2, "big"), text))  # fmt: skip
+    return b"".join(parts)

@@ -1,0 +1,229 @@
+"""The data source `rocketmq`: batch and streaming reads, batch and streaming writes.
+
+    spark.read.format("rocketmq").option("nameServer", "127.0.0.1:9876").option("subscribe", "Orders").load()
+
+The readers live in Spark's planning worker on the driver; their `read` runs in the executors, where a new connection
+is made for each task. State of a stream is the checkpoint's: positions as JSON (triomq.spark.positions). Nothing is kept
+here but the options, the target of Trigger.AvailableNow and the time of the last trigger.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from math import inf
+from typing import Any
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+
+from triomq.protocol.message_queue import MessageQueue
+from triomq.spark import positions
+from triomq.spark.cluster import Cluster
+from triomq.spark.columns import check_columns, default_columns
+from triomq.spark.errors import DataLost
+from triomq.spark.options import Bound, OptionTable, SourceOptions, source_options
+from triomq.spark.positions import Positions
+from triomq.spark.pushdown import MAX_OFFSET, Limits, pushed
+from triomq.spark.reading import Plan, QueuePart, latest, read_part
+
+
+def columns_of(schema: Any, row_format: str) -> list[str]:
+    """Checked column names of a StructType."""
+    return check_columns([(item.name, item.dataType.simpleString()) for item in schema.fields], row_format)
+
+
+def ddl(columns: dict[str, str]) -> str:
+    return ", ".join(f"{name} {kind}" for name, kind in columns.items())
+
+
+class RocketMQSource(DataSource):  # type: ignore[misc, unused-ignore]
+    """Registered as `rocketmq`."""
+
+    pushes_filters = False
+
+    @classmethod
+    def name(cls) -> str:
+        return "rocketmq"
+
+    def schema(self) -> str:
+        table = OptionTable(self.options, ())
+        row_format = table.choice("rowFormat", "rocketmq", ("rocketmq", "kafka"))
+        return ddl(default_columns(row_format, table.flag("includeProperties", row_format == "rocketmq")))
+
+    def reader(self, schema: Any) -> BatchReader:
+        options = source_options(self.options, streaming=False)
+        pushes = self.pushes_filters or options.push_down_filters
+        return (PushingBatchReader if pushes else BatchReader)(options, schema)
+
+    def streamReader(self, schema: Any) -> StreamReader:
+        return StreamReader(source_options(self.options, streaming=True), schema)
+
+    def writer(self, schema: Any, overwrite: bool) -> Any:
+        from triomq.spark.sink import batch_writer
+
+        return batch_writer(self.options, schema, overwrite)
+
+    def streamWriter(self, schema: Any, overwrite: bool) -> Any:
+        from triomq.spark.sink import stream_writer
+
+        return stream_writer(self.options, schema)
+
+
+class PushingRocketMQSource(RocketMQSource):
+    """The same with filter push-down; Spark wants it switched on, which `triomq.spark.register` does."""
+
+    pushes_filters = True
+
+
+class BatchReader(DataSourceReader):  # type: ignore[misc, unused-ignore]
+    def __init__(self, options: SourceOptions, schema: Any) -> None:
+        self.options = options
+        self.names = columns_of(schema, options.row_format)
+        self.arrow_schema = to_arrow_schema(schema, timezone="UTC")
+        self.limits = Limits()
+
+    def partitions(self) -> list[QueuePart]:
+        with Cluster(self.options.connection) as cluster:
+            plan = Plan(self.options, cluster)
+            queues = plan.queues()
+            plan.check_filter(queues)
+            starts = plan.bound(self.options.starting, queues, "starting")
+            ends = plan.bound(self.options.ending, queues, "ending")
+            limits = self.limits
+            queues = [queue for queue in queues if limits.allows(queue.topic, queue.broker_name, queue.queue_id)]
+            starts, ends = self._within(plan, queues, starts, ends)
+            return plan.parts(starts, ends)
+
+    def _within(
+        self, plan: Plan, queues: list[MessageQueue], starts: Positions, ends: Positions
+    ) -> tuple[Positions, Positions]:
+        limits = self.limits
+        begin_ms, end_ms = limits.min_ms, limits.max_ms
+        by_time = {} if not begin_ms else plan.bound(Bound(positions.EARLIEST, None, begin_ms), queues, "starting")
+        until_time = (
+            {} if end_ms >= MAX_OFFSET else plan.bound(Bound(positions.LATEST, None, end_ms + 1), queues, "ending")
+        )
+        begins = {queue: max(starts[queue], limits.min_offset, by_time.get(queue, 0)) for queue in queues}
+        limited = {
+            queue: min(ends[queue], limits.max_offset + 1, until_time.get(queue, MAX_OFFSET)) for queue in queues
+        }
+        return begins, limited
+
+    def read(self, partition: Any) -> Iterator[Any]:
+        return read_part(partition, self.options, self.names, self.arrow_schema)
+
+
+class PushingBatchReader(BatchReader):
+    def pushFilters(self, filters: list[Any]) -> Iterable[Any]:
+        self.limits, remaining = pushed(filters, self.limits)
+        return remaining
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc, unused-ignore]
+    def __init__(self, options: SourceOptions, schema: Any) -> None:
+        self.options = options
+        self.names = columns_of(schema, options.row_format)
+        self.arrow_schema = to_arrow_schema(schema, timezone="UTC")
+        self._plan: Plan | None = None
+        self._is_filter_checked = False
+        self._target: Positions | None = None
+        self._latest: Positions = {}
+        self._triggered_at = -inf  # the first batch waits for nothing
+
+    # -- on the driver -----------------------------------------------------------------------------------------------
+
+    @property
+    def plan(self) -> Plan:
+        """Made on the driver on first use: it holds connections, which do not travel."""
+        if self._plan is None:
+            self._plan = Plan(self.options, Cluster(self.options.connection))
+        return self._plan
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_plan": None}
+
+    def initialOffset(self) -> dict[str, Any]:
+        queues = self.plan.queues()
+        starts = self.plan.bound(self.options.starting, queues, "starting")
+        return positions.to_tree(starts)
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        if self.options.max_rows_per_trigger is not None:
+            return ReadMaxRows(self.options.max_rows_per_trigger)
+        if self.options.min_rows_per_trigger is not None:
+            return ReadMinRows(self.options.min_rows_per_trigger)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._target = self._ends()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        begins = positions.from_tree(start, "checkpoint")
+        ends = dict(self._target) if self._target is not None else self._ends()
+        self._latest = dict(ends)
+        for queue, offset in begins.items():
+            ends[queue] = self._checked_end(queue, offset, ends.get(queue))
+        if self._target is None and not isinstance(limit, ReadAllAvailable) and self._waits_for_more(begins, ends):
+            return start
+        if isinstance(limit, ReadMaxRows):
+            ends = positions.limited(begins, ends, limit.max_rows)
+        self._triggered_at = time.monotonic()
+        return positions.to_tree(ends)
+
+    def _ends(self) -> Positions:
+        self.plan.cluster.forget_routes()
+        queues = self.plan.queues(skip_missing=True)
+        if not self._is_filter_checked:
+            self.plan.check_filter(queues)
+            self._is_filter_checked = True
+        return latest(self.plan, queues)
+
+    def _checked_end(self, queue: MessageQueue, begin: int, end: int | None) -> int:
+        """Queues never go backwards: a deleted one stays where it is; one that lost its tail is data loss."""
+        if end is None or (self._target is not None and end < begin):
+            return begin
+        if end < begin:
+            if self.options.fail_on_data_loss:
+                raise DataLost(
+                    f"offsets {end} to {begin} of {queue.topic}/{queue.broker_name}/{queue.queue_id} were read before "
+                    "and are gone: the queue is shorter now"
+                )
+            return begin
+        return end
+
+    def _waits_for_more(self, begins: Positions, ends: Positions) -> bool:
+        minimum = self.options.min_rows_per_trigger
+        if minimum is None:
+            return False
+        available = sum(end - begins.get(queue, 0) for queue, end in ends.items())
+        waited_ms = (time.monotonic() - self._triggered_at) * 1000
+        return available < minimum and waited_ms < self.options.max_trigger_delay_ms
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        return positions.to_tree(self._latest) if self._latest else None
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[QueuePart]:
+        return self.plan.parts(positions.from_tree(start, "checkpoint"), positions.from_tree(end, "checkpoint"))
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """With commitOffsets the group's offsets at the brokers follow, for those who watch its lag."""
+        if self.options.commit_offsets:
+            self.plan.cluster.store_group_offsets(self.options.group, positions.from_tree(end, "checkpoint"))
+
+    def stop(self) -> None:
+        if self._plan is not None:
+            self._plan.cluster.close()
+            self._plan = None
+
+    # -- in the executors --------------------------------------------------------------------------------------------
+
+    def read(self, partition: Any) -> Iterator[Any]:
+        return read_part(partition, self.options, self.names, self.arrow_schema)

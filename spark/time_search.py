@@ -1,0 +1,71 @@
+"""The first message of a queue stored at or after a time: exactly.
+
+The broker's own search answers the nearest message, so it may be one off, and worse when many messages share a
+millisecond. Its answer is the starting point here; from there the store times of single messages are looked at, in
+growing steps until the time is enclosed, then by halving. Store times grow along a queue except when the broker's
+clock was set back; then any of the places where the time is passed may be found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from triomq.protocol.message_queue import MessageQueue
+from triomq.protocol.record import read_fields
+from triomq.spark.cluster import Cluster
+from triomq.spark.pulling import Pull, QueueRange
+
+StoreTimeAt = Callable[[int], int]
+"""Queue offset -> store time in ms of that message."""
+
+_PROBE_GROWTH: Final = 4
+
+
+def first_at_or_after(timestamp_ms: int, begin: int, end: int, hint: int, store_time_at: StoreTimeAt) -> int:
+    """The first offset in [begin, end) whose store time is >= `timestamp_ms`, or `end`."""
+    low, high = begin, end  # invariant: everything before low is too early, everything from high on is not
+    at = min(max(hint, begin), end - 1)
+    step = 1
+    while low < high:
+        at = min(max(at, low), high - 1)
+        if store_time_at(at) < timestamp_ms:
+            low = at + 1
+            at += step
+        else:
+            high = at
+            at -= step
+        step *= _PROBE_GROWTH
+        if step > high - low:
+            at = (low + high) // 2
+    return low
+
+
+def offsets_at_time(
+    cluster: Cluster, timestamps: dict[MessageQueue, int], group: str, queues: Sequence[MessageQueue]
+) -> dict[MessageQueue, int]:
+    """For each queue the offset of the first message stored at or after its time in `timestamps`."""
+    begins = cluster.min_offsets(queues)
+    ends = cluster.max_offsets(queues)
+    found = {}
+    by_time: dict[int, list[MessageQueue]] = {}
+    for queue in queues:
+        by_time.setdefault(timestamps[queue], []).append(queue)
+    for timestamp_ms, theirs in by_time.items():
+        hints = cluster.hinted_offsets(theirs, timestamp_ms)
+        for queue in theirs:
+
+            def store_time_at(queue_offset: int, queue: MessageQueue = queue) -> int:
+                return store_time(cluster, queue, queue_offset, group)
+
+            found[queue] = first_at_or_after(timestamp_ms, begins[queue], ends[queue], hints[queue], store_time_at)
+    return found
+
+
+def store_time(cluster: Cluster, queue: MessageQueue, queue_offset: int, group: str) -> int:
+    """Store time in ms of one message; 0 when it is gone, so that the search goes on behind it."""
+    pull = Pull(group, count=1, depth=1, fail_on_data_loss=False)
+    for body, _, _ in QueueRange(cluster, queue, queue_offset, queue_offset + 1, pull).bodies():
+        if body:
+            return read_fields(body, 0, len(body)).store_timestamp
+    return 0

@@ -1,0 +1,53 @@
+"""The reference page is what the docstrings say now, and everything public is documented."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import re
+from pathlib import Path
+from types import ModuleType
+
+from triomq.client import api
+from triomq.client.admin import Admin
+from triomq.client.client import Client
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+def builder() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("client_reference", DOCS / "client_reference.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_is_up_to_date() -> None:
+    written = (DOCS / "python-client-reference.md").read_text()
+    assert written == builder().reference(), "run: python docs/client_reference.py"
+
+
+def test_every_public_name_is_described() -> None:
+    described = {name for names in builder().MODULES.values() for name in names}
+    assert set(api.__all__) - described <= {"MessageQueue"}
+
+
+def test_every_public_name_has_a_docstring() -> None:
+    for name in api.__all__:
+        thing = getattr(api, name)
+        text = inspect.getdoc(thing) or ""
+        assert len(text) > 20, name
+        assert not text.startswith(f"{name}("), f"{name} has only the docstring that dataclass makes"
+
+
+def test_what_java_users_are_told_to_look_for_is_there() -> None:
+    text = (DOCS / "python-client.md").read_text()
+    section = text.partition("## Names of the Java client")[2].partition("\n## ")[0]
+    right = [line.split("|")[2] for line in section.splitlines() if line.startswith("| ") and line.count("|") == 3]
+    named = re.findall(r"`([A-Z]\w+)(?:\.(\w+))?`", "".join(right))
+    assert len(named) > 60
+    for kind, member in named:
+        thing = {"Admin": Admin, "Client": Client}.get(kind) or getattr(api, kind)
+        assert not member or hasattr(thing, member) or member in inspect.signature(thing).parameters, (kind, member)

@@ -1,0 +1,94 @@
+"""What the Spark tests share: one session, one cluster, the recorded stores unpacked once.
+
+Tests with the marker `spark` need pyspark and Java 17 and skip by name without. Those that talk to a broker use
+TrioMQ's; TRIOMQ_INTEROP_TARGET=apache runs them against Apache's.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "interop"))
+
+
+def why_no_spark() -> str | None:
+    try:
+        import pyspark  # noqa: F401
+    except ImportError:
+        return "pyspark is not installed: pip install 'triomq[spark]'"
+    java = shutil.which("java")
+    if java is None:
+        return "Java 17 is not installed"
+    version = subprocess.run([java, "-version"], capture_output=True, text=True).stderr
+    number = version.partition('"')[2].partition(".")[0]
+    return None if number.isdigit() and int(number) >= 17 else f"Java 17 is needed, found {version.splitlines()[:1]}"
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("spark") is not None and (reason := why_no_spark()) is not None:
+        pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """One local session for all tests; the formats are registered."""
+    from small_spark import small_session
+
+    import triomq.spark
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    warehouse = str(tmp_path_factory.mktemp("warehouse"))
+    session = small_session("local[2]", spark_sql_warehouse_dir=warehouse, spark_driver_memory="1g")
+    triomq.spark.register(session)
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def unpacked(golden: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Name of a recorded set -> its store directory, unpacked once. Tests must not change it."""
+    base = tmp_path_factory.mktemp("stores")
+
+    def unpack(name: str) -> Path:
+        target = base / name.replace("/", "_")
+        if not target.exists():
+            with tarfile.open(golden / "stores" / name / "store.tar.gz") as archive:
+                archive.extractall(target, filter="data")
+        return target / "store"
+
+    return unpack
+
+
+@pytest.fixture(scope="session")
+def expected(golden: Path) -> Callable[[str], Any]:
+    """Name of a recorded set -> what the real store holds after it recovered that directory."""
+    import gzip
+    import json
+
+    def load(name: str) -> Any:
+        with gzip.open(golden / "stores" / name / "expect.json.gz", "rt", encoding="utf-8") as file:
+            return json.load(file)
+
+    return load
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """NameServer and broker in processes of their own."""
+    from apache_peer import find_peer
+    from interop_cluster import running_cluster
+
+    target = os.environ.get("TRIOMQ_INTEROP_TARGET", "triomq")
+    if target == "apache" and find_peer() is None:
+        pytest.skip("Apache's daemons: no peer script (set TRIOMQ_PEER)")
+    with running_cluster(target, tmp_path_factory.mktemp("cluster")) as running:
+        yield running
