@@ -4,17 +4,18 @@
 FROM python:3.12 AS build
 
 WORKDIR /src
-COPY pyproject.toml setup.py compiled.txt README.md pyspark_rocketmq.py pyspark_rocketmq_store.py ./
+COPY pyproject.toml setup.py compiled.txt README.md ./
 COPY bin ./bin
+COPY src ./src
 COPY protocol ./protocol
 COPY daemon ./daemon
 COPY remoting ./remoting
 COPY store ./store
 COPY namesrv ./namesrv
 COPY broker ./broker
-COPY mqclient ./mqclient
-COPY mqspark ./mqspark
-COPY mqadmin ./mqadmin
+COPY client ./client
+COPY spark ./spark
+COPY admin ./admin
 # The hot modules are compiled here, where the compiler is; the image itself has none.
 RUN ./bin/build --wheel /wheels
 

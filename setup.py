@@ -15,9 +15,9 @@ HERE = Path(__file__).resolve().parent
 
 
 def hot_modules() -> list[str]:
-    """The files to compile, one a line in compiled.txt."""
+    """The files to compile, one a line in compiled.txt; as modules of `triomq`, they are found through src/."""
     lines = (HERE / "compiled.txt").read_text().splitlines()
-    return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+    return [f"src/triomq/{line.strip()}" for line in lines if line.strip() and not line.startswith("#")]
 
 
 def extensions() -> list[object]:
@@ -28,9 +28,12 @@ def extensions() -> list[object]:
     options = ["--config-file", str(HERE / "pyproject.toml")]
     twins = [
         Extension(
-            name, [f"{name.replace('.', '/')}.c"], depends=["protocol/_quick.h"], extra_compile_args=["-O3", "-g0"]
+            f"triomq.{room}._quick",
+            [f"src/triomq/{room}/_quick.c"],
+            depends=["src/triomq/protocol/_quick.h"],
+            extra_compile_args=["-O3", "-g0"],
         )
-        for name in ("protocol._quick", "store._quick")
+        for room in ("protocol", "store")
     ]
     return [*mypycify([*options, *hot_modules()], opt_level="3", debug_level="0"), *twins]
 

@@ -79,7 +79,14 @@ need_environment() {
 
 # Run a module of the project. -P: the directory the user stands in must not hide our packages.
 run_module() {
-    PYTHONPATH=$project${PYTHONPATH:+:$PYTHONPATH}
+    PYTHONPATH=$project/src${PYTHONPATH:+:$PYTHONPATH}
     export PYTHONPATH
     exec "$python" -P -m "$@"
+}
+
+# Run a program of benchmarks/.
+run_benchmark() {
+    PYTHONPATH=$project/src:$project${PYTHONPATH:+:$PYTHONPATH}
+    export PYTHONPATH
+    exec "$python" -P -m "benchmarks.$@"
 }

@@ -17,7 +17,7 @@ import structlog
 
 from triomq.remoting.log import line_text
 
-OURS = frozenset({"broker", "daemon", "namesrv", "remoting", "store"})
+OURS = "triomq."  # what the names of our loggers begin with
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "exception": 40, "critical": 50}
 
 _lock = threading.Lock()
@@ -47,7 +47,7 @@ def diverted() -> Iterator[None]:
 
 
 def _factory(*args: Any) -> Any:
-    if args and isinstance(args[0], str) and args[0].partition(".")[0] in OURS:
+    if args and isinstance(args[0], str) and args[0].startswith(OURS):
         return logging.getLogger(args[0])
     return structlog.PrintLogger()
 

@@ -1,5 +1,7 @@
 """The names most programs need, in one place: `from triomq.client.api import Producer, PushConsumer, Message`."""
 
+from triomq.client.admin import Admin
+from triomq.client.client import Client
 from triomq.client.config import ClientConfig, Credentials
 from triomq.client.consume_rules import ConsumeRules
 from triomq.client.errors import (
@@ -39,9 +41,11 @@ from triomq.protocol.message import Message, MessageExt
 from triomq.protocol.message_queue import MessageQueue
 
 __all__ = [
+    "Admin",
     "BrokerRefused",
     "BrokerUnknown",
     "BrokerUnreachable",
+    "Client",
     "ClientClosed",
     "ClientConfig",
     "ConfigurationError",

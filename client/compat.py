@@ -1,7 +1,7 @@
 """The API of the old `rocketmq-client-python` (a wrapper of the C++ client), for programs that were written for it.
 
-    from triomq.client.compat import Message, Producer, PushConsumer, ConsumeStatus     # was: from rocketmq.client import
-    ...
+    from triomq.client.compat import ConsumeStatus, Message, Producer, PushConsumer
+                                                           # was: from rocketmq.client import ...
 
     producer = Producer("PID-XXX")
     producer.set_name_server_address("127.0.0.1:9876")
@@ -13,8 +13,8 @@
     producer.shutdown()
 
 It is a thin layer over `triomq.client.blocking`. Listeners are called in threads. As it was there, a received message's
-tags, keys, body and properties are bytes, its topic and id are texts. New programs should use `triomq.client.blocking` or
-`triomq.client.api`.
+tags, keys, body and properties are bytes, its topic and id are texts. New programs should use `triomq.blocking` or
+`triomq`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Logging of a library: structlog calls that end in Python's own `logging`, so the application decides what is shown.
 
-Nothing below WARNING appears unless the application asks for it: logging.getLogger("triomq.client").setLevel(logging.INFO).
-The connections beneath the client log under `remoting` in the same way (remoting/log.py).
+Nothing below WARNING appears unless the application asks for it:
+logging.getLogger("triomq.client").setLevel(logging.INFO). The connections beneath the client log under
+`triomq.remoting` in the same way (remoting/log.py).
 """
 
 from __future__ import annotations

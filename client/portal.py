@@ -49,7 +49,7 @@ class Portal:
         self._nursery: trio.Nursery | None = None
         self._stop: trio.Event | None = None
         self._started: Future[None] = Future()
-        self._thread = threading.Thread(target=self._run, name="mqclient", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="triomq-client", daemon=True)
 
     def start(self) -> None:
         self._thread.start()

@@ -195,7 +195,7 @@ def render(target: Any, level: str, event: MutableMapping[str, Any]) -> str:
     """structlog's last processor: the whole line, with its newline."""
     seconds, ms = divmod(time.time_ns() // 1_000_000, 1000)
     stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
-    name = getattr(target, "name", "root")
+    name = getattr(target, "name", "root").removeprefix("triomq.")
     exception = _traceback(event.pop("exc_info", None))
     text = _clean(str(event.pop("event", "")))
     pairs = "".join(f" {key}={_value(key, value)}" for key, value in event.items())

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from triomq.daemon.environment import read_environment
 
-_MODULES = {"broker": "broker", "namesrv": "namesrv"}
+_MODULES = {"broker": "triomq.broker", "namesrv": "triomq.namesrv"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent))
+sys.path.insert(0, str(HERE.parent / "src"))
 TARGET = HERE / "python-client-reference.md"
 
 # Module -> the names that are described, in this order.
@@ -106,7 +106,7 @@ def _has_own_signature(thing: type) -> bool:
 def _members(thing: type) -> list[tuple[str, Any]]:
     found: dict[str, Any] = {}
     for base in reversed(thing.__mro__):
-        if base.__module__.startswith(("mqclient", "protocol", "broker")):
+        if base.__module__.startswith("triomq."):
             found.update(vars(base))
     keep_hooks = "Hook" in thing.__name__
     return [

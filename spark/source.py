@@ -3,8 +3,8 @@
     spark.read.format("rocketmq").option("nameServer", "127.0.0.1:9876").option("subscribe", "Orders").load()
 
 The readers live in Spark's planning worker on the driver; their `read` runs in the executors, where a new connection
-is made for each task. State of a stream is the checkpoint's: positions as JSON (triomq.spark.positions). Nothing is kept
-here but the options, the target of Trigger.AvailableNow and the time of the last trigger.
+is made for each task. State of a stream is the checkpoint's: positions as JSON (triomq.spark.positions). Nothing is
+kept here but the options, the target of Trigger.AvailableNow and the time of the last trigger.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""python -m triomq.store verify|dump|rebuild DIR [-c broker.conf]: look at, or make whole, a store that no broker has open.
+"""python -m triomq.store verify|dump|rebuild DIR [-c broker.conf]: inspect or repair a store that no broker has open.
 
 How far it is is shown on standard error.
 """

@@ -34,8 +34,8 @@ class StoreBroken(StoreError):
 
 
 class StoreFailed(StoreError):
-    """A commit or a flush ended with an exception that nobody foresaw. Nothing more is acknowledged, and the process has
-    to end; the next start recovers everything that was acknowledged."""
+    """A commit or a flush ended with an unforeseen exception. Nothing more is acknowledged, and the process has to end;
+    the next start recovers everything that was acknowledged."""
 
 
 class StoreClosed(StoreError):

@@ -18,15 +18,15 @@ ARROWS: dict[str, set[str]] = {
     "store": {"protocol"},
     "namesrv": {"remoting", "protocol", "daemon"},
     "broker": {"store", "remoting", "protocol", "daemon"},
-    "mqclient": {"remoting", "protocol"},
-    "mqspark": {"mqclient", "store", "protocol"},
-    "mqadmin": {"mqclient", "store", "protocol"},
+    "client": {"remoting", "protocol"},
+    "spark": {"client", "store", "protocol"},
+    "admin": {"client", "store", "protocol"},
 }
 # Modules that stand above their package: they run whole clusters and so may know more.
 MORE_ARROWS: dict[str, set[str]] = {
-    "broker/quickstart.py": {"namesrv", "mqclient"},
+    "broker/quickstart.py": {"namesrv", "client"},
     "broker/embedded.py": {"namesrv"},
-    "mqclient/pytest_plugin.py": {"broker", "namesrv"},
+    "client/pytest_plugin.py": {"broker", "namesrv"},
 }
 OTHERS: dict[str, set[str]] = {
     "protocol": {"msgspec", "msgpack", "crcmod", "lz4", "zstandard"},
@@ -35,9 +35,9 @@ OTHERS: dict[str, set[str]] = {
     "store": {"structlog", "trio", "msgspec", "crcmod", "outcome"},
     "namesrv": {"structlog", "trio", "msgspec"},
     "broker": {"structlog", "trio", "msgspec", "yaml", "lark", "outcome"},
-    "mqclient": {"structlog", "trio", "msgspec", "pytest", "outcome"},
-    "mqspark": {"structlog", "trio", "msgspec", "pyspark", "pyarrow", "matplotlib"},
-    "mqadmin": {"structlog", "trio", "msgspec"},
+    "client": {"structlog", "trio", "msgspec", "pytest", "outcome"},
+    "spark": {"structlog", "trio", "msgspec", "pyspark", "pyarrow", "matplotlib"},
+    "admin": {"structlog", "trio", "msgspec"},
 }
 
 SOURCES = sorted(
@@ -53,13 +53,22 @@ def relative(path: Path) -> str:
 
 
 def imported_packages(tree: ast.AST) -> set[str]:
+    """The rooms of the project that a module imports (`triomq.store` is `store`), and other packages by name."""
     found: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            found |= {alias.name.split(".")[0] for alias in node.names}
+            found |= {room_of(alias.name) for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module is not None and node.level == 0:
-            found.add(node.module.split(".")[0])
+            if node.module == "triomq":
+                found |= {alias.name for alias in node.names}
+            else:
+                found.add(room_of(node.module))
     return found
+
+
+def room_of(module: str) -> str:
+    first, _, rest = module.partition(".")
+    return rest.split(".")[0] if first == "triomq" and rest else first
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=relative)
@@ -128,19 +137,18 @@ def test_names_say_what_things_are(path: Path) -> None:
 def test_the_rules_see_what_they_forbid() -> None:
     bad = ast.parse("import time, trio, math\ntime.sleep(1)\ntrio.open_memory_channel(math.inf)")
     assert len(banned_calls(ROOT / "broker" / "x.py", bad)) == 2
-    assert imported_packages(ast.parse("from broker.x import y\nimport trio")) == {"broker", "trio"}
+    program = "from triomq.broker.x import y\nimport trio\nimport triomq.store.z\nfrom triomq import protocol"
+    assert imported_packages(ast.parse(program)) == {"broker", "trio", "store", "protocol"}
 
 
-def test_every_package_is_listed_for_installation() -> None:
-    import tomllib
+def test_every_room_is_part_of_the_package() -> None:
+    links = {path.name: path.resolve() for path in (ROOT / "src" / "triomq").iterdir() if path.is_symlink()}
+    assert links == {room: ROOT / room for room in ARROWS}
 
-    listed = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"])
-    present = {
-        ".".join(path.parent.relative_to(ROOT).parts)
-        for package in ARROWS
-        for path in (ROOT / package).rglob("__init__.py")
-    }
-    assert present == listed
+
+def test_every_directory_with_modules_is_a_package() -> None:
+    without = {path.parent for path in SOURCES if not (path.parent / "__init__.py").is_file()}
+    assert without == set()
 
 
 def compiled_modules() -> set[str]:
@@ -153,7 +161,8 @@ def names_from_compiled_modules(tree: ast.AST) -> set[str]:
     return {
         alias.asname or alias.name
         for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom) and f"{(node.module or '').replace('.', '/')}.py" in compiled_modules()
+        if isinstance(node, ast.ImportFrom) and f"{(node.module or '').removeprefix('triomq.').replace('.', '/')}.py"
+        in compiled_modules()
         for alias in node.names
     }
 

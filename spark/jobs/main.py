@@ -1,7 +1,7 @@
 """`mqpipeline NAME`: jobs over topics and store directories.
 
 Each job is a module with `SUMMARY`, `add_arguments(parser)` and `run(arguments) -> exit code`; it also runs under
-spark-submit: `spark-submit .../mqspark/jobs/main.py NAME ...`.
+spark-submit: `spark-submit .../spark/jobs/main.py NAME ...`.
 
 Exit codes: 0 done; 1 done, and something was found wrong (audit) or is missing; 2 not done.
 """

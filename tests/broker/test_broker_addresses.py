@@ -36,7 +36,7 @@ def daemon(module: str, folder: Path, keys: dict[str, str], *properties: str) ->
     environment.pop("NAMESRV_ADDR", None)
     with (folder / f"{module}.out").open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", module, "-c", str(conf)], env=environment, stdout=output, stderr=output
+            [sys.executable, "-m", f"triomq.{module}", "-c", str(conf)], env=environment, stdout=output, stderr=output
         )
     try:
         wait_for(lambda: b"boot success" in (folder / f"{module}.out").read_bytes(), 20, f"{module} is up")

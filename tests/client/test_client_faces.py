@@ -40,7 +40,7 @@ def test_blocking_send_and_loop(triomq: Cluster) -> None:
         assert consumer.receive(timeout_seconds=0.05) is None
         assert consumer.assigned_queues
     assert portal._users == 0
-    assert not [thread for thread in threading.enumerate() if thread.name == "mqclient"]
+    assert not [thread for thread in threading.enumerate() if thread.name == "triomq-client"]
 
 
 def test_blocking_listeners_may_send(triomq: Cluster) -> None:
@@ -53,7 +53,7 @@ def test_blocking_listeners_may_send(triomq: Cluster) -> None:
     ):
 
         def forward(message: MessageExt) -> None:
-            assert threading.current_thread().name != "mqclient"
+            assert threading.current_thread().name != "triomq-client"
             producer.send(Message(answers, message.body))
 
         consumer.subscribe(topic)
@@ -114,7 +114,7 @@ def test_blocking_transactions(triomq: Cluster) -> None:
     with blocking.PushConsumer(fresh("G"), name_server=triomq.name_server) as consumer:
         consumer.subscribe(topic)
         assert next(consumer).body == b"yes"
-    assert "mqclient" not in threads
+    assert "triomq-client" not in threads
 
 
 def test_asyncio_send_and_loop(triomq: Cluster) -> None:

@@ -275,12 +275,12 @@ def test_a_cluster_prints_nothing_in_somebodys_program(tmp_path: Path) -> None:
         text=True,
         timeout=60,
         check=True,
-        env={"PYTHONPATH": str(Path(__file__).resolve().parents[2])},
+        env={"PYTHONPATH": str(Path(__file__).resolve().parents[2] / "src")},
     )
     assert [line.rstrip().endswith(("mine", "mine, too")) for line in result.stdout.splitlines()] == [True, True]
     assert result.stderr == ""
     logged = (tmp_path / "log.txt").read_text()
-    for text in ("INFO:broker:broker started", "of a connection [remote='r']", "WARNING:remoting.connection:after"):
+    for text in ("INFO:triomq.broker:broker started", "of a connection [remote='r']", "WARNING:triomq.remoting.connection:after"):
         assert text in logged
 
 

@@ -98,7 +98,7 @@ def test_spark_submit_runs_a_job(
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
     ran = subprocess.run(
-        [str(home / "bin" / "spark-submit"), *words, str(PROJECT / "mqspark" / "jobs" / "main.py"), *job],
+        [str(home / "bin" / "spark-submit"), *words, str(PROJECT / "spark" / "jobs" / "main.py"), *job],
         env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=550,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr[-3000:]

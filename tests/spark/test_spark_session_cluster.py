@@ -1,6 +1,6 @@
 """Driver, master and executors in processes of their own: what is shipped between them is what we think it is.
 
-Spark's local-cluster[2,1,1024] runs two executors as real processes. They find mqspark over PYTHONPATH and the Python
+Spark's local-cluster[2,1,1024] runs two executors as real processes. They find triomq over PYTHONPATH and the Python
 over PYSPARK_PYTHON, as on a cluster whose nodes have the same environment.
 """
 
