@@ -28,9 +28,9 @@ def extensions() -> list[object]:
     options = ["--config-file", str(HERE / "pyproject.toml")]
     twins = [
         Extension(
-            f"triomq.{room}._quick",
-            [f"src/triomq/{room}/_quick.c"],
-            depends=["src/triomq/protocol/_quick.h"],
+            f"triomq.{room}._speedups",
+            [f"src/triomq/{room}/_speedups.c"],
+            depends=["src/triomq/protocol/_speedups.h"],
             extra_compile_args=["-O3", "-g0"],
         )
         for room in ("protocol", "store")

@@ -100,7 +100,11 @@ def daemon(module: str, lines: dict[str, str], directory: Path) -> Iterator[int]
     output = directory / f"{module}.log"
     with output.open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", f"triomq.{module}", "-c", str(conf)], env=environment, stdout=log, stderr=log, cwd=directory
+            [sys.executable, "-m", f"triomq.{module}", "-c", str(conf)],
+            env=environment,
+            stdout=log,
+            stderr=log,
+            cwd=directory,
         )
     try:
         deadline = time.monotonic() + BOOT_SECONDS

@@ -84,6 +84,35 @@ run_module() {
     exec "$python" -P -m "$@"
 }
 
+# Whether gcc can build with its sanitizers: some systems have them in packages of their own.
+has_sanitizers() {
+    [ -n "$(sanitizer_libraries)" ]
+}
+
+sanitizer_libraries() {
+    found=
+    for library in libasan.so libubsan.so; do
+        file=$(cc -print-file-name=$library 2>/dev/null)
+        [ -f "$file" ] || return 1
+        found="$found${found:+:}$file"
+    done
+    echo "$found"
+}
+
+# For the Python that loads extensions built with sanitizers. Python's own allocator would hide overruns.
+preload_sanitizers() {
+    LD_PRELOAD=$(sanitizer_libraries) || {
+        unset LD_PRELOAD
+        say "gcc with libasan and libubsan is needed and was not found"
+        return 1
+    }
+    ASAN_OPTIONS=detect_leaks=0
+    UBSAN_OPTIONS=print_stacktrace=1
+    PYTHONMALLOC=malloc
+    TRIOMQ_SANITIZED=1
+    export LD_PRELOAD ASAN_OPTIONS UBSAN_OPTIONS PYTHONMALLOC TRIOMQ_SANITIZED
+}
+
 # Run a program of benchmarks/.
 run_benchmark() {
     PYTHONPATH=$project/src:$project${PYTHONPATH:+:$PYTHONPATH}

@@ -6,21 +6,22 @@ as far as somebody asks: `header(Class)` reads them into a typed record in one s
 
 from __future__ import annotations
 
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
 from triomq.protocol.entries import decode_entries
 from triomq.protocol.headers.base import (
+    Columns,
     Header,
+    HeaderReader,
     decode_ext_json,
     decode_header,
     decode_header_json,
     encode_header,
-    read_header_in_python,
     schema_columns,
 )
-from triomq.protocol.quick import twin
+from triomq.protocol.speedups import fast_path
 
 JSON: Final = 0
 ROCKETMQ: Final = 1
@@ -37,8 +38,8 @@ VERSION: Final = 407
 
 H = TypeVar("H", bound=Header)
 
-_read_header: Final = twin(read_header_in_python)
-_columns: Final[dict[type[Header], tuple[tuple[str, ...], tuple[bytes, ...], bytes, tuple[Any, ...]]]] = {}
+_read_header: Final[HeaderReader | None] = fast_path("read_header")
+_columns: Final[dict[type[Header], Columns]] = {}
 
 
 class RemotingCommand:
@@ -118,13 +119,12 @@ class RemotingCommand:
         """The typed header; raises HeaderFieldError naming the first field that is missing or does not parse."""
         if self._ext_json is not None:
             return decode_header_json(cls, self._ext_json)
-        entries = self._entries
-        if entries is not None:
+        if self._entries is not None and _read_header is not None:
             columns = _columns.get(cls)
             if columns is None:
                 columns = _columns[cls] = schema_columns(cls)
             attributes, names, kinds, defaults = columns
-            header = _read_header(entries, cls, attributes, names, kinds, defaults)
+            header: H | None = _read_header(self._entries, cls, attributes, names, kinds, defaults)
             if header is not None:
                 return header
         return decode_header(cls, self.ext_fields or {})

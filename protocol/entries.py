@@ -1,29 +1,25 @@
 """extFields in the ROCKETMQ codec: entries of key length i16, key, value length i32, value (see protocol.frame).
 
-Nearly all headers hold ASCII only and no remark. Those are looked over when their frame comes, and their entries are
-left as they are until somebody asks for them: for a mapping (`decode_entries`), or for a header record
-(protocol.headers.base). JSON headers of that kind are made entries, too, so that there is one reader for both.
+Nearly all headers are ASCII without a remark. With the C extension such a header is only validated when its frame
+arrives; its entries stay bytes until a handler asks for a mapping (`decode_entries`) or for a header record
+(protocol.headers.base). JSON headers of that kind are turned into entries, too, so that one reader serves both codecs.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from triomq.protocol.errors import FrameError
 
 BinaryHeader = tuple[int, int, int, int, int, bytes]
+"""(code, language, version, opaque, flag, entries): a ROCKETMQ header without a remark whose entries are ASCII."""
 JsonHeader = tuple[int, str, int, int, int, bytes]
+"""The same of a JSON header, with the name of the language; extFields are turned into entries."""
 
-
-def read_binary_header_in_python(data: bytes, start: int, end: int) -> BinaryHeader | None:
-    """(code, language, version, opaque, flag, entries) of the ROCKETMQ header data[start:end]; None for one with a
-    remark, one that is not all ASCII and one that is broken. In Python the general way is the quickest."""
-    return None
-
-
-def read_json_header_in_python(data: bytes, start: int, end: int) -> JsonHeader | None:
-    """(code, language, version, opaque, flag, entries) of the JSON header data[start:end], its extFields made entries
-    of the ROCKETMQ codec; None for one with a remark, unusual members or escapes, empty texts, white space, one that is
-    not all ASCII and one that is broken. In Python the general way is the quickest."""
-    return None
+BinaryHeaderReader = Callable[[bytes, int, int], BinaryHeader | None]
+JsonHeaderReader = Callable[[bytes, int, int], JsonHeader | None]
+"""Fast paths over data[start:end]. They return None for every header that is unusual or malformed: one with a remark,
+with text that is not ASCII, and in JSON also with white space, empty texts, unknown or repeated members."""
 
 
 def decode_entries(header: bytes, begin: int, end: int, is_ascii: bool = True) -> dict[str, str]:

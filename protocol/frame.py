@@ -24,13 +24,13 @@ from typing import Any, Final
 import msgpack
 import msgspec
 
-from triomq.protocol.answer_layout import LaidOutAnswer
 from triomq.protocol.codes import LanguageCode
 from triomq.protocol.command import JAVA, JSON, MSGPACK, ROCKETMQ, RemotingCommand
-from triomq.protocol.entries import decode_entries, read_binary_header_in_python, read_json_header_in_python
+from triomq.protocol.entries import BinaryHeaderReader, JsonHeaderReader, decode_entries
 from triomq.protocol.errors import FrameError
 from triomq.protocol.json_header import NO_EXT_FIELDS, read_json_header
-from triomq.protocol.quick import twin
+from triomq.protocol.response_template import TemplatedResponse
+from triomq.protocol.speedups import fast_path
 
 MAX_FRAME_BYTES: Final = 16 * 1024 * 1024
 """Largest whole frame, its length field included (RocketMQ: com.rocketmq.remoting.frameMaxLength)."""
@@ -44,8 +44,8 @@ _SHORT: Final = struct.Struct(">h")
 _LENGTHS: Final = struct.Struct(">ii")
 
 _encode_text: Final = msgspec.json.Encoder().encode
-_read_binary_header: Final = twin(read_binary_header_in_python)
-_read_json_header: Final = twin(read_json_header_in_python)
+_read_binary_header: Final[BinaryHeaderReader | None] = fast_path("read_binary_header")
+_read_json_header: Final[JsonHeaderReader | None] = fast_path("read_json_header")
 
 
 class FrameDecoder:
@@ -122,13 +122,13 @@ def _decode(data: bytes, start: int, end: int) -> RemotingCommand:
         raise FrameError(f"bad header length: {header_end - header_start} in a frame of {end - start} bytes")
     body = data[header_end:end]
     if serialize_type == ROCKETMQ:
-        binary = _read_binary_header(data, header_start, header_end)
+        binary = _read_binary_header(data, header_start, header_end) if _read_binary_header is not None else None
         if binary is None:
             return decode_rocketmq(data[header_start:header_end], body)
         code, number, version, opaque, flag, entries = binary
         return RemotingCommand(code, flag, opaque, None, body, ROCKETMQ, number, version, None, None, entries or None)
     if serialize_type == JSON:
-        plain = _read_json_header(data, header_start, header_end)
+        plain = _read_json_header(data, header_start, header_end) if _read_json_header is not None else None
         if plain is None:
             return decode_json(data[header_start:header_end], body)
         code, language, version, opaque, flag, entries = plain
@@ -213,7 +213,7 @@ def _decode_msgpack(header: bytes, body: bytes) -> RemotingCommand:
 
 def encode_frame(command: RemotingCommand) -> bytes:
     """The whole frame of a command, its length field included."""
-    if isinstance(command, LaidOutAnswer):
+    if isinstance(command, TemplatedResponse):
         frame = command.frame()
         if frame is not None:
             return frame

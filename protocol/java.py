@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final
 
-from triomq.protocol.quick import twin
+from triomq.protocol.speedups import accelerated
 
 
 def to_int32(number: int) -> int:
@@ -24,7 +24,7 @@ def to_int64(number: int) -> int:
     return number - 0x10000000000000000 if number & 0x8000000000000000 else number
 
 
-def string_hash_in_python(text: str, start: int = 0) -> int:
+def string_hash_reference(text: str, start: int = 0) -> int:
     """String.hashCode: signed 32-bit, over UTF-16 units (a surrogate pair counts as two).
 
     `start` continues from the hash of a prefix: string_hash(a + b) == string_hash(b, string_hash(a)).
@@ -41,7 +41,7 @@ def string_hash_in_python(text: str, start: int = 0) -> int:
     return value - 0x100000000 if value & 0x80000000 else value
 
 
-string_hash: Final = twin(string_hash_in_python)
+string_hash: Final = accelerated(string_hash_reference)
 
 
 @lru_cache(maxsize=4096)

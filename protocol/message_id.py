@@ -26,7 +26,7 @@ def offset_message_id(store_host: bytes, physical_offset: int) -> str:
     return f"{store_host.hex().upper()}{physical_offset & 0xFFFFFFFFFFFFFFFF:016X}"
 
 
-def offset_message_id_bytes_in_python(store_host_hex: bytes, physical_offset: int) -> bytes:
+def offset_message_id_bytes_reference(store_host_hex: bytes, physical_offset: int) -> bytes:
     """The same in bytes; `store_host_hex` is the packed host as upper-case hex digits."""
     return b"%b%016X" % (store_host_hex, physical_offset & 0xFFFFFFFFFFFFFFFF)
 

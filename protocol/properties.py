@@ -50,13 +50,13 @@ def encode(table: Mapping[str, str]) -> bytes:
         return text.encode("utf-8", "replace")
 
 
-def text_to_store_in_python(
+def text_to_store_reference(
     text: str, cluster: str
 ) -> tuple[bytes, bool, int, str | None, str | None] | None:
-    """(stored, wait, tags_code, uniq_key, keys): the properties of a plain message as they are stored, without WAIT,
-    which has done its work, with CLUSTER; and what they say. None for properties that make more of a message (delay,
-    transaction, multi dispatch). The C twin answers None too for what it leaves to others: names that come twice or
-    CLUSTER itself, more than 32 properties, text that is not ASCII."""
+    """Return (stored, wait, tags_code, uniq_key, keys) for the properties of a plain message: the bytes to store,
+    without WAIT and with CLUSTER, and what they say. Return None for a message that needs special treatment (delay,
+    transaction, multi dispatch). The C function also returns None for repeated names, for CLUSTER among the sent ones,
+    for more than 32 properties and for text that is not ASCII: its caller then takes the general path."""
     table = parse(text)
     if names.DELAY in table or names.TRANSACTION_PREPARED in table or names.INNER_MULTI_DISPATCH in table:
         return None
@@ -67,9 +67,9 @@ def text_to_store_in_python(
     return encode(table), wait, tags_code, table.get(names.UNIQ_KEY), table.get(names.KEYS)
 
 
-def keys_and_tags_in_python(stored: bytes) -> tuple[int, str | None, str | None] | None:
-    """(tags_code, uniq_key, keys): what dispatch asks of the stored properties of a plain message. None for properties
-    that make more of one (delay, multi dispatch). The C twin answers None too for properties that are not ASCII."""
+def keys_and_tags_reference(stored: bytes) -> tuple[int, str | None, str | None] | None:
+    """Return (tags_code, uniq_key, keys), which is what dispatch needs from the stored properties of a plain message.
+    Return None for delayed messages and multi dispatch. The C function also returns None for text that is not ASCII."""
     table = parse_bytes(stored)
     if names.DELAY in table or names.INNER_MULTI_QUEUE_OFFSET in table:
         return None

@@ -23,7 +23,7 @@ from triomq.protocol import compression, properties, sys_flag
 from triomq.protocol.address import HostPort
 from triomq.protocol.errors import BodyError, RecordError
 from triomq.protocol.message import Message, MessageExt
-from triomq.protocol.quick import twin
+from triomq.protocol.speedups import accelerated
 
 MESSAGE_MAGIC: Final = -626843481
 BLANK_MAGIC: Final = -875286124
@@ -66,7 +66,7 @@ def record_size_bytes(sys_flags: int, body_length: int, topic_length: int, prope
     return size
 
 
-def write_record_in_python(
+def write_record_reference(
     tail: bytearray,
     topic: bytes,
     queue_id: int,
@@ -127,7 +127,7 @@ def write_record_in_python(
     return size
 
 
-_write_record: Final = twin(write_record_in_python)
+_write_record: Final = accelerated(write_record_reference)
 
 
 def encode_into(

@@ -19,7 +19,7 @@ import struct
 from itertools import pairwise
 from typing import Final
 
-from triomq.protocol.quick import twin
+from triomq.protocol.speedups import accelerated
 from triomq.store.consume_queue_ext import ConsumeQueueExt
 from triomq.store.file_sequence import FileSequence
 from triomq.store.mapped_file import MappedFile, OpenFiles
@@ -36,12 +36,12 @@ _FIRST_CHUNK_BYTES: Final = 20 * 204
 _LOOK_ENTRIES: Final = 64
 
 
-def add_queue_entry_in_python(buffer: bytearray, physical_offset: int, size_bytes: int, tags_code: int) -> None:
+def add_queue_entry_reference(buffer: bytearray, physical_offset: int, size_bytes: int, tags_code: int) -> None:
     """Append one entry to `buffer`."""
     buffer += _pack_entry(physical_offset, size_bytes, tags_code)
 
 
-_add_queue_entry: Final = twin(add_queue_entry_in_python)
+_add_queue_entry: Final = accelerated(add_queue_entry_reference)
 
 
 class ConsumeQueue:

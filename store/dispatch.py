@@ -16,7 +16,7 @@ import structlog
 from triomq.protocol import properties, sys_flag
 from triomq.protocol import property_names as names
 from triomq.protocol.java import cached_string_hash
-from triomq.protocol.quick import twin
+from triomq.protocol.speedups import accelerated
 from triomq.protocol.system_topics import LMQ_PREFIX, SCHEDULE_TOPIC
 from triomq.store.commit_log import CommitLog
 from triomq.store.consume_queue import ConsumeQueue
@@ -28,7 +28,7 @@ from triomq.store.results import ExtUnit, PutResult
 
 log = structlog.get_logger("triomq.store.dispatch")
 
-_keys_and_tags: Final = twin(properties.keys_and_tags_in_python)
+_keys_and_tags: Final = accelerated(properties.keys_and_tags_reference)
 
 
 class DispatchEntry:

@@ -21,7 +21,7 @@ from functools import lru_cache
 from typing import Final
 
 from triomq.protocol.java import string_hash
-from triomq.protocol.quick import twin
+from triomq.protocol.speedups import accelerated
 from triomq.store.files import Files
 from triomq.store.mapped_file import MappedFile, OpenFiles
 
@@ -43,7 +43,7 @@ _write_slot: Final = _SLOT.pack_into
 _CHANGING_CHARACTERS: Final = 8
 
 
-def key_hash_in_python(topic: str, key: str) -> int:
+def key_hash_reference(topic: str, key: str) -> int:
     """Hash of "topic#key": absolute Java hash code, 0 where that has no absolute value.
 
     The hash is built from the left, so that of the topic and of all but the end of a long key is remembered: what is
@@ -55,7 +55,7 @@ def key_hash_in_python(topic: str, key: str) -> int:
     return _absolute(string_hash(key[cut:], _prefix_hash(topic, key[:cut])))
 
 
-key_hash: Final = twin(key_hash_in_python)
+key_hash: Final = accelerated(key_hash_reference)
 
 
 @lru_cache(maxsize=8192)
@@ -75,7 +75,7 @@ def keys_of(uniq_key: str | None, keys: str | None) -> list[str]:
     return found
 
 
-def write_keys_in_python(
+def write_keys_reference(
     slots: mmap.mmap | bytearray,
     dirty_pages: bytearray,
     entries: bytearray,
@@ -109,7 +109,7 @@ def write_keys_in_python(
     return new_slots
 
 
-_write_keys: Final = twin(write_keys_in_python)
+_write_keys: Final = accelerated(write_keys_reference)
 
 
 class IndexFile:

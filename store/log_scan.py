@@ -18,8 +18,8 @@ from zlib import crc32
 
 from triomq.protocol import record
 from triomq.protocol.errors import RecordError
-from triomq.protocol.quick import twin
 from triomq.protocol.record import RecordFields
+from triomq.protocol.speedups import accelerated
 from triomq.store.commit_log import END_MARGIN_BYTES, CommitLog
 from triomq.store.mapped_file import MappedFile
 
@@ -38,17 +38,17 @@ _COPY_BYTES: Final = 4096
 # TOTALSIZE, MAGICCODE, BODYCRC, QUEUEID, QUEUEOFFSET, PHYSICALOFFSET, SYSFLAG, STORETIMESTAMP, BODYLENGTH of a record
 # with two IPv4 hosts.
 _HEAD: Final = struct.Struct(">iiii4xqqi16xq20xi")
-_HEAD_BYTES: Final = _HEAD.size
+HEAD_BYTES: Final = _HEAD.size
 _HOSTS_V6: Final = 0x30
 
 
-def scan_record_in_python(
+def scan_record_reference(
     data: bytes, at: int, end: int
 ) -> tuple[int, int, int, int, int, int, int, int, bytes, bytes] | None:
     """(size, body CRC, queue id, queue offset, physical offset, sys flag, store timestamp, body length, topic, stored
     properties) of the record with IPv4 hosts that begins at `at` of `data` and lies whole in front of `end`; None for
     whatever else is there. All its lengths fit; nothing else is checked."""
-    if at < 0 or end > len(data) or end - at < _HEAD_BYTES:
+    if at < 0 or end > len(data) or end - at < HEAD_BYTES:
         return None
     size, magic, crc, queue_id, queue_offset, physical_offset, flags, time, body_length = _HEAD.unpack_from(data, at)
     if (
@@ -59,7 +59,7 @@ def scan_record_in_python(
     ):
         return None
     record_end: int = at + size
-    topic_at: int = at + _HEAD_BYTES + body_length + 1
+    topic_at: int = at + HEAD_BYTES + body_length + 1
     properties_at: int = topic_at + data[topic_at - 1] + 2
     if (
         properties_at > record_end
@@ -70,7 +70,7 @@ def scan_record_in_python(
     return size, crc, queue_id, queue_offset, physical_offset, flags, time, body_length, topic, stored_properties
 
 
-_scan_record: Final = twin(scan_record_in_python)
+_scan_record: Final = accelerated(scan_record_reference)
 
 
 class ScannedRecord:
@@ -254,7 +254,7 @@ class LogScan:
             if 0 in stored_properties and _is_torn(stored_properties, end - len(stored_properties), end):
                 return self._unusual_record(file, position)
             if body_length:
-                body_at: int = at + _HEAD_BYTES
+                body_at: int = at + HEAD_BYTES
                 if body_length > _COPY_BYTES:
                     found_crc = crc32(memoryview(self._data)[body_at : body_at + body_length])
                 else:

@@ -21,12 +21,12 @@ from triomq.broker.tables.groups import GroupTable
 from triomq.broker.tables.offsets import OffsetTable
 from triomq.broker.tables.topics import TopicTable
 from triomq.protocol import permission, sys_flag
-from triomq.protocol.answer_layout import AnswerLayout, LaidOutAnswer
 from triomq.protocol.bodies.subscription_group import SubscriptionGroupConfig
 from triomq.protocol.codes import ResponseCode
 from triomq.protocol.command import RemotingCommand
 from triomq.protocol.errors import RequestRefused
 from triomq.protocol.headers.pull import PullMessageRequestHeader
+from triomq.protocol.response_template import ResponseTemplate, TemplatedResponse
 from triomq.remoting.connection import Connection
 from triomq.remoting.processor_table import Pool, error_response
 from triomq.store.config import BrokerRole
@@ -42,7 +42,7 @@ _PULL_OFFSET_MOVED: Final = int(ResponseCode.PULL_OFFSET_MOVED)
 _PULL_RETRY_IMMEDIATELY: Final = int(ResponseCode.PULL_RETRY_IMMEDIATELY)
 _FOUND: Final = GetStatus.FOUND
 
-_LAYOUT: Final = AnswerLayout(("suggestWhichBrokerId", "nextBeginOffset", "minOffset", "maxOffset"))
+_TEMPLATE: Final = ResponseTemplate(("suggestWhichBrokerId", "nextBeginOffset", "minOffset", "maxOffset"))
 
 FAQ = "See http://rocketmq.apache.org/docs/faq/ for further details."
 MAX_WAIT_MS = 120_000
@@ -208,7 +208,7 @@ class PullProcessor:
             result.min_offset,
             result.max_offset,
         )
-        return LaidOutAnswer(_LAYOUT, request, code, values, result.status._name_, body)
+        return TemplatedResponse(_TEMPLATE, request, code, values, result.status._name_, body)
 
     def _suggested_broker(self, group: SubscriptionGroupConfig, result: GetResult) -> int:
         """0 the master; with slaveReadEnable what the group wants, a slave when the messages are old."""

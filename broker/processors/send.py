@@ -22,15 +22,15 @@ from triomq.broker.tables.topics import TopicTable
 from triomq.protocol import permission, sys_flag
 from triomq.protocol import properties as property_text
 from triomq.protocol import property_names as names
-from triomq.protocol.answer_layout import AnswerLayout, LaidOutAnswer
 from triomq.protocol.bodies.topic_config import TopicConfig
 from triomq.protocol.codes import RequestCode, ResponseCode
 from triomq.protocol.command import RemotingCommand, new_response
 from triomq.protocol.errors import RecordError, RequestRefused
 from triomq.protocol.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
-from triomq.protocol.message_id import offset_message_id_bytes_in_python
-from triomq.protocol.quick import twin
+from triomq.protocol.message_id import offset_message_id_bytes_reference
 from triomq.protocol.record import BatchUnit, split_batch
+from triomq.protocol.response_template import ResponseTemplate, TemplatedResponse
+from triomq.protocol.speedups import accelerated
 from triomq.protocol.system_topics import (
     NOT_ALLOWED_SEND_TOPICS,
     RETRY_PREFIX,
@@ -49,8 +49,8 @@ log = structlog.get_logger("triomq.broker.send")
 _SEND_MESSAGE: Final = int(RequestCode.SEND_MESSAGE)
 _SUCCESS: Final = int(ResponseCode.SUCCESS)
 _PUT_OK: Final = PutStatus.PUT_OK
-_text_to_store: Final = twin(property_text.text_to_store_in_python)
-_offset_message_id: Final = twin(offset_message_id_bytes_in_python)
+_text_to_store: Final = accelerated(property_text.text_to_store_reference)
+_offset_message_id: Final = accelerated(offset_message_id_bytes_reference)
 
 MAX_RECONSUME_VERSION: Final = 121
 """MQVersion ordinal (V3_4_9) from which a client's own limit of reconsumption counts."""
@@ -116,7 +116,7 @@ class SendProcessor:
     def _take_settings(self) -> None:
         """What each send would ask of the settings, which are another record after a change at run time."""
         broker = self._settings = self._configuration.broker
-        self._layout = AnswerLayout(("msgId", "queueId", "queueOffset"), self.standing_fields())
+        self._template = ResponseTemplate(("msgId", "queueId", "queueOffset"), self.standing_fields())
         self._accept_from_ms = broker.start_accept_send_request_time_stamp
         self._is_writeable = permission.is_writeable(broker.broker_permission)
 
@@ -244,7 +244,8 @@ class SendProcessor:
         ids = _offset_message_id(self._store_host_hex, result.physical_offset)
         if result.physical_offsets:
             ids = b",".join([_offset_message_id(self._store_host_hex, offset) for offset in result.physical_offsets])
-        connection.answer(request, LaidOutAnswer(self._layout, request, code, (ids, queue_id, result.queue_offset)))
+        values = ids, queue_id, result.queue_offset
+        connection.answer(request, TemplatedResponse(self._template, request, code, values))
 
     # Checks shared with other ways of sending (replies).
 

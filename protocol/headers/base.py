@@ -14,9 +14,9 @@ field by field, to find RocketMQ's lenient reading (any text but "true" is false
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import UnionType
-from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -33,6 +33,13 @@ class Header(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename="camel"
 
 
 H = TypeVar("H", bound=Header)
+
+Columns: TypeAlias = tuple[tuple[str, ...], tuple[bytes, ...], bytes, tuple[Any, ...]]
+"""A header class as the fast path takes it: attributes, wire names, kinds and defaults, one item of each per field.
+Kinds: 0 text, 1 int32, 2 int64, 3 boolean. A default of ... marks a required field."""
+HeaderReader: TypeAlias = Callable[..., Any]
+"""Fast path of `decode_header`: reader(entries, cls, *columns) returns the header record, or None when a field is
+missing or its text is not in the canonical form of its kind."""
 
 _decoders: dict[type[Header], msgspec.json.Decoder[Any]] = {}
 _schemas: dict[type[Header], list[tuple[str, str, type, bool, Any]]] = {}
@@ -52,20 +59,6 @@ def decode_header_json(cls: type[H], ext_json: bytes | msgspec.Raw) -> H:
         if getattr(header, attribute):
             return decode_header(cls, decode_ext_json(ext_json))
     return header
-
-
-def read_header_in_python(
-    entries: bytes,
-    record: type[H],
-    attributes: tuple[str, ...],
-    names: tuple[bytes, ...],
-    kinds: bytes,
-    defaults: tuple[Any, ...],
-) -> H | None:
-    """The header of class `record` from the entries of extFields; a row of the schema is an attribute, a name, a kind
-    (0 text, 1 int32, 2 int64, 3 true or false) and a default, ... for none. None when a field is missing or its text
-    is not the usual one of its kind. In Python a mapping is the quickest way."""
-    return None
 
 
 def decode_ext_json(ext_json: bytes | msgspec.Raw) -> dict[str, str]:
@@ -172,8 +165,8 @@ def _schema(cls: type[Header]) -> list[tuple[str, str, type, bool, Any]]:
     return rows
 
 
-def schema_columns(cls: type[Header]) -> tuple[tuple[str, ...], tuple[bytes, ...], bytes, tuple[Any, ...]]:
-    """Attributes, wire names, kinds and defaults, as `read_header` takes them."""
+def schema_columns(cls: type[Header]) -> Columns:
+    """The columns of a header class, in order of declaration."""
     hints = get_type_hints(cls, include_extras=True)
     rows = _schema(cls)
     kinds = [

@@ -280,7 +280,8 @@ def test_a_cluster_prints_nothing_in_somebodys_program(tmp_path: Path) -> None:
     assert [line.rstrip().endswith(("mine", "mine, too")) for line in result.stdout.splitlines()] == [True, True]
     assert result.stderr == ""
     logged = (tmp_path / "log.txt").read_text()
-    for text in ("INFO:triomq.broker:broker started", "of a connection [remote='r']", "WARNING:triomq.remoting.connection:after"):
+    started, closed = "INFO:triomq.broker:broker started", "WARNING:triomq.remoting.connection:after"
+    for text in (started, "of a connection [remote='r']", closed):
         assert text in logged
 
 

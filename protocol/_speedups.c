@@ -1,0 +1,801 @@
+/* The functions of protocol/ that every message passes and that cost most in Python, again in C.
+
+   Encoders and hashes do exactly what the Python function of the same name plus "_reference" does. Decoders are fast
+   paths: they handle the usual input and return None for anything unusual, malformed or not ASCII; the general decoder in
+   Python then takes over (see speedups.py). tests/protocol/test_protocol_speedups.py compares both kinds with Python.
+   No function keeps state between calls. */
+
+#include "_speedups.h"
+
+static int is_ascii(const unsigned char *at, Py_ssize_t size)
+{
+    uint64_t word;
+    while (size >= 8) {
+        memcpy(&word, at, 8);
+        if (word & 0x8080808080808080ULL)
+            return 0;
+        at += 8;
+        size -= 8;
+    }
+    while (size-- > 0)
+        if (*at++ & 0x80)
+            return 0;
+    return 1;
+}
+
+static PyObject *ascii_text(const void *at, Py_ssize_t size)
+{
+    PyObject *text = PyUnicode_New(size, 127);
+    if (text != NULL)
+        memcpy(PyUnicode_1BYTE_DATA(text), at, (size_t)size);
+    return text;
+}
+
+/* -- frames: see frame.py ------------------------------------------------------------------------------------------ */
+
+PyDoc_STRVAR(read_binary_header_doc,
+"read_binary_header($module, data, start, end, /)\n--\n\n-> (code, language, version, opaque, flag, extFields) | None\n\n"
+"Fast path for the ROCKETMQ header data[start:end]; extFields are its entries, unchanged, b\"\" when there are none.\n"
+"Return None for a header that is malformed, has a remark or is not all ASCII.");
+
+static PyObject *read_binary_header(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+{
+    if (!count_is(count, 3, "read_binary_header") || !is_bytes(arguments[0]))
+        return NULL;
+    Py_ssize_t start = PyLong_AsSsize_t(arguments[1]);
+    Py_ssize_t end = PyLong_AsSsize_t(arguments[2]);
+    if (PyErr_Occurred())
+        return NULL;
+    if (start < 0 || end > PyBytes_GET_SIZE(arguments[0]) || end - start < 21)
+        Py_RETURN_NONE;
+    const unsigned char *head = (const unsigned char *)PyBytes_AS_STRING(arguments[0]) + start;
+    Py_ssize_t size = get32(head + 17);
+    if (get32(head + 13) != 0 || size != end - start - 21)
+        Py_RETURN_NONE;
+    const unsigned char *entries = head + 21, *stop = entries + size, *at = entries;
+    while (at < stop) {
+        if (stop - at < 2)
+            Py_RETURN_NONE;
+        Py_ssize_t key_size = at[0] << 8 | at[1];
+        at += 2;
+        if (stop - at < key_size + 4 || !is_ascii(at, key_size))
+            Py_RETURN_NONE;
+        at += key_size;
+        Py_ssize_t value_size = get32(at);
+        at += 4;
+        if (stop - at < value_size || !is_ascii(at, value_size))
+            Py_RETURN_NONE;
+        at += value_size;
+    }
+    return Py_BuildValue("(iiiiiy#)", (int)(int16_t)(head[0] << 8 | head[1]), (int)(int8_t)head[2],
+                         head[3] << 8 | head[4], (int)(int32_t)get32(head + 5), (int)(int32_t)get32(head + 9),
+                         (const char *)entries, size);
+}
+
+/* Parse decimal text in canonical form: no sign but "-", no leading zeros, no "-0", at most 18 digits. */
+static int read_decimal(const unsigned char *at, Py_ssize_t size, int64_t *number)
+{
+    int is_negative = size > 0 && *at == '-';
+    if (is_negative) {
+        at++;
+        size--;
+    }
+    if (size < 1 || size > 18 || (*at == '0' && (size > 1 || is_negative)))
+        return 0;
+    int64_t value = 0;
+    for (; size > 0; size--, at++) {
+        if (*at < '0' || *at > '9')
+            return 0;
+        value = value * 10 + (*at - '0');
+    }
+    *number = is_negative ? -value : value;
+    return 1;
+}
+
+/* The closing quotation mark of the string whose characters begin at `at`; NULL when there is none before `stop`, or a
+   character is not printable ASCII. A character after a backslash is skipped here and checked by put_text. */
+static const unsigned char *end_of_text(const unsigned char *at, const unsigned char *stop)
+{
+    for (; at < stop; at++) {
+        if (*at == '"')
+            return at;
+        if (*at < 0x20 || *at > 0x7E || (*at == '\\' && ++at == stop))
+            return NULL;
+    }
+    return NULL;
+}
+
+static int hex_digit(unsigned char digit)
+{
+    if (digit >= '0' && digit <= '9')
+        return digit - '0';
+    digit |= 0x20;
+    return digit >= 'a' && digit <= 'f' ? digit - 'a' + 10 : -1;
+}
+
+/* Copy the characters of a JSON string, escapes resolved; NULL when an escape is invalid or stands for a character that
+   is not ASCII. Never writes more bytes than it reads. */
+static unsigned char *put_text(unsigned char *to, const unsigned char *at, const unsigned char *end)
+{
+    static const char letters[] = "\"\\/bfnrt", meanings[] = "\"\\/\b\f\n\r\t";
+    while (at < end) {
+        if (*at != '\\') {
+            *to++ = *at++;
+            continue;
+        }
+        const char *letter = at[1] == 0 ? NULL : strchr(letters, at[1]);
+        if (letter != NULL) {
+            *to++ = (unsigned char)meanings[letter - letters];
+            at += 2;
+            continue;
+        }
+        if (at[1] != 'u' || end - at < 6 || at[2] != '0' || at[3] != '0')
+            return NULL;
+        int high = hex_digit(at[4]), low = hex_digit(at[5]);
+        if (high < 0 || high > 7 || low < 0)
+            return NULL;
+        *to++ = (unsigned char)(high << 4 | low);
+        at += 6;
+    }
+    return to;
+}
+
+/* Turn JSON extFields into entries of the ROCKETMQ codec. `*from` is just after the opening brace and is moved past the
+   closing one. Return the end of what was written, NULL for anything but pairs of non-empty strings.
+
+   Why `to` cannot overflow: a JSON pair has 6 bytes of syntax ("":"", with its comma or brace) where an entry has 6 bytes
+   of lengths, and put_text never grows. The lengths come before their text, though, so an entry may be written at most one
+   byte ahead of what was read: the caller provides one byte more than there is from `*from` to `stop`. */
+static unsigned char *put_entries(unsigned char *to, const unsigned char **from, const unsigned char *stop)
+{
+    const unsigned char *at = *from;
+    for (;;) {
+        unsigned char *key_size = to, *value_size;
+        if (stop - at < 2 || *at != '"')
+            return NULL;
+        const unsigned char *end = end_of_text(at + 1, stop);
+        if (end == NULL || (to = put_text(key_size + 2, at + 1, end)) == NULL)
+            return NULL;
+        if (to == key_size + 2 || to - key_size - 2 > 0x7FFF)
+            return NULL;
+        put16(key_size, (uint32_t)(to - key_size - 2));
+        at = end + 1;
+        if (stop - at < 3 || at[0] != ':' || at[1] != '"')
+            return NULL;
+        value_size = to;
+        end = end_of_text(at + 2, stop);
+        if (end == NULL || (to = put_text(value_size + 4, at + 2, end)) == NULL || to == value_size + 4)
+            return NULL;
+        put32(value_size, (uint32_t)(to - value_size - 4));
+        at = end + 1;
+        if (at < stop && *at == '}') {
+            *from = at + 1;
+            return to;
+        }
+        if (at == stop || *at++ != ',')
+            return NULL;
+    }
+}
+
+/* What follows `name` when the member at `at` begins with it, else NULL. */
+static const unsigned char *behind_name(const unsigned char *at, const unsigned char *stop, const char *name)
+{
+    Py_ssize_t size = (Py_ssize_t)strlen(name);
+    return stop - at > size && memcmp(at, name, (size_t)size) == 0 ? at + size : NULL;
+}
+
+PyDoc_STRVAR(read_json_header_doc,
+"read_json_header($module, data, start, end, /)\n--\n\n-> (code, language, version, opaque, flag, extFields) | None\n\n"
+"Fast path for the JSON header data[start:end]; extFields become entries of the ROCKETMQ codec, b\"\" when there are\n"
+"none. Return None for a header that is malformed, has a remark, white space, empty texts, unknown or repeated members\n"
+"or unusual escapes, or is not all ASCII.");
+
+static PyObject *read_json_header(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+{
+    static const char *const names[] = {"\"code\":", "\"flag\":", "\"opaque\":", "\"version\":"};
+    if (!count_is(count, 3, "read_json_header") || !is_bytes(arguments[0]))
+        return NULL;
+    Py_ssize_t start = PyLong_AsSsize_t(arguments[1]);
+    Py_ssize_t end = PyLong_AsSsize_t(arguments[2]);
+    if (PyErr_Occurred())
+        return NULL;
+    if (start < 0 || end > PyBytes_GET_SIZE(arguments[0]) || end - start < 2)
+        Py_RETURN_NONE;
+    const unsigned char *at = (const unsigned char *)PyBytes_AS_STRING(arguments[0]) + start, *stop = at + (end - start);
+    const unsigned char *language = (const unsigned char *)"JAVA", *value;
+    Py_ssize_t language_size = 4;
+    int64_t numbers[4] = {0};
+    unsigned seen = 0, member;
+    PyObject *entries = NULL;
+    int is_usual = 0;
+    if (*at++ != '{')
+        Py_RETURN_NONE;
+    for (;;) {
+        for (member = 0; member < 4; member++)
+            if ((value = behind_name(at, stop, names[member])) != NULL)
+                break;
+        if (member < 4) {
+            for (at = value; at < stop && *at != ',' && *at != '}'; at++)
+                ;
+            if (!read_decimal(value, at - value, &numbers[member]) || numbers[member] != (int32_t)numbers[member])
+                break;
+        } else if ((value = behind_name(at, stop, "\"language\":\"")) != NULL) {
+            member = 4;
+            for (at = value; at < stop && (*at == '_' || (*at >= 'A' && *at <= 'Z')); at++)
+                ;
+            language = value;
+            language_size = at - value;
+            if (at == stop || *at++ != '"')
+                break;
+        } else if ((value = behind_name(at, stop, "\"extFields\":{")) != NULL) {
+            member = 5;
+            if (entries != NULL || (entries = PyBytes_FromStringAndSize(NULL, stop - value + 1)) == NULL)
+                break;
+            unsigned char *first = (unsigned char *)PyBytes_AS_STRING(entries);
+            unsigned char *last = put_entries(first, &value, stop);
+            if (last == NULL || _PyBytes_Resize(&entries, last - first) < 0)
+                break;
+            at = value;
+        } else if ((value = behind_name(at, stop, "\"serializeTypeCurrentRPC\":\"JSON\"")) != NULL) {
+            member = 6;
+            at = value;
+        } else {
+            break;
+        }
+        if (at == stop || seen & 1u << member)
+            break;
+        seen |= 1u << member;
+        if (*at == '}') {
+            is_usual = at + 1 == stop;
+            break;
+        }
+        if (*at++ != ',')
+            break;
+    }
+    if (PyErr_Occurred() || !is_usual) {
+        Py_XDECREF(entries);
+        if (PyErr_Occurred())
+            return NULL;
+        Py_RETURN_NONE;
+    }
+    if (entries == NULL && (entries = PyBytes_FromStringAndSize(NULL, 0)) == NULL)
+        return NULL;
+    return Py_BuildValue("(is#iiiN)", (int)numbers[0], (const char *)language, language_size, (int)numbers[3],
+                         (int)numbers[2], (int)numbers[1], entries);
+}
+
+enum { TEXT, INT32, INT64, FLAG };
+#define MAX_FIELDS 32
+
+static PyObject *read_value(long kind, const unsigned char *at, Py_ssize_t size)
+{
+    int64_t number;
+    switch (kind) {
+    case TEXT:
+        /* the readers let ASCII only through, but a str that is not what it claims to be would corrupt memory */
+        if (!is_ascii(at, size))
+            Py_RETURN_NONE;
+        return ascii_text(at, size);
+    case FLAG:
+        if (size == 4 && memcmp(at, "true", 4) == 0)
+            Py_RETURN_TRUE;
+        if (size == 5 && memcmp(at, "false", 5) == 0)
+            Py_RETURN_FALSE;
+        Py_RETURN_NONE;
+    case INT32:
+    case INT64:
+        if (!read_decimal(at, size, &number) || (kind == INT32 && number != (int32_t)number))
+            Py_RETURN_NONE;
+        return PyLong_FromLongLong(number);
+    }
+    PyErr_SetString(PyExc_ValueError, "kinds of fields are 0 to 3");
+    return NULL;
+}
+
+PyDoc_STRVAR(read_header_doc,
+"read_header($module, entries, record, attributes, names, kinds, defaults, /)\n--\n\n-> record | None\n\n"
+"Fast path for a header record: record(attribute=value, ...) from entries of the ROCKETMQ codec.\n"
+"kinds: 0 text, 1 int32, 2 int64, 3 boolean. A default of ... marks a required field. Return None when a field is\n"
+"missing or its text is not in the canonical form of its kind.");
+
+static PyObject *read_header(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+{
+    if (!count_is(count, 6, "read_header") || !is_bytes(arguments[0]) || !is_bytes(arguments[4]))
+        return NULL;
+    PyObject *attributes = arguments[2], *names = arguments[3], *defaults = arguments[5];
+    if (!PyTuple_Check(attributes) || !PyTuple_Check(names) || !PyTuple_Check(defaults)
+        || PyTuple_GET_SIZE(names) > MAX_FIELDS || PyTuple_GET_SIZE(names) != PyTuple_GET_SIZE(attributes)
+        || PyTuple_GET_SIZE(names) != PyBytes_GET_SIZE(arguments[4])
+        || PyTuple_GET_SIZE(names) != PyTuple_GET_SIZE(defaults)) {
+        PyErr_SetString(PyExc_TypeError, "attributes, names, kinds and defaults must have the same length, at most 32");
+        return NULL;
+    }
+    const unsigned char *kinds = (const unsigned char *)PyBytes_AS_STRING(arguments[4]);
+    const unsigned char *at = (const unsigned char *)PyBytes_AS_STRING(arguments[0]);
+    const unsigned char *stop = at + PyBytes_GET_SIZE(arguments[0]);
+    Py_ssize_t fields = PyTuple_GET_SIZE(names), expected = 0;
+    const unsigned char *values[MAX_FIELDS] = {0};
+    Py_ssize_t sizes[MAX_FIELDS] = {0};
+    while (at < stop) {
+        if (stop - at < 6)
+            Py_RETURN_NONE;
+        const unsigned char *key = at + 2;
+        Py_ssize_t key_size = at[0] << 8 | at[1];
+        if (stop - key < key_size + 4)
+            Py_RETURN_NONE;
+        at = key + key_size + 4;
+        Py_ssize_t value_size = get32(at - 4);
+        if (stop - at < value_size)
+            Py_RETURN_NONE;
+        for (Py_ssize_t step = 0; step < fields && key_size && value_size; step++) {
+            /* senders keep the order of fields, so the one after the last match is nearly always the next */
+            Py_ssize_t field = expected + step < fields ? expected + step : expected + step - fields;
+            PyObject *name = PyTuple_GET_ITEM(names, field);
+            if (PyBytes_Check(name) && PyBytes_GET_SIZE(name) == key_size
+                && memcmp(PyBytes_AS_STRING(name), key, (size_t)key_size) == 0) {
+                values[field] = at;
+                sizes[field] = value_size;
+                expected = field + 1 < fields ? field + 1 : 0;
+                break;
+            }
+        }
+        at += value_size;
+    }
+    PyObject *result = Py_None, *made[MAX_FIELDS];
+    Py_ssize_t field = 0;
+    for (; field < fields; field++) {
+        PyObject *value = values[field] == NULL ? Py_NewRef(PyTuple_GET_ITEM(defaults, field))
+                                                : read_value(kinds[field], values[field], sizes[field]);
+        if (value == NULL) {
+            result = NULL;
+            break;
+        }
+        if (value == Py_Ellipsis || (value == Py_None && values[field] != NULL)) {
+            Py_DECREF(value);
+            break;
+        }
+        made[field] = value;
+    }
+    if (field == fields)
+        result = PyObject_Vectorcall(arguments[1], made, 0, attributes);
+    else
+        Py_XINCREF(result);
+    while (field-- > 0)
+        Py_DECREF(made[field]);
+    return result;
+}
+
+/* -- properties: see properties.py -------------------------------------------------------------------------------- */
+
+#define MAX_PROPERTIES 32
+
+static int is_name(const unsigned char *at, Py_ssize_t size, const char *name)
+{
+    return size == (Py_ssize_t)strlen(name) && memcmp(at, name, (size_t)size) == 0;
+}
+
+/* Find the next pair of stored properties that has both a name and a value, from `*pair` to `*end`, and move `*at` past
+   it. Return its separator, NULL when there is no further pair. */
+static const unsigned char *next_pair(const unsigned char **at, const unsigned char *stop, const unsigned char **pair,
+                                      const unsigned char **end)
+{
+    while (*at < stop) {
+        *pair = *at;
+        *end = memchr(*at, 2, (size_t)(stop - *at));
+        if (*end == NULL)
+            *end = stop;
+        *at = *end + 1;
+        const unsigned char *separator = memchr(*pair, 1, (size_t)(*end - *pair));
+        if (separator != NULL && separator != *pair && separator + 1 != *end)
+            return separator;
+    }
+    return NULL;
+}
+
+PyDoc_STRVAR(text_to_store_doc,
+"text_to_store($module, text, cluster, /)\n--\n\n-> (stored, wait, tags_code, uniq_key, keys) | None\n\n"
+"The properties of a plain message as they are stored: those the producer sent, without WAIT, with CLUSTER.\n"
+"Return None for a message that needs special treatment (delay, transaction, multi dispatch), for repeated names, more\n"
+"than 32 properties and text that is not ASCII.");
+
+static PyObject *text_to_store(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+{
+    if (!count_is(count, 2, "text_to_store"))
+        return NULL;
+    for (int i = 0; i < 2; i++) {
+        if (!PyUnicode_Check(arguments[i])) {
+            PyErr_SetString(PyExc_TypeError, "text_to_store takes two str");
+            return NULL;
+        }
+        if (!PyUnicode_IS_COMPACT_ASCII(arguments[i]))
+            Py_RETURN_NONE;
+    }
+    const unsigned char *at = PyUnicode_1BYTE_DATA(arguments[0]);
+    const unsigned char *stop = at + PyUnicode_GET_LENGTH(arguments[0]);
+    Py_ssize_t cluster_size = PyUnicode_GET_LENGTH(arguments[1]);
+    const unsigned char *seen[MAX_PROPERTIES], *kept[MAX_PROPERTIES];
+    Py_ssize_t seen_sizes[MAX_PROPERTIES], kept_sizes[MAX_PROPERTIES], size = 8 + cluster_size;
+    int pairs = 0, kept_pairs = 0, wait = 1;
+    uint32_t tags_code = 0;
+    const unsigned char *pair, *separator, *end, *found[2] = {0};
+    Py_ssize_t found_sizes[2] = {0};
+    while ((separator = next_pair(&at, stop, &pair, &end)) != NULL) {
+        Py_ssize_t name_size = separator - pair, value_size = end - separator - 1;
+        for (int i = 0; i < pairs; i++)
+            if (seen_sizes[i] == name_size && memcmp(seen[i], pair, (size_t)name_size) == 0)
+                Py_RETURN_NONE;
+        if (pairs == MAX_PROPERTIES)
+            Py_RETURN_NONE;
+        seen[pairs] = pair;
+        seen_sizes[pairs++] = name_size;
+        switch (*pair) {
+        case 'C':
+            if (is_name(pair, name_size, "CLUSTER"))
+                Py_RETURN_NONE;
+            break;
+        case 'D':
+            if (is_name(pair, name_size, "DELAY"))
+                Py_RETURN_NONE;
+            break;
+        case 'I':
+            if (is_name(pair, name_size, "INNER_MULTI_DISPATCH"))
+                Py_RETURN_NONE;
+            break;
+        case 'T':
+            if (is_name(pair, name_size, "TRAN_MSG"))
+                Py_RETURN_NONE;
+            if (is_name(pair, name_size, "TAGS"))
+                tags_code = java_hash_of_bytes(separator + 1, value_size, 0);
+            break;
+        case 'U':
+            if (is_name(pair, name_size, "UNIQ_KEY")) {
+                found[0] = separator + 1;
+                found_sizes[0] = value_size;
+            }
+            break;
+        case 'K':
+            if (is_name(pair, name_size, "KEYS")) {
+                found[1] = separator + 1;
+                found_sizes[1] = value_size;
+            }
+            break;
+        case 'W':
+            if (is_name(pair, name_size, "WAIT")) {
+                wait = !is_name(separator + 1, value_size, "false");
+                continue;
+            }
+            break;
+        }
+        kept[kept_pairs] = pair;
+        kept_sizes[kept_pairs++] = end - pair;
+        size += end - pair + 1;
+    }
+    PyObject *values[2];
+    PyObject *stored = PyBytes_FromStringAndSize(NULL, size);
+    if (stored == NULL)
+        return NULL;
+    unsigned char *to = (unsigned char *)PyBytes_AS_STRING(stored);
+    for (int i = 0; i < kept_pairs; i++) {
+        to = put_data(to, kept[i], kept_sizes[i]);
+        *to++ = 2;
+    }
+    to = put_data(to, "CLUSTER\1", 8);
+    put_data(to, PyUnicode_1BYTE_DATA(arguments[1]), cluster_size);
+    for (int i = 0; i < 2; i++)
+        values[i] = found[i] == NULL ? Py_NewRef(Py_None) : ascii_text(found[i], found_sizes[i]);
+    return Py_BuildValue("(NNiNN)", stored, PyBool_FromLong(wait), (int)(int32_t)tags_code, values[0], values[1]);
+}
+
+PyDoc_STRVAR(keys_and_tags_doc,
+"keys_and_tags($module, stored, /)\n--\n\n-> (tags_code, uniq_key, keys) | None\n\n"
+"What dispatch needs from stored properties. Return None for delayed messages, multi dispatch and text that is not\n"
+"ASCII.");
+
+static PyObject *keys_and_tags(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+{
+    if (!count_is(count, 1, "keys_and_tags") || !is_bytes(arguments[0]))
+        return NULL;
+    const unsigned char *at = (const unsigned char *)PyBytes_AS_STRING(arguments[0]);
+    const unsigned char *stop = at + PyBytes_GET_SIZE(arguments[0]);
+    if (!is_ascii(at, stop - at))
+        Py_RETURN_NONE;
+    uint32_t tags_code = 0;
+    const unsigned char *pair, *separator, *end, *found[2] = {0};
+    Py_ssize_t found_sizes[2] = {0};
+    while ((separator = next_pair(&at, stop, &pair, &end)) != NULL) {
+        Py_ssize_t name_size = separator - pair, value_size = end - separator - 1;
+        if (is_name(pair, name_size, "DELAY") || is_name(pair, name_size, "INNER_MULTI_QUEUE_OFFSET"))
+            Py_RETURN_NONE;
+        if (is_name(pair, name_size, "TAGS"))
+            tags_code = java_hash_of_bytes(separator + 1, value_size, 0);
+        int which = is_name(pair, name_size, "UNIQ_KEY") ? 0 : is_name(pair, name_size, "KEYS") ? 1 : 2;
+        if (which < 2) {
+            found[which] = separator + 1;
+            found_sizes[which] = value_size;
+        }
+    }
+    PyObject *values[3] = {PyLong_FromLong((int32_t)tags_code)};
+    for (int i = 0; i < 2; i++)
+        values[i + 1] = found[i] == NULL ? Py_NewRef(Py_None) : ascii_text(found[i], found_sizes[i]);
+    return tuple_of(values, 3);
+}
+
+/* -- records: see record.py ---------------------------------------------------------------------------------------- */
+
+#define MAX_TOPIC_BYTES 127
+#define MAX_PROPERTIES_BYTES 32767
+
+PyDoc_STRVAR(write_record_doc,
+"write_record($module, tail, topic, queue_id, flag, queue_offset, physical_offset, sys_flags, born_timestamp, born_host, "
+"store_timestamp, store_host, reconsume_times, prepared_transaction_offset, body, crc, stored_properties, /)\n--\n\n"
+"-> size in bytes\n\nAppend one record to the bytearray `tail`.");
+
+static PyObject *write_record(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+{
+    if (!count_is(count, 16, "write_record"))
+        return NULL;
+    PyObject *tail = arguments[0], *topic = arguments[1], *born_host = arguments[8], *store_host = arguments[10];
+    PyObject *body = arguments[13], *properties = arguments[15];
+    if (!PyByteArray_Check(tail)) {
+        PyErr_SetString(PyExc_TypeError, "tail must be a bytearray");
+        return NULL;
+    }
+    if (!is_bytes(topic) || !is_bytes(born_host) || !is_bytes(store_host) || !is_bytes(body) || !is_bytes(properties))
+        return NULL;
+    int64_t queue_id, flag, queue_offset, physical_offset, flags, born, stored, times, prepared, crc;
+    if (!read_number(arguments[2], 32, &queue_id) || !read_number(arguments[3], 32, &flag)
+        || !read_number(arguments[4], 64, &queue_offset) || !read_number(arguments[5], 64, &physical_offset)
+        || !read_number(arguments[6], 32, &flags) || !read_number(arguments[7], 64, &born)
+        || !read_number(arguments[9], 64, &stored) || !read_number(arguments[11], 32, &times)
+        || !read_number(arguments[12], 64, &prepared) || !read_number(arguments[14], 32, &crc))
+        return NULL;
+    Py_ssize_t topic_size = PyBytes_GET_SIZE(topic), born_size = PyBytes_GET_SIZE(born_host);
+    Py_ssize_t store_size = PyBytes_GET_SIZE(store_host), body_size = PyBytes_GET_SIZE(body);
+    Py_ssize_t properties_size = PyBytes_GET_SIZE(properties);
+    if ((born_size != 8 && born_size != 20) || (store_size != 8 && store_size != 20)) {
+        PyErr_SetString(struct_error, "a packed host must have 8 or 20 bytes");
+        return NULL;
+    }
+    Py_ssize_t size = FIXED_BYTES - 16 + born_size + store_size + body_size + topic_size + properties_size;
+    if (topic_size > MAX_TOPIC_BYTES || properties_size > MAX_PROPERTIES_BYTES || size > INT32_MAX) {
+        PyErr_SetString(struct_error, "topic, properties or record too long for its length field");
+        return NULL;
+    }
+    Py_ssize_t used = PyByteArray_GET_SIZE(tail);
+    if (PyByteArray_Resize(tail, used + size) < 0)
+        return NULL;
+    flags = (flags & ~0x30) | (born_size == 20 ? BORN_HOST_V6 : 0) | (store_size == 20 ? STORE_HOST_V6 : 0);
+    unsigned char *at = (unsigned char *)PyByteArray_AS_STRING(tail) + used;
+    at = put32(put32(put32(at, (uint32_t)size), MESSAGE_MAGIC), (uint32_t)crc);
+    at = put32(put32(at, (uint32_t)queue_id), (uint32_t)flag);
+    at = put64(put64(at, (uint64_t)queue_offset), (uint64_t)physical_offset);
+    at = put64(put32(at, (uint32_t)flags), (uint64_t)born);
+    at = put_data(at, PyBytes_AS_STRING(born_host), born_size);
+    at = put64(at, (uint64_t)stored);
+    at = put_data(at, PyBytes_AS_STRING(store_host), store_size);
+    at = put64(put32(at, (uint32_t)times), (uint64_t)prepared);
+    at = put_data(put32(at, (uint32_t)body_size), PyBytes_AS_STRING(body), body_size);
+    *at++ = (unsigned char)topic_size;
+    at = put_data(at, PyBytes_AS_STRING(topic), topic_size);
+    put_data(put16(at, (uint32_t)properties_size), PyBytes_AS_STRING(properties), properties_size);
+    return PyLong_FromSsize_t(size);
+}
+
+/* -- Java's string hash: see java.py ------------------------------------------------------------------------------- */
+
+PyDoc_STRVAR(string_hash_doc, "string_hash($module, text, start=0, /)\n--\n\n-> int\n\nJava's String.hashCode, continued from `start`.");
+
+static PyObject *string_hash(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+{
+    if ((count != 1 && count != 2) || !PyUnicode_Check(arguments[0])) {
+        PyErr_SetString(PyExc_TypeError, "string_hash takes a str and an optional number");
+        return NULL;
+    }
+    uint32_t value = 0;
+    if (count == 2) {
+        value = (uint32_t)PyLong_AsUnsignedLongLongMask(arguments[1]);
+        if (PyErr_Occurred())
+            return NULL;
+    }
+    PyObject *text = arguments[0];
+#if PY_VERSION_HEX < 0x030C0000
+    if (PyUnicode_READY(text) < 0)
+        return NULL;
+#endif
+    return PyLong_FromLong((int32_t)java_hash(text, value));
+}
+
+/* -- responses: see response_template.py --------------------------------------------------------------------------- */
+
+static const char HEX[] = "0123456789ABCDEF";
+
+PyDoc_STRVAR(offset_message_id_bytes_doc,
+"offset_message_id_bytes($module, store_host_hex, physical_offset, /)\n--\n\n-> bytes");
+
+static PyObject *offset_message_id_bytes(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+{
+    int64_t offset;
+    if (!count_is(count, 2, "offset_message_id_bytes") || !is_bytes(arguments[0])
+        || !read_number(arguments[1], 64, &offset))
+        return NULL;
+    Py_ssize_t host_size = PyBytes_GET_SIZE(arguments[0]);
+    PyObject *id = PyBytes_FromStringAndSize(NULL, host_size + 16);
+    if (id == NULL)
+        return NULL;
+    char *at = PyBytes_AS_STRING(id);
+    memcpy(at, PyBytes_AS_STRING(arguments[0]), (size_t)host_size);
+    at += host_size;
+    for (int i = 0; i < 16; i++)
+        at[i] = HEX[(uint64_t)offset >> (60 - 4 * i) & 15];
+    return id;
+}
+
+#define MAX_VALUES 16
+#define DECIMAL_BYTES 21
+
+typedef struct {
+    const char *data;
+    Py_ssize_t size;
+    char decimal[DECIMAL_BYTES];
+} Value;
+
+/* Format a number, right-aligned in `decimal`. */
+static void write_decimal(int64_t number, Value *value)
+{
+    char *at = value->decimal + DECIMAL_BYTES;
+    uint64_t rest = number < 0 ? 0 - (uint64_t)number : (uint64_t)number;
+    do {
+        *--at = (char)('0' + rest % 10);
+        rest /= 10;
+    } while (rest);
+    if (number < 0)
+        *--at = '-';
+    value->data = at;
+    value->size = value->decimal + DECIMAL_BYTES - at;
+}
+
+/* Values of a response: bytes stay as they are, numbers become decimal text. */
+static int read_values(PyObject *tuple, Value *values)
+{
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); i++) {
+        PyObject *item = PyTuple_GET_ITEM(tuple, i);
+        int64_t number;
+        if (PyBytes_Check(item)) {
+            values[i].data = PyBytes_AS_STRING(item);
+            values[i].size = PyBytes_GET_SIZE(item);
+        } else if (PyLong_Check(item)) {
+            if (!read_number(item, 64, &number))
+                return 0;
+            write_decimal(number, &values[i]);
+        } else {
+            PyErr_Format(PyExc_TypeError, "a value must be bytes or int, got %.80s", Py_TYPE(item)->tp_name);
+            return 0;
+        }
+    }
+    return 1;
+}
+
+PyDoc_STRVAR(fill_binary_doc,
+"fill_binary($module, names, values, code, language, version, opaque, flag, remark, body, /)\n--\n\n-> bytes\n\n"
+"The frame in the ROCKETMQ codec; each of `names` is everything that precedes the length of its value.");
+
+static PyObject *fill_binary(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+{
+    if (!count_is(count, 9, "fill_binary"))
+        return NULL;
+    PyObject *names = arguments[0], *remark = arguments[7], *body = arguments[8];
+    if (!PyTuple_Check(names) || !PyTuple_Check(arguments[1]) || PyTuple_GET_SIZE(names) > MAX_VALUES
+        || PyTuple_GET_SIZE(names) != PyTuple_GET_SIZE(arguments[1])) {
+        PyErr_SetString(PyExc_TypeError, "expected as many values as names, at most 16");
+        return NULL;
+    }
+    int64_t code, language, version, opaque, flag;
+    if (!read_number(arguments[2], 16, &code) || !read_number(arguments[3], 8, &language)
+        || !read_number(arguments[4], 16, &version) || !read_number(arguments[5], 32, &opaque)
+        || !read_number(arguments[6], 32, &flag) || !is_bytes(remark) || !is_bytes(body))
+        return NULL;
+    Value values[MAX_VALUES];
+    if (!read_values(arguments[1], values))
+        return NULL;
+    Py_ssize_t entries = 0, fields = PyTuple_GET_SIZE(names), remark_size = PyBytes_GET_SIZE(remark);
+    for (Py_ssize_t i = 0; i < fields; i++) {
+        if (!is_bytes(PyTuple_GET_ITEM(names, i)))
+            return NULL;
+        entries += PyBytes_GET_SIZE(PyTuple_GET_ITEM(names, i)) + 4 + values[i].size;
+    }
+    Py_ssize_t header = 21 + remark_size + entries, body_size = PyBytes_GET_SIZE(body);
+    PyObject *frame = PyBytes_FromStringAndSize(NULL, 8 + header + body_size);
+    if (frame == NULL)
+        return NULL;
+    unsigned char *at = (unsigned char *)PyBytes_AS_STRING(frame);
+    at = put32(put32(at, (uint32_t)(4 + header + body_size)), 1u << 24 | (uint32_t)header);
+    at = put16(at, (uint32_t)code);
+    *at++ = (unsigned char)language;
+    at = put32(put32(put16(at, (uint32_t)version), (uint32_t)opaque), (uint32_t)flag);
+    at = put_data(put32(at, (uint32_t)remark_size), PyBytes_AS_STRING(remark), remark_size);
+    at = put32(at, (uint32_t)entries);
+    for (Py_ssize_t i = 0; i < fields; i++) {
+        PyObject *name = PyTuple_GET_ITEM(names, i);
+        at = put_data(at, PyBytes_AS_STRING(name), PyBytes_GET_SIZE(name));
+        at = put_data(put32(at, (uint32_t)values[i].size), values[i].data, values[i].size);
+    }
+    put_data(at, PyBytes_AS_STRING(body), body_size);
+    return frame;
+}
+
+PyDoc_STRVAR(fill_json_doc,
+"fill_json($module, pieces, values, body, /)\n--\n\n-> bytes\n\n"
+"The frame in the JSON codec: piece, value, piece, ..., piece, then the body.");
+
+static PyObject *fill_json(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+{
+    if (!count_is(count, 3, "fill_json"))
+        return NULL;
+    PyObject *pieces = arguments[0], *body = arguments[2];
+    if (!PyTuple_Check(pieces) || !PyTuple_Check(arguments[1]) || PyTuple_GET_SIZE(arguments[1]) > MAX_VALUES
+        || PyTuple_GET_SIZE(pieces) != PyTuple_GET_SIZE(arguments[1]) + 1 || !is_bytes(body)) {
+        if (!PyErr_Occurred())
+            PyErr_SetString(PyExc_TypeError, "expected one piece more than values, at most 17");
+        return NULL;
+    }
+    Value values[MAX_VALUES];
+    if (!read_values(arguments[1], values))
+        return NULL;
+    Py_ssize_t header = 0, fields = PyTuple_GET_SIZE(arguments[1]), body_size = PyBytes_GET_SIZE(body);
+    for (Py_ssize_t i = 0; i <= fields; i++) {
+        if (!is_bytes(PyTuple_GET_ITEM(pieces, i)))
+            return NULL;
+        header += PyBytes_GET_SIZE(PyTuple_GET_ITEM(pieces, i)) + (i < fields ? values[i].size : 0);
+    }
+    PyObject *frame = PyBytes_FromStringAndSize(NULL, 8 + header + body_size);
+    if (frame == NULL)
+        return NULL;
+    unsigned char *at = (unsigned char *)PyBytes_AS_STRING(frame);
+    at = put32(put32(at, (uint32_t)(4 + header + body_size)), (uint32_t)header);
+    for (Py_ssize_t i = 0; i <= fields; i++) {
+        PyObject *piece = PyTuple_GET_ITEM(pieces, i);
+        at = put_data(at, PyBytes_AS_STRING(piece), PyBytes_GET_SIZE(piece));
+        if (i < fields)
+            at = put_data(at, values[i].data, values[i].size);
+    }
+    put_data(at, PyBytes_AS_STRING(body), body_size);
+    return frame;
+}
+
+/* ------------------------------------------------------------------------------------------------------------------ */
+
+static PyMethodDef functions[] = {
+    FUNCTION(read_binary_header),
+    FUNCTION(read_json_header),
+    FUNCTION(read_header),
+    FUNCTION(text_to_store),
+    FUNCTION(keys_and_tags),
+    FUNCTION(write_record),
+    FUNCTION(string_hash),
+    FUNCTION(offset_message_id_bytes),
+    FUNCTION(fill_binary),
+    FUNCTION(fill_json),
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, "triomq.protocol._speedups", "See speedups.py.", -1, functions, NULL, NULL, NULL, NULL,
+};
+
+static const Constant constants[] = {
+    {"MESSAGE_MAGIC", (int32_t)MESSAGE_MAGIC},
+    {"FIXED_BYTES", FIXED_BYTES},
+    {"BORN_HOST_V6", BORN_HOST_V6},
+    {"STORE_HOST_V6", STORE_HOST_V6},
+    {"MAX_TOPIC_BYTES", MAX_TOPIC_BYTES},
+    {"MAX_PROPERTIES_BYTES", MAX_PROPERTIES_BYTES},
+    {"MAX_FIELDS", MAX_FIELDS},
+    {"MAX_PROPERTIES", MAX_PROPERTIES},
+    {"MAX_VALUES", MAX_VALUES},
+    {NULL, 0},
+};
+
+PyMODINIT_FUNC PyInit__speedups(void)
+{
+    return create_module(&definition, constants);
+}

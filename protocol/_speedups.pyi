@@ -1,0 +1,63 @@
+"""The C functions of protocol/, when they are built; see speedups.py. Parameters are positional only."""
+
+from typing import Any
+
+from triomq.protocol.entries import BinaryHeader, JsonHeader
+
+MESSAGE_MAGIC: int
+FIXED_BYTES: int
+BORN_HOST_V6: int
+STORE_HOST_V6: int
+MAX_TOPIC_BYTES: int
+MAX_PROPERTIES_BYTES: int
+MAX_FIELDS: int
+MAX_PROPERTIES: int
+MAX_VALUES: int
+
+def read_binary_header(data: bytes, start: int, end: int, /) -> BinaryHeader | None: ...
+def read_json_header(data: bytes, start: int, end: int, /) -> JsonHeader | None: ...
+def read_header(
+    entries: bytes,
+    record: type[Any],
+    attributes: tuple[str, ...],
+    names: tuple[bytes, ...],
+    kinds: bytes,
+    defaults: tuple[Any, ...],
+    /,
+) -> Any: ...
+def text_to_store(text: str, cluster: str, /) -> tuple[bytes, bool, int, str | None, str | None] | None: ...
+def keys_and_tags(stored: bytes, /) -> tuple[int, str | None, str | None] | None: ...
+def write_record(
+    tail: bytearray,
+    topic: bytes,
+    queue_id: int,
+    flag: int,
+    queue_offset: int,
+    physical_offset: int,
+    sys_flags: int,
+    born_timestamp: int,
+    born_host: bytes,
+    store_timestamp: int,
+    store_host: bytes,
+    reconsume_times: int,
+    prepared_transaction_offset: int,
+    body: bytes,
+    crc: int,
+    stored_properties: bytes,
+    /,
+) -> int: ...
+def string_hash(text: str, start: int = 0, /) -> int: ...
+def offset_message_id_bytes(store_host_hex: bytes, physical_offset: int, /) -> bytes: ...
+def fill_binary(
+    names: tuple[bytes, ...],
+    values: tuple[bytes | int, ...],
+    code: int,
+    language: int,
+    version: int,
+    opaque: int,
+    flag: int,
+    remark: bytes,
+    body: bytes,
+    /,
+) -> bytes: ...
+def fill_json(pieces: tuple[bytes, ...], values: tuple[bytes | int, ...], body: bytes, /) -> bytes: ...

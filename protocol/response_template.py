@@ -1,0 +1,167 @@
+"""Responses whose extFields always have the same names: the frame is formatted in one step instead of field by field.
+
+A ResponseTemplate holds the names and the constant values; a TemplatedResponse is a RemotingCommand that carries the
+varying values, as bytes or numbers. Its extFields become a mapping only on demand.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Final, TypeAlias
+
+import msgspec
+
+from triomq.protocol.command import JAVA, JSON, ROCKETMQ, RPC_RESPONSE, VERSION, RemotingCommand
+from triomq.protocol.speedups import accelerated
+
+_encode_text: Final = msgspec.json.Encoder().encode
+_pack_lengths: Final = struct.Struct(">ii").pack
+_pack_short: Final = struct.Struct(">h").pack
+_pack_int: Final = struct.Struct(">i").pack
+_pack_fixed: Final = struct.Struct(">hbhiii").pack
+
+Value: TypeAlias = bytes | int
+"""Text that needs no escaping in JSON, or a number, which is written in decimal."""
+
+
+def fill_json_reference(pieces: tuple[bytes, ...], values: tuple[Value, ...], body: bytes) -> bytes:
+    """A frame in the JSON codec: piece, value, piece, ..., value, piece, then the body."""
+    header = pieces[0]
+    for at, value in enumerate(values):
+        header += _text(value) + pieces[at + 1]
+    return _pack_lengths(4 + len(header) + len(body), len(header)) + header + body
+
+
+def fill_binary_reference(
+    names: tuple[bytes, ...],
+    values: tuple[Value, ...],
+    code: int,
+    language: int,
+    version: int,
+    opaque: int,
+    flag: int,
+    remark: bytes,
+    body: bytes,
+) -> bytes:
+    """A frame in the ROCKETMQ codec; each of `names` is everything that precedes the length of its value."""
+    entries = b""
+    for at, name in enumerate(names):
+        value = _text(values[at])
+        entries += name + _pack_int(len(value)) + value
+    fixed = _pack_fixed(code, language, version, opaque, flag, len(remark))
+    size = len(fixed) + len(remark) + 4 + len(entries)
+    lengths = _pack_lengths(4 + size + len(body), ROCKETMQ << 24 | size)
+    return b"%b%b%b%b%b%b" % (lengths, fixed, remark, _pack_int(len(entries)), entries, body)
+
+
+_fill_json: Final = accelerated(fill_json_reference)
+_fill_binary: Final = accelerated(fill_binary_reference)
+
+
+def _text(value: Value) -> bytes:
+    return b"%d" % value if isinstance(value, int) else value
+
+
+class ResponseTemplate:
+    """extFields of one kind of response: `constants` with their values, then `names`, whose values vary."""
+
+    __slots__ = ("_binary", "_constants", "_json", "_names")
+
+    def __init__(self, names: Sequence[str], constants: Mapping[str, str] | None = None) -> None:
+        self._names = tuple(names)
+        self._constants = dict(constants or {})
+        self._json = self._json_pieces()
+        entry = b""
+        for name, value in self._constants.items():
+            entry += _text_with_length(name) + _pack_int(len(value.encode())) + value.encode()
+        binary: list[bytes] = []
+        for name in self._names:
+            binary.append(entry + _text_with_length(name))
+            entry = b""
+        self._binary = tuple(binary)
+
+    def _json_pieces(self) -> tuple[bytes, ...]:
+        """The text around the values, in RocketMQ's own order of members (see protocol.frame)."""
+        pieces = [b'{"code":']
+        opening = b',"extFields":{'
+        for name, value in self._constants.items():
+            opening += _encode_text(name) + b":" + _encode_text(value) + b","
+        for name in self._names:
+            pieces.append(opening + _encode_text(name) + b':"')
+            opening = b'",'
+        pieces.append(b'"},"flag":')
+        pieces += [b',"language":"JAVA","opaque":', b",", b'"serializeTypeCurrentRPC":"JSON","version":', b"}"]
+        return tuple(pieces)
+
+    def fields(self, values: Sequence[Value]) -> dict[str, str]:
+        """extFields as a mapping."""
+        fields = dict(self._constants)
+        for name, value in zip(self._names, values, strict=True):
+            fields[name] = _text(value).decode()
+        return fields
+
+    def json_frame(self, response: TemplatedResponse) -> bytes:
+        remark = b"" if response.remark is None else b'"remark":%b,' % _encode_text(response.remark)
+        values = (response.code, *response.values, response.flag, response.opaque, remark, response.version)
+        return _fill_json(self._json, values, response.body)
+
+    def binary_frame(self, response: TemplatedResponse) -> bytes:
+        remark = b"" if response.remark is None else response.remark.encode()
+        return _fill_binary(
+            self._binary,
+            response.values,
+            response.code,
+            JAVA,
+            response.version,
+            response.opaque,
+            response.flag,
+            remark,
+            response.body,
+        )
+
+
+class TemplatedResponse(RemotingCommand):
+    """A response to `request`. `values` belong to the names of `template`; there is at least one."""
+
+    __slots__ = ("_template", "values")
+
+    def __init__(
+        self,
+        template: ResponseTemplate,
+        request: RemotingCommand,
+        code: int,
+        values: tuple[Value, ...],
+        remark: str | None = None,
+        body: bytes = b"",
+    ) -> None:
+        super().__init__(code, RPC_RESPONSE, request.opaque, remark, body, request.serialize_type, JAVA, VERSION)
+        self._template = template
+        self.values = values
+
+    @property
+    def ext_fields(self) -> dict[str, str] | None:
+        """extFields as a mapping. Once handed out, the mapping is what is sent, since the caller may change it."""
+        if self._ext_fields is None:
+            self._ext_fields = self._template.fields(self.values)
+        return self._ext_fields
+
+    @ext_fields.setter
+    def ext_fields(self, value: dict[str, str] | None) -> None:
+        self._ext_fields = {} if value is None else value
+
+    def frame(self) -> bytes | None:
+        """The whole frame; None when it must be encoded field by field: in a codec without a template, and when
+        extFields have been handed out as a mapping."""
+        if self._ext_fields is not None:
+            return None
+        if self.serialize_type == JSON:
+            return self._template.json_frame(self)
+        if self.serialize_type == ROCKETMQ:
+            return self._template.binary_frame(self)
+        return None
+
+
+def _text_with_length(text: str) -> bytes:
+    data = text.encode()
+    return _pack_short(len(data)) + data

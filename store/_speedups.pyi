@@ -1,0 +1,33 @@
+"""The C functions of store/, when they are built; see protocol/speedups.py. Parameters are positional only."""
+
+import mmap
+
+MESSAGE_MAGIC: int
+FIXED_BYTES: int
+BORN_HOST_V6: int
+STORE_HOST_V6: int
+HEADER_BYTES: int
+SLOT_BYTES: int
+ENTRY_BYTES: int
+PAGE_BYTES: int
+HEAD_BYTES: int
+
+def key_hash(topic: str, key: str, /) -> int: ...
+def write_keys(
+    slots: mmap.mmap | bytearray,
+    dirty_pages: bytearray,
+    entries: bytearray,
+    slot_count: int,
+    number: int,
+    room: int,
+    topic: str,
+    uniq_key: str | None,
+    keys: str | None,
+    physical_offset: int,
+    seconds: int,
+    /,
+) -> int: ...
+def add_queue_entry(buffer: bytearray, physical_offset: int, size_bytes: int, tags_code: int, /) -> None: ...
+def scan_record(
+    data: bytes, at: int, end: int, /
+) -> tuple[int, int, int, int, int, int, int, int, bytes, bytes] | None: ...

@@ -1,0 +1,56 @@
+"""Builds the C extension of a package (`_speedups.c`) for the tests that compare it with Python.
+
+TRIOMQ_SANITIZED=1 builds it with AddressSanitizer and UndefinedBehaviorSanitizer, whose library must be preloaded:
+bin/test-sanitized and bin/fuzz see to that.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sysconfig
+import tempfile
+from functools import cache
+from importlib.machinery import ExtensionFileLoader
+from importlib.util import module_from_spec, spec_from_loader
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from triomq.protocol.speedups import load
+
+ROOT = Path(__file__).resolve().parent.parent
+STRICT = ["-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror"]
+SANITIZE = ["-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"]
+
+
+def is_sanitized() -> bool:
+    return os.environ.get("TRIOMQ_SANITIZED") == "1"
+
+
+@cache
+def built_speedups(package: str) -> ModuleType:
+    """The extension that is installed, otherwise one built for this test run. Skips where there is no C compiler."""
+    found = None if is_sanitized() else load(f"triomq.{package}")
+    if found is not None:
+        return found
+    with tempfile.TemporaryDirectory() as directory:
+        return compile_speedups(package, Path(directory))
+
+
+def compile_speedups(package: str, directory: Path, *more: str) -> ModuleType:
+    """The extension built into `directory` with strict warnings; `more` are flags and files for the compiler."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    header = Path(sysconfig.get_paths()["include"]) / "Python.h"
+    if compiler is None or not header.is_file():
+        pytest.skip("no C compiler, or no Python.h")
+    file = directory / f"{package}_speedups.so"
+    command = [compiler, "-shared", "-fPIC", "-O1", *STRICT, *(SANITIZE if is_sanitized() else []), *more]
+    command += [f"-I{header.parent}", str(ROOT / package / "_speedups.c"), "-o", str(file)]
+    subprocess.run(command, check=True, timeout=120)
+    loader = ExtensionFileLoader(f"triomq.{package}._speedups", str(file))
+    spec = spec_from_loader(loader.name, loader)
+    assert spec is not None
+    return module_from_spec(spec)

@@ -1,0 +1,86 @@
+"""What is fuzzed: the C functions that read bytes a stranger sent or a disk returned.
+
+A target takes any bytes. It calls the C function and its Python definition and fails when they differ; the sanitizers
+that the extension is built with find memory errors.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import fast_paths
+
+from triomq.protocol import frame, properties
+from triomq.protocol.codes import LanguageCode
+from triomq.protocol.command import RemotingCommand
+from triomq.protocol.entries import decode_entries
+from triomq.protocol.errors import FrameError, HeaderFieldError
+from triomq.protocol.headers import base
+from triomq.protocol.headers.send import SendMessageRequestHeaderV2
+from triomq.store import log_scan
+
+Target = Callable[[bytes], None]
+
+_COLUMNS = base.schema_columns(SendMessageRequestHeaderV2)
+
+
+def targets(protocol: ModuleType, store: ModuleType) -> dict[str, Target]:
+    """Name to target, over these two extensions."""
+
+    def binary_header(data: bytes) -> None:
+        fast = protocol.read_binary_header(data, 0, len(data))
+        assert fast == fast_paths.binary_header(data, 0, len(data))
+        if fast is not None:
+            code, language, version, opaque, flag, entries = fast
+            fields = decode_entries(entries, 0, len(entries)) if entries else None
+            assert _values(frame.decode_rocketmq(data, b"")) == (code, language, version, opaque, flag, None, fields)
+
+    def json_header(data: bytes) -> None:
+        fast = protocol.read_json_header(data, 0, len(data))
+        assert fast == fast_paths.json_header(data, 0, len(data))
+        if fast is not None:
+            code, name, version, opaque, flag, entries = fast
+            language = int(LanguageCode[name]) if name in LanguageCode.__members__ else -1
+            fields = decode_entries(entries, 0, len(entries)) if entries else None
+            assert _values(frame.decode_json(data, b"")) == (code, language, version, opaque, flag, None, fields)
+
+    def header_record(data: bytes) -> None:
+        fast = protocol.read_header(data, SendMessageRequestHeaderV2, *_COLUMNS)
+        assert fast == fast_paths.header_record(data, SendMessageRequestHeaderV2, *_COLUMNS)
+        if fast is not None and data.isascii():
+            assert fast == base.decode_header(SendMessageRequestHeaderV2, decode_entries(data, 0, len(data)))
+
+    def stored_properties(data: bytes) -> None:
+        expected = properties.keys_and_tags_reference(data) if data.isascii() else None
+        assert protocol.keys_and_tags(data) == expected
+
+    def sent_properties(data: bytes) -> None:
+        text = data.decode("latin-1")
+        fast = protocol.text_to_store(text, "cluster")
+        assert fast is None or fast == properties.text_to_store_reference(text, "cluster")
+
+    def record(data: bytes) -> None:
+        """The first two bytes say where to begin."""
+        at, rest = int.from_bytes(data[:2], "big", signed=True), data[2:]
+        for end in (len(rest), len(rest) - 1, len(rest) + 1):
+            assert store.scan_record(rest, at, end) == log_scan.scan_record_reference(rest, at, end)
+
+    def frames(data: bytes) -> None:
+        """No bytes make the decoder of a connection raise anything but FrameError."""
+        with contextlib.suppress(FrameError):
+            for command in frame.FrameDecoder(1 << 20).feed(data):
+                with contextlib.suppress(HeaderFieldError, UnicodeDecodeError):
+                    command.header(SendMessageRequestHeaderV2)
+
+    found = (binary_header, json_header, header_record, stored_properties, sent_properties, record, frames)
+    return {target.__name__: target for target in found}
+
+
+def _values(command: RemotingCommand) -> tuple[Any, ...]:
+    return (
+        *(command.code, command.language, command.version, command.opaque, command.flag),
+        *(command.remark, command.ext_fields),
+    )

@@ -1,0 +1,111 @@
+"""What the fast paths in C accept, written in Python: the exact border between "decoded here" and "returns None".
+
+Only tests use these. In a build without the extension the general decoders run alone, which is faster in Python.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from struct import unpack_from
+from typing import Any
+
+from triomq.protocol.entries import BinaryHeader, JsonHeader
+
+_DECIMAL = r"0|-?[1-9][0-9]{0,17}"
+_TEXT = r'"(?:[ !#-\[\]-~]|\\["\\/bfnrt]|\\u00[0-7][0-9A-Fa-f])+"'
+_PAIR = f"({_TEXT}):({_TEXT})"
+_MEMBER = (
+    f'"(?P<name>code|flag|opaque|version)":(?P<number>{_DECIMAL})|"language":"(?P<language>[A-Z_]*)"'
+    f'|"extFields":{{(?P<pairs>{_TEXT}:{_TEXT}(?:,{_TEXT}:{_TEXT})*)}}|"serializeTypeCurrentRPC":"JSON"'
+)
+_ANY_MEMBER = "(?:" + re.sub(r"\?P<\w+>", "?:", _MEMBER) + ")"
+_MEMBERS = re.compile(_MEMBER)
+_HEADER = re.compile(rf"\{{{_ANY_MEMBER}(?:,{_ANY_MEMBER})*\}}")
+
+
+def binary_header(data: bytes, start: int, end: int) -> BinaryHeader | None:
+    """An ASCII header without a remark whose lengths add up."""
+    if start < 0 or end > len(data) or end - start < 21:
+        return None
+    code, language, version, opaque, flag, remark_bytes, entries_bytes = unpack_from(">hbHiiii", data, start)
+    entries = data[start + 21 : end]
+    if remark_bytes != 0 or entries_bytes != len(entries):
+        return None
+    for key, value in _pairs(entries):
+        if key is None or value is None or not (key + value).isascii():
+            return None
+    return code, language, version, opaque, flag, entries
+
+
+def json_header(data: bytes, start: int, end: int) -> JsonHeader | None:
+    """A header as RocketMQ's own clients write it: no white space, no remark, each member at most once."""
+    if start < 0 or end > len(data) or not data[start:end].isascii():
+        return None
+    text = data[start:end].decode("ascii")
+    if _HEADER.fullmatch(text) is None:
+        return None
+    members = list(_MEMBERS.finditer(text, 1))
+    kinds = [member[0].partition(":")[0] for member in members]
+    numbers = {member["name"]: int(member["number"]) for member in members if member["name"]}
+    if len(set(kinds)) < len(kinds) or not all(-(2**31) <= number < 2**31 for number in numbers.values()):
+        return None
+    language = next((member["language"] for member in members if member["language"] is not None), "JAVA")
+    entries = b""
+    for name, value in re.findall(_PAIR, next((member["pairs"] for member in members if member["pairs"]), "")):
+        key, item = json.loads(name).encode(), json.loads(value).encode()
+        if len(key) > 0x7FFF:
+            return None
+        entries += len(key).to_bytes(2, "big") + key + len(item).to_bytes(4, "big") + item
+    code, version, opaque, flag = (numbers.get(name, 0) for name in ("code", "version", "opaque", "flag"))
+    return code, language, version, opaque, flag, entries
+
+
+def header_record(
+    entries: bytes,
+    record: type[Any],
+    attributes: tuple[str, ...],
+    names: tuple[bytes, ...],
+    kinds: bytes,
+    defaults: tuple[Any, ...],
+) -> Any:
+    """A record whose fields are all there or have a default, each in the canonical text of its kind."""
+    found: dict[bytes, bytes] = {}
+    for key, value in _pairs(entries):
+        if key is None or value is None:
+            return None
+        if key and value:
+            found[key] = value
+    values: dict[str, Any] = {}
+    for attribute, name, kind, default in zip(attributes, names, kinds, defaults, strict=True):
+        values[attribute] = _canonical(kind, found[name]) if name in found else default
+        if values[attribute] is ... or (values[attribute] is None and name in found):
+            return None
+    return record(**values)
+
+
+def _pairs(entries: bytes) -> Iterator[tuple[bytes | None, bytes | None]]:
+    """Key and value of each entry; (None, None) where the lengths lead beyond the end."""
+    at = 0
+    while at < len(entries):
+        key_end = at + 2 + int.from_bytes(entries[at : at + 2], "big")
+        value_at = key_end + 4
+        end = value_at + int.from_bytes(entries[key_end:value_at], "big")
+        if end > len(entries):
+            yield None, None
+            return
+        yield entries[at + 2 : key_end], entries[value_at:end]
+        at = end
+
+
+def _canonical(kind: int, text: bytes) -> Any:
+    """Text, int32, int64 or boolean; None when it is written in another way, or is not ASCII."""
+    if kind == 0:
+        return text.decode() if text.isascii() else None
+    if kind == 3:
+        return {b"true": True, b"false": False}.get(text)
+    if re.fullmatch(_DECIMAL.encode(), text) is None:
+        return None
+    number = int(text)
+    return number if kind == 2 or -(2**31) <= number < 2**31 else None

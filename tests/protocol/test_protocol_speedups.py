@@ -1,0 +1,433 @@
+"""The C functions of protocol/ do what their definitions in Python do, whatever they are given."""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+import sys
+from types import ModuleType
+from typing import Any
+
+import fast_paths
+import pytest
+import speedups_contract
+from built_speedups import built_speedups
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from triomq.protocol import frame, java, message_id, properties, record, response_template, speedups, sys_flag
+from triomq.protocol import property_names as names
+from triomq.protocol.codes import LanguageCode
+from triomq.protocol.command import JSON, ROCKETMQ, RPC_ONEWAY, RemotingCommand
+from triomq.protocol.entries import decode_entries
+from triomq.protocol.errors import FrameError, HeaderFieldError
+from triomq.protocol.headers import base
+from triomq.protocol.headers.pull import PullMessageRequestHeader
+from triomq.protocol.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
+
+any_text = st.text(st.characters(exclude_categories=[]), max_size=30)
+any_number = st.one_of(st.integers(-(2**15), 2**15), st.integers(-(2**31), 2**31 - 1), st.integers(-(2**63), 2**63 - 1))
+too_large = st.integers(-(2**70), 2**70)
+
+
+@pytest.fixture(scope="module")
+def c() -> ModuleType:
+    return built_speedups("protocol")
+
+
+def outcome(function: Any, *arguments: Any) -> Any:
+    """What it returns, or the type of its error."""
+    try:
+        return function(*arguments)
+    except Exception as error:
+        return type(error)
+
+
+# -- hashes and ids ----------------------------------------------------------------------------------------------------
+
+
+@given(any_text, any_number)
+@example("\U0001f600é", 0)
+def test_string_hash(c: ModuleType, text: str, start: int) -> None:
+    assert c.string_hash(text) == java.string_hash_reference(text)
+    assert c.string_hash(text, start) == java.string_hash_reference(text, start)
+
+
+@given(st.binary(max_size=40), any_number)
+def test_offset_message_id(c: ModuleType, host: bytes, offset: int) -> None:
+    assert c.offset_message_id_bytes(host, offset) == message_id.offset_message_id_bytes_reference(host, offset)
+
+
+# -- properties --------------------------------------------------------------------------------------------------------
+
+PROPERTY_NAMES = [names.WAIT, names.TAGS, names.KEYS, names.UNIQ_KEY, names.MSG_REGION, "TA", "a", ""]
+SPECIAL_NAMES = [
+    *(names.DELAY, names.TRANSACTION_PREPARED, names.INNER_MULTI_DISPATCH, names.INNER_MULTI_QUEUE_OFFSET),
+    names.CLUSTER,
+]
+pair = st.one_of(
+    st.builds(
+        "{}\x01{}".format, st.sampled_from(PROPERTY_NAMES), st.sampled_from(["true", "false", "", "x\x01y", "k l"])
+    ),
+    st.builds("{}\x01{}".format, st.text("abcDEF", max_size=4), st.text("01é ", max_size=4)),
+    st.builds("{}\x01{}".format, st.sampled_from(SPECIAL_NAMES), st.sampled_from(["1", ""])),
+    st.sampled_from(["", "\x01", "lonely"]),
+)
+
+
+@given(st.lists(pair, max_size=8).map("\x02".join), st.sampled_from(["DefaultCluster", "", "ü"]))
+def test_text_to_store(c: ModuleType, text: str, cluster: str) -> None:
+    answer = c.text_to_store(text, cluster)
+    expected = properties.text_to_store_reference(text, cluster)
+    if answer is not None:
+        assert answer == expected
+        return
+    found = [each.partition("\x01") for each in text.split("\x02")]
+    known = [name for name, _, value in found if name and value]
+    is_left_to_python = not text.isascii() or not cluster.isascii() or len(set(known)) < len(known)
+    assert expected is None or is_left_to_python or names.CLUSTER in known
+
+
+def test_plain_properties_take_the_fast_path(c: ModuleType) -> None:
+    text = "UNIQ_KEY\x010A\x02KEYS\x01k1 k2\x02WAIT\x01false\x02TAGS\x01t\x02"
+    stored = b"UNIQ_KEY\x010A\x02KEYS\x01k1 k2\x02TAGS\x01t\x02CLUSTER\x01c"
+    assert c.text_to_store(text, "c") == (stored, False, ord("t"), "0A", "k1 k2")
+    assert c.text_to_store("", "c") == (b"CLUSTER\x01c", True, 0, None, None)
+    assert c.text_to_store("\x02".join(f"n{number}\x01v" for number in range(33)), "c") is None
+
+
+@given(st.lists(pair, max_size=8).map("\x02".join), st.binary(max_size=4))
+def test_keys_and_tags(c: ModuleType, text: str, garbage: bytes) -> None:
+    stored = text.encode("utf-8", "replace") + garbage
+    expected = properties.keys_and_tags_reference(stored)
+    assert c.keys_and_tags(stored) == (expected if stored.isascii() else None)
+
+
+def test_keys_and_tags_by_example(c: ModuleType) -> None:
+    for keys_and_tags in (c.keys_and_tags, properties.keys_and_tags_reference):
+        stored = b"UNIQ_KEY\x010A\x02KEYS\x01k1 k2\x02TAGS\x01t\x02KEYS\x01\x02TAGS"
+        assert keys_and_tags(stored) == (ord("t"), "0A", "k1 k2")
+        assert keys_and_tags(b"KEYS\x01a\x02KEYS\x01b\x01c") == (0, None, "b\x01c")
+        assert keys_and_tags(b"") == (0, None, None)
+        assert keys_and_tags(b"UNIQ_KEY\x01a\x02DELAY\x013") is None
+        assert keys_and_tags(b"INNER_MULTI_QUEUE_OFFSET\x010,1") is None
+
+
+# -- records -----------------------------------------------------------------------------------------------------------
+
+
+@given(
+    st.binary(max_size=130),
+    st.lists(st.one_of(any_number, too_large), min_size=9, max_size=9),
+    st.sampled_from([8, 20]),
+    st.sampled_from([8, 20]),
+    st.binary(max_size=50),
+    st.integers(-(2**31), 2**31 - 1),
+    st.one_of(st.binary(max_size=50), st.just(b"p" * 32767), st.just(b"p" * 32768)),
+)
+def test_write_record(
+    c: ModuleType, topic: bytes, numbers: list[int], born: int, store: int, body: bytes, crc: int, text: bytes
+) -> None:
+    arguments = (
+        *(topic, *numbers[:6], b"b" * born, numbers[6], b"s" * store, *numbers[7:]),
+        *(body, crc, text),
+    )
+    tails = bytearray(b"before"), bytearray(b"before")
+    answers = [
+        outcome(function, tail, *arguments)
+        for function, tail in zip((c.write_record, record.write_record_reference), tails, strict=True)
+    ]
+    assert answers[0] == answers[1]
+    assert tails[0] == tails[1]
+
+
+def test_records_are_written_and_not_only_refused(c: ModuleType) -> None:
+    tail = bytearray()
+    size = c.write_record(tail, b"T", 1, 2, 3, 4, 0, 5, b"b" * 8, 6, b"s" * 20, 7, 8, b"body", 9, b"p\x01v")
+    fields = record.read_fields(tail, 0, len(tail))
+    assert (size, fields.topic, fields.queue_offset, fields.properties) == (len(tail), b"T", 3, b"p\x01v")
+    with pytest.raises(struct.error):
+        c.write_record(tail, b"T", 2**31, 2, 3, 4, 0, 5, b"b" * 8, 6, b"s" * 8, 7, 8, b"body", 9, b"")
+    assert len(tail) == size
+
+
+# -- answers -----------------------------------------------------------------------------------------------------------
+
+values = st.lists(st.one_of(st.binary(max_size=20), any_number), min_size=1, max_size=5)
+
+
+@given(values, st.lists(st.binary(max_size=10), min_size=6, max_size=6), st.binary(max_size=30))
+def test_fill_json(c: ModuleType, given_values: list[Any], pieces: list[bytes], body: bytes) -> None:
+    arguments = (tuple(pieces[: len(given_values) + 1]), tuple(given_values), body)
+    assert c.fill_json(*arguments) == response_template.fill_json_reference(*arguments)
+
+
+@given(
+    values,
+    st.lists(st.binary(max_size=10), min_size=5, max_size=5),
+    st.lists(st.one_of(st.integers(-200, 200), st.integers(-(2**33), 2**33)), min_size=5, max_size=5),
+    st.binary(max_size=9),
+    st.binary(max_size=30),
+)
+def test_fill_binary(
+    c: ModuleType, given_values: list[Any], given_names: list[bytes], numbers: list[int], remark: bytes, body: bytes
+) -> None:
+    arguments = (tuple(given_names[: len(given_values)]), tuple(given_values), *numbers, remark, body)
+    assert outcome(c.fill_binary, *arguments) == outcome(response_template.fill_binary_reference, *arguments)
+
+
+# -- frames ------------------------------------------------------------------------------------------------------------
+
+
+def decoded(data: bytes, read_header: Any) -> Any:
+    """The command of a frame as plain values, or "refused"."""
+    try:
+        plain = read_header(data, 8, 8 + int.from_bytes(data[5:8], "big"))
+        if plain is None:
+            command = decode_generally(data)
+            language, fields = command.language, command.ext_fields
+            return command.code, language, command.version, command.opaque, command.flag, command.remark, fields
+    except (FrameError, HeaderFieldError):
+        return "refused"
+    code, language, version, opaque, flag, entries = plain
+    if isinstance(language, str):
+        language = LanguageCode[language] if language in LanguageCode.__members__ else -1
+    return code, language, version, opaque, flag, None, decode_entries(entries, 0, len(entries)) if entries else None
+
+
+def no_fast_path(_data: bytes, _start: int, _end: int) -> None:
+    return None
+
+
+def decode_generally(data: bytes) -> RemotingCommand:
+    header = data[8 : 8 + int.from_bytes(data[5:8], "big")]
+    return frame.decode_json(header, b"") if data[4] == JSON else frame.decode_rocketmq(header, b"")
+
+
+@st.composite
+def frames(draw: st.DrawFn, codecs: st.SearchStrategy[int]) -> bytes:
+    """Whole frames, some of them damaged behind their lengths."""
+    command = RemotingCommand(
+        draw(st.integers(-(2**15), 2**15 - 1)),
+        flag=draw(st.sampled_from([0, RPC_ONEWAY, -1])),
+        opaque=draw(st.integers(-(2**31), 2**31 - 1)),
+        remark=draw(st.sampled_from([None, "", "why", "warum nicht: ü"])),
+        serialize_type=draw(codecs),
+        language=draw(st.integers(0, 12)),
+        version=draw(st.integers(0, 0xFFFF)),
+        ext_fields=draw(
+            st.none() | st.dictionaries(st.text(max_size=6), st.text('01aü\x7f\x01\n"\\', max_size=200), max_size=4)
+        ),
+    )
+    data = bytearray(frame.encode_frame(command))
+    for _ in range(draw(st.sampled_from([0, 0, 1, 3]))):
+        at = draw(st.integers(8, len(data) - 1))
+        data[at] = draw(st.integers(0, 255))
+    return bytes(data)
+
+
+@given(frames(st.just(ROCKETMQ)))
+def test_read_binary_header(c: ModuleType, data: bytes) -> None:
+    assert decoded(data, c.read_binary_header) == decoded(data, no_fast_path)
+    end = 8 + int.from_bytes(data[5:8], "big")
+    assert c.read_binary_header(data, 8, end) == fast_paths.binary_header(data, 8, end)
+
+
+@given(frames(st.just(JSON)))
+def test_read_json_header(c: ModuleType, data: bytes) -> None:
+    assert_json_header(c, data)
+
+
+def assert_json_header(c: ModuleType, data: bytes) -> None:
+    """The fast path returns what the general decoder returns, and None exactly where it should."""
+    assert decoded(data, c.read_json_header) == decoded(data, no_fast_path)
+    end = 8 + int.from_bytes(data[5:8], "big")
+    assert c.read_json_header(data, 8, end) == fast_paths.json_header(data, 8, end)
+
+
+JSON_PIECES = [
+    *(
+        '"code":310',
+        '"code":-0',
+        '"code":2147483648',
+        '"code":"1"',
+        '"code":null',
+        '"flag":1',
+        '"opaque":-5',
+        '"version":07',
+    ),
+    *('"extFields":{"a":"b"}', '"extFields":{}', '"extFields":null', '"extFields":{"a":1}', '"extFields":{"a":""}'),
+    *('"extFields":{"a":"\\u0001\\u004a\\n\\/","b":"\\""}', '"extFields":{"a":"\\u00e9"}', '"extFields":{"a":"\\x"}'),
+    *('"extFields":{"a":"b","a":"c"}', '"extFields":{"a":"b",}', '"extFields":{"a" :"b"}', '"extFields":{"a":"\\u00"}'),
+    *('"language":"JAVA"', '"language":"GO"', '"language":"KLINGON"', '"language":3', '"language":""', '"remark":"r"'),
+    *('"extFields":{"a":"\\\x00"}', '"extFields":{"a":"b"', '"extFields":{"a":"\\'),
+    *('"remark":null', '"serializeTypeCurrentRPC":"JSON"', '"more":[1]', '"code": 1', "", " "),
+]
+
+
+@given(
+    st.lists(st.sampled_from(JSON_PIECES), max_size=5), st.sampled_from(["{%s}", "{%s", "{%s}}", " {%s}", "%s", "[%s]"])
+)
+def test_json_headers_of_all_kinds(c: ModuleType, pieces: list[str], form: str) -> None:
+    data = framed((form % ",".join(pieces)).encode())
+    assert_json_header(c, data)
+
+
+def test_a_usual_header_takes_the_fast_path(c: ModuleType) -> None:
+    data = frame.encode_frame(RemotingCommand(310, opaque=7, serialize_type=ROCKETMQ, ext_fields={"a": "b" * 200}))
+    plain = c.read_binary_header(data, 8, len(data))
+    assert plain is not None
+    assert decode_entries(plain[5], 0, len(plain[5])) == {"a": "b" * 200}
+    assert c.read_binary_header(data, 8, len(data) + 1) is None  # there is no such byte
+    assert c.read_binary_header(data, -1, 5) is None
+    fields = {"a": 'b\x01\n"', "topic": "t"}
+    data = frame.encode_frame(RemotingCommand(310, opaque=7, serialize_type=JSON, ext_fields=fields, language=9))
+    plain = c.read_json_header(data, 8, len(data))
+    assert plain is not None
+    assert plain[:5] == (310, "GO", 407, 7, 0)
+    assert decode_entries(plain[5], 0, len(plain[5])) == fields
+    assert c.read_json_header(data, 8, len(data) + 1) is None
+    assert c.read_json_header(data, -1, 5) is None
+
+
+# -- header records ----------------------------------------------------------------------------------------------------
+
+field_texts = st.one_of(
+    st.integers(-(2**33), 2**33).map(str),
+    st.sampled_from(
+        ["", "true", "false", "True", "1", "0", "-0", "007", "+1", "9" * 18, "9" * 19, "1.0", " 1", "text"]
+    ),
+)
+
+
+@given(
+    st.sampled_from([SendMessageRequestHeaderV2, SendMessageRequestHeader, PullMessageRequestHeader]),
+    st.data(),
+    st.dictionaries(st.sampled_from("abcdefghijklmnxyz"), field_texts, max_size=4),
+)
+def test_read_header(c: ModuleType, cls: type[base.Header], data: st.DataObject, more: dict[str, str]) -> None:
+    columns = base.schema_columns(cls)
+    usual = {0: "text", 1: "12", 2: "1700000000000", 3: "false"}
+    fields = {name.decode(): usual[kind] for name, kind in zip(columns[1], columns[2], strict=True)}
+    for name in data.draw(st.lists(st.sampled_from(sorted(fields)), max_size=3)):
+        fields[name] = data.draw(field_texts)
+    fields.update(more)
+    entries = b"".join(
+        len(name).to_bytes(2, "big") + name.encode() + len(value).to_bytes(4, "big") + value.encode()
+        for name, value in data.draw(st.permutations(list(fields.items())))
+    )
+    found = c.read_header(entries, cls, *columns)
+    assert found == fast_paths.header_record(entries, cls, *columns)
+    with contextlib.suppress(HeaderFieldError):
+        expected = base.decode_header(cls, decode_entries(entries, 0, len(entries)))
+        assert found is None or found == expected
+        return
+    assert found is None
+
+
+def test_a_usual_header_record_takes_the_fast_path(c: ModuleType) -> None:
+    request = PullMessageRequestHeader(
+        consumer_group="g",
+        topic="t",
+        queue_id=1,
+        queue_offset=2**40,
+        max_msg_nums=32,
+        sys_flag=0,
+        commit_offset=-1,
+        suspend_timeout_millis=15000,
+        sub_version=5,
+    )
+    fields = base.encode_header(request)
+    command = RemotingCommand(11, serialize_type=ROCKETMQ, ext_fields={**fields, "unknown": "x"})
+    data = frame.encode_frame(command)
+    entries = c.read_binary_header(data, 8, len(data))[5]
+    assert c.read_header(entries, PullMessageRequestHeader, *base.schema_columns(PullMessageRequestHeader)) == request
+    assert c.read_header(entries[:-1], PullMessageRequestHeader, *base.schema_columns(PullMessageRequestHeader)) is None
+
+
+def test_every_header_fits_the_fast_path(c: ModuleType) -> None:
+    classes = [base.Header]
+    for cls in classes:
+        classes += cls.__subclasses__()
+    assert len(classes) > 2
+    assert max(len(base.schema_columns(cls)[0]) for cls in classes[1:]) <= c.MAX_FIELDS
+
+
+def test_nothing_is_kept_or_lost(c: ModuleType) -> None:
+    """Reference counts are as before after many calls, answered or refused."""
+    topic, host, text = b"topic" * 3, b"h" * 8, "UNIQ_KEY\x01" + "k" * 40
+    columns = base.schema_columns(SendMessageRequestHeaderV2)
+    watched = [topic, host, text, columns[0], SendMessageRequestHeaderV2]
+    before = [sys.getrefcount(each) for each in watched]
+    for _ in range(1000):
+        outcome(c.write_record, bytearray(), topic, 1, 2, 3, 4, 0, 5, host, 6, host, 7, 8, topic, 9, topic)
+        outcome(c.write_record, bytearray(), topic, 1 << 80, 2, 3, 4, 0, 5, host, 6, host, 7, 8, topic, 9, topic)
+        outcome(c.text_to_store, text, text)
+        outcome(c.keys_and_tags, topic)
+        outcome(c.read_header, topic, SendMessageRequestHeaderV2, *columns)
+        outcome(c.fill_json, (topic, topic), (host,), topic)
+        outcome(c.fill_binary, (topic, topic), (host, 1 << 90), 1, 2, 3, 4, 5, topic, topic)
+    assert [sys.getrefcount(each) for each in watched] == before
+    assert sys.getrefcount(None) < 2**31
+
+
+# -- the contract ------------------------------------------------------------------------------------------------------
+
+REFERENCES = [
+    *(java.string_hash_reference, message_id.offset_message_id_bytes_reference, record.write_record_reference),
+    *(properties.text_to_store_reference, properties.keys_and_tags_reference),
+    *(response_template.fill_binary_reference, response_template.fill_json_reference),
+]
+FAST_PATHS = [fast_paths.binary_header, fast_paths.json_header, fast_paths.header_record]
+
+
+def test_every_function_has_a_definition_in_python_with_the_same_parameters(c: ModuleType) -> None:
+    in_python = {each.__name__.removesuffix("_reference"): each for each in REFERENCES}
+    in_python |= dict(zip(("read_binary_header", "read_json_header", "read_header"), FAST_PATHS, strict=True))
+    in_c = speedups_contract.functions_of(c)
+    assert set(in_c) == set(in_python)
+    for name, function in in_c.items():
+        assert speedups_contract.parameters_of(function) == speedups_contract.parameters_of(in_python[name]), name
+
+
+def test_the_stub_declares_what_is_there(c: ModuleType) -> None:
+    speedups_contract.assert_stub_is_right(c, "protocol")
+
+
+def test_constants_are_those_of_the_python_modules(c: ModuleType) -> None:
+    limits_of_c_alone = {"MAX_FIELDS": 32, "MAX_PROPERTIES": 32, "MAX_VALUES": 16}
+    assert speedups_contract.constants_of(c) == limits_of_c_alone | {
+        "MESSAGE_MAGIC": record.MESSAGE_MAGIC,
+        "FIXED_BYTES": record.FIXED_BYTES,
+        "BORN_HOST_V6": sys_flag.BORN_HOST_V6,
+        "STORE_HOST_V6": sys_flag.STORE_HOST_V6,
+        "MAX_TOPIC_BYTES": record.MAX_TOPIC_BYTES,
+        "MAX_PROPERTIES_BYTES": properties.MAX_PROPERTIES_BYTES,
+    }
+
+
+@pytest.mark.parametrize("reference", REFERENCES)
+def test_pure_python_runs_where_the_extension_is_not_wanted(reference: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRIOMQ_PURE", "1")
+    assert speedups.accelerated(reference) is reference
+    assert speedups.fast_path("read_header") is None
+    assert speedups.running_build() in ("pure", "compiled")
+
+
+def test_wrong_arguments_are_type_errors(c: ModuleType) -> None:
+    for function in speedups_contract.functions_of(c).values():
+        for count in (0, 1, 2, 3, 6, 9, 16):
+            with pytest.raises(TypeError):
+                function(*[object()] * count)
+
+
+def test_ext_fields_that_are_no_utf8_are_refused() -> None:
+    command = decode_generally(framed(b'{"code":11,"extFields":{"topic":"\x80"}}'))
+    with pytest.raises(HeaderFieldError, match="extFields cannot be read"):
+        command.header(PullMessageRequestHeader)
+    with pytest.raises(HeaderFieldError, match="extFields cannot be read"):
+        _ = command.ext_fields
+
+
+def framed(header: bytes) -> bytes:
+    return (4 + len(header)).to_bytes(4, "big") + len(header).to_bytes(4, "big") + header

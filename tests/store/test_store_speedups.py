@@ -1,0 +1,203 @@
+"""The C functions of store/ do what their definitions in Python do."""
+
+from __future__ import annotations
+
+import struct
+import sys
+from types import ModuleType
+
+import pytest
+import speedups_contract
+from built_speedups import built_speedups
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from triomq.protocol import record, sys_flag
+from triomq.protocol.java import string_hash
+from triomq.store import consume_queue, index_file, log_scan
+
+any_text = st.text(st.characters(exclude_categories=[]), max_size=40)
+
+
+@pytest.fixture(scope="module")
+def c() -> ModuleType:
+    return built_speedups("store")
+
+
+@given(any_text, any_text)
+@example("", "\U0001f600" * 20)
+def test_key_hash(c: ModuleType, topic: str, key: str) -> None:
+    assert c.key_hash(topic, key) == index_file.key_hash_reference(topic, key)
+
+
+def test_a_hash_without_an_absolute_value_is_0(c: ModuleType) -> None:
+    rest = (2**31 - 31**5 * string_hash("t#")) % 2**32
+    key = ""
+    for place in (31**4, 31**3, 31**2, 31, 1):
+        key += chr(rest // place)
+        rest %= place
+    assert c.key_hash("t", key) == index_file.key_hash_reference("t", key) == 0
+
+
+some_keys = st.none() | st.lists(st.sampled_from(["", "a", "b2", "ü", "\U0001f600x"]), max_size=4).map(" ".join)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["T", "ü"]), some_keys, some_keys, st.integers(0, 2**63 - 1), st.integers(0, 2**31 - 1)
+        ),
+        max_size=8,
+    ),
+    st.integers(1, 8),
+    st.integers(0, 12),
+    st.binary(min_size=80, max_size=80),
+)
+def test_write_keys(
+    c: ModuleType,
+    messages: list[tuple[str, str | None, str | None, int, int]],
+    slot_count: int,
+    room: int,
+    garbage: bytes,
+) -> None:
+    files = [(bytearray(garbage), bytearray(1), bytearray()) for _ in range(2)]
+    for message in messages:
+        number = 1 + len(files[0][2]) // 20
+        answers = [
+            function(*file, slot_count, number, room - number, *message)
+            for function, file in zip((c.write_keys, index_file.write_keys_reference), files, strict=True)
+        ]
+        assert answers[0] == answers[1]
+        assert files[0] == files[1]
+
+
+def test_what_lies_outside_is_refused(c: ModuleType) -> None:
+    slots, pages, entries = bytearray(44), bytearray(1), bytearray()
+    watched = [slots, pages, entries]
+    before = [sys.getrefcount(each) for each in watched]
+    for slot_count in (2, 0, -1):
+        with pytest.raises(IndexError):
+            c.write_keys(slots, pages, entries, slot_count, 1, 5, "t", "key", None, 0, 0)
+    with pytest.raises(IndexError):
+        c.write_keys(bytearray(10_000), pages, entries, 2000, 1, 5, "t", "key", None, 0, 0)
+    with pytest.raises(struct.error):
+        c.write_keys(slots, pages, entries, 1, 1, 5, "t", "key", None, 0, 2**31)
+    with pytest.raises(BufferError):
+        c.write_keys(bytes(44), pages, entries, 1, 1, 5, "t", "key", None, 0, 0)
+    for wrong in (
+        (slots, b"", entries, 1, 1, 5, "t", "key", None),
+        (slots, pages, entries, 1, 1, 5, "t", b"key", None),
+    ):
+        with pytest.raises(TypeError):
+            c.write_keys(*wrong, 0, 0)
+    del wrong
+    assert not entries
+    assert slots == bytearray(44)
+    slots += b"not held"
+    assert [sys.getrefcount(each) for each in watched] == before
+
+
+def test_every_function_has_a_definition_in_python_with_the_same_parameters(c: ModuleType) -> None:
+    references = [
+        *(index_file.key_hash_reference, index_file.write_keys_reference),
+        *(consume_queue.add_queue_entry_reference, log_scan.scan_record_reference),
+    ]
+    in_python = {each.__name__.removesuffix("_reference"): speedups_contract.parameters_of(each) for each in references}
+    in_c = speedups_contract.functions_of(c)
+    assert {name: speedups_contract.parameters_of(each) for name, each in in_c.items()} == in_python
+
+
+def test_the_stub_declares_what_is_there(c: ModuleType) -> None:
+    speedups_contract.assert_stub_is_right(c, "store")
+
+
+def test_constants_are_those_of_the_python_modules(c: ModuleType) -> None:
+    assert speedups_contract.constants_of(c) == {
+        "MESSAGE_MAGIC": record.MESSAGE_MAGIC,
+        "FIXED_BYTES": record.FIXED_BYTES,
+        "BORN_HOST_V6": sys_flag.BORN_HOST_V6,
+        "STORE_HOST_V6": sys_flag.STORE_HOST_V6,
+        "HEADER_BYTES": index_file.HEADER_BYTES,
+        "SLOT_BYTES": index_file.SLOT_BYTES,
+        "ENTRY_BYTES": index_file.ENTRY_BYTES,
+        "PAGE_BYTES": index_file.PAGE_BYTES,
+        "HEAD_BYTES": log_scan.HEAD_BYTES,
+    }
+    assert index_file.ENTRY_BYTES == consume_queue.ENTRY_BYTES
+
+
+numbers = st.integers(-(2**31), 2**31) | st.integers(-(2**65), 2**65)
+
+
+@given(numbers, numbers, numbers)
+def test_add_queue_entry(c: ModuleType, physical_offset: int, size_bytes: int, tags_code: int) -> None:
+    results = []
+    for function in (c.add_queue_entry, consume_queue.add_queue_entry_reference):
+        buffer = bytearray(b"before")
+        try:
+            function(buffer, physical_offset, size_bytes, tags_code)
+        except struct.error:
+            buffer += b"refused"
+        results.append(buffer)
+    assert results[0] == results[1]
+
+
+def test_queue_entries_go_into_bytearrays_only(c: ModuleType) -> None:
+    with pytest.raises(TypeError):
+        c.add_queue_entry(b"", 0, 0, 0)
+    with pytest.raises(TypeError):
+        c.add_queue_entry(bytearray(), 0, 0)
+
+
+def some_record(body: bytes, topic: bytes, stored_properties: bytes, flags: int) -> bytearray:
+    data = bytearray()
+    hosts = [bytes(20 if flags & flag else 8) for flag in (sys_flag.BORN_HOST_V6, sys_flag.STORE_HOST_V6)]
+    record.encode_into(
+        data, topic, 1, 0, -5, 1 << 40, flags, 6, hosts[0], 7, hosts[1], 0, 0, body, stored_properties
+    )  # fmt: skip
+    return data
+
+
+@given(
+    st.builds(some_record, st.binary(max_size=50), st.binary(max_size=127), st.binary(max_size=300),
+              st.sampled_from([0, sys_flag.TRANSACTION_PREPARED, sys_flag.BORN_HOST_V6, sys_flag.STORE_HOST_V6])),
+    st.integers(0, 3),
+    st.integers(-3, 3),
+    st.none() | st.tuples(st.sampled_from([0, 3, 4, 7, 36, 39, 84, 87, 88, -1, -2]) | st.integers(0, 90),
+                          st.integers(0, 255)),
+)  # fmt: skip
+@example(some_record(b"", b"", b"", 0), 0, 0, None)
+@example(some_record(b"", b"t", b"", 0), 0, 0, (88, 255))
+def test_scan_record(c: ModuleType, data: bytearray, before: int, room: int, change: tuple[int, int] | None) -> None:
+    """Whole records, cut ones, and ones in which a byte is another."""
+    if change is not None:
+        data = bytearray(data)
+        data[change[0]] = change[1]
+    end = before + len(data) + room
+    whole = bytes(before) + bytes(data) + b"behind"[: max(0, room)]
+    assert c.scan_record(whole, before, end) == log_scan.scan_record_reference(whole, before, end)
+
+
+far = st.integers(-100, 300) | st.sampled_from([-(2**63), 2**63 - 1])
+
+
+@given(far, far)
+def test_no_record_lies_outside(c: ModuleType, at: int, end: int) -> None:
+    data = bytes(some_record(b"body", b"t", b"", 0))
+    assert c.scan_record(data, at, end) == log_scan.scan_record_reference(data, at, end)
+
+
+def test_a_record_is_scanned(c: ModuleType) -> None:
+    data = bytes(some_record(b"body", b"topic", b"UNIQ_KEY\x01u", 0))
+    crc = record.body_crc(b"body")
+    assert c.scan_record(data, 0, len(data)) == (
+        len(data), crc, 1, -5, 1 << 40, 0, 7, 4, b"topic", b"UNIQ_KEY\x01u"
+    )  # fmt: skip
+    watched = [data, crc]
+    before = [sys.getrefcount(each) for each in watched]
+    for _ in range(1000):
+        c.scan_record(data, 0, len(data))
+    assert [sys.getrefcount(each) for each in watched] == before
+    for wrong in ((), (bytearray(data), 0, 1), (data, "0", 1), (data, 0, 1, 2)):
+        with pytest.raises(TypeError):
+            c.scan_record(*wrong)
