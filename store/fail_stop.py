@@ -68,7 +68,7 @@ class FailStop:
             self.failure = StoreFailed(f"{doing} failed, the store must be opened anew: {_text(error)}")
             self.failure.__cause__ = error
             self.reason = str(self.failure)
-            log.error("store failed", reason=self.reason, exc_info=error)
+            log.info("store failed", reason=self.reason, exc_info=error)  # what ends the process is told by its end
             self._refuse(self.reason)
             self._end_waits(self._marks, self.failure)
             self._failed.set()

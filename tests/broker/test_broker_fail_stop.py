@@ -127,7 +127,7 @@ async def test_a_process_whose_commit_raises_ends_with_one_line_that_says_why(tm
     settings = {**SETTINGS, "storePathRootDir": str(tmp_path / "store"), "listenPort": str(port)}
     (tmp_path / "broker.conf").write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
     environment = {**os.environ, "HOME": str(tmp_path), "ROCKETMQ_HOME": str(tmp_path)}
-    process = subprocess.Popen(
+    process = subprocess.Popen(  # noqa: ASYNC220
         [sys.executable, "-c", RAISING_BROKER, str(trigger), "-c", str(tmp_path / "broker.conf")],
         env=environment,
         stdout=subprocess.PIPE,
