@@ -30,8 +30,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from triomq.broker.embedded import LocalCluster, ProcessCluster, VirtualClock  # noqa: E402
 from triomq import blocking  # noqa: E402
+from triomq.broker.embedded import LocalCluster, ProcessCluster, VirtualClock  # noqa: E402
 from triomq.client.core.results import ConsumeStatus, LocalTransactionState  # noqa: E402
 from triomq.protocol.message import Message, MessageExt  # noqa: E402
 
