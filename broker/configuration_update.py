@@ -101,6 +101,7 @@ class ConfigurationUpdate:
             return keys
         names = _file_keys(configuration.records())
         await self._write({names[key]: listed[key] for key in keys})
+        # Still true after the await: records are replaced nowhere else, and here under the lock.
         configuration.broker, configuration.server = broker, server
         configuration.client, configuration.store = client, store
         self.data_version = self.data_version.next_version(self._now_ms())

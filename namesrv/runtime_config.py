@@ -81,6 +81,7 @@ class RuntimeConfig:
         if namesrv is self.namesrv and server is self.server:
             return
         await self._persist({**self._extra, **to_text(namesrv), **to_text(server)})
+        # Still true after the await: records are replaced nowhere else, and here under the lock.
         self.namesrv, self.server = namesrv, server
         log.info("configuration changed", values=dict(values), remote=remote)
 
