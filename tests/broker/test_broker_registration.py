@@ -12,6 +12,7 @@ import structlog
 import trio
 import trio.testing
 from broker_fakes import FakeClock
+from golden_data import golden_frames
 from trio.testing import MockClock
 
 from triomq.broker.address_server import AddressServer
@@ -150,7 +151,7 @@ async def test_a_registration_says_who_and_what(surround: Surround, compressed: 
     assert set(wrapper.topic_config_table) == {"Built"}
 
 
-def real_registrations(golden_frames: Callable[..., list[dict[str, Any]]]) -> list[RemotingCommand]:
+def real_registrations() -> list[RemotingCommand]:
     frames = [
         frame
         for file in ("clients_json", "clients_rocketmq", "master_slave_json", "acl_json")
@@ -166,7 +167,7 @@ async def test_requests_are_those_of_the_real_broker(
     surround: Surround, golden_frames: Callable[..., list[dict[str, Any]]]
 ) -> None:
     """The same broker with the same topics sends the same header fields and a body that says the same."""
-    for real in real_registrations(golden_frames):
+    for real in real_registrations():
         fields = dict(real.ext_fields or {})
         ours = await _our_request(surround, real, fields)
         assert not ours.flag & RPC_ONEWAY, "RocketMQ's are one way after automatic creation, and may get lost"

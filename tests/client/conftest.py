@@ -14,9 +14,9 @@ from client_cluster import BROKER_SETTINGS, LIMIT_SECONDS, Cluster, Daemon, unti
 from free_ports import free_port
 
 from triomq.broker.embedded import LocalCluster
-from triomq.client import aio, blocking
-from triomq.client.admin import Admin
+from triomq.client.administer.admin import Admin
 from triomq.client.api import ClientConfig, Producer, TransactionProducer
+from triomq.client.facades import aio, blocking
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +32,7 @@ def patient_clients(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPa
             (aio.Admin.__init__, "timeout_seconds"),
         ):
             monkeypatch.setitem(function.__kwdefaults__, name, float(LIMIT_SECONDS))
-        monkeypatch.setattr("triomq.client.group_consumer.LEAVE_SECONDS", float(LIMIT_SECONDS))
+        monkeypatch.setattr("triomq.client.consume.group_consumer.LEAVE_SECONDS", float(LIMIT_SECONDS))
 
 
 @pytest.fixture(scope="session")
@@ -58,7 +58,7 @@ def cluster(request: pytest.FixtureRequest) -> Cluster:
 
 @pytest.fixture(scope="session")
 def apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Apache RocketMQ 4.9.7; the test is skipped when its script or Java is absent."""
+    """Apache RocketMQ 4.9.7; the test is skipped when Java or Maven is absent."""
     running = os.environ.get("TRIOMQ_APACHE")
     if running:
         name_server, _, broker = running.partition(",")
@@ -66,9 +66,7 @@ def apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         return
     script = find_peer()
     if script is None:
-        pytest.skip("no Apache RocketMQ peer: set TRIOMQ_PEER to its script")
-    if shutil.which("java") is None:
-        pytest.skip("no Java")
+        pytest.skip("Apache's daemons: no Java or no Maven")
     directory = tmp_path_factory.mktemp("apache")
     name_server = f"127.0.0.1:{free_port()}"
     broker_port = free_port()
