@@ -153,6 +153,10 @@ class LogFiles:
         except (OSError, ValueError):
             pass  # nobody reads it any more
 
+    def reopen(self) -> None:
+        """Go on in files of the usual names, for programs such as logrotate that have renamed the present ones."""
+        self.close()  # the next line opens its file again
+
     def close(self) -> None:
         with self._lock:
             for file in self._files.values():
@@ -195,7 +199,7 @@ def render(target: Any, level: str, event: MutableMapping[str, Any]) -> str:
     """structlog's last processor: the whole line, with its newline."""
     seconds, ms = divmod(time.time_ns() // 1_000_000, 1000)
     stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
-    name = getattr(target, "name", "root").removeprefix("triomq.")
+    name = getattr(target, "name", "root")
     exception = _traceback(event.pop("exc_info", None))
     text = _clean(str(event.pop("event", "")))
     pairs = "".join(f" {key}={_value(key, value)}" for key, value in event.items())
