@@ -34,6 +34,7 @@ from triomq.protocol.java_properties import PropertiesError
 from triomq.protocol.settings import SettingError, changed, declarations, to_text
 from triomq.remoting.config import ClientSettings, ServerSettings
 from triomq.store.config import StoreSettings
+from triomq.store.delay import DelayLevels
 
 log = structlog.get_logger("triomq.broker.configuration")
 
@@ -144,6 +145,8 @@ def _check(keys: Collection[str], listed: Mapping[str, str], refused: Collection
     """What the types and bounds of the records do not say. Raises SettingError."""
     for key in sorted(frozenset(keys).intersection(refused)):
         raise SettingError("update", key, "is an address, not changed while running; edit the file and restart")
+    if "messageDelayLevel" in keys:
+        DelayLevels(listed["messageDelayLevel"])  # raises SettingError now, not at the next start
     if "namesrvAddr" in keys and listed["namesrvAddr"]:
         try:
             check_namesrv_addresses(listed["namesrvAddr"], "update")
