@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import triomq
 from docs.generators import check_site, repository_pages, request_table, settings_tables
 from triomq.protocol.codes import RequestCode
 from triomq.protocol.settings import declarations
@@ -169,3 +170,8 @@ def test_the_embedded_cluster_handles_every_request_that_goes_to_a_server() -> N
     assert {code for code in RequestCode if "to broker" in to[code]} == broker
     assert fast == broker - {RequestCode.PULL_MESSAGE}
     assert {code for code in RequestCode if "to NameServer" in to[code]} == namesrv
+
+
+def test_the_reference_describes_every_public_name() -> None:
+    described = re.findall(r"(?m)^::: triomq\.(\w+)$", (ROOT / "docs/reference/client.md").read_text())
+    assert sorted([*described, "__version__"]) == sorted(triomq.__all__)
