@@ -3,8 +3,8 @@
 #   project         the directory above bin/
 #   python          .venv/bin/python, once `need_environment` or `make_environment EXTRAS` has been called
 #
-# .venv/.installed-<extras> holds the checksum of the pyproject.toml that was installed, so that later runs start at
-# once. "plain" stands for no extras.
+# .venv/.installed-<extras> holds the checksum of what the installation was made from (`ingredients`), so that later runs
+# start at once. "plain" stands for no extras.
 
 project=$(dirname -- "$(dirname -- "$(readlink -f -- "$0")")")
 program=$(basename -- "$0")
@@ -23,8 +23,13 @@ candidates() {
     done
 }
 
+# The files that an installation depends on: what it needs, and the C speedups that it builds.
+ingredients() {
+    cat "$project/pyproject.toml" "$project/setup.py" "$project"/*/_speedups.[ch] | cksum
+}
+
 is_installed() {
-    [ -x "$python" ] && [ "$(cat "$project/.venv/.installed-$1" 2>/dev/null)" = "$(cksum <"$project/pyproject.toml")" ]
+    [ -x "$python" ] && [ "$(cat "$project/.venv/.installed-$1" 2>/dev/null)" = "$(ingredients)" ]
 }
 
 # Half of a daemon's boot is compiling where Python may not keep what it compiled (PYTHONDONTWRITEBYTECODE, a read-only
@@ -42,7 +47,7 @@ install() {
     [ "$1" = plain ] || what="$project[$1]"
     "$python" -m pip install --quiet --disable-pip-version-check --no-input --editable "$what" || return 1
     keep_bytecode
-    cksum <"$project/pyproject.toml" >"$project/.venv/.installed-$1"
+    ingredients >"$project/.venv/.installed-$1"
 }
 
 # The environment with these extras: the one that is there, brought up to date, or a new one.
