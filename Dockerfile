@@ -4,7 +4,7 @@
 FROM python:3.12 AS build
 
 WORKDIR /src
-COPY pyproject.toml setup.py compiled.txt README.md ./
+COPY pyproject.toml setup.py compiled.txt README.md LICENSE NOTICE ./
 COPY bin ./bin
 COPY src ./src
 COPY protocol ./protocol

@@ -1,6 +1,6 @@
 """How long a broker needs to come up after a kill, by how much log it has to read again; TrioMQ beside Apache's broker.
 
-    python -m benchmarks.store_recovery [--gib 2] [--rounds 3] [--peer ../shared/bench/apache/peer] [--cold]
+    python -m benchmarks.store_recovery [--gib 2] [--rounds 3] [--peer tests/apache/peer] [--cold]
 
 One store of 1 KiB messages is written, without a checkpoint and with an abort file: everything is read again, and all
 queue and index entries are made anew. Each round starts a broker on a copy of it, and one on an empty directory; the
@@ -118,7 +118,7 @@ def main() -> None:
     parser.add_argument("--cold", action="store_true")
     parser.add_argument("--only", choices=["triomq", "apache"])
     parser.add_argument("--store", type=Path, help="an existing directory to copy, instead of a new one")
-    parser.add_argument("--peer", type=Path, default=PROJECT.parent / "shared" / "bench" / "apache" / "peer")
+    parser.add_argument("--peer", type=Path, default=PROJECT / "tests" / "apache" / "peer")
     given = parser.parse_args()
     os.environ["PYTHONPATH"] = str(PROJECT)
     with tempfile.TemporaryDirectory(prefix="recovery-") as name:
@@ -129,7 +129,7 @@ def main() -> None:
             print(f"{count} messages in {given.gib:g} GiB", flush=True)
         if given.only != "apache":
             measure("triomq", triomq, original, directory, given.rounds, given.cold)
-        if given.only != "triomq" and given.peer.exists():
+        if given.only != "triomq" and shutil.which("java") and shutil.which("mvn"):
             port = free_port()
             (directory / "namesrv").mkdir()
             conf = directory / "namesrv.conf"

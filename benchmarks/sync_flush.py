@@ -7,8 +7,8 @@ system (`--directory`; a directory in memory would measure nothing), and gives b
 from this process over some connections, each with so many messages unanswered. The table has the medians and their
 ratio. `bare` is a loop of pwrite and fdatasync of the same bytes: what the disk gives to one who does nothing else.
 
-`--peer` is a script that starts Apache's broker (`PATH broker DIRECTORY PORT NAMESRV KEY=VALUE...`); without one TrioMQ
-is measured alone.
+`--peer` is a script that starts Apache's broker (`PATH broker DIRECTORY PORT NAMESRV KEY=VALUE...`). The default is the
+one of the tests, which fetches it from Maven Central; without Java and Maven TrioMQ is measured alone.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import os
 import select
+import shutil
 import signal
 import socket
 import statistics
@@ -223,10 +224,8 @@ def median(rounds: list[list[Figures]], number: int) -> Figures:
 
 
 def found_peer() -> Path | None:
-    """TRIOMQ_PEER, or shared/bench/apache/peer next to the project (as for the interop tests)."""
-    named = os.environ.get("TRIOMQ_PEER")
-    path = Path(named) if named else PROJECT.parent / "shared" / "bench" / "apache" / "peer"
-    return path if path.exists() else None
+    """The script of the interoperability tests that starts Apache's daemons, where Java and Maven are installed."""
+    return PROJECT / "tests" / "apache" / "peer" if shutil.which("java") and shutil.which("mvn") else None
 
 
 def main() -> int:

@@ -196,7 +196,8 @@ class Parts:
             address_server=AddressServer.from_properties(configuration.properties),
             on_master=self._master_known,
         )
-        self.topics.on_change = self.registration.topics_changed
+        self.topics.on_change = self.registration.topic_changed
+        self.topics.on_created_by_use = self.registration.register_soon
         self.log_server = LogServer(configuration, store)
         self.follower = LogFollower(configuration, store, on_cut=self.log_server.close_links)
         self.master_tables = MasterTables(
@@ -367,7 +368,7 @@ class Parts:
         if "brokerPermission" in keys:
             self.topics.bump_version()
         if not keys.isdisjoint({"brokerPermission", "namesrvAddr"}):
-            self.registration.topics_changed()
+            self.registration.register_all_soon()
 
     async def _print_moments(self) -> None:
         await self.protection.measure()

@@ -1,50 +1,36 @@
 """Registration: the broker tells the NameServers that it is there, and which topics it has (RocketMQ: BrokerOuterAPI,
 BrokerController.registerBrokerAll).
 
-    register_all    at start, every 30 s, and when brokerPermission changed: all topics, answers awaited
-    topics_changed  topics came into being by use: all topics, one way, as soon as `run` gets to it
-    register_topic  an administrator changed a topic: that one, answers awaited
+    topic_changed   a topic changed: noted for every NameServer, in the step that made the new data version
+    register_soon   topics came into being by use: what changed, as soon as `run` gets to it
+    registered      an administrator waits until all NameServers have what changed
+    register_all    at start, every 30 s, and when brokerPermission changed: all topics
     stop            unregisters
 
-It goes to all NameServers in parallel. One that does not answer costs the others nothing and is logged once, until it
-is back. The list of them is namesrvAddr as it is now, else what the address server said last.
-
-A NameServer takes over a registration when the version of the topics differs from the one it has. So one that knew
-nothing of us and got a single topic under the present version would never ask for the others: a single topic goes
-only where all topics were taken over on the same connection. Touched only on the event loop.
+It goes to all NameServers in parallel, by one link each (nameserver_link.py, with the rules that keep NameServers
+complete). One that does not respond costs the others nothing and is logged once, until it is back. The list of them is
+namesrvAddr as it is now, else what the address server said last. Touched only on the event loop.
 """
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Callable, Collection
-from typing import Any, Final, TypeAlias
+from collections.abc import Callable
+from typing import Final, TypeAlias
 
 import structlog
 import trio
 
 from triomq.broker.address_server import AddressServer
 from triomq.broker.configuration import Configuration
+from triomq.broker.nameserver_link import NameServerLink
+from triomq.broker.registration_request import RegistrationRequests
 from triomq.broker.tables.topics import TopicTable
-from triomq.protocol import permission
 from triomq.protocol.bodies.kv_table import KVTable
-from triomq.protocol.bodies.topic_config import (
-    DataVersion,
-    RegisterBrokerBody,
-    TopicConfig,
-    TopicConfigSerializeWrapper,
-)
-from triomq.protocol.codes import RequestCode, ResponseCode
-from triomq.protocol.command import RemotingCommand, new_request
+from triomq.protocol.bodies.topic_config import DataVersion
+from triomq.protocol.codes import ResponseCode
+from triomq.protocol.command import RemotingCommand
 from triomq.protocol.errors import BodyError, HeaderFieldError
-from triomq.protocol.headers.base import Header
-from triomq.protocol.headers.namesrv import (
-    QueryDataVersionRequestHeader,
-    QueryDataVersionResponseHeader,
-    RegisterBrokerRequestHeader,
-    RegisterBrokerResponseHeader,
-    UnRegisterBrokerRequestHeader,
-)
+from triomq.protocol.headers.namesrv import QueryDataVersionResponseHeader, RegisterBrokerResponseHeader
 from triomq.remoting.client import RemotingClient
 from triomq.remoting.connection import Connection
 from triomq.remoting.errors import RemotingError
@@ -55,7 +41,8 @@ log = structlog.get_logger("triomq.broker.registration")
 UNREGISTER_SECONDS: Final = 3.0
 MAX_NAMESERVERS: Final = 64
 REST_SECONDS_PER_TOPIC: Final = 0.00005
-"""After a one-way registration the next one waits so long for each topic: encoding 20,000 of them takes 30 ms."""
+"""After topics that came by use, those that come next wait so long for each topic of the table: a NameServer that is
+not there is offered the whole table each time, and encoding 20,000 topics takes 30 ms."""
 
 MasterFound: TypeAlias = Callable[[str | None, str | None], None]
 
@@ -79,13 +66,12 @@ class Registration:
         self._configuration = configuration
         self._topics = topics
         self._client = client
-        self._address = address
-        self._ha_address = ha_address
+        self._requests = RegistrationRequests(configuration, topics, address, ha_address)
         self._address_server = address_server or AddressServer.from_properties(configuration.properties)
         self._fetched: list[str] = []
-        self._unreachable: set[str] = set()
-        self._complete: set[str] = set()
-        self._topics_changed = trio.Event()
+        self._known_links: dict[str, NameServerLink] = {}
+        self._nursery: trio.Nursery | None = None
+        self._created = trio.Event()
         client.on_connection_closed(self._connection_closed)
 
     @property
@@ -102,51 +88,64 @@ class Registration:
         await self.register_all(force=True)
 
     async def run(self) -> None:
-        """Register when topics came into being by use; runs until cancelled."""
-        while True:
-            await self._topics_changed.wait()
-            self._topics_changed = trio.Event()
-            await self._register_oneway()
-            await trio.sleep(len(self._topics.names()) * REST_SECONDS_PER_TOPIC)
+        """Carry out the registrations, until cancelled; all others only ask for them."""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            for link in self._known_links.values():
+                nursery.start_soon(link.run)
+            try:
+                while True:
+                    await self._created.wait()
+                    self._created = trio.Event()
+                    for link in self._links():
+                        link.want_changes()
+                    await trio.sleep(len(self._topics.names()) * REST_SECONDS_PER_TOPIC)
+            finally:
+                self._nursery = None
 
     async def stop(self) -> None:
-        """Unregister everywhere, 3 s at most."""
-        header = UnRegisterBrokerRequestHeader(**self._identity())
-        answered = await self._ask_all(RequestCode.UNREGISTER_BROKER, header, b"", UNREGISTER_SECONDS)
+        """Unregister everywhere, 3 s at most, after what is under way: a later registration would bring us back."""
+        with trio.move_on_after(UNREGISTER_SECONDS):
+            for link in self._links():
+                link.close()
+            for link in self._links():
+                await link.idle()
+        answered = await self._ask_all(self._requests.unregister, UNREGISTER_SECONDS)
         log.info("broker unregistered", nameservers=";".join(answered))
 
     # -- registering -------------------------------------------------------------------------------------------------
 
-    def topics_changed(self) -> None:
-        """Topics came into being by use (`TopicTable.on_change`)."""
-        self._topics_changed.set()
+    def topic_changed(self, topic: str) -> None:
+        """A topic was created, changed or deleted (`TopicTable.on_change`)."""
+        for link in self._known_links.values():
+            link.note(topic)
+
+    def register_soon(self) -> None:
+        """Topics came into being by use (`TopicTable.on_created_by_use`)."""
+        self._created.set()
+
+    def register_all_soon(self) -> None:
+        """Something changed that concerns all topics, or the list of NameServers did."""
+        for link in self._links():
+            link.want_whole()
+
+    async def registered(self) -> None:
+        """Wait until every NameServer that responds has taken all that changed until now."""
+        links = self._links()
+        await self._caught_up([(link, link.want_changes()) for link in links])
 
     async def register_all(self, *, force: bool | None = None) -> bool:
-        """Register all topics and wait for the answers; True when somebody took them.
+        """Register all topics and wait for the responses; True when somebody took them.
 
         Without `force` (None: what forceRegister says) the NameServers are asked first whether they need to know.
         """
-        broker = self._configuration.broker
         if force is None:
-            force = broker.force_register
+            force = self._configuration.broker.force_register
         if not force and not await self._is_wanted():
             return True
-        return await self._register(self.nameservers, self._topics.wrapper(), is_whole=True)
-
-    async def register_topic(self, config: TopicConfig) -> None:
-        """Register one topic that an administrator made or changed, and wait for the answers."""
-        whole = self._topics.wrapper()
-        single = TopicConfigSerializeWrapper(
-            data_version=whole.data_version, topic_config_table={config.topic_name: config}
-        )
-        nameservers = self.nameservers
-        complete = [address for address in nameservers if address in self._complete]
-        others = [address for address in nameservers if address not in self._complete]
-        async with trio.open_nursery() as nursery:
-            if complete:
-                nursery.start_soon(self._register, complete, single, False)
-            if others:
-                nursery.start_soon(self._register, others, whole, True)
+        links = self._links()
+        await self._caught_up([(link, link.want_whole()) for link in links])
+        return any(link.is_complete for link in links)
 
     async def fetch_nameservers(self) -> None:
         """Ask the address server, when there is no namesrvAddr and fetchNamesrvAddrByAddressServer is set."""
@@ -164,115 +163,79 @@ class Registration:
 
     async def update_nameservers(self) -> None:
         """Register with NameServers that are new in the list; there is nothing else to do about a changed one."""
-        known = self._complete | self._unreachable
-        if not known.issuperset(self.nameservers):
+        if not all(link.was_tried for link in self._links()):
             await self.register_all(force=True)
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
-    async def _register(
-        self, nameservers: Collection[str], topics: TopicConfigSerializeWrapper, is_whole: bool
-    ) -> bool:
-        header, body = self._registration(topics)
-        seconds = self._configuration.broker.register_broker_timeout_ms / 1000
-        answers = await self._ask_all(RequestCode.REGISTER_BROKER, header, body, seconds, nameservers)
-        taken = [address for address, answer in answers.items() if self._is_taken(address, answer)]
-        if is_whole:
-            self._complete.update(taken)
-        if taken:
-            self._learn(answers[taken[0]])
-        return bool(taken)
+    def _links(self) -> list[NameServerLink]:
+        """One link for each NameServer of the present list, in its order."""
+        known = self._known_links
+        wanted = self.nameservers
+        if list(known) != wanted:
+            for address in known.keys() - wanted:
+                known[address].close()
+            self._known_links = {address: known.get(address) or self._new_link(address) for address in wanted}
+        return list(self._known_links.values())
 
-    async def _register_oneway(self) -> None:
-        header, body = self._registration(self._topics.wrapper())
-        seconds = self._configuration.broker.register_broker_timeout_ms / 1000
+    def _new_link(self, address: str) -> NameServerLink:
+        link = NameServerLink(
+            address,
+            self._requests,
+            self._client.invoke,
+            timeout_seconds=self._timeout_seconds,
+            on_taken=self._taken,
+        )
+        if self._nursery is not None:
+            self._nursery.start_soon(link.run)
+        return link
 
-        async def send(address: str) -> None:
-            command = new_request(RequestCode.REGISTER_BROKER, header, body, oneway=True)
-            try:
-                await self._client.invoke_oneway(address, command, seconds)
-            except RemotingError as error:
-                self._complete.discard(address)
-                self._note_failure(address, str(error))
-
-        async with trio.open_nursery() as nursery:
-            for address in self.nameservers:
-                nursery.start_soon(send, address)
+    async def _caught_up(self, attempts: list[tuple[NameServerLink, int]]) -> None:
+        """Wait for attempts. An attempt may have to wait for the one before, so twice its time is the most it takes."""
+        with trio.move_on_after(2 * self._timeout_seconds()):
+            for link, attempt in attempts:
+                await link.caught_up(attempt)
 
     async def _is_wanted(self) -> bool:
         """Does any NameServer lack the present version of the topics? One that does not answer counts as lacking."""
         ours = self._topics.data_version
-        header = QueryDataVersionRequestHeader(**self._identity())
-        seconds = self._configuration.broker.register_broker_timeout_ms / 1000
-        answers = await self._ask_all(RequestCode.QUERY_DATA_VERSION, header, ours.encode(), seconds)
+        answers = await self._ask_all(self._requests.query_version, self._timeout_seconds())
         return any(address not in answers or _is_changed(answers[address], ours) for address in self.nameservers)
 
-    async def _ask_all(
-        self, code: int, header: Header, body: bytes, seconds: float, nameservers: Collection[str] | None = None
-    ) -> dict[str, RemotingCommand]:
+    async def _ask_all(self, request: Callable[[], RemotingCommand], seconds: float) -> dict[str, RemotingCommand]:
         """The answers that came in time, in the order of the list."""
-        if nameservers is None:
-            nameservers = self.nameservers
+        links = self._links()
         answers: dict[str, RemotingCommand] = {}
 
-        async def ask(address: str) -> None:
+        async def ask(link: NameServerLink) -> None:
             try:
-                answers[address] = await self._client.invoke(address, new_request(code, header, body), seconds)
+                answers[link.address] = await self._client.invoke(link.address, request(), seconds)
             except RemotingError as error:
-                self._note_failure(address, str(error))
+                link.failed(str(error))
             else:
-                self._note_answer(address)
+                link.responded()
 
-        self._unreachable.intersection_update(self.nameservers)
         with trio.move_on_after(seconds):
             async with trio.open_nursery() as nursery:
-                for address in nameservers:
-                    nursery.start_soon(ask, address)
-        for address in nameservers:
-            if address not in answers:
-                self._note_failure(address, f"no answer in {seconds:g} s")
-        return {address: answers[address] for address in nameservers if address in answers}
+                for link in links:
+                    nursery.start_soon(ask, link)
+        for link in links:
+            if link.address not in answers:
+                link.failed(f"no answer in {seconds:g} s")
+        return {link.address: answers[link.address] for link in links if link.address in answers}
 
-    def _registration(self, topics: TopicConfigSerializeWrapper) -> tuple[RegisterBrokerRequestHeader, bytes]:
-        broker = self._configuration.broker
-        body = RegisterBrokerBody(topic_config_serialize_wrapper=self._permitted(topics))
-        data = body.encode_compressed() if broker.compressed_register else body.encode()
-        header = RegisterBrokerRequestHeader(
-            **self._identity(),
-            ha_server_addr=self._ha_address,
-            compressed=broker.compressed_register,
-            body_crc32=zlib.crc32(data) & 0x7FFFFFFF,
-        )
-        return header, data
+    def _timeout_seconds(self) -> float:
+        return self._configuration.broker.register_broker_timeout_ms / 1000
 
-    def _permitted(self, topics: TopicConfigSerializeWrapper) -> TopicConfigSerializeWrapper:
-        """With a broker that may not be read or not be written, every topic has the broker's permission."""
-        perm = self._configuration.broker.broker_permission
-        if permission.is_readable(perm) and permission.is_writeable(perm):
-            return topics
-        limited = {
-            name: TopicConfig(
-                topic_name=name,
-                read_queue_nums=config.read_queue_nums,
-                write_queue_nums=config.write_queue_nums,
-                perm=perm,
-            )
-            for name, config in topics.topic_config_table.items()
-        }
-        return TopicConfigSerializeWrapper(data_version=topics.data_version, topic_config_table=limited)
-
-    def _identity(self) -> dict[str, Any]:
-        """The fields that all requests to a NameServer begin with."""
-        broker = self._configuration.broker
-        return {
-            "broker_name": broker.broker_name,
-            "broker_addr": self._address,
-            "cluster_name": broker.broker_cluster_name,
-            "broker_id": broker.broker_id,
-        }
+    def _taken(self, link: NameServerLink, response: RemotingCommand) -> None:
+        """What a NameServer says in return. Only the first that is complete counts: two that say different things would
+        change the table to and fro."""
+        first = next((each for each in self._known_links.values() if each.is_complete), link)
+        if first is link:
+            self._learn(response)
 
     def _learn(self, answer: RemotingCommand) -> None:
-        """What a NameServer says in return: the ordered topics, and a slave's master."""
+        """Take over the ordered topics, and a slave's master."""
         try:
             header = answer.header(RegisterBrokerResponseHeader)
             ordered = KVTable.decode(answer.body).table if answer.body else None
@@ -284,25 +247,10 @@ class Registration:
         if self.on_master is not None:
             self.on_master(header.master_addr, header.ha_server_addr)
 
-    def _is_taken(self, address: str, answer: RemotingCommand) -> bool:
-        if answer.code == ResponseCode.SUCCESS:
-            return True
-        log.warning("registration refused", nameserver=address, code=answer.code, remark=answer.remark)
-        return False
-
-    def _note_failure(self, address: str, reason: str) -> None:
-        if address not in self._unreachable:
-            self._unreachable.add(address)
-            log.warning("NameServer cannot be reached; it is tried again", nameserver=address, error=reason)
-
-    def _note_answer(self, address: str) -> None:
-        if address in self._unreachable:
-            self._unreachable.discard(address)
-            log.info("NameServer is back", nameserver=address)
-
     def _connection_closed(self, address: str, connection: Connection) -> None:
-        """A NameServer forgets a broker whose connection closes."""
-        self._complete.discard(address)
+        link = self._known_links.get(address)
+        if link is not None:
+            link.connection_closed()
 
 
 def split_addresses(text: str) -> list[str]:

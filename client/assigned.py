@@ -1,6 +1,16 @@
-"""One queue that this member of the group holds now: its window of messages, and what runs for it."""
+"""One queue that this member of the group holds now: its window of messages, and what runs for it.
+
+    HELD --leave--> LEAVING --drop--> DROPPED
+      ^-----stay------'
+
+A queue is LEAVING while an ordered consumer waits for a busy listener before it gives the queue up: nothing more is
+pulled or consumed, and the queue returns to HELD when the member's share contains it again. `paused` is independent of
+that: it belongs to the application alone, and rebalancing never sets it.
+"""
 
 from __future__ import annotations
+
+import enum
 
 import trio
 
@@ -11,11 +21,20 @@ LOCK_LIVE_MS = 30_000
 """An ordered queue whose lock was not confirmed for so long counts as not locked (the broker frees it after 60 s)."""
 
 
-class AssignedQueue:
-    """Owned by the rebalancer, which makes and drops it; the pull loop and the consuming tasks share it.
+class QueueState(enum.Enum):
+    """Where a queue is between being assigned and being given up."""
 
-    `next_offset`: queue offset of the next pull. `scope`: cancelling it ends the tasks of this queue. `busy`: calls
-    of the application that run now.
+    HELD = enum.auto()
+    LEAVING = enum.auto()
+    DROPPED = enum.auto()
+
+
+class AssignedQueue:
+    """Owned by the rebalancer, which creates it and alone moves it from state to state; the pull loop and the consuming
+    tasks share it.
+
+    `next_offset`: queue offset of the next pull. `scope`: cancelling it ends the tasks of this queue. `busy`: number of
+    listener calls in progress.
     """
 
     __slots__ = (
@@ -27,6 +46,7 @@ class AssignedQueue:
         "paused",
         "queue",
         "scope",
+        "state",
         "window",
     )
 
@@ -36,6 +56,7 @@ class AssignedQueue:
         self.next_offset = next_offset
         self.scope = trio.CancelScope()
         self.busy = 0
+        self.state = QueueState.HELD
         self.paused = False
         self.last_pull_error: str | None = None
         self._changed = trio.Event()
@@ -44,6 +65,11 @@ class AssignedQueue:
     @property
     def dropped(self) -> bool:
         return self.window.dropped
+
+    @property
+    def may_run(self) -> bool:
+        """Whether messages of this queue may be pulled and consumed, as far as the queue itself is concerned."""
+        return not self.paused and self.state is QueueState.HELD
 
     def holds_lock(self, now_ms: int) -> bool:
         return self.window.locked and now_ms - self.window.last_lock_ms < LOCK_LIVE_MS
@@ -61,8 +87,20 @@ class AssignedQueue:
         with trio.move_on_after(at_most_seconds):
             await self._changed.wait()
 
+    def leave(self) -> None:
+        """Stop pulling and consuming: the queue is about to be given up."""
+        if self.state is QueueState.HELD:
+            self.state = QueueState.LEAVING
+
+    def stay(self) -> None:
+        """Continue with a queue that was about to be given up."""
+        if self.state is QueueState.LEAVING:
+            self.state = QueueState.HELD
+            self.notify()
+
     def drop(self) -> None:
         """No longer ours: nothing more may be committed, its tasks end."""
+        self.state = QueueState.DROPPED
         self.window.drop()
         self.scope.cancel()
         self.notify()

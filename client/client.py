@@ -14,11 +14,12 @@ Producers and consumers that get no `client` make one of their own.
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Awaitable, Callable, Container
 from contextlib import AsyncExitStack
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 from urllib.parse import urlsplit
 
 import trio
@@ -51,15 +52,10 @@ from triomq.protocol.codes import LanguageCode, RequestCode, ResponseCode
 from triomq.protocol.command import RemotingCommand, new_request
 from triomq.protocol.headers.client import UnregisterClientRequestHeader
 from triomq.protocol.headers.namesrv import GetRouteInfoRequestHeader
-from triomq.protocol.system_topics import AUTO_CREATE_TOPIC, CLIENT_INNER_PRODUCER_GROUP
+from triomq.protocol.system_topics import AUTO_CREATE_TOPIC
 from triomq.remoting.client import RemotingClient, open_client
 from triomq.remoting.errors import ConnectFailed, RemotingError, RemotingTimeout
 from triomq.remoting.http_get import HttpFailed, get_text
-
-if TYPE_CHECKING:
-    import ssl
-
-    from triomq.client.producer import Producer
 
 log = get_logger("triomq.client.client")
 
@@ -105,7 +101,9 @@ class Client:
             self._remoting = await stack.enter_async_context(
                 open_client(language=LanguageCode.PYTHON, tls_context=tls_context)
             )
-            for code, processor in inbound.processors(self).items():
+            for code, processor in inbound.processors(
+                self.producers, self.consumers, self.replies, self.namespace
+            ).items():
                 self._remoting.register(code, processor)
             self._nursery = await stack.enter_async_context(trio.open_nursery())
             config = self.config
@@ -356,15 +354,6 @@ class Client:
         if self.consumers.pop(group, None) is not None:
             await self._unregister(consumer_group=group)
 
-    async def inner_producer(self) -> Producer:
-        """The producer by which consumers put failed messages back when their broker cannot do it itself."""
-        from triomq.client.producer import Producer
-
-        known = self.producers.get(CLIENT_INNER_PRODUCER_GROUP)
-        if isinstance(known, Producer):
-            return known
-        return await self._stack.enter_async_context(Producer(CLIENT_INNER_PRODUCER_GROUP, client=self))
-
     async def _unregister(self, *, producer_group: str | None = None, consumer_group: str | None = None) -> None:
         header = UnregisterClientRequestHeader(
             client_id=self.client_id, producer_group=producer_group, consumer_group=consumer_group
@@ -477,8 +466,6 @@ def translated(error: RemotingError, action: str) -> MQClientError:
 def _tls_context(config: ClientConfig) -> ssl.SSLContext | None:
     if not config.tls:
         return None
-    import ssl
-
     if isinstance(config.tls, ssl.SSLContext):
         return config.tls
     context = ssl.create_default_context()

@@ -5,19 +5,17 @@ from __future__ import annotations
 
 import os
 import re
+import ssl
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
+from typing import TypedDict
 from urllib.parse import urlsplit
 
 from triomq.client.client_id import DEFAULT_INSTANCE_NAME
 from triomq.client.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    import ssl
-
-    from triomq.client.hooks import RequestHook
+from triomq.client.hooks import RequestHook
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +50,6 @@ class ClientOptions(TypedDict, total=False):
 
 def system_now_ms() -> int:
     """Wall clock, milliseconds since 1970."""
-    import time
-
     return time.time_ns() // 1_000_000
 
 

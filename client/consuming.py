@@ -26,6 +26,7 @@ from triomq.client.hooks import ConsumeContext, ConsumeHook
 from triomq.client.log import get_logger
 from triomq.client.offset_store import OffsetStore
 from triomq.client.results import ConsumeStatus, RetryLater
+from triomq.client.sender import Sender
 from triomq.protocol import property_names as names
 from triomq.protocol import system_topics
 from triomq.protocol.message import Message, MessageExt
@@ -95,6 +96,7 @@ class Consuming:
         self._rules = rules
         self._listener = listener
         self._hooks = hooks
+        self._retry_sender = Sender(client, system_topics.CLIENT_INNER_PRODUCER_GROUP)
         self._clock: Callable[[], float] = trio.current_time
 
     def start(self) -> None:
@@ -177,8 +179,7 @@ class Consuming:
         except MQClientError as error:
             log.warning("message not sent back", group=self._owner.group, id=message.msg_id, error=str(error))
         try:
-            producer = await self._client.inner_producer()
-            await producer.send(retry_message(self._owner.group, message, delay_level, max_times))
+            await self._retry_sender.send(retry_message(self._owner.group, message, delay_level, max_times))
         except MQClientError as error:
             log.warning("message is tried again here", group=self._owner.group, id=message.msg_id, error=str(error))
             return False
@@ -225,7 +226,7 @@ class OrderedConsuming(Consuming):
     async def run(self, assigned: AssignedQueue) -> None:
         """Consume one queue until it is dropped."""
         while not assigned.dropped:
-            if self._owner.is_paused or assigned.paused or not self._may_consume(assigned):
+            if self._owner.is_paused or not assigned.may_run or not self._may_consume(assigned):
                 await assigned.wait_change(1)
                 continue
             messages = assigned.window.take(self._rules.batch_max_size)

@@ -5,14 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
+from triomq.client.results import SendResult
 from triomq.protocol.command import RemotingCommand
 from triomq.protocol.message import Message, MessageExt
 from triomq.protocol.message_queue import MessageQueue
-
-if TYPE_CHECKING:
-    from triomq.client.results import SendResult
 
 
 class RequestHook(Protocol):

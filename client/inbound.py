@@ -12,10 +12,12 @@ for.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from triomq.client.log import get_logger
-from triomq.client.members import ConsumerMember
+from triomq.client.members import ConsumerMember, ProducerMember
+from triomq.client.namespace import Namespace
+from triomq.client.pending_replies import PendingReplies
 from triomq.protocol import properties as property_text
 from triomq.protocol import property_names as names
 from triomq.protocol import sys_flag
@@ -40,15 +42,18 @@ from triomq.protocol.record import decode_record
 from triomq.remoting.connection import Connection
 from triomq.remoting.processor_table import Processor
 
-if TYPE_CHECKING:
-    from triomq.client.client import Client
-
 log = get_logger("triomq.client.inbound")
 
 
-def processors(client: Client) -> dict[int, Processor]:
-    """Request code -> processor, for the members of `client`."""
-    requests = _Requests(client)
+def processors(
+    producers: Mapping[str, ProducerMember],
+    consumers: Mapping[str, ConsumerMember],
+    replies: PendingReplies,
+    namespace: Namespace,
+) -> dict[int, Processor]:
+    """Return request code -> processor for the members of one client; both tables are those of the client and change
+    under way."""
+    requests = _Requests(producers, consumers, replies, namespace)
     return {
         RequestCode.CHECK_TRANSACTION_STATE: requests.check_transaction,
         RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: requests.members_changed,
@@ -61,11 +66,20 @@ def processors(client: Client) -> dict[int, Processor]:
 
 
 class _Requests:
-    def __init__(self, client: Client) -> None:
-        self._client = client
+    def __init__(
+        self,
+        producers: Mapping[str, ProducerMember],
+        consumers: Mapping[str, ConsumerMember],
+        replies: PendingReplies,
+        namespace: Namespace,
+    ) -> None:
+        self._producers = producers
+        self._consumers = consumers
+        self._replies = replies
+        self._namespace = namespace
 
     def _consumer(self, group: str) -> ConsumerMember:
-        member = self._client.consumers.get(group)
+        member = self._consumers.get(group)
         if member is None:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"The Consumer Group <{group}> not exist in this consumer")
         return member
@@ -74,18 +88,18 @@ class _Requests:
         header = request.header(CheckTransactionStateRequestHeader)
         message = decode_record(request.body)
         group = message.properties.get(names.PRODUCER_GROUP, "")
-        member = self._client.producers.get(group)
+        member = self._producers.get(group)
         if member is None:
             log.warning("asked for the transaction of a group that is not here", group=group, message_id=header.msg_id)
             return
-        message.topic = self._client.namespace.unwrap(message.topic)
+        message.topic = self._namespace.unwrap(message.topic)
         message.transaction_id = message.uniq_key
         message.broker_name = header.broker_name
         await member.check_transaction(connection.remote.text, header, message)
 
     def members_changed(self, connection: Connection, request: RemotingCommand) -> None:
         header = request.header(NotifyConsumerIdsChangedRequestHeader)
-        member = self._client.consumers.get(header.consumer_group)
+        member = self._consumers.get(header.consumer_group)
         if member is not None:
             member.wake_rebalance()
 
@@ -125,9 +139,9 @@ class _Requests:
         except ProtocolError as error:
             log.warning("reply not readable", error=str(error))
             return new_response(request, ResponseCode.SYSTEM_ERROR, "process reply message fail")
-        message.topic = self._client.namespace.unwrap(message.topic)
+        message.topic = self._namespace.unwrap(message.topic)
         correlation_id = message.properties.get(names.CORRELATION_ID, "")
-        if not self._client.replies.resolve(correlation_id, message):
+        if not self._replies.resolve(correlation_id, message):
             log.warning("nobody waits for this reply", correlation_id=correlation_id, born_host=str(message.born_host))
         return new_response(request)
 

@@ -1,8 +1,8 @@
 """Namespaces: a prefix on topics and groups that keeps tenants apart (RocketMQ: NamespaceUtil). Pure text.
 
-    orders              <->  INST_1%orders
-    %RETRY%group        <->  %RETRY%INST_1%group
-    system names stay as they are
+orders              <->  INST_1%orders
+%RETRY%group        <->  %RETRY%INST_1%group
+system names stay as they are
 """
 
 from __future__ import annotations

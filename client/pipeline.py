@@ -1,21 +1,20 @@
-"""Many sends at once through one producer (`Producer.send_many`): some tasks take the messages in turn.
+"""Many sends at once through one producer (`Producer.send_many`): a fixed number of tasks take the messages in turn.
 
-Bounds: as many messages are taken from the iterable as there are tasks; the locks that keep the order of a key are as
-many as keys are in flight.
+Bounds: each task takes one message at a time from the iterable; there are as many locks, which keep the order of a key,
+as keys in flight.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Iterable
 
 import trio
 
 from triomq.client.results import SendResult
 from triomq.protocol.message import Message
 
-if TYPE_CHECKING:
-    from triomq.client.producer import Producer
+Send = Callable[[Message, str | None], Awaitable[SendResult]]
+"""Sends one message, with its sharding key if it has one."""
 
 
 class Pipeline:
@@ -23,15 +22,13 @@ class Pipeline:
 
     def __init__(
         self,
-        producer: Producer,
+        send: Send,
         messages: Iterable[Message],
         sharding_key: Callable[[Message], str] | None,
-        timeout_seconds: float | None,
     ) -> None:
-        self._producer = producer
+        self._send = send
         self._left = enumerate(messages)
         self._key = sharding_key
-        self._timeout_seconds = timeout_seconds
         self._results: list[SendResult | None] = []
         self._error: Exception | None = None
         self._key_locks: dict[str, tuple[trio.Lock, list[int]]] = {}
@@ -56,20 +53,20 @@ class Pipeline:
                 return
             self._results.append(None)
             try:
-                self._results[index] = await self._send(message)
+                self._results[index] = await self._send_in_order(message)
             except Exception as error:
                 self._error = self._error or error
 
-    async def _send(self, message: Message) -> SendResult:
+    async def _send_in_order(self, message: Message) -> SendResult:
         if self._key is None:
-            return await self._producer.send(message, timeout_seconds=self._timeout_seconds)
+            return await self._send(message, None)
         key = self._key(message)
-        # The last one to leave takes its lock along.
+        # The last send with this key removes the lock.
         lock, users = self._key_locks.setdefault(key, (trio.Lock(), [0]))
         users[0] += 1
         try:
             async with lock:
-                return await self._producer.send(message, sharding_key=key, timeout_seconds=self._timeout_seconds)
+                return await self._send(message, key)
         finally:
             users[0] -= 1
             if not users[0]:

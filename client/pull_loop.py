@@ -19,6 +19,7 @@ from triomq.client.errors import BrokerRefused, MQClientError
 from triomq.client.log import get_logger
 from triomq.client.pulling import Puller
 from triomq.client.results import PullResult, PullStatus
+from triomq.client.retry import NOT_REGISTERED
 from triomq.protocol.codes import ResponseCode
 from triomq.protocol.errors import ProtocolError
 from triomq.protocol.message import MessageExt
@@ -32,16 +33,6 @@ FULL_SECONDS = 1.0
 UNLOCKED_SECONDS = 3.0
 NO_PROGRESS_SECONDS = 0.5
 FLOW_CONTROL_SECONDS = 0.02
-
-NOT_REGISTERED: frozenset[int] = frozenset(
-    {
-        ResponseCode.SUBSCRIPTION_NOT_EXIST,
-        ResponseCode.SUBSCRIPTION_NOT_LATEST,
-        ResponseCode.FILTER_DATA_NOT_EXIST,
-        ResponseCode.FILTER_DATA_NOT_LATEST,
-    }
-)
-"""The broker has not heard our last heartbeat (it was restarted, or the subscription is new)."""
 
 
 class PullOwner(Protocol):
@@ -107,7 +98,7 @@ class PullLoop:
     def _must_wait(self, assigned: AssignedQueue) -> float | None:
         """How long to wait at most before looking again, or None when a pull may go out."""
         owner, rules = self._owner, self._rules
-        if owner.is_paused or assigned.paused:
+        if owner.is_paused or not assigned.may_run:
             return PAUSED_SECONDS
         if owner.is_ordered and not owner.is_broadcasting and not assigned.window.locked:
             return UNLOCKED_SECONDS

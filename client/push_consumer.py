@@ -48,6 +48,7 @@ from triomq.client.hooks import ConsumeHook, FilterHook
 from triomq.client.log import get_logger
 from triomq.client.results import ConsumeFromWhere, ConsumeStatus, MessageModel, RetryLater
 from triomq.client.subscribing import subscription
+from triomq.client.trace import TraceSender
 from triomq.protocol import system_topics
 from triomq.protocol.bodies.heartbeat import CONSUME_PASSIVELY, ConsumerData
 from triomq.protocol.bodies.running_info import ConsumeMessageDirectlyResult, ConsumerRunningInfo
@@ -128,8 +129,6 @@ class PushConsumer(GroupConsumer):
 
     async def _enter(self, stack: AsyncExitStack) -> None:
         if self._trace_topic is not None:
-            from triomq.client.trace import TraceSender
-
             self.consume_hooks.append(await stack.enter_async_context(TraceSender(self._client, self._trace_topic)))
 
     def _start(self) -> None:

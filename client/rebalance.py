@@ -108,8 +108,12 @@ class Rebalancer:
         async with self._round:
             for queue in [queue for queue in self.assigned if queue not in keep]:
                 settled &= await self.give_up(queue)
-            for queue in sorted(keep - self.assigned.keys()):
-                settled &= await self._open(queue)
+            for queue in sorted(keep):
+                held = self.assigned.get(queue)
+                if held is not None:
+                    held.stay()
+                else:
+                    settled &= await self._open(queue)
         return settled
 
     def reopen(self, queue: MessageQueue, next_offset: int) -> None:
@@ -167,6 +171,8 @@ class Rebalancer:
                 gone = await self.give_up(assigned.queue, store_offset=not lost)
                 settled &= gone
                 changed |= gone
+            else:
+                assigned.stay()
         for queue in sorted(keep - self.assigned.keys()):
             opened = await self._open(queue)
             settled &= opened
@@ -191,16 +197,18 @@ class Rebalancer:
         return True
 
     async def give_up(self, queue: MessageQueue, *, store_offset: bool = True) -> bool:
-        """Store its offset and let go of it. Returns False when ordered consuming of it still runs: later, then."""
+        """Store its offset and let go of it. Returns False when an ordered listener is still busy with it: the queue is
+        LEAVING then, and the next round tries again or keeps it."""
         assigned = self.assigned.get(queue)
         if assigned is None:
             return True
         if self._ordered and assigned.busy:
-            assigned.paused = True
+            assigned.leave()
             with trio.move_on_after(1):
                 while assigned.busy:
                     await assigned.wait_change(1)
-            if assigned.busy:
+            # Its offset may have been reset meanwhile, which closes or reopens it: then the next round decides.
+            if assigned.busy or self.assigned.get(queue) is not assigned:
                 return False
         assigned.drop()
         del self.assigned[queue]

@@ -35,8 +35,8 @@ from triomq.client.errors import ClientClosed, MQClientError
 from triomq.client.hooks import ConsumeContext, EndTransactionContext, SendContext
 from triomq.client.log import get_logger
 from triomq.client.outgoing import SendRules
-from triomq.client.producer import Producer
 from triomq.client.results import SendStatus
+from triomq.client.sender import Sender
 from triomq.protocol import property_names as names
 from triomq.protocol import system_topics
 from triomq.protocol.message import Message
@@ -219,9 +219,9 @@ class TraceSender:
         self.dropped = 0
         self._client = client
         self._waiting: deque[TraceLine] = deque()
-        self._producer = Producer(
-            f"{TRACE_GROUP}-{uuid.uuid4().hex[:8]}",
-            client=client,
+        self._sender = Sender(
+            client,
+            client.namespace.wrap(f"{TRACE_GROUP}-{uuid.uuid4().hex[:8]}"),
             rules=SendRules(max_message_bytes=MAX_BODY_BYTES * 2),
         )
         self._stack = AsyncExitStack()
@@ -231,7 +231,6 @@ class TraceSender:
         if not self._client.is_open:
             raise ClientClosed("the client of the trace is not open")
         async with AsyncExitStack() as stack:
-            await stack.enter_async_context(self._producer)
             nursery = await stack.enter_async_context(trio.open_nursery())
             nursery.start_soon(self._run)
             stack.push_async_callback(self._finish, nursery)
@@ -290,7 +289,7 @@ class TraceSender:
             batch = [self._waiting.popleft() for _ in range(min(MAX_LINES, len(self._waiting)))]
             for body, keys in pack(batch):
                 try:
-                    await self._producer.send(Message(self.topic, body.encode(), keys=sorted(keys)))
+                    await self._sender.send(Message(self.topic, body.encode(), keys=sorted(keys)))
                 except MQClientError as error:
                     self.dropped += len(batch)
                     log.warning("trace not sent", topic=self.topic, error=str(error))

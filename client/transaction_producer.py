@@ -88,11 +88,11 @@ class TransactionProducer(Producer):
         self._check_open()
         if message.delay_level:
             raise InvalidMessage("a transactional message cannot be delayed")
-        outgoing = self._preparer.single(
+        outgoing = self._sender.preparer.single(
             message, {names.TRANSACTION_PREPARED: "true", names.PRODUCER_GROUP: self.group}
         )
         await self.make_known(message.topic)
-        half = await self._deliver(outgoing, (message,), None, timeout_seconds)
+        half = await self._sender.deliver(outgoing, (message,), None, timeout_seconds)
         message.transaction_id = half.transaction_id or half.message_id
         state, error = LocalTransactionState.ROLLBACK_MESSAGE, None
         if half.status is SendStatus.SEND_OK:
@@ -185,7 +185,7 @@ class TransactionProducer(Producer):
             from_check,
             self._client.config.now_ms(),
         )
-        for hook in self.send_hooks:
+        for hook in self._sender.hooks:
             told = getattr(hook, "after_end_transaction", None)
             if told is None:
                 continue

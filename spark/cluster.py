@@ -39,7 +39,7 @@ _PAUSE_SECONDS: Final = 0.5
 _NOT_READY: Final = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE})
 CONNECTION_ERRORS: Final = (OSError, FrameError)
 
-_pause = threading.Event()  # never set: waiting for it is a pause
+_never = threading.Event()  # waiting for it is a pause
 
 
 class TopicRoute:
@@ -67,10 +67,18 @@ class TopicRoute:
 
 
 class Cluster:
-    """Use as a context manager, or call `close`."""
+    """Use as a context manager, or call `close`. `clock`: seconds, monotonic; `wait`: pauses for some seconds."""
 
-    def __init__(self, options: ConnectionOptions) -> None:
+    def __init__(
+        self,
+        options: ConnectionOptions,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        wait: Callable[[float], object] = _never.wait,
+    ) -> None:
         self.options = options
+        self.clock = clock
+        self._wait = wait
         self._connections: dict[str, WireConnection] = {}
         self._routes: dict[str, TopicRoute] = {}
         self._first_name_server = 0
@@ -106,12 +114,12 @@ class Cluster:
     def pause(self, seconds: float = _PAUSE_SECONDS) -> None:
         """A moment, before something is asked again."""
         if seconds > 0:
-            _pause.wait(seconds)
+            self._wait(seconds)
 
     def until_done(self, action: str, attempt: Callable[[], T]) -> T:
         """Run `attempt` again and again while connections fail or brokers are not ready, up to retryTimeoutMs. Raises
         BrokerError saying what was tried (`action`) and what happened last."""
-        deadline = time.monotonic() + self.options.retry_timeout_ms / 1000
+        deadline = self.clock() + self.options.retry_timeout_ms / 1000
         while True:
             try:
                 return attempt()
@@ -121,7 +129,7 @@ class Cluster:
                 if error.code not in _NOT_READY and error.code != NOT_REGISTERED:
                     raise
                 failure = error
-            if time.monotonic() + _PAUSE_SECONDS > deadline:
+            if self.clock() + _PAUSE_SECONDS > deadline:
                 raise BrokerError(f"{failure} (tried for {self.options.retry_timeout_ms} ms)", failure.code)
             self.pause()
 
@@ -190,15 +198,21 @@ class Cluster:
         return route
 
     def address(self, topic: str, broker_name: str) -> str:
-        """Of the master, or of the first slave while there is no master; also for a topic that is not there yet.
-        Raises BrokerError when none is known."""
+        """Of the master, or of the first slave while there is no master; also for a broker that does not have the topic
+        yet, since the first message creates it there. Raises BrokerError when the broker is not registered."""
         route = self.find_route(topic)
-        addresses = route.addresses if route is not None else self.brokers()
-        address = addresses.get(broker_name)
+        address = route.addresses.get(broker_name) if route is not None else None
         if address is None:
-            self._routes.clear()
+            self._routes.pop(topic, None)  # the broker may have created the topic meanwhile
+            address = self.brokers().get(broker_name)
+        if address is None:
             raise BrokerError(f"broker {broker_name!r} of topic {topic!r} is not registered", NOT_REGISTERED)
         return address
+
+    def has_route(self, queue: MessageQueue) -> bool:
+        """Whether the route of the queue's topic names its broker at the moment."""
+        route = self.find_route(queue.topic)
+        return route is not None and queue.broker_name in route.addresses
 
     def brokers(self) -> dict[str, str]:
         """Broker name -> address, of all brokers."""
@@ -231,7 +245,7 @@ class Cluster:
         def attempt() -> RemotingCommand:
             address = self.address(topic, broker_name)
             try:
-                return self.connection(address).call(request)
+                return ready(self.connection(address).call(request), address, action)
             except CONNECTION_ERRORS:
                 self.drop(address)
                 raise
@@ -255,9 +269,9 @@ class Cluster:
                         some = theirs[first : first + _CALLS_AT_ONCE]
                         numbers = connection.send(*[new_request(code, header(queue)) for queue in some])
                         for queue, number in zip(some, numbers, strict=True):
-                            answers[queue] = connection.receive(number)
-                except CONNECTION_ERRORS:
-                    self.drop(address)
+                            answers[queue] = ready(connection.receive(number), address, action)
+                except (*CONNECTION_ERRORS, BrokerError):
+                    self.drop(address)  # with the answers that are still under way
                     raise
             return [answers[queue] for queue in queues]
 
@@ -327,6 +341,14 @@ class Cluster:
         ):
             if answer.code != ResponseCode.SUCCESS:
                 raise refused(answer, queue.broker_name, action)
+
+
+def ready(answer: RemotingCommand, address: str, action: str) -> RemotingCommand:
+    """The answer, unless it says that the broker is busy or still starting: then raises BrokerError, so that it is
+    asked again."""
+    if answer.code in _NOT_READY:
+        raise refused(answer, address, action)
+    return answer
 
 
 NOT_REGISTERED: Final = -1

@@ -145,8 +145,12 @@ class Beginnings:
         return found
 
     def commit(self, queues: Sequence[MessageQueue]) -> None:
-        """The batch is complete: the next one begins at the present ends."""
-        self._store(self._next_group, self._cluster.max_offsets(queues))
+        """The batch is complete: the next one begins at the present ends. Queues without a route are left out: their
+        broker is away, or got no row and therefore never created the topic. The next batch then begins at an older
+        end, or finds one by itself."""
+        present = [queue for queue in queues if self._cluster.has_route(queue)]
+        if present:
+            self._store(self._next_group, self._cluster.max_offsets(present))
 
     def _stored(self, group: str, queues: Sequence[MessageQueue]) -> Positions:
         offsets = self._cluster.group_offsets(group, queues)

@@ -12,7 +12,6 @@ third is waited for as long as `Cluster` allows.
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -76,14 +75,14 @@ class QueueRange:
         """Pieces of consecutive records in order, each with the offsets [begin, end) that count of it: records outside
         were not asked for. Raises DataLost, BrokerError."""
         what = f"reading {self._queue.topic}/{self._queue.broker_name}/{self._queue.queue_id}"
-        first, started = self.next_offset, time.monotonic()
+        first, started = self.next_offset, self._cluster.clock()
         while self.next_offset < self._end:
             answer, begin, end = self._cluster.until_done(what, self._next_answer)
             piece = self._judge(answer, begin, end)
             if piece is not None:
                 yield piece
             if self._pull.max_rate:
-                self._cluster.pause(started + (self.next_offset - first) / self._pull.max_rate - time.monotonic())
+                self._cluster.pause(started + (self.next_offset - first) / self._pull.max_rate - self._cluster.clock())
 
     def _next_answer(self) -> tuple[RemotingCommand, int, int]:
         """The answer to the oldest step; later ones are kept under way."""
@@ -178,7 +177,7 @@ class QueueRange:
 
     def _wait_for_the_end(self, begin: int, step_end: int, max_offset: int) -> None:
         """The queue ends before the range does: give a restarting broker some time, then call it lost."""
-        now = time.monotonic()
+        now = self._cluster.clock()
         if self._ended_early_at is None:
             self._ended_early_at = now
         if now - self._ended_early_at > END_GRACE_SECONDS:

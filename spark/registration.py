@@ -2,17 +2,37 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import Any
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+_WORKER_PYTHON = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
 
 
 def register(spark: Any) -> None:
-    """Make the formats `rocketmq` and `rocketmq-store` known to a session, with filter push-down switched on for
-    Python sources."""
+    """Register the formats `rocketmq` and `rocketmq-store` with a session, and switch on filter push-down for Python
+    sources, which Spark leaves off."""
     from triomq.spark.source import PushingRocketMQSource
     from triomq.spark.store_source import PushingStoreSource
 
     spark.conf.set(PUSHDOWN, "true")
+    use_this_python(spark)
     spark.dataSource.register(PushingRocketMQSource)
     spark.dataSource.register(PushingStoreSource)
+
+
+def use_this_python(spark: Any) -> None:
+    """Make the workers of a local session run this interpreter when nothing else is configured.
+
+    Without PYSPARK_PYTHON Spark starts the first `python3` on the PATH, where triomq is not installed when the program
+    runs in a virtual environment that is not activated. On a cluster the path of this interpreter means nothing, so the
+    session is left alone there.
+    """
+    if any(name in os.environ for name in _WORKER_PYTHON):
+        return
+    context = getattr(spark, "sparkContext", None)  # a Spark Connect session has none: its server chooses
+    if context is None:
+        return
+    if context.master.partition("[")[0] == "local" and not context.getConf().contains("spark.pyspark.python"):
+        context.pythonExec = sys.executable

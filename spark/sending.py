@@ -7,7 +7,6 @@ the rest again, any other write sends it again.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -61,8 +60,8 @@ class Sender:
     ) -> None:
         """`max_rate`: messages a second, 0 for no limit. `first_queue`: where taking turns begins."""
         self._max_rate = max_rate
-        self._started = time.monotonic()
         self._cluster = cluster
+        self._started = cluster.clock()
         self._group = group
         self._batch_bytes = batch_bytes
         self._retries = retries
@@ -187,12 +186,12 @@ class Sender:
             return
         step = max(self._max_rate // 10, 1)  # ten requests a second, not one burst
         for first in range(0, len(messages), step):
-            self._cluster.pause(self._started + self.sent / self._max_rate - time.monotonic())
+            self._cluster.pause(self._started + self.sent / self._max_rate - self._cluster.clock())
             self._store(queue, messages[first : first + step])
 
     def _store(self, queue: MessageQueue, messages: list[OutgoingMessage]) -> None:
         """Until all are stored. Raises SendAborted."""
-        deadline = time.monotonic() + self._cluster.options.retry_timeout_ms / 1000
+        deadline = self._cluster.clock() + self._cluster.options.retry_timeout_ms / 1000
         refusals = 0
         while messages:
             try:
@@ -213,7 +212,7 @@ class Sender:
                 refusals += 1
                 if answer.code not in _AGAIN or refusals > self._retries:
                     raise failure
-            if time.monotonic() > deadline:
+            if self._cluster.clock() > deadline:
                 raise failure
             self._cluster.pause()
             messages = self._not_stored(queue, messages)

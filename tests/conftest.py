@@ -1,10 +1,9 @@
-"""What all tests share: where the recorded data of the real RocketMQ is."""
+"""What all tests share: the settings of hypothesis, signals, and how several processes divide the tests."""
 
 from __future__ import annotations
 
 import os
 import signal
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -45,24 +44,3 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return share_of(nodeid)
 
     return ByShare(config, log)
-
-
-def golden_directory() -> Path | None:
-    """TRIOMQ_GOLDEN, or `shared/golden` next to the project or to one of the directories above it, or None."""
-    named = os.environ.get("TRIOMQ_GOLDEN")
-    if named:
-        return Path(named) if Path(named).is_dir() else None
-    for directory in Path(__file__).resolve().parents:
-        found = directory / "shared" / "golden"
-        if found.is_dir():
-            return found
-    return None
-
-
-@pytest.fixture(scope="session")
-def golden() -> Path:
-    """The directory of recorded data; the test is skipped when there is none."""
-    directory = golden_directory()
-    if directory is None:
-        pytest.skip("no recorded RocketMQ data: set TRIOMQ_GOLDEN to its directory")
-    return directory

@@ -41,8 +41,8 @@ MAX_PERM = permission.READ_WRITE | permission.INHERIT
 class TopicRegistration(Protocol):
     """Who tells the NameServers about topics (broker.registration)."""
 
-    async def register_topic(self, config: TopicConfig) -> None:
-        """Register one topic with all NameServers and wait for their answers."""
+    async def registered(self) -> None:
+        """Wait until every NameServer that responds has taken all that changed until now."""
 
 
 class TopicAdminProcessor:
@@ -75,7 +75,8 @@ class TopicAdminProcessor:
         }
 
     async def update(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """UPDATE_AND_CREATE_TOPIC: answered when the NameServers know."""
+        """UPDATE_AND_CREATE_TOPIC: answered when the NameServers know. While it waits for the disk and for them, others
+        may change or delete this topic: what is registered is then what the table says by that time."""
         refuse_on_slave(self._configuration)
         header = request.header(CreateTopicRequestHeader)
         check_topic_name(header.topic)
@@ -102,7 +103,7 @@ class TopicAdminProcessor:
         log.info("topic update asked for", topic=header.topic, remote=connection.remote.text)
         self._topics.update(config)
         await saved(self._topics)
-        await self._registration.register_topic(config)
+        await self._registration.registered()
         return new_response(request, remark=NOT_SET)
 
     async def delete(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:

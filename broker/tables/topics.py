@@ -2,9 +2,10 @@
 
 It holds one TopicConfig for each topic: the built-in ones, those that administrators create and those that come into
 being by use. It is kept in topics.json, written after every change (see keeper.py); `data_version` tells NameServers
-and slaves whether anything changed. Touched only on the event loop. It sends nothing: `on_change` is called after
-topics came into being by use, so that the owner can register them; changes that an administrator asks for are
-registered by the one who carries out the request.
+and slaves whether anything changed. Touched only on the event loop. It sends nothing: `on_change` is called for each
+topic that changed, in the step that makes the new data version, so that a registration under that version carries it;
+`on_created_by_use` is called when topics came into being by use, so that they are registered soon. Whoever carries out
+an administrator's request waits for the registration.
 
 Limit: `max_topics`.
 """
@@ -56,7 +57,8 @@ class TopicTable:
         now_ms: NowMs,
         built_in: Iterable[TopicConfig] = (),
         auto_create: bool = True,
-        on_change: Callable[[], None] | None = None,
+        on_change: Callable[[str], None] | None = None,
+        on_created_by_use: Callable[[], None] | None = None,
         max_topics: int = MAX_TOPICS,
     ) -> None:
         """`built_in` topics exist from the start (see `built_in_topics`) and count as system topics."""
@@ -65,6 +67,7 @@ class TopicTable:
         self._auto_create = auto_create
         self._max_topics = max_topics
         self.on_change = on_change
+        self.on_created_by_use = on_created_by_use
         self._topics: dict[str, TopicConfig] = {}
         self._fragments = Fragments(self._entry_text)
         self._keeper = Keeper(self._file, self._file_text)
@@ -114,9 +117,11 @@ class TopicTable:
         if known is not None:
             return known
         template = self._topics.get(default_topic)
-        if template is not None and not self._auto_create and default_topic == AUTO_CREATE_TOPIC:
+        is_closed = not self._auto_create and default_topic == AUTO_CREATE_TOPIC
+        if template is not None and is_closed and permission.is_inherited(template.perm):
             # A template from an old file: it is closed, so that routes no longer offer it to producers.
             template = self._put(replace(template, perm=permission.READ_WRITE))
+            self._changed()
         if template is not None and permission.is_inherited(template.perm):
             queues = max(0, min(queue_count, template.write_queue_nums))
             config = replace(
@@ -172,7 +177,7 @@ class TopicTable:
         """Remove a topic. True when it was there."""
         if self._topics.pop(topic, None) is None:
             return False
-        self._fragments.touch(topic)
+        self._touched(topic)
         self._changed()
         log.info("topic deleted", topic=topic)
         return True
@@ -183,7 +188,7 @@ class TopicTable:
             return False
         for topic in self._topics.keys() - wrapper.topic_config_table.keys():
             del self._topics[topic]
-            self._fragments.touch(topic)
+            self._touched(topic)
         for config in wrapper.topic_config_table.values():
             self._put(config)
         self.data_version = wrapper.data_version
@@ -236,14 +241,19 @@ class TopicTable:
         self._check_room(config.topic_name)
         self._put(config)
         self._changed()
-        if self.on_change is not None:
-            self.on_change()
+        if self.on_created_by_use is not None:
+            self.on_created_by_use()
         return config
 
     def _put(self, config: TopicConfig) -> TopicConfig:
         self._topics[config.topic_name] = config
-        self._fragments.touch(config.topic_name)
+        self._touched(config.topic_name)
         return config
+
+    def _touched(self, topic: str) -> None:
+        self._fragments.touch(topic)
+        if self.on_change is not None:
+            self.on_change(topic)
 
     def _changed(self) -> None:
         self.bump_version()

@@ -12,9 +12,11 @@ These five modules are the public interface; every other module is private and m
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+TYPE_CHECKING = False  # type checkers take it for true; importing `typing` costs as much as starting Python
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from triomq.client.api import (
         Admin as Admin,
     )

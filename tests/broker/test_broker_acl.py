@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,6 +14,7 @@ import trio
 import trio.testing
 import yaml
 from broker_fakes import FakeClock, FakeConnection
+from golden_data import golden_frames
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -460,9 +460,7 @@ def test_refusals_show_no_secret(control: AccessControl) -> None:
     assert "Signature=" not in text
 
 
-async def test_the_frames_of_the_real_broker(
-    golden_frames: Callable[..., list[dict[str, Any]]], tmp_path: Path
-) -> None:
+async def test_the_frames_of_the_real_broker(tmp_path: Path) -> None:
     """Every recorded request to the broker with ACL is let through or refused as it was, word for word."""
     text = """
 globalWhiteRemoteAddresses: [10.10.103.*]
@@ -652,9 +650,7 @@ def test_a_broken_file_is_not_overwritten(admin: Admin) -> None:
     assert admin.path.read_text() == "accounts: [broken"
 
 
-def test_listings_are_those_of_the_real_broker(
-    golden_frames: Callable[..., list[dict[str, Any]]], tmp_path: Path
-) -> None:
+def test_listings_are_those_of_the_real_broker(tmp_path: Path) -> None:
     text = """
 globalWhiteRemoteAddresses: [10.10.103.*]
 accounts:
@@ -676,9 +672,7 @@ accounts:
     }
 
 
-def test_administration_like_the_real_broker(
-    golden_frames: Callable[..., list[dict[str, Any]]], tmp_path: Path
-) -> None:
+def test_administration_like_the_real_broker(tmp_path: Path) -> None:
     """The recorded requests of mqadmin one after the other: answers and accounts are those of the real broker."""
     text = """
 globalWhiteRemoteAddresses: [10.10.103.*]

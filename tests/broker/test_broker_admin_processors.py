@@ -51,7 +51,7 @@ class Admin:
         self.filters = FilterTable(BloomFilter(20, 32), now_ms=self.clock)
         self.store = FakeStore()
         self.stats = BrokerStats("C", now_ms=self.clock)
-        self.registered: list[TopicConfig] = []
+        self.registrations: list[dict[str, TopicConfig]] = []
         self.topic = TopicAdminProcessor(self.configuration, self.topics, self.store, self.stats, self)
         self.group = GroupAdminProcessor(self.configuration, self.groups, self.offsets, self.stats)
         self.consume = ConsumeAdminProcessor(
@@ -69,8 +69,8 @@ class Admin:
         self.reset = ResetProcessor(self.configuration, self.topics, self.consumers, self.offsets, self.store)
         self.connection = FakeConnection("10.0.0.7:7")
 
-    async def register_topic(self, config: TopicConfig) -> None:
-        self.registered.append(config)
+    async def registered(self) -> None:
+        self.registrations.append({config.topic_name: config for config in self.topics.configs()})
 
     def add_topic(self, name: str, queues: int = 1, **more: Any) -> None:
         self.topics.update(TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues, **more))
@@ -124,7 +124,7 @@ async def test_topic_update_is_registered_before_it_is_answered(admin: Admin) ->
     assert (answer.code, answer.remark) == (0, "not set any response code")
     config = TopicConfig(topic_name="T", read_queue_nums=4, write_queue_nums=2, perm=6)
     assert admin.topics.get("T") == config
-    assert admin.registered == [config]
+    assert [table["T"] for table in admin.registrations] == [config]
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ async def test_topic_update_refusals(admin: Admin, changes: dict[str, str], rema
     with pytest.raises(RequestRefused) as refused:
         await admin.topic.update(admin.connection, request(17, {**NEW_TOPIC, **changes}))
     assert (refused.value.code, refused.value.remark) == (1, remark)
-    assert admin.registered == []
+    assert admin.registrations == []
 
 
 async def test_slaves_refuse_changes() -> None:

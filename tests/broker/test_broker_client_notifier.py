@@ -1,11 +1,12 @@
 import dataclasses
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any, cast
 
 import pytest
 import trio
 import trio.testing
 from broker_fakes import FakeClock, FakeConnection
+from golden_data import golden_frames
 from trio.testing import MockClock
 
 from triomq.broker.client_notifier import ClientNotifier
@@ -129,9 +130,7 @@ def test_it_fits_the_consumer_table(configuration: Configuration) -> None:
     assert [len(connection.oneways) for connection in connections] == [2, 2]
 
 
-def test_the_notice_is_the_real_brokers(
-    configuration: Configuration, golden_frames: Callable[..., list[dict[str, Any]]]
-) -> None:
+def test_the_notice_is_the_real_brokers(configuration: Configuration) -> None:
     for file in ("clients_json", "clients_rocketmq"):
         for frame in golden_frames(file, code_name="NOTIFY_CONSUMER_IDS_CHANGED"):
             data = bytes.fromhex(frame["frame_hex"])

@@ -1,11 +1,11 @@
 """Processors that clients use: heartbeats, offsets, locks, queries."""
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from broker_fakes import FakeClock, FakeConnection, FakeStore, request
+from golden_data import golden_frames
 
 from triomq.broker.client_notifier import ClientNotifier
 from triomq.broker.config import BrokerSettings
@@ -189,9 +189,7 @@ def test_check_of_a_subscription(expression_type: str | None, expression: str, e
         assert refused.value.code == code
 
 
-def test_heartbeats_of_real_clients_are_taken(
-    around: Surroundings, golden_frames: Callable[..., list[dict[str, Any]]]
-) -> None:
+def test_heartbeats_of_real_clients_are_taken(around: Surroundings) -> None:
     frames = golden_frames("clients_json", code_name="HEART_BEAT", type="request")
     assert frames
     for number, frame in enumerate(frames):

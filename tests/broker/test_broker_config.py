@@ -1,8 +1,7 @@
 import os
-from collections.abc import Callable
-from typing import Any
 
 import pytest
+from golden_data import golden_frames
 
 from triomq.broker.config import BrokerSettings
 from triomq.broker.configuration import Configuration
@@ -26,7 +25,7 @@ _CONFIGURED = {
 }
 
 
-def test_keys_and_defaults_are_those_the_real_broker_lists(golden_frames: Callable[..., list[dict[str, Any]]]) -> None:
+def test_keys_and_defaults_are_those_the_real_broker_lists() -> None:
     frame = golden_frames("admin_json", scenario="admin:getBrokerConfig_b", answers="GET_BROKER_CONFIG")[0]
     listed = dict(line.split("=", 1) for line in frame["body"].splitlines())
     ours = to_text(BrokerSettings(), null="")

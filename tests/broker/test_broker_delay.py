@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import json
-import tarfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import pairwise
@@ -15,6 +12,7 @@ import trio
 import trio.testing
 from broker_fakes import MemoryFile
 from broker_store_lab import START_MS, Lab, WallClock, open_lab, settle
+from golden_data import copy_golden_store, golden_expectation
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -313,14 +311,10 @@ def test_any_bytes_are_a_record_or_refused(data: bytes) -> None:
         real_message(data)
 
 
-async def test_the_store_of_rocketmq_goes_on(
-    golden: Path, tmp_path: Path, autojump_clock: trio.testing.MockClock
-) -> None:
+async def test_the_store_of_rocketmq_goes_on(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
     """A store that the real broker left in the middle of its deliveries: exactly the pending ones are delivered."""
-    with tarfile.open(golden / "stores" / "1a_clean" / "store.tar.gz") as archive:
-        archive.extractall(tmp_path, filter="data")
-    expect = json.loads(gzip.decompress((golden / "stores" / "1a_clean" / "expect.json.gz").read_bytes()))
-    root = tmp_path / "store"
+    expect = golden_expectation("1a_clean")
+    root = copy_golden_store("1a_clean", tmp_path)
     done = {int(level): offset for level, offset in expect["delay_offset_table"].items()}
     queues = expect["queues"][SCHEDULE_TOPIC]
     newest_ms = max(message["storeTimestamp"] for message in expect["messages"])

@@ -1,10 +1,8 @@
-import gzip
 import json
-import tarfile
-from pathlib import Path
 
 import pytest
 from broker_fakes import FakeClock, MemoryFile
+from golden_data import golden_expectation, golden_store
 
 from triomq.broker.errors import TableFull
 from triomq.broker.filters.bloom import BloomFilter, has_bits, murmur3_64, set_bits
@@ -181,15 +179,11 @@ def test_filter_limit(clock: FakeClock, bloom: BloomFilter) -> None:
         table.register("H", [sql("a > 5")])
 
 
-def test_filters_of_the_real_broker(golden_root: Path, clock: FakeClock, bloom: BloomFilter) -> None:
-    folder = golden_root / "stores" / "1d_sql92_ext"
-    with tarfile.open(folder / "store.tar.gz") as archive:
-        member = archive.extractfile("store/config/consumerFilter.json")
-        assert member is not None
-        file = MemoryFile(member.read().decode())
+def test_filters_of_the_real_broker(clock: FakeClock, bloom: BloomFilter) -> None:
+    file = MemoryFile((golden_store("1d_sql92_ext") / "config" / "consumerFilter.json").read_text("utf-8"))
     table = FilterTable(bloom, file, now_ms=clock)
     table.load()
-    expected = json.loads(gzip.decompress((folder / "expect.json.gz").read_bytes()))["config"]["consumerFilters"]
+    expected = golden_expectation("1d_sql92_ext")["config"]["consumerFilters"]
     assert expected, "the store has filters"
     kept = json.loads(file.text)["filterDataByTopic"]
     for topic, by_group in kept.items():
@@ -252,13 +246,10 @@ def test_retry_topics_are_filtered_by_the_topic_a_message_comes_from(clock: Fake
     assert message_filter(retried, None, table) is None
 
 
-def test_bit_maps_are_those_the_real_broker_stored(golden_root: Path, clock: FakeClock, bloom: BloomFilter) -> None:
-    folder = golden_root / "stores" / "1d_sql92_ext"
-    expected = json.loads(gzip.decompress((folder / "expect.json.gz").read_bytes()))
-    with tarfile.open(folder / "store.tar.gz") as archive:
-        member = archive.extractfile("store/config/consumerFilter.json")
-        assert member is not None
-        table = FilterTable(bloom, MemoryFile(member.read().decode()), now_ms=clock)
+def test_bit_maps_are_those_the_real_broker_stored(clock: FakeClock, bloom: BloomFilter) -> None:
+    expected = golden_expectation("1d_sql92_ext")
+    text = (golden_store("1d_sql92_ext") / "config" / "consumerFilter.json").read_text("utf-8")
+    table = FilterTable(bloom, MemoryFile(text), now_ms=clock)
     table.load()
     properties = {message["phys"]: message["properties"] for message in expected["messages"]}
     compared = 0

@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -27,6 +27,7 @@ import pytest
 import trio
 import trio.testing
 from broker_whole import WholeBroker, whole_broker
+from golden_data import golden_frames
 
 from triomq.protocol import properties as property_text
 from triomq.protocol.bodies import fastjson
@@ -39,7 +40,6 @@ from triomq.remoting.client import RemotingClient, open_client
 from triomq.remoting.connection import Connection
 
 Frame = dict[str, Any]
-Frames = Callable[..., list[Frame]]
 
 PULL_SUSPEND = 2
 HOLD_MS = "400"
@@ -398,7 +398,7 @@ async def prepare(frames: list[Frame], broker: WholeBroker, topics: dict[str, in
         assert (await broker.send(message.topic, message.body, **fields)).code == 0
 
 
-async def test_clients(golden_frames: Frames, broker: WholeBroker, codec: str) -> None:
+async def test_clients(broker: WholeBroker, codec: str) -> None:
     frames = golden_frames(f"clients_{codec}")
     [recorded] = [f for f in frames if f.get("answers") == "GET_ALL_TOPIC_CONFIG"]
     for name, config in fastjson.loads(body_of(recorded))["topicConfigTable"].items():
@@ -409,7 +409,7 @@ async def test_clients(golden_frames: Frames, broker: WholeBroker, codec: str) -
     assert_alike(conversation, f"clients_{codec}", CLIENTS)
 
 
-async def test_administration(golden_frames: Frames, broker: WholeBroker, codec: str) -> None:
+async def test_administration(broker: WholeBroker, codec: str) -> None:
     frames = golden_frames(f"admin_{codec}")
     await prepare(frames, broker, {"WireOne": 2, "WireTwo": 1})
     group = "GID_Wire_one"
@@ -429,7 +429,7 @@ ACCESS: Table = {
 }
 
 
-async def test_access_control(golden_frames: Frames, tmp_path: Path) -> None:
+async def test_access_control(tmp_path: Path) -> None:
     """Signed requests, so each goes out as it was recorded, byte for byte."""
     frames = golden_frames("acl_json")
     recorded = next(frame for frame in frames if frame.get("answers") == "GET_BROKER_CLUSTER_ACL_CONFIG")
@@ -455,7 +455,7 @@ PAIR: Table = {
 }
 
 
-async def test_a_master_and_its_slave(golden_frames: Frames, tmp_path: Path) -> None:
+async def test_a_master_and_its_slave(tmp_path: Path) -> None:
     frames = golden_frames("master_slave_json")
     both = {"brokerName": "wire-a", "brokerClusterName": "WireCluster", "traceTopicEnable": "true"}
     async with (

@@ -1,14 +1,12 @@
 """Topics, groups and offsets: the tables that are kept in files."""
 
-import gzip
 import json
-import tarfile
-from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
 from broker_fakes import FakeClock, MemoryFile
+from golden_data import golden_expectation, golden_store
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -441,19 +439,15 @@ def test_text_made_of_pieces_is_the_text_of_the_whole(changes: list[tuple[str, s
 
 
 @pytest.mark.parametrize("store", ["1a_clean", "1b_killed", "1d_sql92_ext", "1e_retention"])
-def test_config_files_of_the_real_broker(golden_root: Path, clock: FakeClock, store: str) -> None:
-    folder = golden_root / "stores" / store
-    expected = json.loads(gzip.decompress((folder / "expect.json.gz").read_bytes()))["config"]
-    with tarfile.open(folder / "store.tar.gz") as archive:
+def test_config_files_of_the_real_broker(clock: FakeClock, store: str) -> None:
+    expected = golden_expectation(store)["config"]
 
-        def text(name: str) -> MemoryFile:
-            member = archive.extractfile(f"store/config/{name}.json")
-            assert member is not None
-            return MemoryFile(member.read().decode())
+    def text(name: str) -> MemoryFile:
+        return MemoryFile((golden_store(store) / "config" / f"{name}.json").read_text("utf-8"))
 
-        topics = TopicTable(text("topics"), now_ms=clock)
-        groups = GroupTable(text("subscriptionGroup"), now_ms=clock)
-        offsets = OffsetTable(text("consumerOffset"))
+    topics = TopicTable(text("topics"), now_ms=clock)
+    groups = GroupTable(text("subscriptionGroup"), now_ms=clock)
+    offsets = OffsetTable(text("consumerOffset"))
     for table in (topics, groups, offsets):
         table.load()
     assert {topic.topic_name: json.loads(topic.encode()) for topic in topics.configs()} == expected["topics"]

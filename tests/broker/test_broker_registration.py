@@ -12,6 +12,7 @@ import structlog
 import trio
 import trio.testing
 from broker_fakes import FakeClock
+from golden_data import golden_frames
 from trio.testing import MockClock
 
 from triomq.broker.address_server import AddressServer
@@ -97,7 +98,23 @@ class Surroundings:
             ha_address="10.0.0.2:10912",
             on_master=lambda address, ha_address: self.masters.append((address, ha_address)),
         )
-        self.topics.on_change = self.registration.topics_changed
+        self.topics.on_change = self.registration.topic_changed
+        self.topics.on_created_by_use = self.registration.register_soon
+
+
+Surround = Callable[..., Surroundings]
+
+
+@pytest.fixture
+def surround(nursery: trio.Nursery) -> Surround:
+    """Makes surroundings in which registrations are carried out."""
+
+    def make(**keys: str) -> Surroundings:
+        around = Surroundings(**keys)
+        nursery.start_soon(around.registration.run)
+        return around
+
+    return make
 
 
 def body_of(command: RemotingCommand) -> RegisterBrokerBody:
@@ -115,8 +132,8 @@ def topics_of(command: RemotingCommand) -> set[str]:
 
 
 @pytest.mark.parametrize("compressed", ["false", "true"])
-async def test_a_registration_says_who_and_what(compressed: str) -> None:
-    around = Surroundings(compressedRegister=compressed)
+async def test_a_registration_says_who_and_what(surround: Surround, compressed: str) -> None:
+    around = surround(compressedRegister=compressed)
     await around.registration.start()
     command = around.client.sent[0][1]
     assert {address for address, _ in around.client.sent} == {A, B}
@@ -134,7 +151,7 @@ async def test_a_registration_says_who_and_what(compressed: str) -> None:
     assert set(wrapper.topic_config_table) == {"Built"}
 
 
-def real_registrations(golden_frames: Callable[..., list[dict[str, Any]]]) -> list[RemotingCommand]:
+def real_registrations() -> list[RemotingCommand]:
     frames = [
         frame
         for file in ("clients_json", "clients_rocketmq", "master_slave_json", "acl_json")
@@ -146,12 +163,14 @@ def real_registrations(golden_frames: Callable[..., list[dict[str, Any]]]) -> li
     return cast("list[RemotingCommand]", commands)
 
 
-async def test_requests_are_those_of_the_real_broker(golden_frames: Callable[..., list[dict[str, Any]]]) -> None:
+async def test_requests_are_those_of_the_real_broker(
+    surround: Surround, golden_frames: Callable[..., list[dict[str, Any]]]
+) -> None:
     """The same broker with the same topics sends the same header fields and a body that says the same."""
-    for real in real_registrations(golden_frames):
+    for real in real_registrations():
         fields = dict(real.ext_fields or {})
-        ours = await _our_request(real, fields)
-        assert ours.flag & RPC_ONEWAY == real.flag & RPC_ONEWAY
+        ours = await _our_request(surround, real, fields)
+        assert not ours.flag & RPC_ONEWAY, "RocketMQ's are one way after automatic creation, and may get lost"
         ours_fields = dict(ours.ext_fields or {})
         if real.code == RequestCode.REGISTER_BROKER:
             assert body_of(ours) == body_of(real)
@@ -164,8 +183,8 @@ async def test_requests_are_those_of_the_real_broker(golden_frames: Callable[...
         assert (again.code, again.version, again.language) == (real.code, real.version, real.language)
 
 
-async def _our_request(real: RemotingCommand, fields: dict[str, str]) -> RemotingCommand:
-    around = Surroundings(
+async def _our_request(surround: Surround, real: RemotingCommand, fields: dict[str, str]) -> RemotingCommand:
+    around = surround(
         brokerName=fields["brokerName"],
         brokerClusterName=fields["clusterName"],
         brokerId=fields["brokerId"],
@@ -174,8 +193,8 @@ async def _our_request(real: RemotingCommand, fields: dict[str, str]) -> Remotin
         forceRegister="false",
         namesrvAddr=A,
     )
-    around.registration._address = fields["brokerAddr"]
-    around.registration._ha_address = fields.get("haServerAddr", "")
+    around.registration._requests._address = fields["brokerAddr"]
+    around.registration._requests._ha_address = fields.get("haServerAddr", "")
     if real.code == RequestCode.UNREGISTER_BROKER:
         await around.registration.stop()
     elif real.code == RequestCode.QUERY_DATA_VERSION:
@@ -183,19 +202,21 @@ async def _our_request(real: RemotingCommand, fields: dict[str, str]) -> Remotin
         await around.registration.register_all()
     else:
         wrapper = body_of(real).topic_config_serialize_wrapper
-        around.topics.replace_all(wrapper)
-        if real.flag & RPC_ONEWAY:
-            await around.registration._register_oneway()
-        elif len(wrapper.topic_config_table) == 1:
+        if len(wrapper.topic_config_table) == 1:
+            await around.registration.start()
+            around.client.sent.clear()
             (topic,) = wrapper.topic_config_table.values()
-            await around.registration.register_topic(topic)
+            around.topics.update(topic)
+            around.topics.data_version = wrapper.data_version
+            await around.registration.registered()
         else:
+            around.topics.replace_all(wrapper)
             await around.registration.register_all(force=True)
     return around.client.sent[0][1]
 
 
-async def test_a_limited_broker_permission_is_that_of_every_topic() -> None:
-    around = Surroundings(brokerPermission="4")
+async def test_a_limited_broker_permission_is_that_of_every_topic(surround: Surround) -> None:
+    around = surround(brokerPermission="4")
     around.topics.update(
         TopicConfig(topic_name="T", read_queue_nums=3, write_queue_nums=2, perm=6, order=True, topic_sys_flag=1)
     )
@@ -211,29 +232,30 @@ async def test_a_limited_broker_permission_is_that_of_every_topic() -> None:
 # -- one topic -------------------------------------------------------------------------------------------------------
 
 
-async def test_one_topic_goes_alone_only_where_all_others_are_known() -> None:
-    around = Surroundings()
+async def test_one_topic_goes_alone_only_where_all_others_are_known(surround: Surround) -> None:
+    around = surround()
     await around.registration.start()
     around.client.close(B)  # and it forgot us
     around.client.sent.clear()
     topic = TopicConfig(topic_name="T")
     around.topics.update(topic)
-    await around.registration.register_topic(topic)
+    await around.registration.registered()
     assert {address: topics_of(command) for address, command in around.client.sent} == {A: {"T"}, B: {"Built", "T"}}
     around.client.sent.clear()
-    await around.registration.register_topic(topic)
+    around.topics.update(topic)
+    await around.registration.registered()
     assert {address: topics_of(command) for address, command in around.client.sent} == {A: {"T"}, B: {"T"}}
 
 
-async def test_one_topic_after_a_failure_brings_all_of_them() -> None:
-    around = Surroundings()
+async def test_one_topic_after_a_failure_brings_all_of_them(surround: Surround) -> None:
+    around = surround()
     around.client.answers[B] = lambda request: new_response(request, ResponseCode.SYSTEM_ERROR, "crc32 not match")
     await around.registration.start()
     around.client.sent.clear()
-    await around.registration.register_topic(TopicConfig(topic_name="Built"))
+    await around.registration.registered()
     around.topics.update(TopicConfig(topic_name="T"))
     del around.client.answers[B]
-    await around.registration.register_topic(TopicConfig(topic_name="T"))
+    await around.registration.registered()
     assert [topics_of(command) for address, command in around.client.sent if address == B] == [
         {"Built"},
         {"Built", "T"},
@@ -243,11 +265,8 @@ async def test_one_topic_after_a_failure_brings_all_of_them() -> None:
 # -- when it is sent -------------------------------------------------------------------------------------------------
 
 
-async def test_topics_that_come_by_use_are_registered_one_way_and_together(
-    nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
-    around = Surroundings(namesrvAddr=A)
-    nursery.start_soon(around.registration.run)
+async def test_topics_that_come_by_use_are_registered_together(surround: Surround, autojump_clock: MockClock) -> None:
+    around = surround(namesrvAddr=A)
     for number in range(50):
         around.topics.create_on_send_back(f"T{number}", 1, 6, 0)
     await trio.testing.wait_all_tasks_blocked()
@@ -256,12 +275,11 @@ async def test_topics_that_come_by_use_are_registered_one_way_and_together(
     await trio.testing.wait_all_tasks_blocked()
     assert around.client.take() == [], "a rest, so that a flood of new topics is no flood of registrations"
     await trio.sleep(1)
-    assert around.client.sent[0][1].flag & RPC_ONEWAY
-    assert len(topics_of(around.client.sent[0][1])) == 52
+    assert [topics_of(command) for _, command in around.client.sent] == [{"Later"}]
 
 
-async def test_without_force_the_version_is_asked_first() -> None:
-    around = Surroundings(forceRegister="false")
+async def test_without_force_the_version_is_asked_first(surround: Surround) -> None:
+    around = surround(forceRegister="false")
     known = {A: around.topics.data_version, B: around.topics.data_version}
 
     def answer(address: str, request: RemotingCommand) -> RemotingCommand:
@@ -287,8 +305,8 @@ async def test_without_force_the_version_is_asked_first() -> None:
     assert around.client.take()[2:] == [(A, register), (B, register)], "who does not answer may need it"
 
 
-async def test_a_silent_nameserver_costs_the_others_nothing(autojump_clock: MockClock) -> None:
-    around = Surroundings(registerBrokerTimeoutMills="6000")
+async def test_a_silent_nameserver_costs_the_others_nothing(surround: Surround, autojump_clock: MockClock) -> None:
+    around = surround(registerBrokerTimeoutMills="6000")
     around.client.seconds[A] = 1e9
     around.client.answers[B] = lambda request: new_response(request, body=KVTable(table={"Built": "b-a:8"}).encode())
     began = trio.current_time()
@@ -302,13 +320,13 @@ async def test_a_silent_nameserver_costs_the_others_nothing(autojump_clock: Mock
     assert trio.current_time() - began == 3.0
 
 
-async def test_an_unreachable_nameserver_is_logged_once_until_it_is_back() -> None:
-    around = Surroundings(namesrvAddr=A)
+async def test_an_unreachable_nameserver_is_logged_once_until_it_is_back(surround: Surround) -> None:
+    around = surround(namesrvAddr=A)
     around.client.answers[A] = lambda request: None
     with structlog.testing.capture_logs() as captured:
         for _ in range(3):
             assert not await around.registration.register_all()
-            await around.registration._register_oneway()
+            await around.registration.registered()
         del around.client.answers[A]
         for _ in range(3):
             assert await around.registration.register_all()
@@ -322,16 +340,17 @@ async def test_an_unreachable_nameserver_is_logged_once_until_it_is_back() -> No
     assert captured[0]["nameserver"] == A
 
 
-async def test_without_nameservers_nothing_is_sent() -> None:
-    around = Surroundings(namesrvAddr="")
+async def test_without_nameservers_nothing_is_sent(surround: Surround) -> None:
+    around = surround(namesrvAddr="")
     await around.registration.start()
-    await around.registration.register_topic(TopicConfig(topic_name="T"))
+    around.topics.update(TopicConfig(topic_name="T"))
+    await around.registration.registered()
     await around.registration.stop()
     assert around.client.sent == []
 
 
-async def test_the_list_may_change_while_the_broker_runs() -> None:
-    around = Surroundings(namesrvAddr=A)
+async def test_the_list_may_change_while_the_broker_runs(surround: Surround) -> None:
+    around = surround(namesrvAddr=A)
     await around.registration.start()
     await around.registration.update_nameservers()
     assert around.client.take() == [(A, RequestCode.REGISTER_BROKER)]
@@ -345,8 +364,8 @@ async def test_the_list_may_change_while_the_broker_runs() -> None:
 # -- what comes back -------------------------------------------------------------------------------------------------
 
 
-async def test_ordered_topics_come_from_the_answer() -> None:
-    around = Surroundings(namesrvAddr=A)
+async def test_ordered_topics_come_from_the_answer(surround: Surround) -> None:
+    around = surround(namesrvAddr=A)
     around.topics.update(TopicConfig(topic_name="Was", order=True))
     await around.registration.register_all()
     assert around.topics.is_ordered("Was"), "no table in the answer says nothing"
@@ -355,8 +374,8 @@ async def test_ordered_topics_come_from_the_answer() -> None:
     assert (around.topics.is_ordered("Was"), around.topics.is_ordered("Built")) == (False, True)
 
 
-async def test_a_slave_learns_of_its_master() -> None:
-    around = Surroundings(brokerRole="SLAVE", brokerId="1")
+async def test_a_slave_learns_of_its_master(surround: Surround) -> None:
+    around = surround(brokerRole="SLAVE", brokerId="1")
     header = RegisterBrokerResponseHeader(ha_server_addr="10.0.0.5:10912", master_addr="10.0.0.5:10911")
     around.client.answers[B] = lambda request: new_response(request, header=header)
     around.client.answers[A] = lambda request: None
@@ -366,8 +385,8 @@ async def test_a_slave_learns_of_its_master() -> None:
     assert around.masters == [("10.0.0.5:10911", "10.0.0.5:10912"), (None, None)]
 
 
-async def test_an_answer_that_cannot_be_read_does_no_harm() -> None:
-    around = Surroundings(namesrvAddr=A)
+async def test_an_answer_that_cannot_be_read_does_no_harm(surround: Surround) -> None:
+    around = surround(namesrvAddr=A)
     around.client.answers[A] = lambda request: new_response(request, body=b"{{{")
     assert await around.registration.register_all()
 
@@ -437,16 +456,18 @@ def test_where_the_address_server_is() -> None:
 class FakeAddressServer:
     def __init__(self, *texts: str | Exception) -> None:
         self.texts = list(texts)
+        self.times_asked = 0
 
     async def fetch(self) -> str:
+        self.times_asked += 1
         text = self.texts.pop(0)
         if isinstance(text, Exception):
             raise text
         return text
 
 
-async def test_a_fetched_list_is_kept_until_there_is_a_new_one() -> None:
-    around = Surroundings(namesrvAddr="", fetchNamesrvAddrByAddressServer="true")
+async def test_a_fetched_list_is_kept_until_there_is_a_new_one(surround: Surround) -> None:
+    around = surround(namesrvAddr="", fetchNamesrvAddrByAddressServer="true")
     around.registration._address_server = cast(
         AddressServer, FakeAddressServer(A, HttpFailed("down"), "", f"{B};{A}")
     )
@@ -459,11 +480,23 @@ async def test_a_fetched_list_is_kept_until_there_is_a_new_one() -> None:
     assert seen == [[A], [A], [B, A]]
 
 
-async def test_it_is_not_asked_when_there_is_a_list_or_it_is_switched_off() -> None:
-    for keys in ({"namesrvAddr": A, "fetchNamesrvAddrByAddressServer": "true"}, {"namesrvAddr": ""}):
-        around = Surroundings(**keys)
-        around.registration._address_server = cast(AddressServer, FakeAddressServer())
-        await around.registration.fetch_nameservers()
+@pytest.mark.parametrize(
+    ("keys", "nameservers", "times_asked"),
+    [
+        ({"namesrvAddr": A, "fetchNamesrvAddrByAddressServer": "true"}, [A], 0),
+        ({"namesrvAddr": "", "fetchNamesrvAddrByAddressServer": "false"}, [], 0),
+        ({"namesrvAddr": "", "fetchNamesrvAddrByAddressServer": "true"}, [B], 1),
+    ],
+)
+async def test_the_address_server_is_asked_only_when_it_is_switched_on_and_there_is_no_list(
+    surround: Surround, keys: dict[str, str], nameservers: list[str], times_asked: int
+) -> None:
+    around = surround(**keys)
+    server = FakeAddressServer(B)
+    around.registration._address_server = cast(AddressServer, server)
+    await around.registration.fetch_nameservers()
+    assert around.registration.nameservers == nameservers
+    assert server.times_asked == times_asked
 
 
 def test_splitting_a_list() -> None:
@@ -511,7 +544,8 @@ def registration_of(client: RemotingClient, nameservers: str, **keys: str) -> tu
         now_ms=FakeClock(), built_in=built_in_topics(cluster="C", broker_name="b-a", default_queue_count=8)
     )
     registration = Registration(configuration, topics, client, address="10.0.0.1:10911", ha_address="10.0.0.1:10912")
-    topics.on_change = registration.topics_changed
+    topics.on_change = registration.topic_changed
+    topics.on_created_by_use = registration.register_soon
     return registration, topics
 
 
@@ -519,6 +553,7 @@ def registration_of(client: RemotingClient, nameservers: str, **keys: str) -> tu
 async def test_a_real_nameserver_takes_it(nursery: trio.Nursery, compressed: str) -> None:
     async with nameserver() as (address, _), open_client() as client, open_client() as asking:
         registration, topics = registration_of(client, address, compressedRegister=compressed, forceRegister="false")
+        nursery.start_soon(registration.run)
         order = PutKVConfigRequestHeader(namespace="ORDER_TOPIC_CONFIG", key="TBW102", value="b-a:8")
         assert (await asking.invoke(address, new_request(RequestCode.PUT_KV_CONFIG, order))).code == 0
         await registration.start()
@@ -528,11 +563,10 @@ async def test_a_real_nameserver_takes_it(nursery: trio.Nursery, compressed: str
         assert topics.is_ordered("TBW102")
         topic = TopicConfig(topic_name="T", read_queue_nums=4, write_queue_nums=4)
         topics.update(topic)
-        await registration.register_topic(topic)
+        await registration.registered()
         route = await route_of(asking, address, "T")
         assert route is not None
         assert route.queue_datas[0].read_queue_nums == 4
-        nursery.start_soon(registration.run)
         topics.create_on_send("Auto", "TBW102", "10.0.0.3:1", 2, 0)
         with trio.fail_after(5):
             while await route_of(asking, address, "Auto") is None:  # noqa: ASYNC110 (another process would be asked so)
@@ -546,6 +580,7 @@ async def test_a_real_nameserver_takes_it(nursery: trio.Nursery, compressed: str
 async def test_one_of_two_real_nameservers_is_down(nursery: trio.Nursery) -> None:
     async with nameserver() as (first, _), nameserver() as (second, stop), open_client() as client:
         registration, _ = registration_of(client, f"{second};{first}")
+        nursery.start_soon(registration.run)
         await stop()
         await registration.start()
         async with open_client() as asking:

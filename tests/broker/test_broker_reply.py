@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -11,6 +11,7 @@ import pytest
 import trio.testing
 from broker_fakes import FakeConnection
 from broker_store_lab import STORE_HOST, Lab, WallClock, open_lab
+from golden_data import golden_frames
 
 from triomq.broker.message_writer import MessageWriter
 from triomq.broker.processors.reply import ReplyProcessor
@@ -160,9 +161,7 @@ async def test_a_refused_put_leaves_the_pushs_answer(tmp_path: Path, autojump_cl
         assert (response.code, (response.ext_fields or {})["msgId"]) == (0, "0")
 
 
-async def test_the_reply_of_the_real_client(
-    golden_frames: Callable[..., list[dict[str, Any]]], tmp_path: Path, autojump_clock: trio.testing.MockClock
-) -> None:
+async def test_the_reply_of_the_real_client(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
     """The recorded reply, pushed as the real broker pushed it and answered as it answered."""
     frames = golden_frames("clients_json", scenario="request_reply")
     by_name = {

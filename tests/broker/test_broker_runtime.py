@@ -1,12 +1,11 @@
 """Configuration at run time, runtime info, statistics asked for."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from broker_fakes import FakeClock, FakeConnection, FakeStore, request
+from golden_data import golden_frames
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -215,9 +214,7 @@ async def test_file_that_cannot_be_written_refuses_the_update(runtime: Runtime) 
     assert runtime.configuration.broker.trace_on is True
 
 
-def test_listing_has_the_keys_of_the_real_broker(
-    runtime: Runtime, golden_frames: Callable[..., list[dict[str, Any]]]
-) -> None:
+def test_listing_has_the_keys_of_the_real_broker(runtime: Runtime) -> None:
     frame = golden_frames("admin_json", scenario="admin:getBrokerConfig_b", answers="GET_BROKER_CONFIG")[0]
     expected = {line.split("=", 1)[0] for line in frame["body"].splitlines()}
     listing = runtime.processor.config(FakeConnection(), request(26)).body.decode()
@@ -231,7 +228,7 @@ def test_listing_has_the_keys_of_the_real_broker(
 
 
 async def test_runtime_info_has_the_keys_of_the_real_broker(
-    runtime: Runtime, tmp_path: Path, golden_frames: Callable[..., list[dict[str, Any]]], autojump_clock: object
+    runtime: Runtime, tmp_path: Path, autojump_clock: object
 ) -> None:
     runtime.store.files = Files()
     runtime.store.paths = type("Paths", (), {"commit_logs": [str(tmp_path)], "root": str(tmp_path)})()

@@ -1,9 +1,7 @@
-import gzip
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
+from golden_data import golden_lines
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,9 +11,8 @@ from triomq.broker.filters.sql92 import MAX_EXPRESSION_CHARACTERS, compile_expre
 
 
 @pytest.fixture(scope="module")
-def cases(golden_root: Path) -> list[dict[str, Any]]:
-    with gzip.open(golden_root / "sql92" / "cases.jsonl.gz", "rt", encoding="utf-8") as lines:
-        return [json.loads(line) for line in lines]
+def cases() -> list[dict[str, Any]]:
+    return golden_lines("sql92", "cases")
 
 
 def _result(text: str, properties: dict[str, str]) -> object:

@@ -1,11 +1,10 @@
 import json
 import random
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 import structlog
 from broker_fakes import FakeClock
+from golden_data import golden_frames
 
 from triomq.broker.sampling import DAY, HOUR, MINUTE, Flow, timelines
 from triomq.broker.stats import NEVER_COUNTED, STATS_NAMES, BrokerStats
@@ -324,9 +323,7 @@ def test_put_times_are_those_of_commits(stats: BrokerStats, clock: FakeClock) ->
     assert pace.values()["putMessageDistributeTime"].startswith("[<=0ms]:9 "), "that of the last full minute"
 
 
-def test_all_values_are_like_the_real_brokers(
-    stats: BrokerStats, clock: FakeClock, golden_frames: Callable[..., list[dict[str, Any]]]
-) -> None:
+def test_all_values_are_like_the_real_brokers(stats: BrokerStats, clock: FakeClock) -> None:
     frame = golden_frames("admin_json", scenario="admin:clusterList_m", answers="GET_BROKER_RUNTIME_INFO")[0]
     real = json.loads(frame["body"])["table"]
     pace = StorePace(stats, now_ms=clock)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import tarfile
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -13,6 +12,7 @@ import trio
 import trio.testing
 from broker_fakes import FakeConnection, MemoryFile
 from broker_store_lab import STORE_HOST, Lab, WallClock, open_lab
+from golden_data import copy_golden_store, golden_frames
 
 from triomq.broker.delay import DelayedDelivery, DelayOffsets
 from triomq.broker.processors.end_transaction import EndTransactionProcessor, ResumeCheckProcessor
@@ -389,9 +389,7 @@ async def test_store_and_listener_may_be_replaced(tmp_path: Path, autojump_clock
         assert transactions.asked() == []
 
 
-async def test_the_check_of_the_real_broker(
-    golden_frames: Callable[..., list[dict[str, Any]]], tmp_path: Path, autojump_clock: trio.testing.MockClock
-) -> None:
+async def test_the_check_of_the_real_broker(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
     """The recorded CHECK_TRANSACTION_STATE, made again from the half message inside it."""
     frame = golden_frames("clients_json", code_name="CHECK_TRANSACTION_STATE")[0]
     recorded = decode_frame(bytes.fromhex(frame["frame_hex"]))
@@ -422,13 +420,9 @@ async def test_the_check_of_the_real_broker(
         assert (ours.topic, ours.queue_id, ours.properties) == (theirs.topic, theirs.queue_id, theirs.properties)
 
 
-async def test_the_store_of_rocketmq_goes_on(
-    golden: Path, tmp_path: Path, autojump_clock: trio.testing.MockClock
-) -> None:
+async def test_the_store_of_rocketmq_goes_on(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
     """Half messages that the real broker had resolved are resolved here: with its offsets, nobody is asked again."""
-
-    with tarfile.open(golden / "stores" / "1a_clean" / "store.tar.gz") as archive:
-        archive.extractall(tmp_path, filter="data")
+    copy_golden_store("1a_clean", tmp_path)
     files = {"mapped_file_size_consume_queue_bytes": 4000, "max_hash_slot_num": 500, "max_index_num": 2000}
     async with open_lab(tmp_path / "store", now_ms=WallClock(1_795_238_500_000), store=files) as lab:
         lab.offsets = OffsetTable(MemoryFile((tmp_path / "store/config/consumerOffset.json").read_text()))

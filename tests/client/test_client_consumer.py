@@ -46,6 +46,10 @@ def stored_offsets(cluster: FakeCluster, topic: str = "T") -> list[int]:
     return [header.commit_offset for header in headers if header.topic == topic]
 
 
+def members_changed(cluster: FakeCluster) -> None:
+    cluster.notify(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, NotifyConsumerIdsChangedRequestHeader(consumer_group="G"))
+
+
 def consumer(**options: object) -> PushConsumer:
     options.setdefault("consume_from", ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
     made = PushConsumer("G", name_server=NAME_SERVER, **options)  # type: ignore[arg-type]
@@ -297,9 +301,7 @@ async def test_queues_are_shared_anew_when_a_broker_says_so(cluster: FakeCluster
         one.listen(collect_into([]))
         assert len(await one.wait_assigned("T")) == 4
         cluster.broker.members["G"].add("9.9.9.9@z")
-        cluster.notify(
-            RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, NotifyConsumerIdsChangedRequestHeader(consumer_group="G")
-        )
+        members_changed(cluster)
         await trio.sleep(0.1)
         assert [queue.queue_id for queue in one.assigned_queues if queue.topic == "T"] == [0, 1]
 
@@ -339,6 +341,34 @@ async def test_ordered_consuming_waits_for_the_lock(cluster: FakeCluster, autoju
         assert offset(cluster) == 77
         assert "T" not in {queue.topic for queue in one.assigned_queues}
     assert offset(cluster) == 77
+
+
+async def test_an_ordered_queue_that_comes_back_while_it_is_being_given_up_is_consumed_on(
+    cluster: FakeCluster, autojump_clock: MockClock
+) -> None:
+    cluster.topic("T", 2)
+    cluster.broker.store("T", 1, b"slow")
+    seen: list[bytes] = []
+
+    async def listener(message: MessageExt) -> None:
+        if message.body == b"slow":
+            await trio.sleep(10)
+        seen.append(message.body)
+
+    async with consumer(ordered=True, client_ip="1.1.1.1", instance_name="a") as one:
+        one.listen(listener)
+        await one.wait_assigned("T")
+        await trio.sleep(1)
+        for change in (set.add, set.remove):
+            # A second member joins, and leaves again before the listener has come to its end.
+            change(cluster.broker.members["G"], "9.9.9.9@z")
+            members_changed(cluster)
+            await trio.sleep(3)
+        assert seen == [], "the listener is still busy with the queue that had to go"
+        await trio.sleep(30)
+        cluster.broker.store("T", 1, b"next")
+        await trio.sleep(30)
+        assert seen == [b"slow", b"next"]
 
 
 async def test_ordered_consuming_tries_again_in_place_and_gives_up_at_the_limit(

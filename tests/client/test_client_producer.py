@@ -77,6 +77,30 @@ async def test_after_all_attempts_the_error_tells_each(cluster: FakeCluster, aut
     assert "b is ill" in str(caught.value)
 
 
+@pytest.mark.parametrize("retries", [0, 1, 2])
+async def test_a_send_is_tried_once_and_then_as_often_as_retries_says(
+    cluster: FakeCluster, autojump_clock: MockClock, retries: int
+) -> None:
+    failing = [cluster.brokers["a"], cluster.brokers["b"]][:retries]
+    for broker in failing:
+        broker.will(SEND, refuse(ResponseCode.SYSTEM_ERROR))
+    async with Producer("P", name_server=NAME_SERVER, retries=retries) as producer:
+        await producer.send(Message("T", b"m"))
+    assert sum(sends(cluster).values()) == 1 + retries, "the last attempt that is allowed succeeds"
+
+
+async def test_no_attempt_begins_after_the_time_limit(cluster: FakeCluster, autojump_clock: MockClock) -> None:
+    for broker in cluster.brokers.values():
+        broker.slow_seconds = 1
+        broker.will(SEND, *[refuse(ResponseCode.SYSTEM_ERROR, "ill")] * 10)
+    async with Producer("P", name_server=NAME_SERVER, retries=9, send_timeout_seconds=2.5) as producer:
+        began = trio.current_time()
+        with pytest.raises(SendFailed) as caught:
+            await producer.send(Message("T", b"m"))
+    assert len(caught.value.attempts) == 3
+    assert [at - began < 2.5 for broker in cluster.brokers.values() for at in broker.times_of(SEND)] == [True] * 3
+
+
 async def test_what_cannot_get_better_is_not_tried_again(cluster: FakeCluster, autojump_clock: MockClock) -> None:
     for broker in cluster.brokers.values():
         broker.will(SEND, refuse(ResponseCode.MESSAGE_ILLEGAL, "too long"))

@@ -46,7 +46,7 @@ def apache_acl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Apache RocketMQ with access control on; its home is a directory of our own, its jars are the shared ones."""
     script = find_peer()
     if script is None or shutil.which("java") is None:
-        pytest.skip("no Apache RocketMQ peer (TRIOMQ_PEER), or no Java")
+        pytest.skip("Apache's daemons: no Java or no Maven")
     jars = subprocess.run([str(script), "fetch"], capture_output=True, text=True, check=True).stdout.strip()
     directory = tmp_path_factory.mktemp("acl")
     (directory / "cache" / "home" / "conf").mkdir(parents=True)

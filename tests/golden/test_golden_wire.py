@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import gzip
-import json
-import tarfile
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from golden_data import golden_lines, golden_store
 
 from triomq.protocol import signature
 from triomq.protocol.bodies import (
@@ -137,16 +134,14 @@ class Recorded:
 
 
 @pytest.fixture(scope="module")
-def recorded(golden: Path) -> dict[str, list[Recorded]]:
-    return {name: list(read_frames(golden / "wire" / f"{name}.jsonl.gz")) for name in FILES}
+def recorded() -> dict[str, list[Recorded]]:
+    return {name: list(read_frames(name)) for name in FILES}
 
 
-def read_frames(path: Path) -> Iterator[Recorded]:
-    with gzip.open(path, "rt", encoding="utf-8") as lines:
-        for line in lines:
-            facts = json.loads(line)
-            frame = bytes.fromhex(facts["frame_hex"])
-            yield Recorded(facts, frame, decode_frame(frame))
+def read_frames(name: str) -> Iterator[Recorded]:
+    for facts in golden_lines("wire", name):
+        frame = bytes.fromhex(facts["frame_hex"])
+        yield Recorded(facts, frame, decode_frame(frame))
 
 
 def each(recorded: dict[str, list[Recorded]]) -> Iterator[Recorded]:
@@ -339,15 +334,7 @@ CONFIG_FILES: dict[str, type[Body]] = {
 
 
 @pytest.mark.parametrize("store", ["1a_clean", "1b_killed", "1d_sql92_ext", "1e_retention"])
-def test_config_files_byte_for_byte(golden: Path, store: str) -> None:
-    seen = set()
-    with tarfile.open(golden / "stores" / store / "store.tar.gz") as archive:
-        for member in archive:
-            name = Path(member.name).name
-            if name in CONFIG_FILES and member.isfile():
-                stream = archive.extractfile(member)
-                assert stream is not None
-                text = stream.read()
-                assert CONFIG_FILES[name].decode(text).encode_pretty() == text
-                seen.add(name)
-    assert seen == set(CONFIG_FILES)
+def test_config_files_byte_for_byte(store: str) -> None:
+    for name, body in CONFIG_FILES.items():
+        text = (golden_store(store) / "config" / name).read_bytes()
+        assert body.decode(text).encode_pretty() == text

@@ -48,7 +48,7 @@ def require_apache() -> Path:
     """The script that starts Apache's daemons and tools; skips where it cannot run."""
     peer = find_peer()
     if peer is None:
-        pytest.skip("Apache's daemons and tools: no peer script (set TRIOMQ_PEER), or no Java and Maven")
+        pytest.skip("Apache's daemons and tools: no Java or no Maven")
     try:
         need_java()
     except ToolMissing as e:

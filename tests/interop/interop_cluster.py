@@ -106,7 +106,7 @@ class Cluster:
 
     def _apache_commands(self, namesrv_port: int, broker_port: int) -> tuple[list[str], list[str]]:
         peer = find_peer()
-        assert peer is not None, "no script to start Apache's daemons; set TRIOMQ_PEER"
+        assert peer is not None, "Apache's daemons need Java and Maven"
         pairs = [f"{key}={value}" for key, value in self.settings.items()]
         return (
             [str(peer), "namesrv", str(self.directory / "namesrv"), str(namesrv_port)],

@@ -1,17 +1,15 @@
-"""The real Java mqadmin against the daemons. Where its recorded outputs (golden/mqadmin) exist, shapes are compared."""
+"""The real Java mqadmin against the daemons. Shapes are compared with its recorded outputs."""
 
 from __future__ import annotations
 
-import gzip
-import json
-import os
 import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from interop_cluster import BROKER_NAME, CLUSTER_NAME, PROJECT, Cluster
+from golden_data import golden_lines
+from interop_cluster import BROKER_NAME, CLUSTER_NAME, Cluster
 from interop_drivers import Driver
 from interop_mqadmin import JavaAdmin
 from interop_processes import wait_until
@@ -51,14 +49,7 @@ def used_topic(cluster: Cluster, java4: Driver, tmp_path_factory: pytest.TempPat
 @pytest.fixture(scope="module")
 def golden() -> dict[str, str]:
     """Recorded outputs of mqadmin by name."""
-    named = os.environ.get("TRIOMQ_GOLDEN")
-    candidates = [Path(named)] if named else [base / "shared" / "golden" for base in PROJECT.parents]
-    for directory in candidates:
-        path = directory / "mqadmin" / "outputs.jsonl.gz"
-        if path.exists():
-            with gzip.open(path, "rt") as file:
-                return {run["name"]: run["stdout"] for run in map(json.loads, file)}
-    pytest.skip("no recorded mqadmin outputs (set TRIOMQ_GOLDEN)")
+    return {run["name"]: run["stdout"] for run in golden_lines("mqadmin", "outputs")}
 
 
 def rows(output: str) -> list[list[str]]:

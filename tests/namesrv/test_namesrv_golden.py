@@ -6,13 +6,11 @@ the first recorded route that shows them; every topic whose registration was rec
 
 from __future__ import annotations
 
-import gzip
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
+from golden_data import golden_lines
 from namesrv_fakes import FakeConnection, FakeNamesrv, ha_address
 
 from triomq.namesrv.config import NamesrvSettings
@@ -36,10 +34,8 @@ FILES = [
 COUNTS = (RequestCode.WIPE_WRITE_PERM_OF_BROKER.name, RequestCode.ADD_WRITE_PERM_OF_BROKER.name)
 
 
-def frames(golden: Path, name: str) -> list[dict[str, Any]]:
-    with gzip.open(golden / "wire" / f"{name}.jsonl.gz", "rt") as stream:
-        recorded = [json.loads(line) for line in stream]
-    return [frame for frame in recorded if "namesrv" in (frame["from"], frame["to"])]
+def frames(name: str) -> list[dict[str, Any]]:
+    return [frame for frame in golden_lines("wire", name) if "namesrv" in (frame["from"], frame["to"])]
 
 
 def command(frame: dict[str, Any]) -> RemotingCommand:
@@ -169,9 +165,9 @@ class Replay:
 
 
 @pytest.mark.parametrize("name", FILES)
-async def test_the_recorded_questions_get_the_recorded_answers(golden: Path, nursery: trio.Nursery, name: str) -> None:
+async def test_the_recorded_questions_get_the_recorded_answers(nursery: trio.Nursery, name: str) -> None:
     replay = Replay(FakeNamesrv(nursery, settings=NamesrvSettings(config_update_without_acl=True)))
-    for frame in frames(golden, name):
+    for frame in frames(name):
         if frame["to"] == "namesrv":
             await replay.request(frame)
         else:

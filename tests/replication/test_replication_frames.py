@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 import os
-from pathlib import Path
 from typing import Any
 
 import pytest
+from golden_data import golden_lines
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,9 +24,8 @@ from triomq.protocol.errors import FrameError
 
 
 @pytest.fixture(scope="session")
-def units(golden: Path) -> list[dict[str, Any]]:
-    with gzip.open(golden / "ha" / "ha_frames.jsonl.gz", "rt") as lines:
-        return [unit for unit in map(json.loads, lines) if "hex" in unit]
+def units() -> list[dict[str, Any]]:
+    return [unit for unit in golden_lines("ha", "units") if "hex" in unit]
 
 
 def joined(transfers: list[Transfer]) -> list[Transfer]:

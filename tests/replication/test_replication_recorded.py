@@ -3,14 +3,13 @@ the recorded bytes, and what a real master sent makes this slave report the reco
 
 from __future__ import annotations
 
-import gzip
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
 import trio.testing
+from golden_data import golden_lines
 from replication_fakes import configuration, log_bytes, open_slave
 from trio.testing import MockClock
 
@@ -22,12 +21,11 @@ FILE_BYTES = 65536
 
 
 @pytest.fixture
-def unit_groups(golden: Path) -> dict[int, list[dict[str, Any]]]:
+def unit_groups() -> dict[int, list[dict[str, Any]]]:
     """Connection number -> its units."""
     groups: dict[int, list[dict[str, Any]]] = {}
-    with gzip.open(golden / "ha" / "ha_frames.jsonl.gz", "rt") as lines:
-        for unit in map(json.loads, lines):
-            groups.setdefault(unit["conn"], []).append(unit)
+    for unit in golden_lines("ha", "units"):
+        groups.setdefault(unit["conn"], []).append(unit)
     return groups
 
 

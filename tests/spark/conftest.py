@@ -10,12 +10,12 @@ import os
 import shutil
 import subprocess
 import sys
-import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from golden_data import golden_expectation, golden_store
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "interop"))
 
@@ -54,31 +54,15 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
-def unpacked(golden: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Name of a recorded set -> its store directory, unpacked once. Tests must not change it."""
-    base = tmp_path_factory.mktemp("stores")
-
-    def unpack(name: str) -> Path:
-        target = base / name.replace("/", "_")
-        if not target.exists():
-            with tarfile.open(golden / "stores" / name / "store.tar.gz") as archive:
-                archive.extractall(target, filter="data")
-        return target / "store"
-
-    return unpack
+def unpacked() -> Callable[[str], Path]:
+    """Name of a recorded set -> its store directory. Tests must not change it."""
+    return golden_store
 
 
 @pytest.fixture(scope="session")
-def expected(golden: Path) -> Callable[[str], Any]:
+def expected() -> Callable[[str], Any]:
     """Name of a recorded set -> what the real store holds after it recovered that directory."""
-    import gzip
-    import json
-
-    def load(name: str) -> Any:
-        with gzip.open(golden / "stores" / name / "expect.json.gz", "rt", encoding="utf-8") as file:
-            return json.load(file)
-
-    return load
+    return golden_expectation
 
 
 @pytest.fixture(scope="session")
@@ -89,6 +73,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
     target = os.environ.get("TRIOMQ_INTEROP_TARGET", "triomq")
     if target == "apache" and find_peer() is None:
-        pytest.skip("Apache's daemons: no peer script (set TRIOMQ_PEER)")
+        pytest.skip("Apache's daemons: no Java or no Maven")
     with running_cluster(target, tmp_path_factory.mktemp("cluster")) as running:
         yield running

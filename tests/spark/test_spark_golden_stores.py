@@ -16,23 +16,18 @@ pytestmark = pytest.mark.spark
 
 SETS = (
     "1a_clean", "1b_killed", "1d_sql92_ext", "1e_retention",
-    *(
-        f"damaged/{name}"
-        for name in (
-            "c01_tail_zeroed", "c03_flip_body_last_file", "c04_flip_body_first_file", "c05_flip_magic_second_last_file",
-            "c06_no_consumequeue", "c07_no_consumequeue_of_one_queue", "c08_no_index", "c09_no_checkpoint",
-            "c10_last_commitlog_file_missing", "c11_first_commitlog_file_missing", "c12_middle_commitlog_file_missing",
-            "c15_next_file_zeros", "c16_cq_ahead", "c17_cq_short", "c18_cq_all_short", "c19_topics_json_empty",
-            "c20_topics_json_torn", "c21_offsets_torn_no_bak", "c22_flip_property_last_file",
-            "c23_flip_totalsize_last_file", "k00_killed", "k01_tail_zeroed", "k02_flip_body_last_file",
-            "k03_flip_body_third_last_file", "k04_no_consumequeue", "k05_no_consumequeue_of_one_queue", "k06_no_index",
-            "k07_no_checkpoint", "k08_no_consumequeue_no_checkpoint", "k09_cq_all_short", "k11_abort_removed",
-        )
-    ),
+    "c01_tail_zeroed", "c03_flip_body_last_file", "c04_flip_body_first_file", "c05_flip_magic_second_last_file",
+    "c06_no_consumequeue", "c07_no_consumequeue_of_one_queue", "c08_no_index", "c09_no_checkpoint",
+    "c10_last_commitlog_file_missing", "c11_first_commitlog_file_missing", "c12_middle_commitlog_file_missing",
+    "c15_next_file_zeros", "c16_cq_ahead", "c17_cq_short", "c18_cq_all_short", "c19_topics_json_empty",
+    "c20_topics_json_torn", "c21_offsets_torn_no_bak", "c22_flip_property_last_file",
+    "c23_flip_totalsize_last_file", "k00_killed", "k01_tail_zeroed", "k02_flip_body_last_file",
+    "k03_flip_body_third_last_file", "k04_no_consumequeue", "k05_no_consumequeue_of_one_queue", "k06_no_index",
+    "k07_no_checkpoint", "k08_no_consumequeue_no_checkpoint", "k09_cq_all_short", "k11_abort_removed",
 )  # fmt: skip
 REMADE = ("c06", "c18", "k04", "k05", "k08", "k09")
 """Where a broker that starts makes lost consume queues anew: until then the files have less."""
-REFUSED = ("damaged/c02_file_cut_short", "damaged/k10_cut_file")
+REFUSED = ("c02_file_cut_short", "k10_cut_file")
 
 
 def of_row(row: dict[str, Any]) -> tuple[Any, ...]:
@@ -88,7 +83,7 @@ def test_what_a_broker_refuses_can_be_read_all_the_same(
 
 def test_no_log_is_said_in_one_line(unpacked: Callable[[str], Path]) -> None:
     with pytest.raises(Exception, match=r"option path: no commit log files in .*/store/commitlog$"):
-        store_rows(unpacked("damaged/c13_all_commitlog_files_missing"))
+        store_rows(unpacked("c13_all_commitlog_files_missing"))
 
 
 def test_reading_changes_nothing(unpacked: Callable[[str], Path]) -> None:

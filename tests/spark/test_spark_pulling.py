@@ -14,7 +14,6 @@ from triomq.protocol.codes import ResponseCode
 from triomq.protocol.command import RemotingCommand, new_response
 from triomq.protocol.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
 from triomq.protocol.message_queue import MessageQueue
-from triomq.spark import pulling
 from triomq.spark.errors import DataLost
 from triomq.spark.pulling import Pull, QueueRange
 from triomq.spark.time_search import first_at_or_after
@@ -74,6 +73,7 @@ class FakeCluster:
         self.dropped = 0
         self.paused = 0
         self.pauses: list[float] = []
+        self.clock: Callable[[], float] = lambda: 5.0
 
     def address(self, topic: str, broker_name: str) -> str:
         return "b:1"
@@ -133,8 +133,7 @@ def test_several_pulls_are_under_way_at_a_time() -> None:
     assert connection.writes == 1 + 3  # eight, then four when half of them are answered
 
 
-def test_a_rate_limit_pauses_behind_each_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pulling.time, "monotonic", lambda: 5.0)
+def test_a_rate_limit_pauses_behind_each_answer() -> None:
     cluster = FakeCluster(FakeConnection(0, 1000, [], set()))
     assert read(cluster, 100, 196, max_rate=320) == list(range(100, 196))
     assert cluster.pauses == pytest.approx([0.1, 0.2, 0.3])
@@ -147,14 +146,18 @@ def test_a_deleted_beginning_is_data_loss_or_skipped() -> None:
     assert read(cluster, 5, 90, fail_on_data_loss=False) == list(range(40, 90))
 
 
-def test_a_lost_end_is_waited_for_then_data_loss(monkeypatch: pytest.MonkeyPatch) -> None:
-    times = iter(range(0, 100, 4))
-    monkeypatch.setattr(pulling.time, "monotonic", lambda: next(times))
-    cluster = FakeCluster(FakeConnection(0, 50, [], set()))
+def test_a_lost_end_is_waited_for_then_data_loss() -> None:
+    def running(cluster: FakeCluster) -> FakeCluster:
+        times = iter(range(0, 100, 4))
+        cluster.clock = lambda: next(times)
+        return cluster
+
+    cluster = running(FakeCluster(FakeConnection(0, 50, [], set())))
     with pytest.raises(DataLost, match="gone: the queue ends at 50"):
         read(cluster, 0, 80)
     assert cluster.paused > 1
-    assert read(FakeCluster(FakeConnection(0, 50, [], set())), 0, 80, fail_on_data_loss=False) == list(range(50))
+    cluster = running(FakeCluster(FakeConnection(0, 50, [], set())))
+    assert read(cluster, 0, 80, fail_on_data_loss=False) == list(range(50))
 
 
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=60), st.integers(-5, 60), st.integers(0, 60))

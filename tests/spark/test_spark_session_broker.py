@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from golden_data import golden_frames
 
 pytestmark = pytest.mark.spark
 
@@ -198,7 +198,7 @@ def test_archive_and_replay(
     assert sorted(copied) == sorted(original)
 
 
-def test_lag_and_trace(spark: Any, cluster: Any, filled: str, golden: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lag_and_trace(spark: Any, cluster: Any, filled: str, capsys: pytest.CaptureFixture[str]) -> None:
     from triomq.protocol.message_queue import MessageQueue
     from triomq.spark.cluster import Cluster
     from triomq.spark.jobs import main
@@ -209,13 +209,10 @@ def test_lag_and_trace(spark: Any, cluster: Any, filled: str, golden: Path, caps
         ends = admin.max_offsets([MessageQueue(filled, "broker-a", number) for number in range(4)])
         admin.store_group_offsets("SparkWatched", {queue: end - 10 for queue, end in ends.items()})
     topic = cluster.create_topic("SparkTraces", 1)
-    with gzip.open(golden / "wire" / "frames_clients_json.jsonl.gz", "rt") as lines:
-        frames = [json.loads(line) for line in lines]
     traces = [
         (bytearray.fromhex(frame["body_hex"]),)
-        for frame in frames
-        if frame["scenario"] == "message_trace"
-        and (frame["header"].get("extFields") or {}).get("b") == "RMQ_SYS_TRACE_TOPIC"
+        for frame in golden_frames("clients_json", scenario="message_trace")
+        if (frame["header"].get("extFields") or {}).get("b") == "RMQ_SYS_TRACE_TOPIC"
     ]
     write(cluster, spark.createDataFrame(traces, "body binary"), topic)
     assert main.run(["lag", *common, "--samples", "2", "--interval", "0.1", "--groups", "SparkWatched"]) == 0

@@ -24,7 +24,7 @@ def served(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
         yield request.getfixturevalue("cluster")
         return
     if find_peer() is None:
-        pytest.skip("Apache's daemons: no peer script (set TRIOMQ_PEER)")
+        pytest.skip("Apache's daemons: no Java or no Maven")
     with running_cluster("apache", tmp_path / "apache") as running:
         yield running
 

@@ -24,7 +24,7 @@ def test_kills_lose_and_double_nothing(spark: Any, tmp_path: Path) -> None:
 
     target = os.environ.get("TRIOMQ_INTEROP_TARGET", "triomq")
     if target == "apache" and find_peer() is None:
-        pytest.skip("Apache's daemons: no peer script (set TRIOMQ_PEER)")
+        pytest.skip("Apache's daemons: no Java or no Maven")
     with running_cluster(target, tmp_path / "cluster") as cluster:
         counted = copy_under_fire(cluster, tmp_path, DRIVER_KILLS, BROKER_KILLS, random.Random(7), lambda: spark)
     assert counted.is_exact, (counted.missing[:5], counted.doubled[:5])

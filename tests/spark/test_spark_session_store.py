@@ -73,7 +73,7 @@ def test_filters_narrow_what_is_read(spark: Any, unpacked: Callable[[str], Path]
 def test_damage_is_data_loss_or_skipped(
     spark: Any, unpacked: Callable[[str], Path], expected: Callable[[str], Any]
 ) -> None:
-    name = "damaged/c05_flip_magic_second_last_file"
+    name = "c05_flip_magic_second_last_file"
     with pytest.raises(Exception, match=r"physical offset 243147: bytes that are no record.*failOnDataLoss=false"):
         read(spark, unpacked(name)).collect()
     recovered = read(spark, unpacked(name), logEnd="recovered").count()
@@ -132,7 +132,7 @@ def test_audit_tells_sound_from_damaged(
     }  # fmt: skip
     # one queue has lost its last entries; a log file in the middle goes, and a bit of a body changes
     root = tmp_path / "store"
-    shutil.copytree(unpacked("damaged/c17_cq_short"), root)
+    shutil.copytree(unpacked("c17_cq_short"), root)
     log = sorted((root / "commitlog").iterdir())
     log[1].unlink()
     data = bytearray(log[0].read_bytes())

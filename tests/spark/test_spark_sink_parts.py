@@ -1,4 +1,4 @@
-"""The sink's parts without Spark and broker: markers, rows, choice of queues, sending again."""
+"""The sink's parts without Spark and broker: columns, rows, markers, and where a batch begins."""
 
 from __future__ import annotations
 
@@ -8,15 +8,11 @@ from typing import Any
 
 import pytest
 
-from triomq.protocol import properties, record
-from triomq.protocol.codes import ResponseCode
-from triomq.protocol.command import RemotingCommand, new_response
-from triomq.protocol.headers.send import SendMessageRequestHeaderV2, SendMessageResponseHeader
+from triomq.protocol import properties
 from triomq.protocol.message_queue import MessageQueue
 from triomq.spark import markers
-from triomq.spark.errors import OptionError, SendAborted
-from triomq.spark.outgoing import OutgoingMessage, RowReader, sink_columns
-from triomq.spark.sending import Sender
+from triomq.spark.errors import OptionError
+from triomq.spark.outgoing import RowReader, sink_columns
 
 
 def schema(**kinds: str) -> Any:
@@ -90,146 +86,44 @@ def test_markers_are_counted_in_raw_records() -> None:
     assert markers.digest([b"a", b"bc"]) != markers.digest([b"ab", b"c"])
 
 
-class FakeBroker:
-    """One topic with `queue_count` queues; `script` says for each request what happens: an answer code, "lost" (stored,
-    no answer) or "down" (neither). Then all is well."""
+class FakeGroups:
+    """Offsets of groups at brokers of which only `registered` have a route; every queue ends at 7."""
 
-    def __init__(self, queue_count: int, script: list[Any]) -> None:
-        self.queues = [MessageQueue("T", "b", number) for number in range(queue_count)]
-        self.script = script
-        self.stored: dict[int, list[bytes]] = {number: [] for number in range(queue_count)}
-        self.requests = 0
-        self.options = SimpleNamespace(retry_timeout_ms=60_000)
-        self.paused: list[float] = []
+    def __init__(self, registered: str) -> None:
+        self.registered = registered
+        self.stored: dict[str, dict[MessageQueue, int]] = {}
 
-    def find_route(self, topic: str) -> Any:
-        return SimpleNamespace(writable=self.queues, readable=self.queues, addresses={"b": "b:1"})
-
-    settled_route = find_route
-
-    def address(self, topic: str, broker_name: str) -> str:
-        return "b:1"
-
-    def connection(self, address: str) -> Any:
-        return SimpleNamespace(call=self.call)
-
-    def drop(self, address: str) -> None:
-        pass
-
-    def pause(self, seconds: float = 0) -> None:
-        self.paused.append(seconds)
+    def has_route(self, queue: MessageQueue) -> bool:
+        return queue.broker_name in self.registered
 
     def max_offsets(self, queues: list[MessageQueue]) -> dict[MessageQueue, int]:
-        return {queue: len(self.stored[queue.queue_id]) for queue in queues}
+        assert all(self.has_route(queue) for queue in queues), "a broker without a route is never found"
+        return dict.fromkeys(queues, 7)
 
-    def call(self, request: RemotingCommand) -> RemotingCommand:
-        self.requests += 1
-        what = self.script.pop(0) if self.script else ResponseCode.SUCCESS
-        if what == "down":
-            raise ConnectionError("down")
-        if isinstance(what, ResponseCode) and what != ResponseCode.SUCCESS:
-            return new_response(request, what, "no")
-        header = request.header(SendMessageRequestHeaderV2)
-        queue = self.stored[header.queue_id]
-        offset = len(queue)
-        queue += [unit.body for unit in record.split_batch(request.body)] if header.batch else [request.body]
-        if what == "lost":
-            raise ConnectionError("lost")
-        answer = SendMessageResponseHeader(msg_id="x", queue_id=header.queue_id, queue_offset=offset)
-        return new_response(request, 0, header=answer)
+    def group_offsets(self, group: str, queues: list[MessageQueue]) -> dict[MessageQueue, int]:
+        return {queue: offset for queue, offset in self.stored.get(group, {}).items() if queue in queues}
+
+    def store_group_offsets(self, group: str, offsets: dict[MessageQueue, int]) -> None:
+        self.stored.setdefault(group, {}).update(offsets)
 
 
-class FakeStored:
-    """StoredRows over a FakeBroker: what lies behind the accounted offsets, its digests being its bodies."""
-
-    def __init__(self, broker: FakeBroker, earlier: Counter[str]) -> None:
-        self.broker = broker
-        self.present = earlier
-        self.accounted: dict[MessageQueue, int] = {}
-
-    def look_into(self, queues: list[MessageQueue]) -> None:
-        self.accounted.update(self.broker.max_offsets(queues))
-
-    def take(self, digest: str) -> bool:
-        if self.present[digest] <= 0:
-            return False
-        self.present[digest] -= 1
-        return True
-
-    def confirm(self, queue: MessageQueue, end: int) -> None:
-        self.accounted[queue] = end
-
-    def of_lost_answer(self, queues: list[MessageQueue]) -> Counter[str]:
-        found: Counter[str] = Counter()
-        for queue in queues:
-            new = self.broker.stored[queue.queue_id][self.accounted[queue] :]
-            found += Counter(body.decode() for body in new)
-            self.accounted[queue] += len(new)
-        return found
+def test_a_commit_notes_the_ends_of_those_queues_whose_route_is_known() -> None:
+    here, elsewhere = MessageQueue("T", "a", 0), MessageQueue("T", "b", 0)
+    groups: Any = FakeGroups("a")
+    markers.Beginnings(groups, "key", 4).commit([here, elsewhere])
+    assert groups.stored == {"SPARK_SINK_key_1": {here: 8}}
+    groups = FakeGroups("")
+    markers.Beginnings(groups, "key", 4).commit([here, elsewhere])
+    assert groups.stored == {}
 
 
-def message(text: str, *, queue_id: int | None = 0, sharding: int | None = None) -> OutgoingMessage:
-    return OutgoingMessage("T", text.encode(), b"", queue_id, None, sharding, 0, text)
-
-
-def send(broker: FakeBroker, messages: list[OutgoingMessage], stored: FakeStored | None, **options: Any) -> Sender:
-    options = {"batch_bytes": 100, "retries": 2, "now_ms": lambda: 1, **options}
-    sender = Sender(broker, "g", stored=stored, **options)  # type: ignore[arg-type]
-    for item in messages:
-        sender.add(item)
-    sender.flush()
-    return sender
-
-
-@pytest.mark.parametrize(
-    "script", [[], ["lost"], ["down"], ["lost", "down", "lost"], [ResponseCode.SYSTEM_BUSY, "lost"]]
-)
-def test_an_idempotent_write_stores_each_row_once_in_order(script: list[Any]) -> None:
-    broker = FakeBroker(1, script)
-    texts = [f"m{number}" for number in range(20)]
-    sender = send(broker, [message(text) for text in texts], FakeStored(broker, Counter()))
-    assert [body.decode() for body in broker.stored[0]] == texts
-    assert (sender.sent, sender.skipped) == (20, 0)
-
-
-def test_rows_of_an_earlier_attempt_are_left_out_as_often_as_they_were_stored() -> None:
-    broker = FakeBroker(1, [])
-    sender = send(broker, [message(text) for text in "abac"], FakeStored(broker, Counter(a=1, c=1)))
-    assert [body.decode() for body in broker.stored[0]] == ["b", "a"]
-    assert (sender.sent, sender.skipped) == (2, 2)
-
-
-def test_other_writes_store_at_least_once() -> None:
-    broker = FakeBroker(1, ["lost"])
-    send(broker, [message("a")], None)
-    assert broker.stored[0] == [b"a", b"a"]
-
-
-def test_refusals_end_after_the_retries() -> None:
-    broker = FakeBroker(1, [ResponseCode.SYSTEM_BUSY] * 3)
-    with pytest.raises(SendAborted, match="SYSTEM_BUSY"):
-        send(broker, [message("a")], None)
-    assert broker.requests == 3
-    broker = FakeBroker(1, [ResponseCode.MESSAGE_ILLEGAL])
-    with pytest.raises(SendAborted, match="MESSAGE_ILLEGAL"):
-        send(broker, [message("a")], None)
-
-
-def test_queues_by_id_by_key_and_in_turn() -> None:
-    broker = FakeBroker(3, [])
-    rows = [message("by id", queue_id=2)]
-    rows += [message(f"key {number}", queue_id=None, sharding=-4) for number in range(2)]
-    send(broker, rows, None)
-    assert broker.stored == {0: [], 1: [b"key 0", b"key 1"], 2: [b"by id"]}
-    broker = FakeBroker(3, [])
-    send(broker, [message("x" * 60, queue_id=None) for _ in range(6)], None)
-    assert [len(queue) for queue in broker.stored.values()] == [2, 2, 2]
-    with pytest.raises(OptionError, match="topic 'T', queueId 9: there is no such queue"):
-        send(broker, [message("a", queue_id=9)], None)
-
-
-def test_a_rate_limit_pauses_between_requests() -> None:
-    broker = FakeBroker(1, [])
-    send(broker, [message(str(number)) for number in range(30)], None, max_rate=100, batch_bytes=10_000)
-    assert broker.requests == 3
-    assert broker.paused[-1] == pytest.approx(0.2, abs=0.1)
+def test_a_batch_begins_at_the_commit_before_it_or_at_the_end_that_its_first_attempt_found() -> None:
+    old, new = MessageQueue("T", "a", 0), MessageQueue("T", "a", 1)
+    groups: Any = FakeGroups("a")
+    groups.stored["SPARK_SINK_key_1"] = {old: 4}
+    groups.stored["SPARK_SINK_key_0"] = {new: 2}
+    for _ in range(2):
+        assert markers.Beginnings(groups, "key", 5).find([old, new], 9) == {old: 3, new: 7}
+    assert groups.stored["SPARK_SINK_key_1_9"] == {new: 8}
+    groups.stored["SPARK_SINK_key_1_9"] = {new: 6}
+    assert markers.Beginnings(groups, "key", 7).find([old, new], 9) == {old: 3, new: 5}

@@ -1,16 +1,9 @@
-"""Finding and opening the store directories that the real broker wrote. Tests that need them skip when they are absent:
-set TRIOMQ_GOLDEN, or put `shared/golden` next to the project or above it."""
+"""The store directories that the real broker wrote, by name, and opening a copy of one."""
 
 from __future__ import annotations
 
-import gzip
-import json
-import os
-import tarfile
 from pathlib import Path
-from typing import Any
 
-import pytest
 from store_support import WallClock, inline
 
 from triomq.protocol import java_properties
@@ -56,38 +49,6 @@ DAMAGED = [
     "k10_cut_file",
     "k11_abort_removed",
 ]
-
-
-def golden_directory() -> Path:
-    """The golden data, or a skip that says what is missing."""
-    named = os.environ.get("TRIOMQ_GOLDEN")
-    if named:
-        return Path(named)
-    for parent in Path(__file__).resolve().parents:
-        candidate = parent / "shared" / "golden"
-        if candidate.is_dir():
-            return candidate
-    pytest.skip("golden data not found: set TRIOMQ_GOLDEN")
-
-
-def golden_set(name: str) -> Path:
-    root = golden_directory() / "stores"
-    path = root / name if (root / name).is_dir() else root / "damaged" / name
-    if not path.is_dir():
-        pytest.skip(f"golden set {name} not found")
-    return path
-
-
-def expected(name: str) -> dict[str, Any]:
-    value: dict[str, Any] = json.loads(gzip.decompress((golden_set(name) / "expect.json.gz").read_bytes()))
-    return value
-
-
-def extract(name: str, target: Path) -> Path:
-    """The store directory, with the modification times it had."""
-    with tarfile.open(golden_set(name) / "store.tar.gz") as archive:
-        archive.extractall(target, filter="data")
-    return target / "store"
 
 
 def settings_of(root: Path) -> StoreSettings:

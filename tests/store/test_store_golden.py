@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from store_golden import DAMAGED, SETS, expected, extract, open_golden, settings_of
+from golden_data import copy_golden_store, golden_expectation
+from store_golden import DAMAGED, SETS, open_golden, settings_of
 from store_support import WallClock, abandon, inline
 
 from triomq.protocol import properties, record
@@ -37,9 +38,9 @@ REBUILT = {"c06_no_consumequeue", "k08_no_consumequeue_no_checkpoint"}
 
 @pytest.mark.parametrize("name", [*SETS, *DAMAGED])
 async def test_opens_with_everything(name: str, tmp_path: Path) -> None:
-    root = extract(name, tmp_path)
+    root = copy_golden_store(name, tmp_path)
     store = await open_golden(root)
-    wanted = expected(COMPARE_WITH.get(name, name))
+    wanted = golden_expectation(COMPARE_WITH.get(name, name))
     compare_log(store, wanted, name)
     compare_queues(store, wanted, name)
     compare_index(store, wanted, name)
@@ -59,7 +60,7 @@ async def test_opens_with_everything(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["1b_killed", "k00_killed", "k02_flip_body_last_file", "k07_no_checkpoint",
                                   "k05_no_consumequeue_of_one_queue", "c03_flip_body_last_file"])  # fmt: skip
 async def test_recovering_twice_gives_the_same_bytes(name: str, tmp_path: Path) -> None:
-    root = extract(name, tmp_path)
+    root = copy_golden_store(name, tmp_path)
     pictures = []
     for _ in range(2):
         store = await open_golden(root)
@@ -194,12 +195,12 @@ def queue_ends(store: MessageStore) -> dict[tuple[str, int], tuple[int, int]]:
                                   "c23_flip_totalsize_last_file"])  # fmt: skip
 async def test_damage_costs_the_damaged_record_only(name: str, tmp_path: Path) -> None:
     """All three are made from one store; c15 holds what was in it."""
-    store = await open_golden(extract(name, tmp_path))
+    store = await open_golden(copy_golden_store(name, tmp_path))
     report = store.recovery_report
     assert report is not None
     assert len(report.damages) == 1
     damage = report.damages[0]
-    whole = expected("c15_next_file_zeros")
+    whole = golden_expectation("c15_next_file_zeros")
     lost = [row for row in whole["messages"] if damage.begin <= row["phys"] < damage.end]
     assert 1 <= len(lost) <= 2
     compare_log(store, {**whole, "messages": [row for row in whole["messages"] if row not in lost]}, "")
@@ -214,9 +215,9 @@ async def test_damage_costs_the_damaged_record_only(name: str, tmp_path: Path) -
 
 
 async def test_ext_units(tmp_path: Path) -> None:
-    store = await open_golden(extract("1d_sql92_ext", tmp_path))
+    store = await open_golden(copy_golden_store("1d_sql92_ext", tmp_path))
     compared = 0
-    for topic, queues in expected("1d_sql92_ext")["queues"].items():
+    for topic, queues in golden_expectation("1d_sql92_ext")["queues"].items():
         for queue_id, row in queues.items():
             ext = store._queues.get(topic, int(queue_id)).ext
             assert ext is not None
@@ -235,8 +236,8 @@ async def test_ext_units(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["1a_clean", "1d_sql92_ext"])
 async def test_writes_the_same_bytes(name: str, tmp_path: Path) -> None:
     """The messages of a real store put again, in the same order and at the same times, give the same files."""
-    real = extract(name, tmp_path)
-    wanted = expected(name)
+    real = copy_golden_store(name, tmp_path)
+    wanted = golden_expectation(name)
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "broker.conf").write_bytes((real / "broker.conf").read_bytes())

@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from store_golden import expected, extract, open_golden
+from golden_data import copy_golden_store, golden_expectation
+from store_golden import open_golden
 from store_support import message, open_store, small_settings, unique_key
 
 from triomq.store.__main__ import main
@@ -34,7 +35,7 @@ def picture(root: Path) -> dict[str, tuple[int, bytes]]:
     ],
 )
 def test_verify(name: str, problem: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    root = extract(name, tmp_path)
+    root = copy_golden_store(name, tmp_path)
     before = picture(root)
     code = main(["verify", str(root), "-c", str(root / "broker.conf")])
     shown = capsys.readouterr().out
@@ -47,10 +48,10 @@ def test_verify(name: str, problem: str | None, tmp_path: Path, capsys: pytest.C
 
 
 def test_dump(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    root = extract("k00_killed", tmp_path)
+    root = copy_golden_store("k00_killed", tmp_path)
     assert main(["dump", str(root)]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    wanted = expected("k00_killed")["messages"]
+    wanted = golden_expectation("k00_killed")["messages"]
     assert [(row["physicalOffset"], row["topic"], row["queueOffset"]) for row in rows] == [
         (row["phys"], row["topic"], row["queueOffset"]) for row in wanted
     ]
@@ -61,7 +62,7 @@ def test_dump(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_rebuild(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     import trio
 
-    root = extract("c07_no_consumequeue_of_one_queue", tmp_path)
+    root = copy_golden_store("c07_no_consumequeue_of_one_queue", tmp_path)
     assert main(["rebuild", str(root)]) == 0
     assert main(["verify", str(root)]) == 0
 

@@ -7,7 +7,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from store_golden import extract, settings_of
+from golden_data import copy_golden_store
+from store_golden import settings_of
 from store_support import WallClock, abandon, message, open_store, small_settings
 from structlog.testing import capture_logs
 
@@ -98,7 +99,7 @@ def test_a_daemon_logs_it() -> None:
 
 def test_verify_and_dump_tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(offline, "_STEP_RECORDS", 50)
-    settings = settings_of(extract("k00_killed", tmp_path))
+    settings = settings_of(copy_golden_store("k00_killed", tmp_path))
     for command in (offline.verify, lambda values, start: list(offline.dump(values, None, start))):
         ear = Ear()
         command(settings, partial(Progress, ear, WallClock(step_ms=1)))

@@ -1,0 +1,198 @@
+"""What one NameServer has taken of this broker's topics, and the one registration that may be under way there.
+
+The theory. A NameServer (Apache's, too) takes the topics of a registration only if its data version differs from the
+version that it took last from this broker; it never asks for what an older registration lacked. From this follow:
+
+    1. Whoever holds version v must hold every change up to v. So a changed topic is noted (`note`) in the same step
+       that makes the new version, and a registration carries everything that is noted, whoever asked for it.
+    2. Topics alone (a delta) may go only where all others are known: over the connection on which the whole table was
+       taken. A NameServer forgets a broker whose connection closes, and a restarted one knows nothing.
+    3. Apache's NameServer handles the requests of one connection in several threads. Two registrations on their way
+       may overtake each other, and the older would win. So there is at most one, and never a one-way one; requests for
+       another wait for it and share the next.
+
+`is_complete` means that (1) and (2) hold: the last registration was taken, over the connection that is still open.
+A link needs the link's `run`; the others wait with `caught_up`. Touched only on the event loop. What it holds is
+bounded by the number of topics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import structlog
+import trio
+
+from triomq.broker.registration_request import RegistrationRequests
+from triomq.protocol.codes import ResponseCode
+from triomq.protocol.command import RemotingCommand
+from triomq.remoting.errors import ConnectionClosed, RemotingError
+
+log = structlog.get_logger("triomq.broker.registration")
+
+Send = Callable[[str, RemotingCommand, float], Awaitable[RemotingCommand]]
+"""Sends a request to an address within so many seconds and returns the response. Raises RemotingError. It takes the
+open connection, or begins to connect, before it first awaits."""
+
+
+class NameServerLink:
+    """See the module's text. `on_taken(link, response)` is called after each registration that was taken."""
+
+    def __init__(
+        self,
+        address: str,
+        requests: RegistrationRequests,
+        send: Send,
+        *,
+        timeout_seconds: Callable[[], float],
+        on_taken: Callable[[NameServerLink, RemotingCommand], None],
+    ) -> None:
+        self.address = address
+        self.is_complete = False
+        self.is_unreachable = False
+        self._requests = requests
+        self._send = send
+        self._timeout_seconds = timeout_seconds
+        self._on_taken = on_taken
+        self._changed: set[str] = set()
+        self._wants_whole = False
+        self._closes = 0
+        self._started = 0
+        self._finished = 0
+        self._is_closed = False
+        self._wakeup = trio.Event()
+        self._progress = trio.Event()
+
+    @property
+    def was_tried(self) -> bool:
+        """Has a registration ended here, well or badly?"""
+        return self._finished > 0
+
+    @property
+    def _is_under_way(self) -> bool:
+        return self._started > self._finished
+
+    @property
+    def _is_due(self) -> bool:
+        """Is there something that neither was taken nor is under way?"""
+        return bool(self._changed) or self._wants_whole or not (self.is_complete or self._is_under_way)
+
+    def note(self, topic: str) -> None:
+        """A topic changed; to be called in the step that made the new data version. Where the whole table is due
+        anyway, nothing needs to be noted."""
+        if self.is_complete or self._is_under_way:
+            self._changed.add(topic)
+
+    def want_changes(self) -> int:
+        """Have everything registered that changed until now. Returns the attempt for `caught_up` to wait for: the one
+        under way if it carries everything, else the next, which serves all who come meanwhile."""
+        if not self._is_due:
+            return self._started
+        self._wakeup.set()
+        return self._started + 1
+
+    def want_whole(self) -> int:
+        """Have the whole table registered. Returns the attempt for `caught_up` to wait for."""
+        self._wants_whole = True
+        return self.want_changes()
+
+    async def caught_up(self, attempt: int) -> None:
+        """Wait until an attempt has ended, well or badly, or the link is closed."""
+        while self._finished < attempt and not self._is_closed:
+            await self._progress.wait()
+
+    async def idle(self) -> None:
+        """Wait until nothing is under way."""
+        while self._is_under_way:
+            await self._progress.wait()
+
+    def connection_closed(self) -> None:
+        """The NameServer forgets this broker now."""
+        self.is_complete = False
+        self._closes += 1
+
+    def close(self) -> None:
+        """Begin no further attempt; whoever waits goes on."""
+        self._is_closed = True
+        self._wakeup.set()
+        self._made_progress()
+
+    def failed(self, reason: str) -> None:
+        """It did not respond; logged once until it is back."""
+        if not self.is_unreachable:
+            self.is_unreachable = True
+            log.warning("NameServer cannot be reached; it is tried again", nameserver=self.address, error=reason)
+
+    def responded(self) -> None:
+        """It is there."""
+        if self.is_unreachable:
+            self.is_unreachable = False
+            log.info("NameServer is back", nameserver=self.address)
+
+    async def run(self) -> None:
+        """Register whenever somebody wants it, until closed or cancelled."""
+        try:
+            while not self._is_closed:
+                await self._wakeup.wait()
+                self._wakeup = trio.Event()
+                if not self._is_closed:
+                    await self._attempt()
+        finally:
+            self.close()
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    async def _attempt(self) -> None:
+        """One attempt: within the time limit, once more when the connection turns out to be closed."""
+        is_due = self._is_due
+        self._started += 1
+        seconds = self._timeout_seconds()
+        failure = f"no response within {seconds:g} s"
+        try:
+            if is_due:
+                with trio.move_on_after(seconds):
+                    failure = await self._register(seconds)
+                if failure:
+                    self.failed(failure)
+        finally:
+            self._finished = self._started
+            self._made_progress()
+
+    def _made_progress(self) -> None:
+        self._progress.set()
+        self._progress = trio.Event()
+
+    async def _register(self, seconds: float) -> str:
+        """Send what is due. Returns why there was no response, "" when there was one."""
+        try:
+            try:
+                await self._send_due(seconds)
+            except ConnectionClosed:
+                # The NameServer restarted, or was about to: one that is there again learns everything at once.
+                await self._send_due(seconds)
+        except RemotingError as error:
+            return str(error)
+        return ""
+
+    async def _send_due(self, seconds: float) -> None:
+        """Take the snapshot and send it, in one step: so a delta never goes over a connection newer than `is_complete`.
+
+        While it is under way topics are noted again, and the connection may close. Cancelled or without a response, it
+        may have been taken or not: then the whole table is due.
+        """
+        is_whole = self._wants_whole or not self.is_complete
+        request = self._requests.whole() if is_whole else self._requests.changed(self._changed)
+        self._changed.clear()
+        self._wants_whole = False
+        closes = self._closes
+        is_taken = False
+        try:
+            response = await self._send(self.address, request, seconds)
+            is_taken = response.code == ResponseCode.SUCCESS
+        finally:
+            self.is_complete = is_taken and self._closes == closes
+        self.responded()
+        if is_taken:
+            self._on_taken(self, response)
+        else:
+            log.warning("registration refused", nameserver=self.address, code=response.code, remark=response.remark)

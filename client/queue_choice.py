@@ -1,0 +1,31 @@
+"""Choosing the queue of a message from the queues of its topic, where the application wants to decide. Pure functions.
+
+Round robin, the default, belongs to the route of a topic (`TopicRoute.next_queue`).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from triomq.protocol.java import string_hash
+from triomq.protocol.message import Message
+from triomq.protocol.message_queue import MessageQueue
+
+QueueSelector = Callable[[Sequence[MessageQueue], Message, Any], MessageQueue]
+"""Choose one of the queues (sorted by broker name and id) for a message; the last argument is the caller's own."""
+
+
+def by_hash(queues: Sequence[MessageQueue], message: Message, argument: Any) -> MessageQueue:
+    """Return the same queue for the same argument (RocketMQ: SelectMessageQueueByHash).
+
+    Strings hash as in Java, so Java and Python producers of one topic agree.
+    """
+    value = string_hash(argument) if isinstance(argument, str) else hash(argument)
+    return queues[abs(value) % len(queues)]
+
+
+def by_random(queues: Sequence[MessageQueue], message: Message, argument: Any) -> MessageQueue:
+    """Return any queue (RocketMQ: SelectMessageQueueByRandom)."""
+    return random.choice(queues)
