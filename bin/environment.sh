@@ -25,7 +25,7 @@ candidates() {
 
 # The files that an installation depends on: what it needs, and the C speedups that it builds.
 ingredients() {
-    cat "$project/pyproject.toml" "$project/setup.py" "$project"/*/_speedups.[ch] | cksum
+    cat "$project/pyproject.toml" "$project/setup.py" "$project"/src/triomq/*/_speedups.[ch] | cksum
 }
 
 is_installed() {
