@@ -30,9 +30,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from triomq import blocking  # noqa: E402
 from triomq.broker.embedded import LocalCluster, ProcessCluster, VirtualClock  # noqa: E402
-from triomq.client import blocking  # noqa: E402
-from triomq.client.results import ConsumeStatus, LocalTransactionState  # noqa: E402
+from triomq.client.core.results import ConsumeStatus, LocalTransactionState  # noqa: E402
 from triomq.protocol.message import Message, MessageExt  # noqa: E402
 
 HOUR_SECONDS = 3600

@@ -30,10 +30,10 @@ from typing import Any
 import trio
 
 from triomq.broker.embedded import ProcessCluster
-from triomq.client.admin import Admin
-from triomq.client.consume_rules import ConsumeRules
-from triomq.client.producer import Message, Producer
-from triomq.client.push_consumer import ConsumeFromWhere, PushConsumer
+from triomq.client.administer.admin import Admin
+from triomq.client.consume.push_consumer import ConsumeFromWhere, PushConsumer
+from triomq.client.core.consume_rules import ConsumeRules
+from triomq.client.produce.producer import Message, Producer
 from triomq.protocol.message import MessageExt
 
 ROOT = Path(__file__).resolve().parent.parent

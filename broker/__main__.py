@@ -23,6 +23,7 @@ from triomq.daemon.errors import StartError
 from triomq.daemon.logs import BROKER_LOG_FILES, configure_logs, log_directory
 from triomq.daemon.pid_file import pid_file
 from triomq.daemon.run import report, run
+from triomq.daemon.settings_file import SettingsFile
 from triomq.protocol.settings import SettingError
 
 PROGRAM = "mqbroker"
@@ -53,10 +54,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
             await nursery.start(controller.serve)
             task_status.started(controller.boot_line())
 
+    settings_file = SettingsFile(layers, [type(record) for record in configuration.records()])
+
+    async def reload() -> None:
+        files.reopen()
+        if controller.parts is not None:
+            update = controller.parts.update
+            await settings_file.reload(update.take, update.values)
+
     try:
         with pid_file(environment.run_directory, PROGRAM):
             hint = str(log_directory(environment) or "")
-            return run(PROGRAM, serve, stop_deadline_seconds=STOP_DEADLINE_SECONDS, log_hint=hint)
+            return run(PROGRAM, serve, stop_deadline_seconds=STOP_DEADLINE_SECONDS, log_hint=hint, reload=reload)
     finally:
         files.close()
 

@@ -350,6 +350,13 @@ class BrokerSettings:
         meaning="comma list of installed extensions to load, * for all: hooks, validators, transactions (TrioMQ only)",
     )
 
+    queue_lock_lifetime_ms: int = setting(
+        "rebalanceLockMaxLiveTime",
+        60_000,
+        meaning="ms after which a consumer loses a queue lock that it did not renew (RocketMQ: a system property)",
+        minimum=1,
+    )
+
     @property
     def registration_period_ms(self) -> int:
         """registerNameServerPeriod within the limits that keep NameServers from expiring the broker."""

@@ -136,6 +136,8 @@ class BrokerController:
                     store_nursery.cancel_scope.cancel()
             finally:
                 self._close_ha_socket()
+                if turn.failure is not None:  # whatever it was to finish for messages is unfinished
+                    parts.store.fail("the end of a turn", turn.failure)
                 await parts.store.close()
                 log.info("broker stopped", address=self.address)
 

@@ -150,7 +150,7 @@ class Parts:
         self.consumers = ConsumerTable(
             now_ms, on_change=self._group_changed, on_register=self.filters.register, on_gone=self.filters.group_gone
         )
-        self.queue_locks = QueueLockTable(now_ms)
+        self.queue_locks = QueueLockTable(now_ms, expiry_ms=configuration.broker.queue_lock_lifetime_ms)
         self.stats = BrokerStats(broker.broker_cluster_name, now_ms=now_ms, detail=broker.enable_detail_stat)
         self.pace = StorePace(self.stats, now_ms=now_ms)
         has_buffer = configuration.store.transient_store_pool_enable

@@ -15,8 +15,8 @@ import trio
 
 from triomq.broker.configuration import Configuration
 from triomq.broker.controller import BrokerController
-from triomq.client.producer import Message, Producer
-from triomq.client.push_consumer import PushConsumer
+from triomq.client.consume.push_consumer import PushConsumer
+from triomq.client.produce.producer import Message, Producer
 from triomq.daemon.clock import system_now_ms
 from triomq.daemon.environment import read_environment
 from triomq.daemon.logs import BROKER_LOG_FILES, configure_logs

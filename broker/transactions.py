@@ -337,6 +337,7 @@ class TransactionChecks:
                     return
                 if half is not None:
                     run.carried_out(self._carry_out(action.kind, half))
+                # What was decided is carried out; transactions that end here leave op messages for a later step.
                 await trio.lowlevel.checkpoint()
         finally:
             transactions.keep_offsets(queue_id, run.half_offset, run.op_offset)

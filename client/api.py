@@ -1,10 +1,12 @@
 """The names most programs need, in one place: `from triomq.client.api import Producer, PushConsumer, Message`."""
 
-from triomq.client.admin import Admin
-from triomq.client.client import Client
-from triomq.client.config import ClientConfig, Credentials
-from triomq.client.consume_rules import ConsumeRules
-from triomq.client.errors import (
+from triomq.client.administer.admin import Admin
+from triomq.client.consume.lite_pull_consumer import LitePullConsumer
+from triomq.client.consume.pull_consumer import PullConsumer
+from triomq.client.consume.push_consumer import Delivery, PushConsumer
+from triomq.client.core.config import ClientConfig, Credentials
+from triomq.client.core.consume_rules import ConsumeRules
+from triomq.client.core.errors import (
     BrokerRefused,
     BrokerUnknown,
     BrokerUnreachable,
@@ -18,13 +20,8 @@ from triomq.client.errors import (
     RequestTimedOut,
     SendFailed,
 )
-from triomq.client.lite_pull_consumer import LitePullConsumer
-from triomq.client.outgoing import SendRules
-from triomq.client.producer import Producer
-from triomq.client.pull_consumer import PullConsumer
-from triomq.client.push_consumer import Delivery, PushConsumer
-from triomq.client.request_reply import reply_to
-from triomq.client.results import (
+from triomq.client.core.outgoing import SendRules
+from triomq.client.core.results import (
     ConsumeFromWhere,
     ConsumeStatus,
     LocalTransactionState,
@@ -36,7 +33,10 @@ from triomq.client.results import (
     SendStatus,
     TransactionSendResult,
 )
-from triomq.client.transaction_producer import TransactionProducer
+from triomq.client.instance.client import Client
+from triomq.client.produce.producer import Producer
+from triomq.client.produce.request_reply import reply_to
+from triomq.client.produce.transaction_producer import TransactionProducer
 from triomq.protocol.message import Message, MessageExt
 from triomq.protocol.message_queue import MessageQueue
 

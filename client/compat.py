@@ -12,7 +12,7 @@
     print(result.status, result.msg_id, result.offset)
     producer.shutdown()
 
-It is a thin layer over `triomq.client.blocking`. Listeners are called in threads. As it was there, a received message's
+It is a thin layer over `triomq.blocking`. Listeners are called in threads. As it was there, a received message's
 tags, keys, body and properties are bytes, its topic and id are texts. New programs should use `triomq.blocking` or
 `triomq`.
 """
@@ -24,15 +24,15 @@ from contextlib import contextmanager
 from enum import Enum, IntEnum
 from typing import Any, NamedTuple
 
-from triomq.client import blocking
-from triomq.client.config import Credentials
-from triomq.client.consume_rules import ConsumeRules
-from triomq.client.errors import MQClientError
-from triomq.client.outgoing import SendRules
-from triomq.client.results import ConsumeStatus as CoreConsumeStatus
-from triomq.client.results import LocalTransactionState, PullStatus
-from triomq.client.results import MessageModel as CoreMessageModel
-from triomq.client.results import SendStatus as CoreSendStatus
+from triomq.client.core.config import Credentials
+from triomq.client.core.consume_rules import ConsumeRules
+from triomq.client.core.errors import MQClientError
+from triomq.client.core.outgoing import SendRules
+from triomq.client.core.results import ConsumeStatus as CoreConsumeStatus
+from triomq.client.core.results import LocalTransactionState, PullStatus
+from triomq.client.core.results import MessageModel as CoreMessageModel
+from triomq.client.core.results import SendStatus as CoreSendStatus
+from triomq.client.facades import blocking
 from triomq.protocol import message as core
 from triomq.protocol import property_names as names
 from triomq.protocol.message_queue import MessageQueue

@@ -20,36 +20,36 @@ TARGET = HERE / "python-client-reference.md"
 
 # Module -> the names that are described, in this order.
 MODULES: dict[str, list[str]] = {
-    "triomq.client.producer": ["Producer", "by_hash", "by_random"],
-    "triomq.client.transaction_producer": ["TransactionProducer"],
-    "triomq.client.request_reply": ["request", "reply_to"],
-    "triomq.client.push_consumer": ["PushConsumer", "Delivery"],
-    "triomq.client.lite_pull_consumer": ["LitePullConsumer"],
-    "triomq.client.pull_consumer": ["PullConsumer"],
-    "triomq.client.admin": ["Admin"],
-    "triomq.client.client": ["Client"],
-    "triomq.client.config": ["ClientConfig", "Credentials"],
-    "triomq.client.consume_rules": ["ConsumeRules"],
-    "triomq.client.outgoing": ["SendRules"],
-    "triomq.client.results": [
+    "triomq.client.produce.producer": ["Producer", "by_hash", "by_random"],
+    "triomq.client.produce.transaction_producer": ["TransactionProducer"],
+    "triomq.client.produce.request_reply": ["request", "reply_to"],
+    "triomq.client.consume.push_consumer": ["PushConsumer", "Delivery"],
+    "triomq.client.consume.lite_pull_consumer": ["LitePullConsumer"],
+    "triomq.client.consume.pull_consumer": ["PullConsumer"],
+    "triomq.client.administer.admin": ["Admin"],
+    "triomq.client.instance.client": ["Client"],
+    "triomq.client.core.config": ["ClientConfig", "Credentials"],
+    "triomq.client.core.consume_rules": ["ConsumeRules"],
+    "triomq.client.core.outgoing": ["SendRules"],
+    "triomq.client.core.results": [
         "SendResult", "SendStatus", "TransactionSendResult", "LocalTransactionState", "PullResult", "PullStatus",
         "ConsumeStatus", "RetryLater", "MessageModel", "ConsumeFromWhere",
     ],
     "triomq.protocol.message": ["Message", "MessageExt"],
-    "triomq.client.allocation": [
+    "triomq.client.core.allocation": [
         "Averagely", "AveragelyByCircle", "ConsistentHash", "ByMachineRoom", "MachineRoomNearby", "ByConfig",
     ],
-    "triomq.client.hooks": [
+    "triomq.client.core.hooks": [
         "RequestHook", "SendHook", "SendContext", "EndTransactionHook", "EndTransactionContext", "ConsumeHook",
         "ConsumeContext", "FilterHook",
     ],
-    "triomq.client.trace": ["TraceSender"],
-    "triomq.client.errors": [
+    "triomq.client.produce.trace": ["TraceSender"],
+    "triomq.client.core.errors": [
         "MQClientError", "ConfigurationError", "InvalidMessage", "NoRoute", "NameServersUnreachable", "BrokerUnknown",
         "BrokerUnreachable", "BrokerRefused", "SendFailed", "OperationTimeout", "RequestTimedOut", "ClientClosed",
     ],
-    "triomq.client.blocking": [],
-    "triomq.client.aio": [],
+    "triomq.client.facades.blocking": [],
+    "triomq.client.facades.aio": [],
     "triomq.client.compat": [],
     "triomq.broker.embedded": ["LocalCluster", "ProcessCluster"],
     "triomq.broker.virtual_clock": ["VirtualClock"],

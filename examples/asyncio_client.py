@@ -6,7 +6,7 @@ python examples/asyncio_client.py [NAME_SERVER]
 import asyncio
 import sys
 
-from triomq.client.aio import Message, Producer, PushConsumer
+from triomq.aio import Message, Producer, PushConsumer
 
 
 async def main(name_server: str) -> None:

@@ -5,7 +5,7 @@ python examples/blocking_client.py [NAME_SERVER]
 
 import sys
 
-from triomq.client.blocking import Admin, Message, Producer, PushConsumer
+from triomq.blocking import Admin, Message, Producer, PushConsumer
 
 
 def main(name_server: str) -> None:

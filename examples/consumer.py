@@ -7,7 +7,7 @@ import sys
 
 import trio
 
-from triomq.client.api import PushConsumer
+from triomq import PushConsumer
 
 
 async def main(name_server: str, count: int) -> None:

@@ -5,8 +5,8 @@ python examples/embedded_cluster.py
 
 import trio
 
+from triomq import Message, Producer, PushConsumer
 from triomq.broker.embedded import LocalCluster
-from triomq.client.api import Message, Producer, PushConsumer
 
 
 async def main() -> None:

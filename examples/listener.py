@@ -7,7 +7,7 @@ import sys
 
 import trio
 
-from triomq.client.api import ConsumeRules, MessageExt, PushConsumer, RetryLater
+from triomq import ConsumeRules, MessageExt, PushConsumer, RetryLater
 
 
 async def main(name_server: str, count: int) -> None:

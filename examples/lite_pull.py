@@ -7,7 +7,7 @@ import sys
 
 import trio
 
-from triomq.client.api import LitePullConsumer
+from triomq import LitePullConsumer
 
 
 async def main(name_server: str) -> None:

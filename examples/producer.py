@@ -7,7 +7,7 @@ import sys
 
 import trio
 
-from triomq.client.api import Message, Producer
+from triomq import Message, Producer
 
 
 async def main(name_server: str) -> None:

@@ -7,9 +7,7 @@ import sys
 
 import trio
 
-from triomq.client.api import Message, MessageExt, Producer, PushConsumer, reply_to
-from triomq.client.client import Client
-from triomq.client.config import ClientConfig
+from triomq import Client, ClientConfig, Message, MessageExt, Producer, PushConsumer, reply_to
 
 
 async def main(name_server: str) -> None:

@@ -8,7 +8,7 @@ import sys
 
 import trio
 
-from triomq.client.api import LocalTransactionState, Message, MessageExt, PushConsumer, TransactionProducer
+from triomq import LocalTransactionState, Message, MessageExt, PushConsumer, TransactionProducer
 
 database = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
 database.execute("CREATE TABLE orders (id TEXT PRIMARY KEY)")

@@ -5,10 +5,8 @@
 The clock is the cluster's; the client is any client (here the blocking one), lives in real time and notices nothing.
 """
 
+from triomq import ConsumeStatus, Message, blocking
 from triomq.broker.embedded import LocalCluster, VirtualClock
-from triomq.client import blocking
-from triomq.client.producer import Message
-from triomq.client.results import ConsumeStatus
 
 
 def main() -> None:

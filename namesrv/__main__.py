@@ -16,9 +16,11 @@ from triomq.daemon.errors import StartError
 from triomq.daemon.logs import NAMESRV_LOG_FILES, configure_logs, log_directory
 from triomq.daemon.pid_file import pid_file
 from triomq.daemon.run import report, run
+from triomq.daemon.settings_file import SettingsFile
 from triomq.namesrv.config import bind_settings, namesrv_defaults
 from triomq.namesrv.controller import serve
 from triomq.namesrv.product_environment import DEFAULT_DOMAIN, DEFAULT_SUBGROUP, AddressServer
+from triomq.namesrv.runtime_config import RuntimeConfig
 from triomq.protocol.settings import SettingError
 from triomq.remoting.tls import TlsSettings
 
@@ -41,10 +43,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (StartError, SettingError) as error:
         return report(PROGRAM, error)
     warn_of_unknown_keys(layers)
+    config = RuntimeConfig(*records, extra=layers.unknown_values())
+    settings_file = SettingsFile(layers, [type(record) for record in records])
     work = partial(
         serve,
         *records,
-        extra=layers.unknown_values(),
+        config=config,
         address_server=AddressServer(
             layers.get("rocketmq.namesrv.domain") or DEFAULT_DOMAIN,
             layers.get("rocketmq.namesrv.domain.subgroup") or DEFAULT_SUBGROUP,
@@ -59,10 +63,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
             await nursery.start(work)
             task_status.started(boot_line)
 
+    async def reload() -> None:
+        files.reopen()
+        await settings_file.reload(config.take, config.values)
+
     try:
         with pid_file(environment.run_directory, PROGRAM):
-            hint = log_directory(environment)
-            return run(PROGRAM, serve_process, stop_deadline_seconds=STOP_DEADLINE_SECONDS, log_hint=str(hint or ""))
+            return run(
+                PROGRAM,
+                serve_process,
+                stop_deadline_seconds=STOP_DEADLINE_SECONDS,
+                log_hint=str(log_directory(environment) or ""),
+                reload=reload,
+            )
     finally:
         files.close()
 

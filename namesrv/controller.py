@@ -9,7 +9,6 @@ configStorePath); without those paths it keeps everything in memory, so that man
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -61,7 +60,7 @@ async def serve(
     settings: NamesrvSettings,
     server_settings: ServerSettings,
     *,
-    extra: Mapping[str, str] | None = None,
+    config: RuntimeConfig | None = None,
     address_server: AddressServer | None = None,
     tls: TlsSettings | None = None,
     on_jump: OnJump | None = None,
@@ -69,13 +68,13 @@ async def serve(
 ) -> None:
     """Run a NameServer until cancelled; `task_status` gets the port it listens on.
 
-    extra: keys of the configuration file that no settings record declares. on_jump: subscribes to the jumps of a clock
-    that makes them. Raises StartError when it cannot start.
+    config: holds both records while they change, for a caller that changes them. on_jump: subscribes to the jumps of a
+    clock that makes them. Raises StartError when it cannot start.
     """
     routes = RouteTable()
     kv_config = KvConfig(Path(settings.kv_config_path) if settings.kv_config_path else None)
     kv_config.load()
-    config = RuntimeConfig(settings, server_settings, extra=extra)
+    config = config or RuntimeConfig(settings, server_settings)
     async with AsyncExitStack() as stack:
         ask = await _product_environment(settings, address_server or AddressServer(), stack)
         processor = NamesrvProcessor(routes, kv_config, config, ask_product_environment=ask)

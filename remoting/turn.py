@@ -18,17 +18,14 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from triomq.remoting.log import get_logger
-
 if TYPE_CHECKING:
     from triomq.remoting.connection import Connection
-
-log = get_logger("triomq.remoting.turn")
 
 
 class Turn:
     """The connections with output of this turn, and what must happen before it leaves. `began` is trio's time at which
-    a driver began it: since then all requests that it brought were there to be read."""
+    a driver began it: since then all requests that it brought were there to be read. `failure` is what a hook raised:
+    what it was to finish is unfinished for good, so the answers that say otherwise must never leave."""
 
     def __init__(self) -> None:
         self.began = inf
@@ -36,9 +33,11 @@ class Turn:
         self._before_flush: list[Callable[[], None]] = []
         self._running = False
         self._wakeup: trio.Event = trio.Event()
+        self.failure: BaseException | None = None
 
     def before_flush(self, hook: Callable[[], None]) -> None:
-        """Have `hook` called at the end of every turn, before anything is sent. It must not raise or await."""
+        """Have `hook` called at the end of every turn, before anything is sent. It must not await. When it raises,
+        nothing of this turn or of a later one is sent, and whoever ended the turn gets the exception: a server ends."""
         self._before_flush.append(hook)
 
     def mark(self, connection: Connection) -> None:
@@ -57,12 +56,17 @@ class Turn:
         self._running = True
 
     def end(self) -> None:
+        """Finish the turn. Raises what a hook raises, and raises it again ever after."""
+        if self.failure is not None:
+            raise self.failure
         self._running = True
-        for hook in self._before_flush:
-            try:
+        try:
+            for hook in self._before_flush:
                 hook()
-            except Exception:
-                log.exception("an end-of-turn hook failed")
+        except BaseException as error:
+            self.failure = error
+            self._dirty.clear()
+            raise
         dirty = self._dirty
         while dirty:
             self._dirty = []

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import errno
 import struct
-from collections.abc import Callable
 from typing import Final
 
 import structlog
@@ -27,6 +26,7 @@ from triomq.store.commit_log import CommitLog
 from triomq.store.consume_queue import ConsumeQueue
 from triomq.store.dispatch import Dispatch, DispatchEntry
 from triomq.store.errors import StoreBroken, StoreError, StoreFull
+from triomq.store.fail_stop import FailStop
 from triomq.store.queue_table import QueueTable
 from triomq.store.results import MessageToStore, PutResult, PutStatus
 from triomq.store.watermark import Watermark
@@ -47,8 +47,8 @@ class Appending:
     """`refusal` is why nothing may be appended at present; whoever has a cause to refuse puts it in with `refuse`."""
 
     __slots__ = (
-        "_broken",
         "_dispatch",
+        "_fail_stop",
         "_log",
         "_now_ms",
         "_pending",
@@ -76,13 +76,13 @@ class Appending:
         now_ms: NowMs,
         max_message_bytes: int,
         multi_dispatch: bool,
-        broken: Callable[[str], None],
+        fail_stop: FailStop,
     ) -> None:
         self._log = commit_log
         self._queues = queues
         self._dispatch = dispatch
         self._now_ms = now_ms
-        self._broken = broken
+        self._fail_stop = fail_stop
         self._pending: list[DispatchEntry] = []
         self.committed = committed
         # Whom to wait for when a message need not survive this process: `committed`, but for a store with a buffer.
@@ -135,12 +135,15 @@ class Appending:
             )
         if not self._log.fits(size):
             return PutResult(PutStatus.MESSAGE_ILLEGAL, reason=f"a record of {size} bytes does not fit a log file")
-        result = self._encode(message, queue, topic, stored_properties, size)
-        if more is not None and result.is_ok:
-            # One entry per queue, however often it is named.
-            self._pending[-1].more_queues = list(dict(more).items())
-            for other in dict(more):
-                other.next_offset += 1
+        try:
+            result = self._encode(message, queue, topic, stored_properties, size)
+            if more is not None and result.is_ok:
+                # One entry per queue, however often it is named.
+                self._pending[-1].more_queues = list(dict(more).items())
+                for other in dict(more):
+                    other.next_offset += 1
+        except BaseException as error:  # the tail may hold half of a record
+            self._fail_stop.fail("an append", error)
         if self._log.pending_bytes > MAX_PENDING_BYTES:
             self.commit()
         return result
@@ -228,8 +231,14 @@ class Appending:
             total += size
         if message.sys_flag & sys_flag.TRANSACTION_MASK or not self._log.fits(total):
             return PutResult(PutStatus.MESSAGE_ILLEGAL, reason=f"no batch of {total} bytes or with transactions")
-        self._log.place(total)
-        return self._encode_batch(message, queue, topic, prepared)
+        try:
+            self._log.place(total)
+            result = self._encode_batch(message, queue, topic, prepared)
+        except BaseException as error:  # the tail may hold half of a batch
+            self._fail_stop.fail("an append", error)
+        if self._log.pending_bytes > MAX_PENDING_BYTES:
+            self.commit()
+        return result
 
     def _encode_batch(
         self, message: MessageToStore, queue: ConsumeQueue, topic: bytes, prepared: list[tuple[BatchUnit, bytes, int]]
@@ -290,8 +299,6 @@ class Appending:
         result.size_bytes = physical_offset - begin
         result.physical_offsets = offsets
         self._pending.extend(entries)
-        if commit_log.pending_bytes > MAX_PENDING_BYTES:
-            self.commit()
         return result
 
     def _take_more_queues(self, message: MessageToStore) -> list[tuple[ConsumeQueue, int]]:
@@ -311,15 +318,26 @@ class Appending:
 
     def commit(self, *, buffered: bool = False) -> None:
         """See MessageStore.commit. `buffered` lets a store with a buffer (transientStorePoolEnable) put it off."""
-        if self._log.next_offset == self._log.committed_offset:
-            if self.has_backlog:
-                self._write_queues()
-            return
-        if buffered and self._log.pending_bytes < self.buffer_bytes:
-            self.accepted.advance(self._log.next_offset)
+        if self._fail_stop.failure is not None:
+            self._fail_stop.check()
+        is_empty = self._log.next_offset == self._log.committed_offset
+        if is_empty and not self.has_backlog:
             return
         pending = self._pending
-        self._pending = []
+        try:
+            if is_empty:
+                self._write_queues()
+            elif buffered and self._log.pending_bytes < self.buffer_bytes:
+                self.accepted.advance(self._log.next_offset)
+            else:
+                self._pending = []
+                self._write(pending)
+        except BaseException as error:
+            _refuse(pending, "the commit failed")
+            self._fail_stop.fail("a commit", error)
+
+    def _write(self, pending: list[DispatchEntry]) -> None:
+        """Everything that a commit is, for these entries and the bytes that wait in the log."""
         try:
             self._log.write_pending()
         except OSError as error:
@@ -370,7 +388,7 @@ class Appending:
 
     def _queue_failed(self, error: OSError) -> None:
         if error.errno not in _DISK_FULL:
-            self._broken(f"a consume queue cannot be written: {error}")
+            self._fail_stop.broke(f"a consume queue cannot be written: {error}")
         elif not self.has_backlog:
             self.has_backlog = True
             self.refuse("queue", f"a consume queue cannot be written: {error}")
@@ -395,15 +413,20 @@ class Appending:
             log.error("commit log cannot be written, messages refused", messages=len(pending), error=str(error))
         else:
             failure = StoreBroken(f"the commit log cannot be written: {error}")
-            self._broken(str(failure))
+            self._fail_stop.broke(str(failure))
         self.accepted.reject(failure, committed)
-        for entry in pending:
-            if entry.result is not None:
-                entry.result.status = PutStatus.SERVICE_NOT_AVAILABLE
-                entry.result.reason = str(failure)
+        _refuse(pending, str(failure))
         if self.committed is not self.accepted:  # else those who were told may already wait for the next commit
             self.committed.reject(failure, committed)
         self.flushed.reject(failure, committed)
+
+
+def _refuse(pending: list[DispatchEntry], reason: str) -> None:
+    """What was said to be put is not."""
+    for entry in pending:
+        if entry.result is not None:
+            entry.result.status = PutStatus.SERVICE_NOT_AVAILABLE
+            entry.result.reason = reason
 
 
 def _too_long(topic: bytes, stored_properties: bytes) -> PutResult:

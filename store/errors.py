@@ -5,6 +5,7 @@
     ├── StoreRefused       the directory cannot be opened as it is (says which file and why); nothing was changed
     ├── StoreFull          the disk has no room for this write; it may be tried again when there is
     ├── StoreBroken        a write or sync failed: nothing more is accepted until a restart, reads go on
+    ├── StoreFailed        something unforeseen was raised while messages were written: the process has to end
     ├── StoreClosed        the store was closed before the wait was over
     └── LogCut             a slave's log lost its end, which its master does not have: what was waited for went with it
 """
@@ -30,6 +31,11 @@ class StoreFull(StoreError):
 
 class StoreBroken(StoreError):
     """A write or fdatasync failed, so what is on disk is uncertain. The store refuses writes until it is reopened."""
+
+
+class StoreFailed(StoreError):
+    """A commit or a flush ended with an unforeseen exception. Nothing more is acknowledged, and the process has to end;
+    the next start recovers everything that was acknowledged."""
 
 
 class StoreClosed(StoreError):

@@ -22,7 +22,8 @@ from triomq.store.checkpoint import Checkpoint, CleanNote
 from triomq.store.commit_log import CommitLog
 from triomq.store.config import FlushDiskType, StoreSettings
 from triomq.store.consume_queue import ENTRY_BYTES, ConsumeQueue
-from triomq.store.errors import StoreBroken, StoreError
+from triomq.store.errors import StoreError
+from triomq.store.fail_stop import FailStop
 from triomq.store.files import Files
 from triomq.store.index import Index
 from triomq.store.index_file import IndexFile
@@ -48,9 +49,9 @@ class Flush:
     """The store's flusher. `kernel_sync`, where there is one, is set while the store is open."""
 
     __slots__ = (
-        "_broken",
         "_checkpoint",
         "_committed",
+        "_fail_stop",
         "_files",
         "_index",
         "_log",
@@ -81,7 +82,7 @@ class Flush:
         settings: StoreSettings,
         root: str,
         last_store_timestamp: Callable[[], int],
-        broken: Callable[[str], None],
+        fail_stop: FailStop,
     ) -> None:
         self._files = files
         self._log = commit_log
@@ -95,7 +96,7 @@ class Flush:
         self.settings = settings
         self._root = root
         self.last_store_timestamp = last_store_timestamp
-        self._broken = broken
+        self._fail_stop = fail_stop
         self.kernel_sync: KernelSync | None = None
         self._log_lock = trio.Lock()
         self._queue_lock = trio.Lock()
@@ -111,6 +112,10 @@ class Flush:
     async def run_log(self) -> None:
         """Flush the log until cancelled: as soon as there is something (SYNC_FLUSH, all who wait meanwhile share the
         next sync), or every interval."""
+        with self._fail_stop.during("a flush of the commit log"):
+            await self._keep_flushing_log()
+
+    async def _keep_flushing_log(self) -> None:
         last_flush = trio.current_time()
         seen = self._log.committed_offset
         while self.flushed.error is None:
@@ -148,7 +153,7 @@ class Flush:
                 for at in range(0, len(files), _SYNC_AT_ONCE):
                     await self._sync(self._offload_log, files[at : at + _SYNC_AT_ONCE], directories)
             except OSError as error:
-                self._broken(f"the commit log cannot be synced: {error}")
+                self._fail_stop.broke(f"the commit log cannot be synced: {error}")
                 return
             self._checkpoint.log_ms = max(self._checkpoint.log_ms, store_timestamp)
             self.flushed.advance(target)
@@ -183,6 +188,10 @@ class Flush:
     async def run_queues(self) -> None:
         """Flush consume queues and index until cancelled; all of them and the checkpoint at the thorough interval, and
         when so much was written that a recovery would take long."""
+        with self._fail_stop.during("a flush of the consume queues"):
+            await self._keep_flushing_queues()
+
+    async def _keep_flushing_queues(self) -> None:
         last_thorough = trio.current_time()
         while self.flushed.error is None:
             await trio.sleep(self.settings.flush_interval_consume_queue_ms / 1000)
@@ -213,7 +222,7 @@ class Flush:
                 else:
                     await self._sync(self._offload, files, directories, may_be_gone=True)
             except OSError as error:
-                self._broken(f"the consume queues cannot be synced: {error}")
+                self._fail_stop.broke(f"the consume queues cannot be synced: {error}")
                 return
             for queue, end in zip(dirty, ends, strict=True):
                 queue.synced_end = max(queue.synced_end, end)
@@ -300,7 +309,3 @@ def _unsynced_files(queues: list[ConsumeQueue]) -> list[MappedFile]:
         if queue.ext is not None:
             found += queue.ext.unsynced_files()
     return found
-
-
-def broken_error(reason: str) -> StoreBroken:
-    return StoreBroken(f"{reason}; the store refuses messages until it is restarted")

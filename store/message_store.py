@@ -29,8 +29,9 @@ from triomq.store.consume_queue import ENTRY, ConsumeQueue
 from triomq.store.delay import DelayLevels
 from triomq.store.dispatch import BitMapOf, Dispatch
 from triomq.store.errors import StoreClosed, StoreLocked, StoreRefused
+from triomq.store.fail_stop import FailStop
 from triomq.store.files import Files
-from triomq.store.flush import PAGE_BYTES, Flush, broken_error
+from triomq.store.flush import PAGE_BYTES, Flush
 from triomq.store.index import Index
 from triomq.store.json_config import JsonFile
 from triomq.store.layout import Layout
@@ -92,7 +93,6 @@ class MessageStore:
         self._now_ms = now_ms
         self._lock_fd = -1
         self._is_open = False
-        self._broken_reason: str | None = None
         self._pool = OpenFiles(self.files, settings.max_open_files)
         self._log = CommitLog(self._pool, self.paths, settings.mapped_file_size_commit_log_bytes)
         self._queues = QueueTable(
@@ -118,6 +118,8 @@ class MessageStore:
             multi_dispatch=settings.enable_multi_dispatch,
             lmq=settings.enable_lmq,
         )
+        marks = [self.committed, self.flushed]
+        self._fail_stop = FailStop(self._refuse_broken, self.flushed, marks)
         self._appending = Appending(
             commit_log=self._log,
             queues=self._queues,
@@ -127,13 +129,14 @@ class MessageStore:
             now_ms=now_ms,
             max_message_bytes=settings.max_message_size_bytes,
             multi_dispatch=settings.enable_multi_dispatch,
-            broken=self._break,
+            fail_stop=self._fail_stop,
         )
         self._appending.refuse("closed", "the store is not loaded yet")
         self.append = self._appending.append
         if self._has_buffer:
             self._appending.buffer_bytes = max(1, settings.commit_commit_log_least_pages) * PAGE_BYTES
             self._appending.accepted = Watermark()
+            marks.append(self._appending.accepted)
         self._reading = Reading(self._log, self._queues, self._index, settings, self.files.physical_memory_bytes())
         self._log_thread = OwnThread("commit log sync")
         self._syncs_in_kernel = offload is None
@@ -150,7 +153,7 @@ class MessageStore:
             settings=settings,
             root=self.paths.root,
             last_store_timestamp=self._last_store_timestamp,
-            broken=self._break,
+            fail_stop=self._fail_stop,
         )
         self._warm_up = WarmUp(self.files, self._log, offload or trio.to_thread.run_sync)
         self._retention = Retention(
@@ -166,7 +169,11 @@ class MessageStore:
         )
         self._offload = offload or trio.to_thread.run_sync
         self._raw = RawLog(
-            commit_log=self._log, queues=self._queues, dispatch=self._dispatch, appending=self._appending
+            commit_log=self._log,
+            queues=self._queues,
+            dispatch=self._dispatch,
+            appending=self._appending,
+            fail_stop=self._fail_stop,
         )
         self._tail_cut = TailCut(
             files=self.files,
@@ -179,7 +186,7 @@ class MessageStore:
             committed=self.committed,
             flushed=self.flushed,
             offload=self._offload,
-            broken=self._break,
+            fail_stop=self._fail_stop,
         )
 
     # -- life ------------------------------------------------------------------------------------------------------
@@ -285,8 +292,10 @@ class MessageStore:
         return max(0, self._log.store_timestamp_at(entry[0])) if entry is not None else 0
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Flush, checkpoint, clean: until cancelled."""
+        """Flush, checkpoint, clean: until cancelled. Raises StoreFailed as soon as a commit or a flush fails in a way
+        that nobody foresaw, also when that was raised elsewhere and swallowed there."""
         async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._fail_stop.wait)
             nursery.start_soon(self._flush.run_log)
             nursery.start_soon(self._flush.run_queues)
             nursery.start_soon(self._retention.run)
@@ -327,7 +336,8 @@ class MessageStore:
             if self._appending.has_backlog:
                 self._appending.commit()
             if self._index.stalled_at >= 0:
-                await self._catch_up_index()
+                with self._fail_stop.during("catching up the index"):
+                    await self._catch_up_index()
 
     async def _catch_up_index(self) -> None:
         """Index what was put since the index stalled, in steps that leave room for others."""
@@ -344,34 +354,54 @@ class MessageStore:
         log.info("index caught up", physical_offset=begin)
 
     async def close(self) -> None:
-        """Last commit, flush and checkpoint; removes the abort file; releases the lock. Nothing else may be running."""
+        """Last commit, flush and checkpoint; removes the abort file; releases the lock. Nothing else may be running.
+        When anything was broken, or breaks now, the abort file stays; a store that failed writes nothing more. Raises
+        StoreFailed when it fails now; it is closed all the same."""
         if not self._is_open:
             return
-        with trio.CancelScope(shield=True):
-            self._appending.commit()
-            self._raw.dispatch()
-            self._is_open = False
-            self._appending.refuse("closed", "the store is closed")
+        try:
+            if self._fail_stop.failure is None:
+                with trio.CancelScope(shield=True):
+                    await self._finish()
+        finally:
+            self._release()
+
+    async def _finish(self) -> None:
+        """Get everything onto the disk, and note that it is there."""
+        self._appending.commit()
+        self._raw.dispatch()
+        self._appending.refuse("closed", "the store is closed")
+        with self._fail_stop.during("the last flush"):
             note = recovery.clean_note(self._log, self._queues, self._index)
             is_whole = self._raw.dispatched_offset == self._log.committed_offset or not self._is_slave
             await self._flush.flush_thoroughly(note if is_whole else None)
+
+    def _release(self) -> None:
+        """End all waits, give back threads, descriptors and the lock. The abort file goes when all went well."""
+        self._is_open = False
+        self._appending.refuse("closed", "the store is closed")
         self._log_thread.end()
         if self._flush.kernel_sync is not None:
             self._flush.kernel_sync.close()
             self._flush.kernel_sync = None
         self._warm_up.forget()
-        closed = StoreClosed("the store was closed")
+        try:
+            with self._fail_stop.during("the end of a wait"):
+                self._end_waits(StoreClosed("the store was closed"))
+        finally:
+            self._index.close()
+            self._pool.close_all()
+            if self._fail_stop.reason is None and not self._appending.has_backlog and self._index.stalled_at < 0:
+                self.files.unlink(self.paths.abort)
+                self.files.sync_directory(self.paths.root)
+            self.unlock()
+
+    def _end_waits(self, closed: StoreClosed) -> None:
         self.committed.fail(closed)
         self.accepted.fail(closed)
         self.flushed.fail(closed)
         for queue in self._queues:
             queue.drop_mark(closed)
-        self._index.close()
-        self._pool.close_all()
-        if self._broken_reason is None and not self._appending.has_backlog and self._index.stalled_at < 0:
-            self.files.unlink(self.paths.abort)
-            self.files.sync_directory(self.paths.root)
-        self.unlock()
 
     # -- lock and abort files ----------------------------------------------------------------------------------------
 
@@ -413,20 +443,20 @@ class MessageStore:
 
     @property
     def is_broken(self) -> bool:
-        """A write or sync failed; only a restart helps."""
-        return self._broken_reason is not None
+        """A write or sync failed, or something unforeseen was raised in a commit; only a restart helps."""
+        return self._fail_stop.reason is not None
+
+    def fail(self, doing: str, error: BaseException) -> None:
+        """`error` ended `doing`, which had to be done for messages of this store, so it fails as if that had been a
+        commit. Raises nothing itself; `run` does."""
+        self._fail_stop.mark_failed(doing, error)
 
     @property
     def _is_slave(self) -> bool:
         return self.settings.broker_role is BrokerRole.SLAVE
 
-    def _break(self, reason: str) -> None:
-        """Writing failed in a way that leaves the disk uncertain."""
-        if self._broken_reason is None:
-            self._broken_reason = reason
-            log.error("store broken, no more messages are taken until a restart", reason=reason)
-            self._appending.refuse("broken", str(broken_error(reason)))
-            self.flushed.fail(broken_error(reason))
+    def _refuse_broken(self, reason: str) -> None:
+        self._appending.refuse("broken", reason)
 
     def _last_store_timestamp(self) -> int:
         return self._appending.last_store_timestamp
@@ -448,18 +478,20 @@ class MessageStore:
         return self._appending.append_batch(message, units)
 
     def commit(self) -> None:
-        """Write, dispatch and publish everything appended. Never raises: when the write fails, results and waiters get
-        the error. With transientStorePoolEnable it may leave that to the next interval."""
+        """Write, dispatch and publish everything appended. When the disk refuses the write, results and waiters get the
+        error and nothing is raised. Whatever else goes wrong is raised as StoreFailed, and so is every later commit:
+        nothing of it counts as stored, and the process has to end (fail_stop.py). With transientStorePoolEnable it may
+        leave the writing to the next interval."""
         self._appending.commit(buffered=True)
 
     def append_raw(self, physical_offset: int, data: bytes) -> bool:
         """Slave side: log bytes as the master has them, at exactly the own end, within one log file. False when they do
         not fit there or cannot be written; the replication connection then starts over. They are written then, and in
         queues and index, and committed, after `dispatch_raw`, which is to follow soon."""
-        return self._is_open and self._broken_reason is None and self._raw.append(physical_offset, data)
+        return self._is_open and self._fail_stop.reason is None and self._raw.append(physical_offset, data)
 
     def dispatch_raw(self) -> None:
-        """Enter the records among the bytes that `append_raw` wrote. Never raises."""
+        """Enter the records among the bytes that `append_raw` wrote. Raises StoreFailed as `commit` does."""
         if self._is_open:
             self._raw.dispatch()
 
@@ -475,7 +507,7 @@ class MessageStore:
     async def cut_tail(self, physical_offset: int) -> str | None:
         """Slave side: take back everything from this record border on, because the master has something else there;
         answers where it is saved, None when it cannot be done at present. Raises OSError."""
-        if not self._is_slave or not self._is_open or self._broken_reason is not None:
+        if not self._is_slave or not self._is_open or self._fail_stop.reason is not None:
             return None
         if self._appending.has_pending or self._appending.has_backlog or self._index.stalled_at >= 0:
             return None

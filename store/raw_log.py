@@ -20,6 +20,7 @@ from triomq.store.commit_log import CommitLog
 from triomq.store.consume_queue import ConsumeQueue
 from triomq.store.dispatch import Dispatch, DispatchEntry
 from triomq.store.errors import LogCut
+from triomq.store.fail_stop import FailStop
 from triomq.store.log_scan import ScannedRecord, quick_record, scanned
 from triomq.store.queue_table import QueueTable
 
@@ -32,11 +33,19 @@ MAX_GAP_ENTRIES = 5_000_000
 class RawLog:
     """Only MessageStore uses it, and only while the store belongs to a slave."""
 
-    __slots__ = ("_appending", "_dispatch", "_filled", "_log", "_pieces", "_queues", "dispatched_offset", "fault")
+    __slots__ = ("_appending", "_dispatch", "_fail_stop", "_filled", "_log", "_pieces", "_queues",
+                 "dispatched_offset", "fault")  # fmt: skip
 
     def __init__(
-        self, *, commit_log: CommitLog, queues: QueueTable, dispatch: Dispatch, appending: Appending
+        self,
+        *,
+        commit_log: CommitLog,
+        queues: QueueTable,
+        dispatch: Dispatch,
+        appending: Appending,
+        fail_stop: FailStop,
     ) -> None:
+        self._fail_stop = fail_stop
         self._log = commit_log
         self._queues = queues
         self._dispatch = dispatch
@@ -66,21 +75,25 @@ class RawLog:
         except OSError as error:
             log.error("replicated bytes cannot be written", physical_offset=physical_offset, error=str(error))
             return False
+        except BaseException as error:
+            self._fail_stop.fail("a write of replicated bytes", error)
         self._pieces.append((physical_offset, data))
         return True
 
     def dispatch(self) -> None:
         """Enter the whole records among the bytes that came; the rest waits for more."""
+        self._fail_stop.check()
         if not self._pieces:
             return
-        pieces, self._pieces = self._pieces, []
-        last_timestamp = 0
-        for begin, data in pieces:
-            last_timestamp = max(last_timestamp, self._enter_records(begin, data))
-        self._appending.dispatched(last_timestamp)
-        for queue in self._filled:
-            queue.correct_min_offset(self._log.min_offset)
-        self._filled.clear()
+        with self._fail_stop.during("the dispatch of replicated records"):
+            pieces, self._pieces = self._pieces, []
+            last_timestamp = 0
+            for begin, data in pieces:
+                last_timestamp = max(last_timestamp, self._enter_records(begin, data))
+            self._appending.dispatched(last_timestamp)
+            for queue in self._filled:
+                queue.correct_min_offset(self._log.min_offset)
+            self._filled.clear()
 
     def restart(self, physical_offset: int) -> None:
         """The log was cut at this record border."""

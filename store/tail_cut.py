@@ -19,6 +19,7 @@ from triomq.protocol import record
 from triomq.store.checkpoint import Checkpoint
 from triomq.store.commit_log import CommitLog
 from triomq.store.errors import LogCut
+from triomq.store.fail_stop import FailStop
 from triomq.store.files import Files
 from triomq.store.flush import Flush
 from triomq.store.index import Index
@@ -53,7 +54,7 @@ class TailCut:
         committed: Watermark,
         flushed: Watermark,
         offload: Callable[..., Awaitable[Any]],
-        broken: Callable[[str], None],
+        fail_stop: FailStop,
     ) -> None:
         self._files = files
         self._salvage = Salvage(files, paths, ".tail", max_files=MAX_SAVED, max_bytes=MAX_SAVED_BYTES)
@@ -65,7 +66,7 @@ class TailCut:
         self._committed = committed
         self._flushed = flushed
         self._offload = offload
-        self._broken = broken
+        self._fail_stop = fail_stop
 
     async def border(self, physical_offset: int) -> int:
         """Start of the record, whole or not, that holds the byte at this offset, or the offset itself when a record may
@@ -94,22 +95,15 @@ class TailCut:
         async with self._flush.halted():
             end = self._log.committed_offset
             saved = await self._save(physical_offset, end)
-            try:
-                self._checkpoint.forget_offsets()
-                self._cut_queues(physical_offset)
-                self._log.sequence.truncate(physical_offset)
-                self._log.set_end(physical_offset)
-                self._index.cut(physical_offset)
-                self._checkpoint.lower(newest_store_timestamp())
-                self._checkpoint.save()
-            except OSError as error:
-                self._broken(f"the end of the log cannot be taken back: {error}")
-                raise
-            self._index.filled = [file for file in self._index.filled if file in self._index.files]
-            reason = LogCut(f"the log was cut at {physical_offset}, where it differs from the master's")
-            self._committed.set_back(physical_offset, reason)
-            if self._flushed.value > physical_offset:
-                self._flushed.set_back(physical_offset, reason)
+            refused: OSError | None = None
+            with self._fail_stop.during("a cut of the log's end"):
+                try:
+                    self._take_away(physical_offset, newest_store_timestamp)
+                except OSError as error:
+                    self._fail_stop.broke(f"the end of the log cannot be taken back: {error}")
+                    refused = error
+            if refused is not None:
+                raise refused
         log.error(
             "the end of the log differs from the master's and was cut",
             physical_offset=physical_offset,
@@ -117,6 +111,20 @@ class TailCut:
             saved_as=saved,
         )
         return saved
+
+    def _take_away(self, physical_offset: int, newest_store_timestamp: Callable[[], int]) -> None:
+        self._checkpoint.forget_offsets()
+        self._cut_queues(physical_offset)
+        self._log.sequence.truncate(physical_offset)
+        self._log.set_end(physical_offset)
+        self._index.cut(physical_offset)
+        self._checkpoint.lower(newest_store_timestamp())
+        self._checkpoint.save()
+        self._index.filled = [file for file in self._index.filled if file in self._index.files]
+        reason = LogCut(f"the log was cut at {physical_offset}, where it differs from the master's")
+        self._committed.set_back(physical_offset, reason)
+        if self._flushed.value > physical_offset:
+            self._flushed.set_back(physical_offset, reason)
 
     def _cut_queues(self, physical_offset: int) -> None:
         for queue in self._queues:

@@ -91,15 +91,22 @@ class Watermark:
         self._queue = deque(sorted(spared)) if spared else None
         self._late = None
         self._cancelled = sum(waiter.callback is None for waiter in spared)
+        failure: BaseException | None = None
         for waiter in waiting:
             callback = waiter.callback
             if callback is not None and (at_least is None or waiter.target >= at_least):
                 waiter.callback = None
-                callback(error)
+                try:
+                    callback(error)
+                except BaseException as raised:  # the others are told first
+                    failure = failure or raised
+        if failure is not None:
+            raise failure
 
     def call_beyond(self, target: int, callback: Callback) -> Waiter | None:
         """Call `callback(None)` as soon as value > target, at once if it is so already (then the answer is None), or
-        `callback(error)` when that will not happen. The callback must not raise."""
+        `callback(error)` when that will not happen. What a callback raises goes to whoever moved the number: the store
+        takes that for a failure of its own (fail_stop.py)."""
         if self.value > target:
             callback(None)
             return None

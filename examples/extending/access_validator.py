@@ -8,11 +8,11 @@ from pathlib import Path
 
 import trio
 
+from triomq import Credentials, Message, Producer, SendFailed
 from triomq.broker.configuration import Configuration
 from triomq.broker.embedded import LocalCluster
 from triomq.broker.errors import AccessDenied
 from triomq.broker.extensions import Extensions
-from triomq.client.api import Credentials, Message, Producer, SendFailed
 from triomq.protocol.address import HostPort
 from triomq.protocol.command import RemotingCommand
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import trio
 
+from triomq import BrokerRefused, Message, Producer
 from triomq.broker.configuration import Configuration
 from triomq.broker.embedded import LocalCluster
 from triomq.broker.extensions import Extensions, StorePlugin
-from triomq.client.api import BrokerRefused, Message, Producer
 from triomq.store.results import MessageToStore, PutResult, PutStatus
 
 

@@ -7,10 +7,10 @@ from collections import Counter
 
 import trio
 
+from triomq import Message, Producer
 from triomq.broker.configuration import Configuration
 from triomq.broker.embedded import LocalCluster
 from triomq.broker.extensions import Extensions
-from triomq.client.api import Message, Producer
 from triomq.protocol.address import HostPort
 from triomq.protocol.codes import RequestCode, ResponseCode
 from triomq.protocol.command import RemotingCommand

@@ -5,11 +5,11 @@ python examples/extending/send_hook.py
 
 import trio
 
+from triomq import BrokerRefused, Message, Producer, PushConsumer
 from triomq.broker.configuration import Configuration
 from triomq.broker.embedded import LocalCluster
 from triomq.broker.extensions import Extensions
 from triomq.broker.hooks import ConsumeContext, SendContext
-from triomq.client.api import BrokerRefused, Message, Producer, PushConsumer
 from triomq.protocol.codes import ResponseCode
 from triomq.protocol.errors import RequestRefused
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import trio
 
+from triomq import LocalTransactionState, Message, MessageExt, TransactionProducer
 from triomq.broker.configuration import Configuration
 from triomq.broker.embedded import LocalCluster
 from triomq.broker.extensions import Extensions
 from triomq.broker.message_writer import PendingPut
 from triomq.broker.transaction_check import HalfMessage
 from triomq.broker.transactions import CheckListener, TransactionStore
-from triomq.client.api import LocalTransactionState, Message, MessageExt, TransactionProducer
 
 seen: list[str] = []
 looked = trio.Event()

@@ -1,6 +1,6 @@
 """The client for asyncio programs: the classes of `triomq`, awaited in an asyncio event loop."""
 
-from triomq.client.aio import (
+from triomq.client.facades.aio import (
     Admin,
     LitePullConsumer,
     Message,

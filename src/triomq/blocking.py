@@ -1,6 +1,6 @@
 """The client for plain blocking code: the classes of `triomq`, without `async`."""
 
-from triomq.client.blocking import (
+from triomq.client.facades.blocking import (
     Admin,
     LitePullConsumer,
     Message,

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+import trio
 from broker_fakes import FakeClock, FakeConnection, FakeStore, request
 from golden_data import golden_frames
 from hypothesis import given
@@ -266,3 +267,14 @@ def test_expired_files_are_deleted_at_once(runtime: Runtime) -> None:
 )
 def test_bytes_text(count: int, text: str) -> None:
     assert bytes_text(count) == text
+
+
+async def test_two_updates_at_once_keep_both_changes(runtime: Runtime) -> None:
+    """The second is computed from what the first left, in the records and in the file."""
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(runtime.change, "traceOn=false")
+        nursery.start_soon(runtime.change, "longPollingEnable=false")
+    assert not runtime.configuration.broker.trace_on
+    assert not runtime.configuration.broker.long_polling_enable
+    assert runtime.update.data_version.counter == 2
+    assert set(runtime.file.read_text().splitlines()) == {"brokerName=b-a", "traceOn=false", "longPollingEnable=false"}

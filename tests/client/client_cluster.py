@@ -19,7 +19,7 @@ from functools import partial
 
 import trio
 
-from triomq.client.admin import Admin
+from triomq.client.administer.admin import Admin
 from triomq.client.api import Message, MessageQueue, NoRoute, Producer, SendResult
 
 LIMIT_SECONDS = 60

@@ -212,8 +212,8 @@ class FakeCluster:
         async def open_client(**_: object) -> AsyncIterator[FakeCluster]:
             yield self
 
-        monkeypatch.setattr("triomq.client.client.open_client", open_client)
-        monkeypatch.setattr("triomq.client.routes.first_turn", lambda: 0)
+        monkeypatch.setattr("triomq.client.instance.client.open_client", open_client)
+        monkeypatch.setattr("triomq.client.core.routes.first_turn", lambda: 0)
 
     # RemotingClient.
 

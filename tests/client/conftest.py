@@ -14,9 +14,9 @@ from client_cluster import BROKER_SETTINGS, LIMIT_SECONDS, Cluster, Daemon, unti
 from free_ports import free_port
 
 from triomq.broker.embedded import LocalCluster
-from triomq.client import aio, blocking
-from triomq.client.admin import Admin
+from triomq.client.administer.admin import Admin
 from triomq.client.api import ClientConfig, Producer, TransactionProducer
+from triomq.client.facades import aio, blocking
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +32,7 @@ def patient_clients(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPa
             (aio.Admin.__init__, "timeout_seconds"),
         ):
             monkeypatch.setitem(function.__kwdefaults__, name, float(LIMIT_SECONDS))
-        monkeypatch.setattr("triomq.client.group_consumer.LEAVE_SECONDS", float(LIMIT_SECONDS))
+        monkeypatch.setattr("triomq.client.consume.group_consumer.LEAVE_SECONDS", float(LIMIT_SECONDS))
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ from client_fakes import FakeCluster
 from trio.testing import MockClock
 
 from triomq.client.api import Message, NameServersUnreachable, Producer, SendStatus
-from triomq.client.name_servers import NameServers
+from triomq.client.instance.name_servers import NameServers
 from triomq.remoting.http_get import HttpFailed, get_text
 
 
@@ -67,7 +67,7 @@ async def test_it_is_asked_for_again(monkeypatch: pytest.MonkeyPatch, autojump_c
             raise answer
         return answer
 
-    monkeypatch.setattr("triomq.client.client.get_text", scripted)
+    monkeypatch.setattr("triomq.client.instance.caller.get_text", scripted)
     async with Producer("P", name_server="http://config/list") as producer:
         servers = producer.client.name_servers
         await trio.sleep(121)

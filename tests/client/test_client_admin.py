@@ -8,7 +8,7 @@ import pytest
 import trio
 from client_cluster import LIMIT_SECONDS, LOOK_SECONDS, Cluster, fresh, send_all, until, until_answer
 
-from triomq.client.admin import Admin, TrackType
+from triomq.client.administer.admin import Admin, TrackType
 from triomq.client.api import (
     BrokerRefused,
     ConfigurationError,
@@ -18,7 +18,7 @@ from triomq.client.api import (
     Producer,
     PushConsumer,
 )
-from triomq.client.trace import parse_lines
+from triomq.client.produce.trace import parse_lines
 from triomq.protocol.bodies.subscription_group import SubscriptionGroupConfig
 from triomq.protocol.codes import ResponseCode
 from triomq.protocol.system_topics import TRACE_TOPIC

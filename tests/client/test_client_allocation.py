@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triomq.client.allocation import (
+from triomq.client.core.allocation import (
     Averagely,
     AveragelyByCircle,
     ByConfig,

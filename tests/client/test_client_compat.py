@@ -7,7 +7,8 @@ import threading
 import pytest
 from client_cluster import LIMIT_SECONDS, Cluster, fresh
 
-from triomq.client import blocking, compat
+from triomq.client import compat
+from triomq.client.facades import blocking
 
 
 def producer(cluster: Cluster) -> compat.Producer:

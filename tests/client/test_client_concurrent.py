@@ -10,13 +10,13 @@ import trio
 from client_fakes import NAME_SERVER, FakeCluster, refuse
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from triomq.client.assigned import AssignedQueue
-from triomq.client.client import Client
-from triomq.client.concurrent import RESUBMIT_SECONDS, ConcurrentConsuming
-from triomq.client.config import ClientConfig
-from triomq.client.consume_rules import ConsumeRules
-from triomq.client.offset_store import BrokerOffsets
-from triomq.client.results import ConsumeStatus
+from triomq.client.consume.assigned import AssignedQueue
+from triomq.client.consume.concurrent import RESUBMIT_SECONDS, ConcurrentConsuming
+from triomq.client.consume.offset_store import BrokerOffsets
+from triomq.client.core.config import ClientConfig
+from triomq.client.core.consume_rules import ConsumeRules
+from triomq.client.core.results import ConsumeStatus
+from triomq.client.instance.client import Client
 from triomq.protocol.codes import RequestCode, ResponseCode
 from triomq.protocol.message import MessageExt
 from triomq.protocol.message_queue import MessageQueue

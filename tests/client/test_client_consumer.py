@@ -10,7 +10,7 @@ from client_fakes import NAME_SERVER, FakeCluster, refuse
 from trio.testing import MockClock
 
 from triomq.client.api import ConsumeFromWhere, ConsumeRules, ConsumeStatus, MessageExt, PushConsumer, RetryLater
-from triomq.client.hooks import ConsumeContext
+from triomq.client.core.hooks import ConsumeContext
 from triomq.protocol.codes import RequestCode, ResponseCode
 from triomq.protocol.headers.client import NotifyConsumerIdsChangedRequestHeader
 from triomq.protocol.headers.offset import UpdateConsumerOffsetRequestHeader

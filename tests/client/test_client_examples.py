@@ -42,7 +42,7 @@ def run(name: str, *arguments: str) -> str:
 
 
 def test_every_example_is_listed() -> None:
-    mine = {path.name for path in EXAMPLES.glob("*.py") if "triomq.client" in path.read_text()}
+    mine = {path.name for path in EXAMPLES.glob("*.py") if "from triomq" in path.read_text()}
     assert mine == set(EXPECTED)
 
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from client_cluster import LIMIT_SECONDS, Cluster, fresh
 
-from triomq.client import aio, blocking, portal
-from triomq.client.errors import ClientClosed, NoRoute, OperationTimeout
-from triomq.client.results import LocalTransactionState, PullStatus, SendStatus
+from triomq.client.core.errors import ClientClosed, NoRoute, OperationTimeout
+from triomq.client.core.results import LocalTransactionState, PullStatus, SendStatus
+from triomq.client.facades import aio, blocking, portal
 from triomq.protocol.message import Message, MessageExt
 
 

@@ -15,12 +15,12 @@ from client_cluster import LIMIT_SECONDS, Cluster, fresh, until, until_answer
 from client_fakes import NAME_SERVER, FakeCluster, refuse
 from trio.testing import MockClock
 
-from triomq.client.admin import Admin
+from triomq.client.administer.admin import Admin
 from triomq.client.api import BrokerRefused, ConfigurationError, Message, Producer, PushConsumer
-from triomq.client.assigned import AssignedQueue
-from triomq.client.blocking_point import tell_when_blocked
-from triomq.client.consume_rules import ConsumeRules
-from triomq.client.push_consumer import ConsumeFromWhere
+from triomq.client.consume.assigned import AssignedQueue
+from triomq.client.consume.blocking_point import tell_when_blocked
+from triomq.client.consume.push_consumer import ConsumeFromWhere
+from triomq.client.core.consume_rules import ConsumeRules
 from triomq.protocol.codes import RequestCode, ResponseCode
 from triomq.protocol.message import MessageExt
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from triomq.client.offsets import LocalOffsetFile, OffsetTable
+from triomq.client.core.offsets import LocalOffsetFile, OffsetTable
 from triomq.protocol.message_queue import MessageQueue
 
 Q0, Q1 = MessageQueue("T", "b", 0), MessageQueue("T", "b", 1)

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triomq.client.client_id import make_client_id
-from triomq.client.config import ClientConfig, Credentials
-from triomq.client.errors import ConfigurationError, InvalidMessage
-from triomq.client.namespace import Namespace
-from triomq.client.outgoing import MessagePreparer, SendRules, unit_bytes
+from triomq.client.core.client_id import make_client_id
+from triomq.client.core.config import ClientConfig, Credentials
+from triomq.client.core.errors import ConfigurationError, InvalidMessage
+from triomq.client.core.namespace import Namespace
+from triomq.client.core.outgoing import MessagePreparer, SendRules, unit_bytes
 from triomq.protocol import properties, sys_flag
 from triomq.protocol.codes import RequestCode
 from triomq.protocol.message import Message

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from client_cluster import Cluster, fresh
 
-from triomq.client import blocking
+from triomq.client.facades import blocking
 
 PROJECT = Path(__file__).resolve().parents[2]
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from triomq.client.process_queue import ProcessQueue
+from triomq.client.core.process_queue import ProcessQueue
 from triomq.protocol.message import MessageExt
 
 

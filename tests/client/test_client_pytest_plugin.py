@@ -12,7 +12,7 @@ from free_ports import free_port
 PROJECT = Path(__file__).resolve().parents[2]
 
 TESTS = """
-from triomq.client import blocking
+from triomq.client.facades import blocking
 from triomq.protocol.message import Message
 
 

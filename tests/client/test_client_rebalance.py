@@ -10,14 +10,14 @@ import trio
 from client_fakes import NAME_SERVER, FakeCluster
 from trio.testing import MockClock
 
-from triomq.client.allocation import Averagely
-from triomq.client.assigned import AssignedQueue, QueueState
-from triomq.client.client import Client
-from triomq.client.config import ClientConfig
-from triomq.client.errors import OperationTimeout
-from triomq.client.offset_store import BrokerOffsets
-from triomq.client.rebalance import PULL_EXPIRED_MS, Rebalancer
-from triomq.client.results import MessageModel
+from triomq.client.consume.assigned import AssignedQueue, QueueState
+from triomq.client.consume.offset_store import BrokerOffsets
+from triomq.client.consume.rebalance import PULL_EXPIRED_MS, Rebalancer
+from triomq.client.core.allocation import Averagely
+from triomq.client.core.config import ClientConfig
+from triomq.client.core.errors import OperationTimeout
+from triomq.client.core.results import MessageModel
+from triomq.client.instance.client import Client
 from triomq.protocol.bodies.queue_lock import UnlockBatchRequestBody
 from triomq.protocol.codes import RequestCode
 from triomq.protocol.message_queue import MessageQueue

@@ -9,8 +9,8 @@ from pathlib import Path
 from types import ModuleType
 
 from triomq.client import api
-from triomq.client.admin import Admin
-from triomq.client.client import Client
+from triomq.client.administer.admin import Admin
+from triomq.client.instance.client import Client
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 

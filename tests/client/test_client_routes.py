@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triomq.client.latency import LatencyFaults, avoidance_ms
-from triomq.client.routes import RouteTable, parse_order_conf, publish_queues, subscribe_queues, template_route
+from triomq.client.core.latency import LatencyFaults, avoidance_ms
+from triomq.client.core.routes import RouteTable, parse_order_conf, publish_queues, subscribe_queues, template_route
 from triomq.protocol.bodies.route import BrokerData, QueueData, TopicRouteData
 from triomq.protocol.message_queue import MessageQueue
 

@@ -14,7 +14,7 @@ from apache_peer import find_peer
 from client_cluster import LIMIT_SECONDS, Cluster, Daemon, fresh
 from free_ports import free_port
 
-from triomq.client.admin import Admin
+from triomq.client.administer.admin import Admin
 from triomq.client.api import (
     BrokerRefused,
     Credentials,

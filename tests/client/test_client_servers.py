@@ -30,8 +30,8 @@ from triomq.client.api import (
     RetryLater,
     SendStatus,
 )
-from triomq.client.client import Client
-from triomq.client.config import ClientConfig
+from triomq.client.core.config import ClientConfig
+from triomq.client.instance.client import Client
 
 
 async def test_what_is_sent_arrives(cluster: Cluster) -> None:

@@ -18,8 +18,8 @@ from triomq.client.api import (
     TransactionProducer,
     reply_to,
 )
-from triomq.client.hooks import EndTransactionContext, SendContext
-from triomq.client.trace import end_transaction_line, parse_lines
+from triomq.client.core.hooks import EndTransactionContext, SendContext
+from triomq.client.produce.trace import end_transaction_line, parse_lines
 
 
 def context_of(body: bytes, state: str, from_check: bool) -> EndTransactionContext:

@@ -6,7 +6,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from triomq.client.single_flight import SingleFlight
+from triomq.client.instance.single_flight import SingleFlight
 
 
 class Work:

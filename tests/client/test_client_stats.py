@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triomq.client.consumer_stats import ConsumerStats
-from triomq.client.trace import MAX_BODY_BYTES, TraceLine, line, pack, parse_lines
+from triomq.client.core.consumer_stats import ConsumerStats
+from triomq.client.produce.trace import MAX_BODY_BYTES, TraceLine, line, pack, parse_lines
 
 
 class Clock:

@@ -16,12 +16,12 @@ import trio
 from client_cluster import LIMIT_SECONDS, until_answer
 
 from triomq.broker.embedded import LocalCluster, VirtualClock, run_now_ms
-from triomq.client import blocking
-from triomq.client.admin import Admin
-from triomq.client.producer import Message, Producer
-from triomq.client.push_consumer import ConsumeFromWhere, PushConsumer
-from triomq.client.results import LocalTransactionState, RetryLater
-from triomq.client.transaction_producer import TransactionProducer
+from triomq.client.administer.admin import Admin
+from triomq.client.consume.push_consumer import ConsumeFromWhere, PushConsumer
+from triomq.client.core.results import LocalTransactionState, RetryLater
+from triomq.client.facades import blocking
+from triomq.client.produce.producer import Message, Producer
+from triomq.client.produce.transaction_producer import TransactionProducer
 from triomq.protocol.message import MessageExt
 
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
@@ -258,8 +258,7 @@ def test_a_cluster_prints_nothing_in_somebodys_program(tmp_path: Path) -> None:
         "import logging, socket, structlog, trio\n"
         "logging.basicConfig(filename='log.txt', level=logging.INFO)\n"
         "from triomq.broker.embedded import LocalCluster\n"
-        "from triomq.client import blocking\n"
-        "from triomq.client.producer import Message\n"
+        "from triomq import Message, blocking\n"
         "from triomq.remoting.connection import log\n"
         "with LocalCluster() as cluster, blocking.Producer('p', name_server=cluster.name_server) as producer:\n"
         "    producer.send(Message('T', b'x'))\n"

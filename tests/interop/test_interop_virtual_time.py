@@ -14,8 +14,8 @@ from interop_processes import wait_until
 from interop_texts import numbered
 
 from triomq.broker.embedded import LocalCluster, VirtualClock
-from triomq.client import blocking
-from triomq.client.errors import MQClientError, NoRoute
+from triomq.client.core.errors import MQClientError, NoRoute
+from triomq.client.facades import blocking
 
 HOUR_SECONDS = 3600
 LADDER_SECONDS = (10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)

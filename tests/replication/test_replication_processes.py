@@ -33,8 +33,8 @@ from replication_processes import (
     send_many,
 )
 
-from triomq.client.push_consumer import PushConsumer
-from triomq.client.results import ConsumeFromWhere
+from triomq.client.consume.push_consumer import PushConsumer
+from triomq.client.core.results import ConsumeFromWhere
 
 pytestmark = pytest.mark.slow
 

@@ -67,7 +67,7 @@ def second_broker(cluster: Any, tmp_path: Path) -> Iterator[str]:
 
     if cluster.target != "triomq":
         pytest.skip("the second broker is TrioMQ's")
-    port = free_port((-2, 0, 1))
+    port = free_port()
     pairs = {"listenPort": port, "namesrvAddr": cluster.namesrv_address, "brokerIP1": "127.0.0.1",
              "brokerName": "broker-b", "storePathRootDir": tmp_path / "store-b"}  # fmt: skip
     (tmp_path / "broker.conf").write_text("".join(f"{key}={value}\n" for key, value in pairs.items()))

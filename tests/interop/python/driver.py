@@ -18,11 +18,11 @@ from typing import Any
 
 import trio
 
-from triomq.client.consume_rules import ConsumeRules
-from triomq.client.producer import Producer
-from triomq.client.pull_consumer import PullConsumer
-from triomq.client.push_consumer import PushConsumer
-from triomq.client.results import ConsumeFromWhere, MessageModel, RetryLater, SendResult
+from triomq.client.consume.pull_consumer import PullConsumer
+from triomq.client.consume.push_consumer import PushConsumer
+from triomq.client.core.consume_rules import ConsumeRules
+from triomq.client.core.results import ConsumeFromWhere, MessageModel, RetryLater, SendResult
+from triomq.client.produce.producer import Producer
 from triomq.protocol.message import Message, MessageExt
 
 ASYNC_AT_ONCE = 64

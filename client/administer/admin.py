@@ -1,0 +1,161 @@
+"""Administration: everything the `mqadmin` commands ask of brokers and name servers, as async calls.
+
+    async with Admin(name_server="127.0.0.1:9876") as admin:
+        await admin.create_topic("Orders", read_queues=8, write_queues=8)
+        print((await admin.consume_stats("billing")).total_diff())
+
+Topics and groups are wire names here (write `<namespace>%<name>` yourself). The methods live in admin_topics.py,
+admin_groups.py and admin_messages.py; those for brokers and name servers themselves are below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Self, Unpack
+
+from triomq.client.administer.messages import MessageAdmin, MessageTrack, TrackType
+from triomq.client.core.config import ClientConfig, ClientOptions
+from triomq.client.core.errors import ClientClosed, ConfigurationError
+from triomq.client.instance.client import Client
+from triomq.protocol import java_properties
+from triomq.protocol.bodies.acl import GetBrokerClusterAclConfigResponseBody, PlainAccessConfig
+from triomq.protocol.bodies.broker_stats import BrokerStatsData
+from triomq.protocol.bodies.kv_table import KVTable
+from triomq.protocol.codes import RequestCode
+from triomq.protocol.headers.acl import (
+    CreateAccessConfigRequestHeader,
+    DeleteAccessConfigRequestHeader,
+    GetBrokerAclConfigResponseHeader,
+    UpdateGlobalWhiteAddrsConfigRequestHeader,
+)
+from triomq.protocol.headers.broker_config import ViewBrokerStatsDataRequestHeader
+from triomq.protocol.headers.namesrv import (
+    AddWritePermOfBrokerRequestHeader,
+    AddWritePermOfBrokerResponseHeader,
+    WipeWritePermOfBrokerRequestHeader,
+    WipeWritePermOfBrokerResponseHeader,
+)
+
+__all__ = ["Admin", "MessageTrack", "TrackType"]
+
+
+class Admin(MessageAdmin):
+    """See the module's text. `timeout_seconds`: limit of each call. `client`: share this open client."""
+
+    def __init__(
+        self, *, client: Client | None = None, timeout_seconds: float = 5.0, **options: Unpack[ClientOptions]
+    ) -> None:
+        if client is not None and options:
+            raise ConfigurationError(f"options of the shared client cannot be changed here: {', '.join(options)}")
+        super().__init__(client if client is not None else Client(ClientConfig(**options)), timeout_seconds)
+        self._owns_client = client is None
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        if self._owns_client:
+            await self._stack.enter_async_context(self._client)
+        elif not self._client.is_open:
+            raise ClientClosed("the shared client is not open")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()
+
+    # Brokers.
+
+    async def broker_runtime(self, broker_address: str) -> dict[str, str]:
+        """What a broker says about itself (mqadmin brokerStatus)."""
+        answer = await self._broker(broker_address, RequestCode.GET_BROKER_RUNTIME_INFO)
+        return dict(KVTable.decode(answer.body).table)
+
+    async def broker_config(self, broker_address: str) -> dict[str, str]:
+        """All settings of a broker."""
+        answer = await self._broker(broker_address, RequestCode.GET_BROKER_CONFIG)
+        return java_properties.parse(answer.body.decode("utf-8", "replace"))
+
+    async def update_broker_config(self, broker_address: str, values: Mapping[str, str]) -> None:
+        """Change settings of a running broker."""
+        body = java_properties.format(dict(values)).encode()
+        await self._broker(broker_address, RequestCode.UPDATE_BROKER_CONFIG, None, body)
+
+    async def broker_stats(self, broker_address: str, name: str, key: str) -> BrokerStatsData:
+        """One counter ("TOPIC_PUT_NUMS", "Orders"). Raises BrokerRefused when there is none."""
+        header = ViewBrokerStatsDataRequestHeader(stats_name=name, stats_key=key)
+        answer = await self._broker(broker_address, RequestCode.VIEW_BROKER_STATS_DATA, header)
+        return BrokerStatsData.decode(answer.body)
+
+    async def delete_expired_commit_log(self, broker_address: str) -> None:
+        """Have a broker delete expired files now."""
+        await self._broker(broker_address, RequestCode.DELETE_EXPIRED_COMMITLOG)
+
+    # Access control of a broker.
+
+    async def acl_versions(self, broker_address: str) -> GetBrokerAclConfigResponseHeader:
+        """Versions of the access control files. A broker without access control does not answer: OperationTimeout."""
+        answer = await self._broker(broker_address, RequestCode.GET_BROKER_CLUSTER_ACL_INFO)
+        return answer.header(GetBrokerAclConfigResponseHeader)
+
+    async def acl_config(self, broker_address: str) -> GetBrokerClusterAclConfigResponseBody:
+        """The accounts, secrets in clear text."""
+        answer = await self._broker(broker_address, RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG)
+        return GetBrokerClusterAclConfigResponseBody.decode(answer.body)
+
+    async def put_acl_account(self, broker_address: str, account: PlainAccessConfig) -> None:
+        """Create or change an account."""
+        header = CreateAccessConfigRequestHeader(
+            access_key=account.access_key or "",
+            secret_key=account.secret_key,
+            white_remote_address=account.white_remote_address,
+            admin=account.admin,
+            default_topic_perm=account.default_topic_perm,
+            default_group_perm=account.default_group_perm,
+            topic_perms=None if account.topic_perms is None else ",".join(account.topic_perms),
+            group_perms=None if account.group_perms is None else ",".join(account.group_perms),
+        )
+        await self._broker(broker_address, RequestCode.UPDATE_AND_CREATE_ACL_CONFIG, header)
+
+    async def delete_acl_account(self, broker_address: str, access_key: str) -> None:
+        header = DeleteAccessConfigRequestHeader(access_key=access_key)
+        await self._broker(broker_address, RequestCode.DELETE_ACL_CONFIG, header)
+
+    async def put_global_white_addresses(
+        self, broker_address: str, patterns: Iterable[str], *, file_path: str | None = None
+    ) -> None:
+        """Replace the addresses that need no signature."""
+        header = UpdateGlobalWhiteAddrsConfigRequestHeader(
+            global_white_addrs=",".join(patterns), acl_file_full_path=file_path
+        )
+        await self._broker(broker_address, RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG, header)
+
+    # Name servers.
+
+    async def name_server_configs(self, addresses: Iterable[str] | None = None) -> dict[str, dict[str, str]]:
+        """All settings of each name server, by address."""
+        answers = await self._every_name_server(RequestCode.GET_NAMESRV_CONFIG, addresses=addresses)
+        return {
+            address: java_properties.parse(answer.body.decode("utf-8", "replace"))
+            for address, answer in answers.items()
+        }
+
+    async def update_name_server_config(
+        self, values: Mapping[str, str], addresses: Iterable[str] | None = None
+    ) -> None:
+        """Change settings of running name servers."""
+        body = java_properties.format(dict(values)).encode()
+        await self._every_name_server(RequestCode.UPDATE_NAMESRV_CONFIG, None, body, addresses=addresses)
+
+    async def wipe_write_perm(self, name_server: str, broker_name: str) -> int:
+        """Have one name server hide a broker from producers; how many topics changed."""
+        header = WipeWritePermOfBrokerRequestHeader(broker_name=broker_name)
+        answers = await self._every_name_server(RequestCode.WIPE_WRITE_PERM_OF_BROKER, header, addresses=[name_server])
+        return answers[name_server].header(WipeWritePermOfBrokerResponseHeader).wipe_topic_count
+
+    async def add_write_perm(self, name_server: str, broker_name: str) -> int:
+        """Undo `wipe_write_perm`; how many topics changed."""
+        header = AddWritePermOfBrokerRequestHeader(broker_name=broker_name)
+        answers = await self._every_name_server(RequestCode.ADD_WRITE_PERM_OF_BROKER, header, addresses=[name_server])
+        return answers[name_server].header(AddWritePermOfBrokerResponseHeader).add_topic_count

@@ -1,0 +1,306 @@
+"""Consuming in any order, any number of messages at once (RocketMQ: ConsumeMessageConcurrentlyService).
+
+What the pull loops bring waits in runs, in the order it came. It leaves in one of two ways, decided by the first who
+asks:
+
+    workers    tasks that call the listener. A worker goes on to the next messages without a pause for as long as the
+               listener does not wait for anything; the moment it does, another worker is woken. So a listener that only
+               computes costs no switch of tasks, and one that waits has `concurrency` calls at once.
+    take       the application's own tasks come and get single messages (`async for`, `receive`), and settle them.
+
+Bounds: the windows of the queues hold what waits here (pull_loop.py), and `submit` waits above `max_cached_messages`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import trio
+
+from triomq.client.consume.assigned import AssignedQueue
+from triomq.client.consume.blocking_point import tell_when_blocked
+from triomq.client.consume.consuming import DEFAULT_MAX_RECONSUME_TIMES, OK, ConsumeOwner, Consuming, Listener, Verdict
+from triomq.client.consume.delivery import Delivery
+from triomq.client.consume.offset_store import OffsetStore
+from triomq.client.core.consume_rules import ConsumeRules
+from triomq.client.core.hooks import ConsumeHook
+from triomq.client.core.log import get_logger
+from triomq.client.core.results import ConsumeStatus, RetryLater
+from triomq.client.instance.client import Client
+from triomq.protocol.message import MessageExt
+
+log = get_logger("triomq.client.consume")
+
+RESUBMIT_SECONDS = 5.0
+EXPIRY_CHECK_SECONDS = 60.0
+MESSAGES_BETWEEN_CHECKPOINTS = 64
+"""So that a listener that never waits lets others have their turn."""
+
+
+class _Run:
+    """Messages of one pull, and how many of them are gone."""
+
+    __slots__ = ("assigned", "at", "messages")
+
+    def __init__(self, assigned: AssignedQueue, messages: Sequence[MessageExt]) -> None:
+        self.assigned = assigned
+        self.messages = messages
+        self.at = 0
+
+
+class ConcurrentConsuming(Consuming):
+    """See the module's text."""
+
+    ordered = False
+
+    def __init__(
+        self,
+        client: Client,
+        owner: ConsumeOwner,
+        offsets: OffsetStore,
+        rules: ConsumeRules,
+        listener: Listener,
+        hooks: Sequence[ConsumeHook],
+        in_use: Callable[[], Sequence[AssignedQueue]],
+    ) -> None:
+        """`in_use`: the queues that are held now."""
+        super().__init__(client, owner, offsets, rules, listener, hooks)
+        self._in_use = in_use
+        self._runs: deque[_Run] = deque()
+        self._waiting = 0
+        self._offers: deque[Delivery] = deque()
+        self._idle = trio.lowlevel.ParkingLot()
+        self._room = trio.lowlevel.ParkingLot()
+        self._listening = trio.Event()
+        self._since_checkpoint = 0
+
+    def start(self) -> None:
+        super().start()
+        self._owner.start_soon(self._run_workers)
+        self._owner.start_soon(self._expire)
+
+    def listen(self) -> None:
+        """There is a listener now: have workers call it."""
+        self._listening.set()
+
+    async def submit(self, assigned: AssignedQueue, messages: Sequence[MessageExt]) -> None:
+        """Hand over what was pulled; waits while too much is waiting."""
+        if messages:
+            self._runs.append(_Run(assigned, messages))
+            self._waiting += len(messages)
+            self._wake_one()
+        while self._waiting > self._rules.max_cached_messages:
+            await self._room.park()
+
+    def wake(self) -> None:
+        """Something changed for those who wait for messages (the consumer is no longer suspended)."""
+        self._idle.unpark_all()
+
+    def _wake_one(self) -> None:
+        if self._runs or self._offers:
+            self._idle.unpark()
+
+    def _next(self, count: int) -> tuple[AssignedQueue, Sequence[MessageExt]] | None:
+        """Up to `count` messages of one queue, those that came first; None when there are none, or none may go."""
+        if self._owner.is_paused:
+            return None
+        runs = self._runs
+        while runs:
+            run = runs[0]
+            messages = run.messages
+            at = run.at
+            if run.assigned.window.dropped:
+                self._left(len(messages) - at)
+                runs.popleft()
+                continue
+            end = run.at = at + count
+            if end >= len(messages):
+                runs.popleft()
+                end = len(messages)
+            self._left(end - at)
+            return run.assigned, messages[at:end]
+        return None
+
+    def _left(self, count: int) -> None:
+        self._waiting -= count
+        if self._room and self._waiting <= self._rules.max_cached_messages:
+            self._room.unpark_all()
+
+    # Workers.
+
+    async def _run_workers(self) -> None:
+        await self._listening.wait()
+        for _ in range(self._rules.concurrency):
+            self._owner.start_soon(self._work)
+
+    async def _work(self) -> None:
+        size = self._rules.batch_max_size
+        while True:
+            found = self._next(size)
+            if found is None:
+                await self._idle.park()
+                continue
+            await tell_when_blocked(self._consume(*found), self._wake_one)
+            self._since_checkpoint += len(found[1])
+            if self._since_checkpoint >= MESSAGES_BETWEEN_CHECKPOINTS:
+                self._since_checkpoint = 0
+                await trio.lowlevel.checkpoint()
+
+    async def _consume(self, assigned: AssignedQueue, messages: Sequence[MessageExt]) -> None:
+        began_ms = int(self._clock() * 1000)
+        window = assigned.window
+        for message in messages:
+            window.started_ms[message.queue_offset] = began_ms
+        window.last_consume_ms = began_ms
+        assigned.busy += 1
+        try:
+            verdict = await self.call(assigned.queue, messages)
+            if not assigned.dropped:
+                await self._finish(assigned, messages, verdict)
+        finally:
+            assigned.busy -= 1
+            assigned.notify()
+
+    async def _finish(self, assigned: AssignedQueue, messages: Sequence[MessageExt], verdict: Verdict) -> None:
+        window = assigned.window
+        if verdict.ok:
+            self._settled(assigned, window.remove(messages))
+            return
+        # Messages that were sent back meanwhile because they took too long are no longer in the window.
+        left = [message for message in messages if message.queue_offset in window]
+        done: list[MessageExt] = []
+        again: list[MessageExt] = []
+        if self._owner.is_broadcasting:
+            done = left
+            log.warning("a broadcast message failed and is dropped", group=self._owner.group, count=len(left))
+        else:
+            for message in left:
+                ok = await self._send_back(
+                    message, assigned.queue.broker_name, verdict.delay_level, self._max_reconsume_times
+                )
+                (done if ok else again).append(message)
+        self._settled(assigned, window.remove(done))
+        if again:
+            for message in again:
+                message.reconsume_times += 1
+                window.started_ms.pop(message.queue_offset, None)
+            self._owner.start_soon(self._resubmit, assigned, again)
+
+    async def _resubmit(self, assigned: AssignedQueue, messages: Sequence[MessageExt]) -> None:
+        await trio.sleep(RESUBMIT_SECONDS)
+        if not assigned.dropped:
+            await self.submit(assigned, messages)
+
+    # The application's own tasks.
+
+    def take_nowait(self) -> Delivery | None:
+        """The next message, to be settled by whoever gets it; None when there is none."""
+        if self._offers:
+            return self._offers.popleft()
+        found = self._next(1)
+        if found is None:
+            return None
+        assigned, messages = found
+        message = messages[0]
+        delivery = Delivery(message, self, assigned)
+        delivery.context = self._before(assigned.queue, messages)
+        delivery.began = self._clock()
+        began_ms = int(delivery.began * 1000)
+        window = assigned.window
+        window.started_ms[message.queue_offset] = began_ms
+        window.last_consume_ms = began_ms
+        assigned.busy += 1
+        return delivery
+
+    async def take(self) -> Delivery:
+        """The same, waiting for one."""
+        while True:
+            delivery = self.take_nowait()
+            if delivery is not None:
+                # One who was woken may have been cancelled, or found the message gone: see to it that none lies here.
+                self._wake_one()
+                return delivery
+            await self._idle.park()
+
+    def offer(self, delivery: Delivery) -> None:
+        """Have somebody take this one next."""
+        self._offers.append(delivery)
+        self._wake_one()
+
+    def settled(self, delivery: Delivery, error: RetryLater | None) -> None:
+        assigned = delivery.assigned
+        assert assigned is not None
+        verdict = OK if error is None else Verdict(error=error)
+        self._after(assigned.queue, 1, verdict, delivery.began, delivery.context)
+        if error is None:
+            assigned.busy -= 1
+            if assigned.window.dropped:
+                assigned.notify()
+            else:
+                self._settled(assigned, assigned.window.remove((delivery.message,)))
+        else:
+            self._owner.start_soon(self._finish_refused, assigned, delivery.message, verdict)
+
+    async def _finish_refused(self, assigned: AssignedQueue, message: MessageExt, verdict: Verdict) -> None:
+        try:
+            if not assigned.dropped:
+                await self._finish(assigned, [message], verdict)
+        finally:
+            assigned.busy -= 1
+            assigned.notify()
+
+    def returned(self, delivery: Delivery) -> None:
+        assigned = delivery.assigned
+        assert assigned is not None
+        assigned.busy -= 1
+        assigned.window.started_ms.pop(delivery.message.queue_offset, None)
+        self._runs.appendleft(_Run(assigned, [delivery.message]))
+        self._waiting += 1
+        self._wake_one()
+
+    # Messages that take too long.
+
+    async def _expire(self) -> None:
+        """Send messages back whose consuming takes too long, so that they do not hold up their queue's offset."""
+        while True:
+            await trio.sleep(min(EXPIRY_CHECK_SECONDS, self._rules.consume_timeout_seconds))
+            for assigned in list(self._in_use()):
+                now_ms = int(self._clock() * 1000)
+                late = assigned.window.overdue(now_ms, int(self._rules.consume_timeout_seconds * 1000))
+                for message in late:
+                    log.warning("consuming takes too long, sent back", queue=str(assigned.queue), id=message.msg_id)
+                    if self._owner.is_broadcasting or await self._send_back(
+                        message, assigned.queue.broker_name, 3, self._max_reconsume_times
+                    ):
+                        self._settled(assigned, assigned.window.remove([message]))
+
+    @property
+    def _max_reconsume_times(self) -> int:
+        times = self._rules.max_reconsume_times
+        return DEFAULT_MAX_RECONSUME_TIMES if times < 0 else times
+
+
+class OfferedMessage:
+    """A message that waits for the application's own tasks although no queue brought it here (an administrator wants it
+    consumed, or its queue is an ordered one); `wait` until it is settled."""
+
+    def __init__(self) -> None:
+        self._done = trio.Event()
+        self._error: RetryLater | None = None
+        self.refused = False
+
+    def settled(self, delivery: Delivery, error: RetryLater | None) -> None:
+        self._error = error
+        self._done.set()
+
+    def returned(self, delivery: Delivery) -> None:
+        self.refused = True
+        self._done.set()
+
+    async def wait(self) -> ConsumeStatus | None:
+        """None when it is consumed; raises RetryLater when it shall come again."""
+        await self._done.wait()
+        if self._error is not None:
+            raise self._error
+        return None

@@ -1,0 +1,289 @@
+"""What push and lite pull consumers have in common: a member of a group that holds its share of the queues, with a pull
+loop for each.
+
+It owns the client (unless that is shared), the subscriptions, the offsets and the rebalancing, and leaves in this
+order: pull loops, offsets, locks, group. May not live here: what is done with the messages that the loops bring.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from contextlib import AsyncExitStack
+from datetime import datetime
+from types import TracebackType
+from typing import Self
+
+import trio
+
+from triomq.client.consume.assigned import AssignedQueue
+from triomq.client.consume.first_offset import begin_offset
+from triomq.client.consume.offset_store import BrokerOffsets, FileOffsets, OffsetStore
+from triomq.client.consume.pull_loop import PullLoop, PullOwner
+from triomq.client.consume.pulling import Puller
+from triomq.client.consume.rebalance import Holder, Rebalancer
+from triomq.client.core.allocation import Averagely, Strategy
+from triomq.client.core.config import ClientConfig, ClientOptions
+from triomq.client.core.consume_rules import ConsumeRules
+from triomq.client.core.consumer_stats import ConsumerStats
+from triomq.client.core.errors import ClientClosed, ConfigurationError, MQClientError, NoRoute
+from triomq.client.core.hooks import FilterHook
+from triomq.client.core.log import get_logger
+from triomq.client.core.results import ConsumeFromWhere, MessageModel
+from triomq.client.instance.client import Client
+from triomq.client.instance.members import ConsumerMember
+from triomq.client.instance.subscribing import subscription
+from triomq.protocol import system_topics
+from triomq.protocol.message import MessageExt
+from triomq.protocol.message_queue import MessageQueue
+from triomq.protocol.subscription import SQL92, TAG, SubscriptionData
+
+log = get_logger("triomq.client.consumer")
+
+UNSETTLED_SECONDS = 1.0
+"""How soon to look again at topics without route, members that are not listed yet, locks not granted."""
+LEAVE_SECONDS = 5.0
+
+
+class GroupConsumer(ConsumerMember, Holder, PullOwner):
+    """See the module's text."""
+
+    def __init__(
+        self,
+        group: str,
+        client: Client | None,
+        options: ClientOptions,
+        rules: ConsumeRules,
+        *,
+        model: MessageModel,
+        ordered: bool,
+        consume_from: ConsumeFromWhere,
+        consume_from_time: datetime | None,
+        strategy: Strategy | None,
+        filter_hooks: Iterable[FilterHook],
+    ) -> None:
+        if not group.strip() or group == system_topics.DEFAULT_CONSUMER_GROUP:
+            raise ConfigurationError(f"the consumer group must have a name of its own, not {group!r}")
+        if client is not None and options:
+            raise ConfigurationError(f"options of the shared client cannot be changed here: {', '.join(options)}")
+        if consume_from is ConsumeFromWhere.CONSUME_FROM_TIMESTAMP and consume_from_time is None:
+            raise ConfigurationError("CONSUME_FROM_TIMESTAMP needs consume_from_time")
+        self._client = client if client is not None else Client(ClientConfig(**options))
+        self._owns_client = client is None
+        self.group_name = group
+        self._group = self._client.namespace.wrap(group)
+        self.model = model
+        self.rules = rules
+        self.stats = ConsumerStats(self._client.config.now_ms)
+        self._consume_from = consume_from
+        self._consume_from_time = consume_from_time
+        self._subscriptions: dict[str, SubscriptionData] = {}
+        self._started_ms = 0
+        self._stack = AsyncExitStack()
+        self._nursery: trio.Nursery | None = None
+        self._wake = trio.Event()
+        self._tell_brokers = False
+        self._missing: set[str] = set()
+        self._offsets: OffsetStore
+        if self.is_broadcasting:
+            config = self._client.config
+            self._offsets = FileOffsets(config.offset_directory, self._client.client_id, self.group)
+        else:
+            self._offsets = BrokerOffsets(self._client, self.group)
+        self._puller = Puller(self._client, self.group, list(filter_hooks))
+        self._rebalancer = Rebalancer(
+            self._client, self.group, model, strategy or Averagely(), self._offsets, self, ordered=ordered
+        )
+        self._loop = PullLoop(self._client, self, self._puller, self.rules, self._submit, self._skipped)
+
+    # What the kinds of consumers do with their messages.
+
+    @abstractmethod
+    def _start(self) -> None:
+        """Start tasks of its own; the consumer is open."""
+
+    @abstractmethod
+    async def _run_queue(self, assigned: AssignedQueue) -> None:
+        """All that runs for a held queue, until its scope is cancelled."""
+
+    @abstractmethod
+    async def _submit(self, assigned: AssignedQueue, messages: Sequence[MessageExt]) -> None:
+        """New messages came; waits while there are too many."""
+
+    @abstractmethod
+    def _skipped(self, assigned: AssignedQueue) -> None:
+        """Nothing that is wanted lies before the queue's `next_offset`."""
+
+    # Life.
+
+    @property
+    def client(self) -> Client:
+        return self._client
+
+    @property
+    def group(self) -> str:
+        """The group's name on the wire."""
+        return self._group
+
+    async def __aenter__(self) -> Self:
+        if self._nursery is not None:
+            raise ClientClosed("this consumer is already open")
+        async with AsyncExitStack() as stack:
+            if self._owns_client:
+                await stack.enter_async_context(self._client)
+            elif not self._client.is_open:
+                raise ClientClosed("the shared client is not open")
+            await self._enter(stack)
+            await self._offsets.open()
+            self._client.add_consumer(self)
+            stack.push_async_callback(self._leave)
+            self._nursery = await stack.enter_async_context(trio.open_nursery())
+            self._started_ms = self._client.config.now_ms()
+            self._start()
+            self.start_soon(self._keep_balanced)
+            self._stack = stack.pop_all()
+        return self
+
+    async def _enter(self, stack: AsyncExitStack) -> None:
+        """Open what shall be closed after this member has left its group."""
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._nursery is None:
+            return
+        try:
+            await self._finish(failed=error is not None)
+        finally:
+            self._nursery.cancel_scope.cancel()
+            try:
+                await self._stack.aclose()
+            finally:
+                self._nursery = None
+
+    async def _finish(self, *, failed: bool) -> None:
+        """Bring to an end what the application began, before everything is cancelled."""
+
+    async def _leave(self) -> None:
+        """Store the offsets, give the locks back, sign off; also when the block was cancelled."""
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + LEAVE_SECONDS):
+            try:
+                await self._offsets.persist()
+                await self._rebalancer.close()
+            finally:
+                await self._client.remove_consumer(self.group)
+        self._client.consumers.pop(self.group, None)
+
+    def start_soon(self, function: Callable[..., Awaitable[None]], *args: object) -> None:
+        self._open_nursery().start_soon(function, *args)
+
+    def _open_nursery(self) -> trio.Nursery:
+        if self._nursery is None:
+            name = type(self).__name__
+            raise ClientClosed(f"this consumer is closed: use it inside `async with {name}(...) as consumer`")
+        return self._nursery
+
+    # Subscriptions, by wire names.
+
+    def _subscribe(self, topic: str, expression: str, *, sql: bool) -> None:
+        wire = self._client.namespace.wrap(topic)
+        self._subscriptions[wire] = subscription(self._client, wire, expression, SQL92 if sql else TAG)
+        self._tell_brokers = True
+        self.wake_rebalance()
+
+    def unsubscribe(self, topic: str) -> None:
+        """Consume this topic no longer."""
+        self._subscriptions.pop(self._client.namespace.wrap(topic), None)
+        self._tell_brokers = True
+        self.wake_rebalance()
+
+    def topics(self) -> set[str]:
+        return set(self._subscriptions)
+
+    def subscription_of(self, topic: str) -> SubscriptionData | None:
+        return self._subscriptions.get(topic)
+
+    def subscriptions(self) -> list[SubscriptionData]:
+        """All, by topic."""
+        return [one for topic in sorted(self.topics()) if (one := self.subscription_of(topic)) is not None]
+
+    # ConsumerMember, Holder and PullOwner, as far as it is the same for all.
+
+    def wake_rebalance(self) -> None:
+        self._wake.set()
+
+    def consume_offsets(self, topic: str) -> dict[MessageQueue, int]:
+        return self._offsets.table.snapshot(topic)
+
+    async def first_offset(self, queue: MessageQueue) -> int:
+        stored = await self._offsets.read(queue)
+        if stored is not None:
+            return stored
+        return await begin_offset(self._client, queue, self._consume_from, self._consume_from_time)
+
+    def opened(self, assigned: AssignedQueue) -> None:
+        self.start_soon(self._run_queue, assigned)
+
+    async def closed(self, assigned: AssignedQueue) -> None:
+        self._puller.forget(assigned.queue)
+
+    def queues_changed(self, topic: str, every: Collection[MessageQueue], ours: Collection[MessageQueue]) -> None:
+        return
+
+    @property
+    def is_paused(self) -> bool:
+        return False
+
+    @property
+    def is_ordered(self) -> bool:
+        return False
+
+    @property
+    def is_broadcasting(self) -> bool:
+        return self.model is MessageModel.BROADCASTING
+
+    def cached_bytes_total(self) -> int:
+        return sum(assigned.window.cached_bytes for assigned in self._rebalancer.assigned.values())
+
+    def pulled(self, topic: str, cost_ms: int, count: int) -> None:
+        self.stats.pulled(topic, cost_ms, count)
+
+    # Keeping the share of the queues.
+
+    async def _keep_balanced(self) -> None:
+        while True:
+            self._wake = trio.Event()
+            try:
+                settled = await self._balance()
+            except Exception:
+                log.exception("rebalancing failed and is tried again", group=self.group)
+                settled = False
+            with trio.move_on_after(self.rules.rebalance_interval_seconds if settled else UNSETTLED_SECONDS):
+                await self._wake.wait()
+
+    async def _balance(self) -> bool:
+        """One round; False when it must be looked at again soon."""
+        for topic in self.topics():
+            try:
+                await self._client.route(topic)
+            except NoRoute as error:
+                if not system_topics.is_retry_topic(topic) and topic not in self._missing:
+                    self._missing.add(topic)
+                    log.warning("waiting for a topic", group=self.group, topic=topic, reason=str(error))
+            except MQClientError as error:
+                log.warning("no name server answered", group=self.group, error=str(error))
+                return False
+            else:
+                self._missing.discard(topic)
+        if self._tell_brokers:
+            self._tell_brokers = False
+            await self._client.heartbeat_all()
+        return await self._rebalancer.rebalance(self.topics())
+
+    # Names of queues: on the wire, and as the application knows them.
+
+    def _wire(self, queue: MessageQueue) -> MessageQueue:
+        return MessageQueue(self._client.namespace.wrap(queue.topic), queue.broker_name, queue.queue_id)
+
+    def _bare(self, queue: MessageQueue) -> MessageQueue:
+        return MessageQueue(self._client.namespace.unwrap(queue.topic), queue.broker_name, queue.queue_id)

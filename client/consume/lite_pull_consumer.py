@@ -1,0 +1,347 @@
+"""Pulling with assignment, position and commit (RocketMQ: DefaultLitePullConsumer).
+
+    async with LitePullConsumer("report", name_server="127.0.0.1:9876") as consumer:
+        consumer.subscribe("Orders")                # the queues are shared out among the members of the group
+        while True:
+            for message in await consumer.poll():
+                ...
+
+or, without sharing, `await consumer.assign(await consumer.queues("Orders"))`, and then `seek`, `pause`, `commit` as
+needed.
+
+Messages are pulled in the background up to a limit and handed out by `poll`. With `auto_commit` (the default) what
+one poll returned is stored as consumed after the next poll, and when the `async with` block ends without an exception;
+otherwise `await consumer.commit()` says so.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Unpack
+
+import trio
+
+from triomq.client.consume import running_info
+from triomq.client.consume.assigned import AssignedQueue
+from triomq.client.consume.group_consumer import GroupConsumer
+from triomq.client.core import requests
+from triomq.client.core.allocation import Strategy
+from triomq.client.core.config import ClientOptions
+from triomq.client.core.consume_rules import ConsumeRules
+from triomq.client.core.errors import ConfigurationError, MQClientError
+from triomq.client.core.hooks import FilterHook
+from triomq.client.core.log import get_logger
+from triomq.client.core.results import ConsumeFromWhere, MessageModel
+from triomq.client.instance.client import Client
+from triomq.client.instance.subscribing import subscription
+from triomq.protocol.bodies.heartbeat import CONSUME_ACTIVELY, ConsumerData
+from triomq.protocol.bodies.running_info import ConsumeMessageDirectlyResult, ConsumerRunningInfo
+from triomq.protocol.codes import ResponseCode
+from triomq.protocol.errors import RequestRefused
+from triomq.protocol.message import MessageExt
+from triomq.protocol.message_queue import MessageQueue
+from triomq.protocol.subscription import TAG
+
+__all__ = ["LitePullConsumer", "MessageExt", "MessageQueue"]
+
+log = get_logger("triomq.client.lite_pull")
+
+MAX_WAITING_PULLS = 1000
+
+
+class LitePullConsumer(GroupConsumer):
+    """See the module's text. `auto_commit_seconds`: how often a poll stores what earlier polls returned."""
+
+    def __init__(
+        self,
+        group: str,
+        *,
+        client: Client | None = None,
+        model: MessageModel = MessageModel.CLUSTERING,
+        consume_from: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
+        consume_from_time: datetime | None = None,
+        strategy: Strategy | None = None,
+        rules: ConsumeRules | None = None,
+        auto_commit: bool = True,
+        auto_commit_seconds: float = 5.0,
+        filter_hooks: Iterable[FilterHook] = (),
+        **options: Unpack[ClientOptions],
+    ) -> None:
+        super().__init__(
+            group,
+            client,
+            options,
+            # Brokers need not know the subscription of queues assigned by hand, so it goes along with each pull.
+            replace(rules or ConsumeRules(pull_batch_size=10), send_expression=True),
+            model=model,
+            ordered=False,
+            consume_from=consume_from,
+            consume_from_time=consume_from_time,
+            strategy=strategy,
+            filter_hooks=filter_hooks,
+        )
+        self.auto_commit = auto_commit
+        self.auto_commit_seconds = auto_commit_seconds
+        self._assigned_by_hand: set[MessageQueue] | None = None
+        self._paused: set[MessageQueue] = set()
+        self._positions: dict[MessageQueue, int] = {}
+        self._uncounted: dict[MessageQueue, int] = {}
+        self._next_commit = 0.0
+        self._waiting: deque[tuple[AssignedQueue, Sequence[MessageExt]]] = deque()
+        self._arrived = trio.Event()
+        self._taken = trio.Event()
+
+    def _start(self) -> None:
+        self._next_commit = trio.current_time() + self.auto_commit_seconds
+
+    async def _finish(self, *, failed: bool) -> None:
+        if self.auto_commit and not failed:
+            self._count_polls()
+
+    # What to read.
+
+    def subscribe(self, topic: str, expression: str = "*", *, sql: bool = False) -> None:
+        """Read this topic's queues, as far as they are this member's share. Not together with `assign`."""
+        if self._assigned_by_hand is not None:
+            raise ConfigurationError("queues are assigned by hand; subscribe and assign do not go together")
+        self._subscribe(topic, expression, sql=sql)
+
+    async def assign(self, queues: Iterable[MessageQueue], expression: str = "*") -> None:
+        """Read exactly these queues, whoever else does. Raises NoRoute, BrokerRefused and the like when that fails."""
+        if self._subscriptions and self._assigned_by_hand is None:
+            raise ConfigurationError("topics are subscribed to; subscribe and assign do not go together")
+        self._open_nursery()
+        wanted = {self._wire(queue) for queue in queues}
+        for topic in {queue.topic for queue in wanted}:
+            await self._client.route(topic)
+            self._subscriptions[topic] = subscription(self._client, topic, expression, TAG)
+        self._assigned_by_hand = wanted
+        await self._client.heartbeat_all()
+        if not await self._rebalancer.hold_exactly(wanted):
+            self._wake.set()
+
+    @property
+    def assignment(self) -> list[MessageQueue]:
+        """The queues read now."""
+        return sorted(self._bare(queue) for queue in self._rebalancer.assigned)
+
+    async def queues(self, topic: str) -> list[MessageQueue]:
+        """The readable queues of a topic, sorted. Raises NoRoute."""
+        route = await self._client.route(self._client.namespace.wrap(topic))
+        return [self._bare(queue) for queue in route.subscribe]
+
+    # Reading.
+
+    async def poll(self, timeout_seconds: float = 5.0) -> list[MessageExt]:
+        """The messages of one pull (at most `rules.pull_batch_size`, of one queue), as soon as there are some; an empty
+        list when the time is over."""
+        self._open_nursery()
+        if self.auto_commit:
+            self._count_polls()
+        if self.auto_commit and trio.current_time() >= self._next_commit:
+            self._next_commit = trio.current_time() + self.auto_commit_seconds
+            await self._offsets.persist()
+        with trio.move_on_after(timeout_seconds):
+            while True:
+                found = self._take()
+                if found is not None:
+                    await trio.lowlevel.checkpoint()
+                    return found
+                await self._arrived.wait()
+        return []
+
+    def _take(self) -> list[MessageExt] | None:
+        skipped: list[tuple[AssignedQueue, Sequence[MessageExt]]] = []
+        found: list[MessageExt] | None = None
+        while self._waiting and found is None:
+            assigned, messages = self._waiting.popleft()
+            if assigned.dropped:
+                continue
+            if assigned.paused:
+                skipped.append((assigned, messages))
+                continue
+            assigned.window.remove(messages)
+            position = messages[-1].queue_offset + 1
+            self._positions[assigned.queue] = position
+            self._uncounted[assigned.queue] = position
+            assigned.notify()
+            self.stats.consumed(assigned.queue.topic, 0, len(messages), 0)
+            found = list(messages)
+        self._waiting.extendleft(reversed(skipped))
+        if found is None:
+            self._arrived = trio.Event()
+        self._taken.set()
+        return found
+
+    def pause(self, queues: Iterable[MessageQueue]) -> None:
+        """Hand out nothing of these queues until `resume`."""
+        for queue in map(self._wire, queues):
+            self._paused.add(queue)
+            assigned = self._rebalancer.assigned.get(queue)
+            if assigned is not None:
+                assigned.paused = True
+
+    def resume(self, queues: Iterable[MessageQueue]) -> None:
+        for queue in map(self._wire, queues):
+            self._paused.discard(queue)
+            assigned = self._rebalancer.assigned.get(queue)
+            if assigned is not None:
+                assigned.paused = False
+                assigned.notify()
+        self._arrived.set()
+
+    # Positions and offsets.
+
+    async def seek(self, queue: MessageQueue, queue_offset: int) -> None:
+        """Go on at `queue_offset` (clamped by nobody: ConfigurationError when outside the queue) with a queue read
+        now."""
+        wire = self._wire(queue)
+        if wire not in self._rebalancer.assigned:
+            raise ConfigurationError(f"{queue} is not assigned to this consumer now: {self.assignment}")
+        address = await self._client.master_of(wire.broker_name, wire.topic)
+        low, high = (
+            await self._client.call(address, requests.min_offset(wire)),
+            await self._client.call(address, requests.max_offset(wire)),
+        )
+        if not low <= queue_offset <= high:
+            raise ConfigurationError(f"offset {queue_offset} is outside {queue}, which has {low} to {high}")
+        self._positions[wire] = queue_offset
+        self._uncounted[wire] = queue_offset
+        self._rebalancer.reopen(wire, queue_offset)
+
+    async def seek_to_begin(self, queue: MessageQueue) -> None:
+        wire = self._wire(queue)
+        address = await self._client.master_of(wire.broker_name, wire.topic)
+        await self.seek(queue, await self._client.call(address, requests.min_offset(wire)))
+
+    async def seek_to_end(self, queue: MessageQueue) -> None:
+        wire = self._wire(queue)
+        address = await self._client.master_of(wire.broker_name, wire.topic)
+        await self.seek(queue, await self._client.call(address, requests.max_offset(wire)))
+
+    async def offset_for_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """Queue offset of the message stored nearest to `timestamp_ms`."""
+        wire = self._wire(queue)
+        address = await self._client.master_of(wire.broker_name, wire.topic)
+        return await self._client.call(address, requests.search_offset(wire, timestamp_ms))
+
+    async def position(self, queue: MessageQueue) -> int | None:
+        """Queue offset of the next message that `poll` returns; the committed one before the first poll."""
+        wire = self._wire(queue)
+        known = self._positions.get(wire)
+        return known if known is not None else await self.committed(queue)
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """The stored offset of the group; None when there is none."""
+        return await self._offsets.read(self._wire(queue))
+
+    async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
+        """Store what the polls so far returned as consumed, or the given offsets (of the next messages). Returns when
+        stored.
+
+        Raises BrokerRefused and the like when a broker did not store it.
+        """
+        if offsets is None:
+            self._count_polls()
+            due = [queue for queue, _ in self._offsets.table.changed()]
+        else:
+            due = [self._wire(queue) for queue in offsets]
+            for queue, queue_offset in zip(due, offsets.values(), strict=True):
+                self._offsets.table.update(queue, queue_offset)
+        for queue in due:
+            await self._offsets.persist_now(queue)
+
+    def _count_polls(self) -> None:
+        """What was polled since the last time counts as consumed."""
+        for queue, position in self._uncounted.items():
+            self._offsets.table.update(queue, position)
+        self._uncounted.clear()
+
+    # ConsumerMember.
+
+    def heartbeat_data(self) -> ConsumerData:
+        return ConsumerData(
+            group_name=self.group,
+            consume_type=CONSUME_ACTIVELY,
+            message_model=self.model.value,
+            consume_from_where=self._consume_from.value,
+            subscription_data_set=[] if self._assigned_by_hand is not None else self.subscriptions(),
+            unit_mode=self._client.config.unit_mode,
+        )
+
+    async def persist_offsets(self) -> None:
+        if self.auto_commit:
+            await self._offsets.persist()
+
+    async def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
+        for queue, queue_offset in offsets.items():
+            if queue.topic != topic or queue not in self._rebalancer.assigned:
+                continue
+            self._uncounted.pop(queue, None)
+            self._offsets.table.update(queue, queue_offset)
+            try:
+                await self._offsets.persist_now(queue)
+            except MQClientError as error:
+                log.warning("offset not stored", queue=str(queue), error=str(error))
+            self._positions[queue] = queue_offset
+            self._rebalancer.reopen(queue, queue_offset)
+
+    def running_info(self, with_stacks: bool) -> ConsumerRunningInfo:
+        return running_info.of_consumer(
+            self._client,
+            self._rebalancer.assigned.values(),
+            self._offsets.table,
+            self.stats,
+            self.subscriptions(),
+            properties={"consumerGroup": self.group_name, "messageModel": self.model.value},
+            consume_type=CONSUME_ACTIVELY,
+            ordered=False,
+            concurrency=1,
+            started_ms=self._started_ms,
+            with_stacks=with_stacks,
+        )
+
+    async def consume_directly(self, message: MessageExt, broker_name: str | None) -> ConsumeMessageDirectlyResult:
+        raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"the group {self.group} polls and has no listener")
+
+    # Holder (rebalance.py).
+
+    def opened(self, assigned: AssignedQueue) -> None:
+        assigned.paused = assigned.queue in self._paused
+        super().opened(assigned)
+
+    async def closed(self, assigned: AssignedQueue) -> None:
+        await super().closed(assigned)
+        self._positions.pop(assigned.queue, None)
+        self._uncounted.pop(assigned.queue, None)
+
+    async def offset_illegal(self, assigned: AssignedQueue, next_offset: int) -> None:
+        self._positions[assigned.queue] = next_offset
+        self._offsets.table.update(assigned.queue, next_offset)
+        self._rebalancer.reopen(assigned.queue, next_offset)
+
+    # Inside.
+
+    async def _submit(self, assigned: AssignedQueue, messages: Sequence[MessageExt]) -> None:
+        while len(self._waiting) >= MAX_WAITING_PULLS and not assigned.dropped:
+            self._taken = trio.Event()
+            await self._taken.wait()
+        if messages and not assigned.dropped:
+            self._waiting.append((assigned, messages))
+            self._arrived.set()
+
+    def _skipped(self, assigned: AssignedQueue) -> None:
+        """Nothing for us up to `next_offset`: the position moves on, as if those messages had been polled."""
+        self._uncounted[assigned.queue] = assigned.next_offset
+
+    async def _run_queue(self, assigned: AssignedQueue) -> None:
+        with assigned.scope:
+            await self._loop.run(assigned)
+
+    async def _balance(self) -> bool:
+        if self._assigned_by_hand is not None:
+            return await self._rebalancer.hold_exactly(self._assigned_by_hand)
+        return await super()._balance()

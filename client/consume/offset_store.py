@@ -1,0 +1,148 @@
+"""Where the consume offsets of a group live: at the brokers (clustering) or in a file here (broadcasting).
+
+Both keep a table in memory (`offsets.OffsetTable`) which consuming updates without waiting, and store it from time to
+time. Owned by one consumer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import trio
+
+from triomq.client.core import requests
+from triomq.client.core.errors import MQClientError
+from triomq.client.core.log import get_logger
+from triomq.client.core.offsets import LocalOffsetFile, OffsetTable
+from triomq.client.instance.client import Client
+from triomq.protocol.message_queue import MessageQueue
+
+log = get_logger("triomq.client.offsets")
+
+REPEAT_ROUNDS = 12
+MAX_UPDATES_AT_ONCE = 16
+
+
+class OffsetStore(Protocol):
+    """Both kinds. Offsets are those of the next message."""
+
+    table: OffsetTable
+
+    async def open(self) -> None:
+        """Read what there is to read before the first pull."""
+
+    async def read(self, queue: MessageQueue) -> int | None:
+        """The stored offset, which also becomes the one in memory; None when there is none."""
+
+    async def persist(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        """Store what changed (of these queues, or of all); failures are logged and tried again next time. `confirm`:
+        wait for the store's answers."""
+
+    async def persist_now(self, queue: MessageQueue) -> None:
+        """Store one queue's offset and be sure of it. Raises MQClientError."""
+
+
+class BrokerOffsets:
+    """Clustering: the master of each broker holds the group's offsets.
+
+    Every update is confirmed and rounds never overlap, so an older offset cannot overtake a newer one on its way. For
+    the same reason pulls carry no offset along, as Java's do. Every `REPEAT_ROUNDS` rounds all offsets are sent, so
+    that a broker that lost them (it stores them every 5 s) has them again.
+
+    The first update of a topic goes to its broker alone: RocketMQ makes the group's table of a topic on the first one
+    it gets, and of several that come at the same moment it may forget all but the last.
+    """
+
+    def __init__(self, client: Client, group: str) -> None:
+        self.table = OffsetTable()
+        self._client = client
+        self._group = group
+        self._storing = trio.Lock()
+        self._round = 0
+
+    async def open(self) -> None:
+        return
+
+    async def read(self, queue: MessageQueue) -> int | None:
+        broker = await self._client.readable_broker(queue.broker_name, queue.topic)
+        stored = await self._client.call(broker.address, requests.query_consumer_offset(self._group, queue))
+        if stored is not None:
+            self.table.restore(queue, stored)
+        return stored
+
+    async def persist(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        async with self._storing:
+            due = self.table.changed()
+            if queues is not None:
+                wanted = set(queues)
+                due = [one for one in due if one[0] in wanted]
+            else:
+                self._round += 1
+                if self._round % REPEAT_ROUNDS == 0:
+                    due = sorted(self.table.snapshot().items())
+            by_table: dict[tuple[str, str], list[tuple[MessageQueue, int]]] = {}
+            for queue, queue_offset in due:
+                by_table.setdefault((queue.broker_name, queue.topic), []).append((queue, queue_offset))
+            limit = trio.CapacityLimiter(MAX_UPDATES_AT_ONCE)
+            async with trio.open_nursery() as nursery:
+                for of_table in by_table.values():
+                    nursery.start_soon(self._store_table, limit, of_table)
+
+    async def _store_table(self, limit: trio.CapacityLimiter, due: Sequence[tuple[MessageQueue, int]]) -> None:
+        await self._store_or_log(limit, *due[0])
+        async with trio.open_nursery() as nursery:
+            for queue, queue_offset in due[1:]:
+                nursery.start_soon(self._store_or_log, limit, queue, queue_offset)
+
+    async def _store_or_log(self, limit: trio.CapacityLimiter, queue: MessageQueue, queue_offset: int) -> None:
+        async with limit:
+            try:
+                await self._store(queue, queue_offset)
+            except MQClientError as error:
+                log.warning("offset not stored", group=self._group, queue=str(queue), error=str(error))
+
+    async def persist_now(self, queue: MessageQueue) -> None:
+        async with self._storing:
+            queue_offset = self.table.get(queue)
+            if queue_offset is not None:
+                await self._store(queue, queue_offset)
+
+    async def _store(self, queue: MessageQueue, queue_offset: int) -> None:
+        broker = await self._client.readable_broker(queue.broker_name, queue.topic)
+        await self._client.call(broker.address, requests.update_consumer_offset(self._group, queue, queue_offset))
+        self.table.mark_stored(queue, queue_offset)
+
+
+class FileOffsets:
+    """Broadcasting: every member has its own offsets, in a file of this host."""
+
+    def __init__(self, directory: Path, client_id: str, group: str) -> None:
+        self.table = OffsetTable()
+        self._file = LocalOffsetFile(directory, client_id, group)
+        self._group = group
+        self._writing = trio.Lock()
+
+    async def open(self) -> None:
+        for queue, queue_offset in (await trio.to_thread.run_sync(self._file.load)).items():
+            self.table.restore(queue, queue_offset)
+
+    async def read(self, queue: MessageQueue) -> int | None:
+        return self.table.get(queue)
+
+    async def persist(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        async with self._writing:
+            changed = self.table.changed()
+            if not changed:
+                return
+            try:
+                await trio.to_thread.run_sync(self._file.save, self.table.snapshot())
+            except OSError as error:
+                log.warning("offsets not stored", group=self._group, path=str(self._file.path), error=str(error))
+                return
+            for queue, queue_offset in changed:
+                self.table.mark_stored(queue, queue_offset)
+
+    async def persist_now(self, queue: MessageQueue) -> None:
+        await self.persist((queue,))

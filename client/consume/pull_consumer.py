@@ -1,0 +1,261 @@
+"""Pulling by hand: the application says from which queue and offset, and keeps track of them itself (RocketMQ:
+DefaultMQPullConsumer). For assignment, seeking and committing see lite_pull_consumer.py.
+
+    async with PullConsumer("audit", name_server="127.0.0.1:9876") as consumer:
+        for queue in await consumer.queues("Orders"):
+            result = await consumer.pull(queue, "*", await consumer.min_offset(queue))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Self, Unpack
+
+import trio
+
+from triomq.client.consume.offset_store import BrokerOffsets, FileOffsets, OffsetStore
+from triomq.client.consume.pulling import Puller
+from triomq.client.core import requests
+from triomq.client.core.config import ClientConfig, ClientOptions
+from triomq.client.core.errors import ClientClosed, ConfigurationError
+from triomq.client.core.hooks import FilterHook
+from triomq.client.core.results import MessageModel, PullResult, PullStatus
+from triomq.client.instance.client import Client
+from triomq.client.instance.subscribing import subscription
+from triomq.protocol import system_topics
+from triomq.protocol.bodies.heartbeat import CONSUME_ACTIVELY, CONSUME_FROM_LAST_OFFSET, ConsumerData
+from triomq.protocol.bodies.running_info import ConsumeMessageDirectlyResult, ConsumerRunningInfo
+from triomq.protocol.codes import ResponseCode
+from triomq.protocol.errors import RequestRefused
+from triomq.protocol.message import MessageExt
+from triomq.protocol.message_queue import MessageQueue
+from triomq.protocol.subscription import SQL92, TAG
+
+__all__ = ["MessageExt", "MessageQueue", "PullConsumer", "PullResult", "PullStatus"]
+
+
+class PullConsumer:
+    """See the module's text. `model` says where `commit` stores offsets: at the brokers, or (BROADCASTING) in a file
+    here.
+
+    `suspend_seconds`: how long a broker may hold a pull that waits (`pull(..., wait=True)`). `client`: share this
+    open client.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        *,
+        client: Client | None = None,
+        model: MessageModel = MessageModel.CLUSTERING,
+        suspend_seconds: float = 20.0,
+        filter_hooks: Iterable[FilterHook] = (),
+        **options: Unpack[ClientOptions],
+    ) -> None:
+        if not group.strip() or group == system_topics.DEFAULT_CONSUMER_GROUP:
+            raise ConfigurationError(f"the consumer group must have a name of its own, not {group!r}")
+        if client is not None and options:
+            raise ConfigurationError(f"options of the shared client cannot be changed here: {', '.join(options)}")
+        self._client = client if client is not None else Client(ClientConfig(**options))
+        self._owns_client = client is None
+        self.group_name = group
+        self.group = self._client.namespace.wrap(group)
+        self.model = model
+        self._suspend_seconds = suspend_seconds
+        self._puller = Puller(self._client, self.group, list(filter_hooks))
+        self._topics: set[str] = set()
+        self._stack = AsyncExitStack()
+        self._open = False
+        self._offsets: OffsetStore
+        if model is MessageModel.BROADCASTING:
+            self._offsets = FileOffsets(self._client.config.offset_directory, self._client.client_id, self.group)
+        else:
+            self._offsets = BrokerOffsets(self._client, self.group)
+
+    @property
+    def client(self) -> Client:
+        return self._client
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as stack:
+            if self._owns_client:
+                await stack.enter_async_context(self._client)
+            elif not self._client.is_open:
+                raise ClientClosed("the shared client is not open")
+            await self._offsets.open()
+            self._client.add_consumer(self)
+            stack.push_async_callback(self._leave)
+            await self._client.heartbeat_all()
+            self._stack = stack.pop_all()
+        self._open = True
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._open = False
+        await self._stack.aclose()
+
+    async def _leave(self) -> None:
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + 5):
+            try:
+                await self._offsets.persist()
+            finally:
+                await self._client.remove_consumer(self.group)
+        self._client.consumers.pop(self.group, None)
+
+    # Pulling.
+
+    async def queues(self, topic: str) -> list[MessageQueue]:
+        """The readable queues of a topic, sorted. Raises NoRoute."""
+        route = await self._client.route(self._use(topic))
+        return [MessageQueue(topic, queue.broker_name, queue.queue_id) for queue in route.subscribe]
+
+    async def pull(
+        self,
+        queue: MessageQueue,
+        expression: str,
+        queue_offset: int,
+        *,
+        max_count: int = 32,
+        wait: bool = False,
+        sql: bool = False,
+        timeout_seconds: float = 10.0,
+    ) -> PullResult:
+        """Up to `max_count` messages from `queue_offset` on; go on at the result's `next_begin_offset`.
+
+        `expression`: "*", tags separated by "||", or with `sql` a SQL92 condition. `wait`: let the broker hold the
+        pull until a message comes (`suspend_seconds`), on top of `timeout_seconds`. Raises BrokerRefused,
+        BrokerUnreachable, OperationTimeout, NoRoute.
+        """
+        wire = self._wire(queue)
+        suspend_seconds = self._suspend_seconds if wait else 0.0
+        return await self._puller.pull(
+            wire,
+            subscription(self._client, wire.topic, expression, SQL92 if sql else TAG, sub_version=0),
+            queue_offset,
+            max_count=max_count,
+            suspend_seconds=suspend_seconds,
+            timeout_seconds=timeout_seconds + suspend_seconds,
+        )
+
+    # Offsets.
+
+    async def min_offset(self, queue: MessageQueue) -> int:
+        """Queue offset of the oldest message."""
+        return await self._client.call(await self._master(queue), requests.min_offset(self._wire(queue)))
+
+    async def max_offset(self, queue: MessageQueue) -> int:
+        """Queue offset of the next message to be stored."""
+        return await self._client.call(await self._master(queue), requests.max_offset(self._wire(queue)))
+
+    async def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """Queue offset of the message stored nearest to `timestamp_ms`."""
+        return await self._client.call(
+            await self._master(queue), requests.search_offset(self._wire(queue), timestamp_ms)
+        )
+
+    async def earliest_store_time_ms(self, queue: MessageQueue) -> int:
+        """When the oldest message was stored; -1 when there is none."""
+        return await self._client.call(await self._master(queue), requests.earliest_store_time(self._wire(queue)))
+
+    async def committed_offset(self, queue: MessageQueue, *, from_store: bool = False) -> int | None:
+        """The group's offset, from memory or (with `from_store`, or when there is none here) from the store; None:
+        never committed."""
+        wire = self._wire(queue)
+        known = None if from_store else self._offsets.table.get(wire)
+        return known if known is not None else await self._offsets.read(wire)
+
+    def update_offset(self, queue: MessageQueue, queue_offset: int) -> None:
+        """The group goes on at `queue_offset`; stored within seconds, and when the consumer is closed."""
+        self._offsets.table.update(self._wire(queue), queue_offset)
+
+    async def commit(self, queue: MessageQueue, queue_offset: int) -> None:
+        """The group goes on at `queue_offset`; returns when that is stored."""
+        self.update_offset(queue, queue_offset)
+        await self._offsets.persist_now(self._wire(queue))
+
+    # Single messages.
+
+    async def send_back(
+        self,
+        message: MessageExt,
+        *,
+        delay_level: int = 0,
+        broker_name: str | None = None,
+        max_reconsume_times: int = 16,
+    ) -> None:
+        """Have the broker deliver a message to this group again, later."""
+        name = broker_name or message.broker_name
+        address = await self._client.master_of(name, self._use(message.topic)) if name else message.store_host.text
+        await self._client.call(
+            address,
+            requests.send_back(
+                self.group,
+                message,
+                delay_level=delay_level,
+                max_reconsume_times=max_reconsume_times,
+                unit_mode=self._client.config.unit_mode,
+            ),
+        )
+
+    # ConsumerMember.
+
+    def topics(self) -> set[str]:
+        return set(self._topics)
+
+    def heartbeat_data(self) -> ConsumerData:
+        return ConsumerData(
+            group_name=self.group,
+            consume_type=CONSUME_ACTIVELY,
+            message_model=self.model.value,
+            consume_from_where=CONSUME_FROM_LAST_OFFSET,
+            subscription_data_set=[
+                subscription(self._client, topic, "*", TAG, sub_version=0) for topic in sorted(self._topics)
+            ],
+            unit_mode=self._client.config.unit_mode,
+        )
+
+    def wake_rebalance(self) -> None:
+        """Nothing is shared out here."""
+
+    async def persist_offsets(self) -> None:
+        await self._offsets.persist()
+
+    async def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
+        for queue, queue_offset in offsets.items():
+            if queue.topic == topic:
+                self._offsets.table.update(queue, queue_offset)
+        await self._offsets.persist()
+
+    def consume_offsets(self, topic: str) -> dict[MessageQueue, int]:
+        return self._offsets.table.snapshot(topic)
+
+    def running_info(self, with_stacks: bool) -> ConsumerRunningInfo:
+        return ConsumerRunningInfo(
+            properties={"PROP_CONSUME_TYPE": CONSUME_ACTIVELY, "consumerGroup": self.group_name},
+            subscription_set=[
+                subscription(self._client, topic, "*", TAG, sub_version=0) for topic in sorted(self._topics)
+            ],
+        )
+
+    async def consume_directly(self, message: MessageExt, broker_name: str | None) -> ConsumeMessageDirectlyResult:
+        raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"the group {self.group} pulls by hand and has no listener")
+
+    # Inside.
+
+    def _use(self, topic: str) -> str:
+        """The wire name of a topic, whose route is kept fresh from now on."""
+        if not self._open:
+            raise ClientClosed("this consumer is closed: use it inside `async with PullConsumer(...) as consumer`")
+        wire = self._client.namespace.wrap(topic)
+        self._topics.add(wire)
+        return wire
+
+    def _wire(self, queue: MessageQueue) -> MessageQueue:
+        return MessageQueue(self._use(queue.topic), queue.broker_name, queue.queue_id)
+
+    async def _master(self, queue: MessageQueue) -> str:
+        return await self._client.master_of(queue.broker_name, self._use(queue.topic))

@@ -1,0 +1,173 @@
+"""The task that keeps one held queue's window filled (RocketMQ: PullMessageService,
+DefaultMQPushConsumerImpl.pullMessage).
+
+It pulls with long polls as fast as the window empties, waits while the window is full, the consumer is paused or
+(ordered) the lock is missing, and goes on after every error. It ends with the queue's cancel scope.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
+
+import trio
+
+from triomq.client.consume.assigned import AssignedQueue
+from triomq.client.consume.pulling import Puller
+from triomq.client.core.consume_rules import ConsumeRules
+from triomq.client.core.errors import BrokerRefused, MQClientError
+from triomq.client.core.log import get_logger
+from triomq.client.core.results import PullResult, PullStatus
+from triomq.client.core.retry import NOT_REGISTERED
+from triomq.client.instance.client import Client
+from triomq.protocol.codes import ResponseCode
+from triomq.protocol.errors import ProtocolError
+from triomq.protocol.message import MessageExt
+from triomq.protocol.subscription import SubscriptionData
+
+log = get_logger("triomq.client.pull")
+
+ERROR_SECONDS = 3.0
+PAUSED_SECONDS = 1.0
+FULL_SECONDS = 1.0
+UNLOCKED_SECONDS = 3.0
+NO_PROGRESS_SECONDS = 0.5
+FLOW_CONTROL_SECONDS = 0.02
+
+
+class PullOwner(Protocol):
+    """What the loop asks its consumer."""
+
+    @property
+    def is_paused(self) -> bool: ...
+
+    @property
+    def is_ordered(self) -> bool: ...
+
+    @property
+    def is_broadcasting(self) -> bool: ...
+
+    def subscription_of(self, topic: str) -> SubscriptionData | None: ...
+
+    def cached_bytes_total(self) -> int: ...
+
+    async def offset_illegal(self, assigned: AssignedQueue, next_offset: int) -> None:
+        """The broker has no message at our offset: go on from another one."""
+
+    def pulled(self, topic: str, cost_ms: int, count: int) -> None:
+        """For the statistics."""
+
+
+class PullLoop:
+    """One for each consumer; `run` is the task of one queue."""
+
+    def __init__(
+        self,
+        client: Client,
+        owner: PullOwner,
+        puller: Puller,
+        rules: ConsumeRules,
+        submit: Callable[[AssignedQueue, Sequence[MessageExt]], Awaitable[None]],
+        skipped: Callable[[AssignedQueue], None],
+    ) -> None:
+        """`submit`: hand new messages on, waiting while there are too many. `skipped`: nothing that is wanted lies
+        before `next_offset`, and nothing waits, so the offset may move there."""
+        self._client = client
+        self._owner = owner
+        self._puller = puller
+        self._rules = rules
+        self._submit = submit
+        self._skipped = skipped
+
+    async def run(self, assigned: AssignedQueue) -> None:
+        """Pull until the queue is dropped."""
+        while not assigned.dropped:
+            assigned.window.last_pull_ms = _now_ms()
+            reason = self._must_wait(assigned)
+            if reason is not None:
+                await assigned.wait_change(reason)
+                continue
+            try:
+                pause_seconds = await self._once(assigned)
+                assigned.last_pull_error = None
+            except (MQClientError, ProtocolError) as error:
+                pause_seconds = await self._after_error(assigned, error)
+            if pause_seconds > 0:
+                await trio.sleep(pause_seconds)
+
+    def _must_wait(self, assigned: AssignedQueue) -> float | None:
+        """How long to wait at most before looking again, or None when a pull may go out."""
+        owner, rules = self._owner, self._rules
+        if owner.is_paused or not assigned.may_run:
+            return PAUSED_SECONDS
+        if owner.is_ordered and not owner.is_broadcasting and not assigned.window.locked:
+            return UNLOCKED_SECONDS
+        span = None if owner.is_ordered else rules.max_span
+        if assigned.window.is_full(rules.max_cached_messages, rules.max_cached_bytes, span):
+            return FULL_SECONDS
+        if len(assigned.window) and owner.cached_bytes_total() >= rules.max_cached_bytes_total:
+            return FULL_SECONDS
+        return None
+
+    async def _once(self, assigned: AssignedQueue) -> float:
+        """One pull and what follows from it; returns how long to pause before the next."""
+        queue = assigned.queue
+        subscription = self._owner.subscription_of(queue.topic)
+        if subscription is None:
+            return PAUSED_SECONDS
+        asked_offset = assigned.next_offset
+        began_ms = _now_ms()
+        result = await self._puller.pull(
+            queue,
+            subscription,
+            asked_offset,
+            max_count=self._rules.pull_batch_size,
+            suspend_seconds=self._rules.pull_suspend_seconds,
+            timeout_seconds=self._rules.pull_timeout_seconds,
+            send_expression=self._rules.send_expression,
+        )
+        if assigned.dropped:
+            return 0
+        if result.messages:
+            # Only pulls that found something: the others take as long as the broker holds them.
+            self._owner.pulled(queue.topic, _now_ms() - began_ms, len(result.messages))
+        if result.status is PullStatus.OFFSET_ILLEGAL:
+            log.warning("offset outside the queue", queue=str(queue), asked=asked_offset, next=result.next_begin_offset)
+            await self._owner.offset_illegal(assigned, result.next_begin_offset)
+            return 0
+        return await self._take(assigned, asked_offset, result)
+
+    async def _take(self, assigned: AssignedQueue, asked_offset: int, result: PullResult) -> float:
+        assigned.next_offset = result.next_begin_offset
+        if result.messages:
+            new = assigned.window.put(result.messages)
+            assigned.notify()
+            await self._submit(assigned, new)
+            return self._rules.pull_interval_seconds
+        # Nothing for us up to here: with an empty window the offset may move on, so that it need not be read again.
+        if len(assigned.window) == 0 and not assigned.busy:
+            self._skipped(assigned)
+        no_progress = result.status is PullStatus.NO_MATCHED_MSG and result.next_begin_offset == asked_offset
+        # A replica answers so for an offset it does not have yet, at once and again and again.
+        return NO_PROGRESS_SECONDS if no_progress else self._rules.pull_interval_seconds
+
+    async def _after_error(self, assigned: AssignedQueue, error: Exception) -> float:
+        """Log, repair what can be repaired, and say how long to pause."""
+        if isinstance(error, BrokerRefused) and error.code == ResponseCode.FLOW_CONTROL:
+            return FLOW_CONTROL_SECONDS
+        if assigned.last_pull_error != str(error):
+            log.warning("pull failed, going on", queue=str(assigned.queue), error=str(error))
+            assigned.last_pull_error = str(error)
+        try:
+            if isinstance(error, BrokerRefused) and error.code in NOT_REGISTERED:
+                await self._client.heartbeat_one(error.address)
+                return NO_PROGRESS_SECONDS
+            if not isinstance(error, BrokerRefused):
+                await self._client.update_route(assigned.queue.topic)
+        except MQClientError as second:
+            log.debug("repair after a failed pull failed", queue=str(assigned.queue), error=str(second))
+        return ERROR_SECONDS
+
+
+def _now_ms() -> int:
+    return int(trio.current_time() * 1000)

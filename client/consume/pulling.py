@@ -1,0 +1,113 @@
+"""One pull, as all consumers do it: where to ask, what to ask for, what to keep of the answer.
+
+Remembers for each queue which replica the broker suggested last. Owned by one consumer; `forget` bounds the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from triomq.client.core import requests
+from triomq.client.core.hooks import FilterHook
+from triomq.client.core.log import get_logger
+from triomq.client.core.results import PullResult
+from triomq.client.instance.client import Client
+from triomq.protocol import property_names as names
+from triomq.protocol import sys_flag, system_topics
+from triomq.protocol.headers.pull import PullMessageRequestHeader
+from triomq.protocol.message import MessageExt
+from triomq.protocol.message_queue import MessageQueue
+from triomq.protocol.subscription import SubscriptionData
+
+log = get_logger("triomq.client.pull")
+
+
+class Puller:
+    """Pulls for one group. Queues and topics are wire names; messages come back with the application's names."""
+
+    def __init__(self, client: Client, group: str, filter_hooks: Sequence[FilterHook] = ()) -> None:
+        self._client = client
+        self._group = group
+        self._retry_topic = system_topics.retry_topic(group)
+        self._filter_hooks = filter_hooks
+        self._suggested_ids: dict[MessageQueue, int] = {}
+
+    def forget(self, queue: MessageQueue) -> None:
+        self._suggested_ids.pop(queue, None)
+
+    async def pull(
+        self,
+        queue: MessageQueue,
+        subscription: SubscriptionData,
+        queue_offset: int,
+        *,
+        max_count: int,
+        suspend_seconds: float = 0.0,
+        timeout_seconds: float = 10.0,
+        commit_offset: int | None = None,
+        send_expression: bool = True,
+        lite: bool = False,
+    ) -> PullResult:
+        """Up to `max_count` messages from `queue_offset` on.
+
+        `suspend_seconds`: how long the broker may hold the request until there is something; `commit_offset`: stored
+        for the group along the way; `send_expression`: False when the broker knows it from our heartbeats. Raises
+        BrokerRefused, BrokerUnreachable, BrokerUnknown, OperationTimeout, NoRoute.
+        """
+        broker = await self._client.readable_broker(queue.broker_name, queue.topic, self._suggested_ids.get(queue, 0))
+        flags = sys_flag.PULL_LITE if lite else 0
+        if commit_offset is not None and broker.is_master:
+            flags |= sys_flag.PULL_COMMIT_OFFSET
+        if suspend_seconds > 0:
+            flags |= sys_flag.PULL_SUSPEND
+        if send_expression:
+            flags |= sys_flag.PULL_SUBSCRIPTION
+        header = PullMessageRequestHeader(
+            consumer_group=self._group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=queue_offset,
+            max_msg_nums=max_count,
+            sys_flag=flags,
+            commit_offset=commit_offset or 0,
+            suspend_timeout_millis=int(suspend_seconds * 1000),
+            subscription=subscription.sub_string if send_expression else None,
+            sub_version=subscription.sub_version,
+            expression_type=subscription.expression_type,
+            broker_name=queue.broker_name,
+        )
+        result = await self._client.call(broker.address, requests.pull(header), timeout_seconds)
+        self._suggested_ids[queue] = result.suggested_broker_id
+        if not result.messages:
+            return result
+        messages = self._kept(queue, subscription, result.messages)
+        return PullResult(
+            result.status,
+            result.next_begin_offset,
+            result.min_offset,
+            result.max_offset,
+            messages,
+            result.suggested_broker_id,
+        )
+
+    def _kept(
+        self, queue: MessageQueue, subscription: SubscriptionData, messages: Sequence[MessageExt]
+    ) -> Sequence[MessageExt]:
+        # The broker compares hashes of tags only, so the texts are compared here.
+        if subscription.tags_set and not subscription.class_filter_mode:
+            messages = [message for message in messages if message.tags in subscription.tags_set]
+        for hook in self._filter_hooks:
+            try:
+                messages = hook.keep(self._group, queue, messages)
+            except Exception:
+                log.exception("a filter hook failed", group=self._group)
+        namespace = self._client.namespace
+        for message in messages:
+            if message.topic == self._retry_topic:
+                message.topic = message.properties.get(names.RETRY_TOPIC, message.topic)
+            if namespace.name is not None:
+                message.topic = namespace.unwrap(message.topic)
+            transaction_id = message.properties.get(names.UNIQ_KEY)
+            if message.properties.get(names.TRANSACTION_PREPARED) == "true":
+                message.transaction_id = transaction_id
+        return messages

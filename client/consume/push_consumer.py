@@ -1,0 +1,423 @@
+"""Consuming with a listener or in a loop; the queues are shared out among the members of the group.
+
+    async with PushConsumer("billing", name_server="127.0.0.1:9876") as consumer:
+        consumer.subscribe("Orders", "new || paid")
+        async for message in consumer:
+            ...
+
+A message counts as consumed when the next one is asked for (or after `consumer.ack()`). A message whose loop body was
+left by an exception, a `break` or a cancellation is not consumed: it is delivered again after a restart. Several
+tasks may loop over one consumer; each has its own current message.
+
+    async with PushConsumer("billing", name_server="127.0.0.1:9876") as consumer:
+        consumer.subscribe("Orders")
+        consumer.listen(handle)             # async def handle(message), or a plain function, run in a thread
+        await trio.sleep_forever()
+
+A message counts as consumed when the listener returned; when it raised (or answered RECONSUME_LATER), the broker
+delivers it again, later each time, and after 16 times puts it into the dead letter topic %DLQ%<group>. Delivery is at
+least once.
+
+With `ordered=True` the messages of a queue are consumed one after the other in the order they were sent, by one member
+of the group at a time; a failed one holds up its queue.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from datetime import datetime
+from typing import Any, Self, Unpack
+
+import trio
+
+from triomq.client.consume import running_info
+from triomq.client.consume.assigned import AssignedQueue
+from triomq.client.consume.concurrent import ConcurrentConsuming, OfferedMessage
+from triomq.client.consume.consuming import Listener, OrderedConsuming
+from triomq.client.consume.delivery import Delivery
+from triomq.client.consume.group_consumer import GroupConsumer
+from triomq.client.core.allocation import Strategy
+from triomq.client.core.config import ClientOptions
+from triomq.client.core.consume_rules import ConsumeRules
+from triomq.client.core.errors import ConfigurationError, MQClientError
+from triomq.client.core.hooks import ConsumeHook, FilterHook
+from triomq.client.core.log import get_logger
+from triomq.client.core.results import ConsumeFromWhere, ConsumeStatus, MessageModel, RetryLater
+from triomq.client.instance.client import Client
+from triomq.client.instance.handlers import Handler
+from triomq.client.instance.subscribing import subscription
+from triomq.client.produce.trace import TraceSender
+from triomq.protocol import system_topics
+from triomq.protocol.bodies.heartbeat import CONSUME_PASSIVELY, ConsumerData
+from triomq.protocol.bodies.running_info import ConsumeMessageDirectlyResult, ConsumerRunningInfo
+from triomq.protocol.message import MessageExt
+from triomq.protocol.message_queue import MessageQueue
+from triomq.protocol.subscription import TAG, SubscriptionData
+
+__all__ = [
+    "ConsumeFromWhere",
+    "ConsumeRules",
+    "ConsumeStatus",
+    "Delivery",
+    "MessageExt",
+    "MessageModel",
+    "MessageQueue",
+    "PushConsumer",
+    "RetryLater",
+]
+
+log = get_logger("triomq.client.push")
+
+RECEIVES_BETWEEN_CHECKPOINTS = 64
+
+
+class PushConsumer(GroupConsumer):
+    """See the module's text. All members of a group must subscribe to the same topics with the same expressions.
+
+    `model`: CLUSTERING shares the messages out, BROADCASTING gives every member all of them. `ordered`: one at a time
+    for each queue. `consume_from`: where a group begins that has no offset yet, with `consume_from_time` (local time
+    when it has no zone) for CONSUME_FROM_TIMESTAMP. `strategy`: how queues are shared out. `client`: share this open
+    client. `trace`: send message trace (trace.py), to the usual topic or to the one named.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        *,
+        client: Client | None = None,
+        model: MessageModel = MessageModel.CLUSTERING,
+        ordered: bool = False,
+        consume_from: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
+        consume_from_time: datetime | None = None,
+        strategy: Strategy | None = None,
+        rules: ConsumeRules | None = None,
+        consume_hooks: Iterable[ConsumeHook] = (),
+        filter_hooks: Iterable[FilterHook] = (),
+        trace: bool | str = False,
+        **options: Unpack[ClientOptions],
+    ) -> None:
+        super().__init__(
+            group,
+            client,
+            options,
+            rules or ConsumeRules(),
+            model=model,
+            ordered=ordered,
+            consume_from=consume_from,
+            consume_from_time=consume_from_time,
+            strategy=strategy,
+            filter_hooks=filter_hooks,
+        )
+        self.ordered = ordered
+        self.consume_hooks: list[ConsumeHook] = list(consume_hooks)
+        self._trace_topic = system_topics.TRACE_TOPIC if trace is True else trace or None
+        self._listener: Listener | None = None
+        self._iterating = False
+        self._paused = False
+        self._shared = trio.Event()
+        self._listener_set = trio.Event()
+        self._received = 0
+        self._deliveries_in, self._deliveries_out = trio.open_memory_channel[Delivery](0)
+        self._current: weakref.WeakKeyDictionary[trio.lowlevel.Task, Delivery] = weakref.WeakKeyDictionary()
+        self._last: tuple[trio.lowlevel.Task, Delivery] | None = None
+        """The entry of `_current` that was made last: mostly there is one task that loops, and this is faster."""
+        self._consuming: ConcurrentConsuming | OrderedConsuming = self._make_consuming(self._listen_call)
+
+    # Life.
+
+    async def _enter(self, stack: AsyncExitStack) -> None:
+        if self._trace_topic is not None:
+            self.consume_hooks.append(await stack.enter_async_context(TraceSender(self._client, self._trace_topic)))
+
+    def _start(self) -> None:
+        self._consuming.start()
+        if self.ordered and not self.is_broadcasting:
+            self.start_soon(self._keep_locks)
+
+    async def _finish(self, *, failed: bool) -> None:
+        """Stop pulling, and let calls of the listener that run come to an end."""
+        self._paused = True
+        if self._iterating:
+            # Messages acknowledged a moment ago: let the tasks that handed them out note it.
+            for _ in range(3):
+                await trio.lowlevel.checkpoint()
+        if self._iterating or self._listener is None or failed:
+            return
+        with trio.move_on_after(self.rules.close_seconds):
+            for assigned in list(self._rebalancer.assigned.values()):
+                while assigned.busy:
+                    await assigned.wait_change(1)
+
+    # What the application calls.
+
+    def subscribe(self, topic: str, expression: str = "*", *, sql: bool = False) -> None:
+        """Consume this topic, too, or change its expression. Works before and while the consumer is open.
+
+        `expression`: "*", tags separated by "||", or with `sql` a SQL92 condition on properties (the broker needs
+        enablePropertyFilter=true). A topic that does not exist yet is consumed as soon as it does.
+        """
+        self._subscribe(topic, expression, sql=sql)
+
+    def listen(self, handler: Callable[[MessageExt], Any]) -> None:
+        """Have `handler(message)` called for every message. An `async def` is awaited; a plain function runs in a
+        thread, so it may block. It answers None or a ConsumeStatus, or raises (also `RetryLater`)."""
+        call = Handler(handler, self.rules.concurrency)
+        size = self.rules.batch_max_size
+        if size != 1:
+            raise ConfigurationError(f"batch_max_size is {size}: use listen_batch, which gets lists of messages")
+
+        async def one(messages: Sequence[MessageExt]) -> ConsumeStatus | None:
+            answer: ConsumeStatus | None = await call(messages[0])
+            return answer
+
+        self._set_listener(one)
+
+    def listen_batch(self, handler: Callable[[Sequence[MessageExt]], Any]) -> None:
+        """Like `listen`, with up to `rules.batch_max_size` messages of one queue; they succeed or fail together."""
+        call = Handler(handler, self.rules.concurrency)
+
+        async def several(messages: Sequence[MessageExt]) -> ConsumeStatus | None:
+            answer: ConsumeStatus | None = await call(messages)
+            return answer
+
+        self._set_listener(several)
+
+    def _set_listener(self, listener: Listener) -> None:
+        if self._listener is not None:
+            raise ConfigurationError("this consumer already has a listener, or is being looped over")
+        self._listener = listener
+        self._listener_set.set()
+        if isinstance(self._consuming, ConcurrentConsuming) and not self._iterating:
+            self._consuming.listen()
+
+    async def receive(self) -> Delivery:
+        """The next message, to be settled with `ack` or `retry_later`. Not together with a listener."""
+        self._open_nursery()
+        if self._listener is None:
+            self._iterating = True
+            self._set_listener(self._hand_out)
+        elif not self._iterating:
+            raise ConfigurationError("this consumer has a listener: messages go there")
+        consuming = self._consuming
+        if isinstance(consuming, ConcurrentConsuming):
+            self._received += 1
+            if self._received % RECEIVES_BETWEEN_CHECKPOINTS == 0:
+                await trio.lowlevel.checkpoint()
+            return consuming.take_nowait() or await consuming.take()
+        return await self._deliveries_out.receive()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> MessageExt:
+        self.ack()
+        delivery = await self.receive()
+        if self._last is not None:
+            self._current[self._last[0]] = self._last[1]
+        self._last = (trio.lowlevel.current_task(), delivery)
+        return delivery.message
+
+    def ack(self) -> None:
+        """The message this task got last from its `async for` is consumed. Asking for the next one does the same."""
+        delivery = self._take_current()
+        if delivery is not None:
+            delivery.ack()
+
+    def retry_later(self, delay_level: int = 0) -> None:
+        """The message this task got last from its `async for` shall be delivered again later; see `RetryLater`."""
+        delivery = self._take_current()
+        if delivery is not None:
+            delivery.retry_later(delay_level)
+
+    def _take_current(self) -> Delivery | None:
+        task = trio.lowlevel.current_task()
+        last = self._last
+        if last is not None and last[0] is task:
+            self._last = None
+            return last[1]
+        return self._current.pop(task, None)
+
+    def suspend(self) -> None:
+        """Pull and consume nothing until `resume`; the queues stay with this member."""
+        self._paused = True
+
+    def resume(self) -> None:
+        self._paused = False
+        for assigned in self._rebalancer.assigned.values():
+            assigned.notify()
+        if isinstance(self._consuming, ConcurrentConsuming):
+            self._consuming.wake()
+
+    @property
+    def assigned_queues(self) -> list[MessageQueue]:
+        """The queues this member holds now, retry topics included."""
+        return sorted(self._bare(queue) for queue in self._rebalancer.assigned)
+
+    async def wait_assigned(self, topic: str) -> list[MessageQueue]:
+        """Wait until this member has its share of the topic's queues, at least one; the share."""
+        wire = self._client.namespace.wrap(topic)
+        while not (self._rebalancer.last_shares.get(wire) and self._rebalancer.of_topic(wire)):
+            await self._shared.wait()
+        return [queue for queue in self.assigned_queues if queue.topic == topic]
+
+    # ConsumerMember.
+
+    def topics(self) -> set[str]:
+        topics = set(self._subscriptions)
+        if not self.is_broadcasting:
+            topics.add(system_topics.retry_topic(self.group))
+        return topics
+
+    def heartbeat_data(self) -> ConsumerData:
+        return ConsumerData(
+            group_name=self.group,
+            consume_type=CONSUME_PASSIVELY,
+            message_model=self.model.value,
+            consume_from_where=self._consume_from.value,
+            subscription_data_set=self.subscriptions(),
+            unit_mode=self._client.config.unit_mode,
+        )
+
+    async def persist_offsets(self) -> None:
+        await self._offsets.persist()
+
+    async def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
+        for queue, queue_offset in offsets.items():
+            assigned = self._rebalancer.assigned.get(queue)
+            if queue.topic != topic or assigned is None:
+                continue
+            await self._restart_at(assigned, queue_offset)
+        self.wake_rebalance()
+
+    def running_info(self, with_stacks: bool) -> ConsumerRunningInfo:
+        return running_info.of_consumer(
+            self._client,
+            self._rebalancer.assigned.values(),
+            self._offsets.table,
+            self.stats,
+            self.subscriptions(),
+            properties={
+                "consumerGroup": self.group_name,
+                "messageModel": self.model.value,
+                "consumeFromWhere": self._consume_from.value,
+            },
+            consume_type=CONSUME_PASSIVELY,
+            ordered=self.ordered,
+            concurrency=self.rules.concurrency,
+            started_ms=self._started_ms,
+            with_stacks=with_stacks,
+        )
+
+    async def consume_directly(self, message: MessageExt, broker_name: str | None) -> ConsumeMessageDirectlyResult:
+        message.topic = self._client.namespace.unwrap(message.topic)
+        queue = MessageQueue(message.topic, broker_name or "", message.queue_id)
+        began = trio.current_time()
+        verdict = await self._consuming.call(queue, [message])
+        if isinstance(verdict.error, Exception) and not isinstance(verdict.error, RetryLater):
+            outcome, remark = "CR_THROW_EXCEPTION", f"{type(verdict.error).__name__}: {verdict.error}"
+        else:
+            outcome, remark = ("CR_SUCCESS" if verdict.ok else "CR_LATER"), None
+        return ConsumeMessageDirectlyResult(
+            consume_result=outcome,
+            order=self.ordered,
+            remark=remark,
+            spent_time_mills=int((trio.current_time() - began) * 1000),
+        )
+
+    # Holder (rebalance.py).
+
+    async def first_offset(self, queue: MessageQueue) -> int:
+        begin = await super().first_offset(queue)
+        # Stored from now on: a group that is away before its first message goes on from here, not from a later end.
+        self._offsets.table.update(queue, begin)
+        return begin
+
+    def queues_changed(self, topic: str, every: Collection[MessageQueue], ours: Collection[MessageQueue]) -> None:
+        self._shared.set()
+        self._shared = trio.Event()
+
+    # PullOwner and ConsumeOwner.
+
+    @property
+    def is_paused(self) -> bool:
+        return self._paused
+
+    @property
+    def is_ordered(self) -> bool:
+        return self.ordered
+
+    def subscription_of(self, topic: str) -> SubscriptionData | None:
+        known = super().subscription_of(topic)
+        if known is None and topic == system_topics.retry_topic(self.group):
+            known = self._subscriptions[topic] = subscription(self._client, topic, "*", TAG)
+        return known
+
+    async def offset_illegal(self, assigned: AssignedQueue, next_offset: int) -> None:
+        await self._restart_at(assigned, next_offset)
+        self.wake_rebalance()
+
+    def consumed(self, topic: str, cost_ms: int, ok: int, failed: int) -> None:
+        self.stats.consumed(topic, cost_ms, ok, failed)
+
+    # Inside.
+
+    def _make_consuming(self, listener: Listener) -> ConcurrentConsuming | OrderedConsuming:
+        if self.ordered:
+            return OrderedConsuming(self._client, self, self._offsets, self.rules, listener, self.consume_hooks)
+        held = self._rebalancer.assigned
+        return ConcurrentConsuming(
+            self._client, self, self._offsets, self.rules, listener, self.consume_hooks, lambda: list(held.values())
+        )
+
+    async def _listen_call(self, messages: Sequence[MessageExt]) -> ConsumeStatus | None:
+        if self._listener is None:
+            await self._listener_set.wait()
+        assert self._listener is not None
+        return await self._listener(messages)
+
+    async def _hand_out(self, messages: Sequence[MessageExt]) -> None:
+        """The listener of `async for`: hand the message to whoever asks, wait until it is settled."""
+        for message in messages:
+            refused = True
+            while refused:
+                offered = OfferedMessage()
+                delivery = Delivery(message, offered)
+                if isinstance(self._consuming, ConcurrentConsuming):
+                    self._consuming.offer(delivery)
+                else:
+                    await self._deliveries_in.send(delivery)
+                await offered.wait()
+                refused = offered.refused
+
+    async def _submit(self, assigned: AssignedQueue, messages: Sequence[MessageExt]) -> None:
+        await self._consuming.submit(assigned, messages)
+
+    def _skipped(self, assigned: AssignedQueue) -> None:
+        self._offsets.table.update(assigned.queue, assigned.next_offset, increase_only=True)
+
+    async def _run_queue(self, assigned: AssignedQueue) -> None:
+        """The pull loop of a held queue, and beside it the task that consumes it in order."""
+        with assigned.scope:
+            async with trio.open_nursery() as nursery:
+                beside = self._consuming.opened(assigned)
+                if beside is not None:
+                    nursery.start_soon(beside, assigned)
+                nursery.start_soon(self._loop.run, assigned)
+
+    async def _keep_locks(self) -> None:
+        while True:
+            await trio.sleep(self.rules.lock_interval_seconds)
+            await self._rebalancer.lock_held()
+
+    async def _restart_at(self, assigned: AssignedQueue, queue_offset: int) -> None:
+        """Forget what was pulled of a queue; the next rebalance opens it at `queue_offset`."""
+        assigned.window.drop()
+        self._offsets.table.update(assigned.queue, queue_offset)
+        try:
+            await self._offsets.persist_now(assigned.queue)
+        except MQClientError as error:
+            log.warning("offset not stored", queue=str(assigned.queue), error=str(error))
+        self._rebalancer.assigned.pop(assigned.queue, None)
+        assigned.drop()

@@ -1,0 +1,285 @@
+"""Dividing a topic's queues among the members of a group, and keeping the queues that are ours (RocketMQ:
+RebalanceImpl).
+
+Every member asks a broker for the ids of all members and computes its own share (allocation.py). Held queues that are
+not in the share any more are given up after their offset was stored; new ones are opened at the stored offset, or where
+the consumer says. Ordered consumers hold a broker-side lock on each queue, too.
+
+Owned by one consumer. The consumer says through `Holder` how a queue is opened and what runs for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Protocol
+
+import trio
+
+from triomq.client.consume.assigned import AssignedQueue
+from triomq.client.consume.offset_store import OffsetStore
+from triomq.client.core import requests
+from triomq.client.core.allocation import Strategy
+from triomq.client.core.errors import MQClientError, NoRoute
+from triomq.client.core.log import get_logger
+from triomq.client.core.results import MessageModel
+from triomq.client.instance.client import Client
+from triomq.protocol.message_queue import MessageQueue
+
+log = get_logger("triomq.client.rebalance")
+
+PULL_EXPIRED_MS = 120_000
+"""A queue whose pull loop showed no life for so long is given up and opened anew."""
+
+
+class Holder(Protocol):
+    """The consumer's side of rebalancing."""
+
+    async def first_offset(self, queue: MessageQueue) -> int:
+        """Where the next pull of a new queue begins. Raises MQClientError."""
+
+    def opened(self, assigned: AssignedQueue) -> None:
+        """Start what runs for it."""
+
+    async def closed(self, assigned: AssignedQueue) -> None:
+        """It was dropped; nothing runs for it any more."""
+
+    def queues_changed(self, topic: str, every: Collection[MessageQueue], ours: Collection[MessageQueue]) -> None:
+        """The share of this member changed."""
+
+
+class Rebalancer:
+    """The queues this member holds."""
+
+    def __init__(
+        self,
+        client: Client,
+        group: str,
+        model: MessageModel,
+        strategy: Strategy,
+        offsets: OffsetStore,
+        holder: Holder,
+        *,
+        ordered: bool,
+    ) -> None:
+        self._client = client
+        self._group = group
+        self._model = model
+        self._strategy = strategy
+        self._offsets = offsets
+        self._holder = holder
+        self._ordered = ordered and model is MessageModel.CLUSTERING
+        self._turn = 0
+        # One round at a time: a notification of a broker and an `assign` of the application may meet.
+        self._round = trio.Lock()
+        self.assigned: dict[MessageQueue, AssignedQueue] = {}
+        self.last_shares: dict[str, list[MessageQueue]] = {}
+
+    def of_topic(self, topic: str) -> list[AssignedQueue]:
+        return [one for queue, one in self.assigned.items() if queue.topic == topic]
+
+    async def rebalance(self, topics: Iterable[str]) -> bool:
+        """One round over all topics; gives up the queues of other topics. Returns False when some topic must be
+        looked at again soon (no route, no answer, a lock not granted)."""
+        async with self._round:
+            return await self._rebalance(sorted(set(topics)))
+
+    async def _rebalance(self, wanted: list[str]) -> bool:
+        settled = True
+        for topic in wanted:
+            try:
+                settled &= await self._rebalance_topic(topic)
+            except NoRoute as error:
+                settled = False
+                log.debug("topic without route", group=self._group, topic=topic, reason=str(error))
+            except MQClientError as error:
+                settled = False
+                log.warning("rebalance failed", group=self._group, topic=topic, error=str(error))
+        for queue in [queue for queue in self.assigned if queue.topic not in wanted]:
+            settled &= await self.give_up(queue)
+        for topic in [topic for topic in self.last_shares if topic not in wanted]:
+            del self.last_shares[topic]
+        return settled
+
+    async def hold_exactly(self, queues: Collection[MessageQueue]) -> bool:
+        """Hold these queues whoever else reads them; for consumers that assign by hand. Returns False when one could
+        not be opened (try again)."""
+        keep = set(queues)
+        settled = True
+        async with self._round:
+            for queue in [queue for queue in self.assigned if queue not in keep]:
+                settled &= await self.give_up(queue)
+            for queue in sorted(keep):
+                held = self.assigned.get(queue)
+                if held is not None:
+                    held.stay()
+                else:
+                    settled &= await self._open(queue)
+        return settled
+
+    def reopen(self, queue: MessageQueue, next_offset: int) -> None:
+        """Go on with a held queue at another offset, forgetting what was pulled of it."""
+        old = self.assigned.pop(queue, None)
+        if old is not None:
+            old.drop()
+        assigned = AssignedQueue(queue, next_offset, _now_ms())
+        if old is not None:
+            assigned.paused = old.paused
+            assigned.window.locked, assigned.window.last_lock_ms = old.window.locked, old.window.last_lock_ms
+        self.assigned[queue] = assigned
+        self._holder.opened(assigned)
+
+    async def _rebalance_topic(self, topic: str) -> bool:
+        route = await self._client.route(topic)
+        every = route.subscribe
+        if self._model is MessageModel.BROADCASTING:
+            share = list(every)
+        else:
+            members = await self._members(topic)
+            if self._client.client_id not in members:
+                log.debug("the broker does not list this member yet", group=self._group, topic=topic)
+                return False
+            share = self._strategy(self._group, self._client.client_id, sorted(every), members)
+        settled, changed = await self._apply(topic, share)
+        if changed or self.last_shares.get(topic) != share:
+            self.last_shares[topic] = share
+            log.info("queues of this member", group=self._group, topic=topic, ours=len(share), of=len(every))
+            self._holder.queues_changed(topic, every, share)
+        return settled
+
+    async def _members(self, topic: str) -> list[str]:
+        """Ids of all members, of one broker of the topic, another one each time."""
+        self._turn += 1
+        broker = self._client.routes.any_broker_of(topic, self._turn)
+        if broker is None:
+            raise NoRoute(topic, self._client.name_servers.addresses, "none of its brokers is known")
+        try:
+            return await self._client.call(broker.address, requests.consumer_ids(self._group))
+        except MQClientError:
+            await self._client.update_route(topic)
+            raise
+
+    async def _apply(self, topic: str, share: Collection[MessageQueue]) -> tuple[bool, bool]:
+        """Returns (settled, changed)."""
+        settled, changed = True, False
+        now_ms = _now_ms()
+        keep = set(share)
+        for assigned in self.of_topic(topic):
+            expired = now_ms - assigned.window.last_pull_ms > PULL_EXPIRED_MS and not assigned.paused
+            # A lost lock may mean that somebody else went on with this queue: our window and offset are worth nothing.
+            lost = self._ordered and not assigned.window.locked
+            if assigned.queue not in keep or expired or lost or assigned.dropped:
+                gone = await self.give_up(assigned.queue, store_offset=not lost)
+                settled &= gone
+                changed |= gone
+            else:
+                assigned.stay()
+        for queue in sorted(keep - self.assigned.keys()):
+            opened = await self._open(queue)
+            settled &= opened
+            changed |= opened
+        return settled, changed
+
+    async def _open(self, queue: MessageQueue) -> bool:
+        if self._ordered and queue not in await self.lock([queue]):
+            log.info("queue still locked by another member", group=self._group, queue=str(queue))
+            return False
+        try:
+            next_offset = await self._holder.first_offset(queue)
+        except MQClientError as error:
+            log.warning("first offset not known", group=self._group, queue=str(queue), error=str(error))
+            return False
+        if queue in self.assigned:
+            return True
+        assigned = AssignedQueue(queue, next_offset, _now_ms())
+        assigned.window.locked = self._ordered
+        self.assigned[queue] = assigned
+        self._holder.opened(assigned)
+        return True
+
+    async def give_up(self, queue: MessageQueue, *, store_offset: bool = True) -> bool:
+        """Store its offset and let go of it. Returns False when an ordered listener is still busy with it: the queue is
+        LEAVING then, and the next round tries again or keeps it."""
+        assigned = self.assigned.get(queue)
+        if assigned is None:
+            return True
+        if self._ordered and assigned.busy:
+            assigned.leave()
+            with trio.move_on_after(1):
+                while assigned.busy:
+                    await assigned.wait_change(1)
+            # Its offset may have been reset meanwhile, which closes or reopens it: then the next round decides.
+            if assigned.busy or self.assigned.get(queue) is not assigned:
+                return False
+        assigned.drop()
+        del self.assigned[queue]
+        if store_offset:
+            await self._offsets.persist((queue,))
+        if self._model is MessageModel.CLUSTERING:
+            self._offsets.table.remove(queue)
+        if self._ordered:
+            await self.unlock([queue])
+        await self._holder.closed(assigned)
+        return True
+
+    # Locks of ordered consumers.
+
+    async def lock(self, queues: Collection[MessageQueue]) -> set[MessageQueue]:
+        """Ask for the locks of these queues; returns those we hold. Brokers that do not answer grant nothing."""
+        granted: set[MessageQueue] = set()
+        for broker_name, of_broker in _by_broker(queues).items():
+            try:
+                address = await self._client.master_of(broker_name, of_broker[0].topic)
+                call = requests.lock_queues(self._group, self._client.client_id, of_broker)
+                locked = await self._client.call(address, call)
+                granted |= locked
+            except MQClientError as error:
+                log.warning("queues not locked", group=self._group, broker=broker_name, error=str(error))
+        return granted & set(queues)
+
+    async def lock_held(self) -> None:
+        """Confirm the locks of all queues we hold; the periodic task of ordered consumers."""
+        held = list(self.assigned)
+        granted = await self.lock(held) if held else set()
+        now_ms = _now_ms()
+        for queue in held:
+            assigned = self.assigned.get(queue)
+            if assigned is None:
+                continue
+            if queue in granted:
+                assigned.window.locked = True
+                assigned.window.last_lock_ms = now_ms
+            elif not assigned.holds_lock(now_ms):
+                assigned.window.locked = False
+            assigned.notify()
+
+    async def unlock(self, queues: Collection[MessageQueue]) -> None:
+        for broker_name, of_broker in _by_broker(queues).items():
+            address = self._client.routes.master(broker_name)
+            if address is None:
+                continue
+            try:
+                await self._client.tell(
+                    address, requests.unlock_queues(self._group, self._client.client_id, of_broker), vip=True
+                )
+            except MQClientError as error:
+                log.warning("queues not unlocked", group=self._group, broker=broker_name, error=str(error))
+
+    async def close(self) -> None:
+        """Let go of everything; offsets must have been stored before."""
+        held = list(self.assigned.values())
+        for assigned in held:
+            assigned.drop()
+        self.assigned.clear()
+        if self._ordered and held:
+            await self.unlock([assigned.queue for assigned in held])
+
+
+def _by_broker(queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:
+    grouped: dict[str, list[MessageQueue]] = {}
+    for queue in sorted(queues):
+        grouped.setdefault(queue.broker_name, []).append(queue)
+    return grouped
+
+
+def _now_ms() -> int:
+    return int(trio.current_time() * 1000)

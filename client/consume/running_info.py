@@ -1,0 +1,76 @@
+"""The inside of a consumer as administrators see it (RocketMQ: ConsumerRunningInfo)."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import traceback
+from collections.abc import Iterable, Mapping
+
+import trio
+
+from triomq.client.consume.assigned import AssignedQueue
+from triomq.client.core.consumer_stats import ConsumerStats
+from triomq.client.core.offsets import OffsetTable
+from triomq.client.instance.client import Client
+from triomq.protocol.bodies import running_info as body
+from triomq.protocol.codes import V4_9_7, version_name
+from triomq.protocol.subscription import SubscriptionData
+
+
+def of_consumer(
+    client: Client,
+    assigned: Iterable[AssignedQueue],
+    offsets: OffsetTable,
+    stats: ConsumerStats,
+    subscriptions: list[SubscriptionData],
+    *,
+    properties: Mapping[str, str],
+    consume_type: str,
+    ordered: bool,
+    concurrency: int,
+    started_ms: int,
+    with_stacks: bool,
+) -> body.ConsumerRunningInfo:
+    """The answer to GET_CONSUMER_RUNNING_INFO."""
+    wall_ms, monotonic_ms = client.config.now_ms(), int(trio.current_time() * 1000)
+    return body.ConsumerRunningInfo(
+        properties={
+            **properties,
+            body.PROP_NAMESERVER_ADDR: ";".join(client.name_servers.addresses),
+            body.PROP_CONSUME_TYPE: consume_type,
+            body.PROP_CONSUME_ORDERLY: "true" if ordered else "false",
+            body.PROP_THREADPOOL_CORE_SIZE: str(concurrency),
+            body.PROP_CLIENT_VERSION: version_name(V4_9_7),
+            body.PROP_CONSUMER_START_TIMESTAMP: str(started_ms),
+        },
+        mq_table={one.queue: _queue_info(one, offsets, wall_ms - monotonic_ms) for one in assigned},
+        status_table={one.topic: stats.of_topic(one.topic) for one in subscriptions},
+        subscription_set=subscriptions,
+        jstack=all_stacks() if with_stacks else None,
+    )
+
+
+def _queue_info(assigned: AssignedQueue, offsets: OffsetTable, to_wall_ms: int) -> body.ProcessQueueInfo:
+    window = assigned.window
+    return body.ProcessQueueInfo(
+        cached_msg_count=len(window),
+        cached_msg_max_offset=window.newest_offset or 0,
+        cached_msg_min_offset=window.oldest_offset or 0,
+        cached_msg_size_in_mib=window.cached_bytes // (1024 * 1024),
+        commit_offset=offsets.get(assigned.queue) or 0,
+        droped=window.dropped,
+        locked=window.locked,
+        last_consume_timestamp=window.last_consume_ms + to_wall_ms,
+        last_lock_timestamp=window.last_lock_ms + to_wall_ms,
+        last_pull_timestamp=window.last_pull_ms + to_wall_ms,
+    )
+
+
+def all_stacks() -> str:
+    """Stacks of all threads of this process, as text."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    parts: list[str] = []
+    for ident, frame in sys._current_frames().items():
+        parts.append(f"{names.get(ident, '?')}  TID: {ident}\n{''.join(traceback.format_stack(frame))}")
+    return "\n".join(parts)

@@ -1,0 +1,62 @@
+"""How a push consumer pulls and consumes: limits and habits, with RocketMQ's defaults."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from triomq.client.core.errors import ConfigurationError
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ConsumeRules:
+    """Checked at construction; raises ConfigurationError."""
+
+    pull_batch_size: int = 32
+    """Messages asked for in one pull (brokers give at most 32 unless they are told otherwise)."""
+    pull_interval_seconds: float = 0.0
+    """Pause between two pulls of a queue."""
+    pull_suspend_seconds: float = 15.0
+    """How long a broker may hold a pull until a message comes."""
+    pull_timeout_seconds: float = 30.0
+    max_cached_messages: int = 1000
+    """Messages of one queue that may wait here."""
+    max_cached_bytes: int = 100 * 1024 * 1024
+    """Bytes of message bodies of one queue that may wait here."""
+    max_cached_bytes_total: int = 512 * 1024 * 1024
+    """The same, of all queues of this consumer together."""
+    max_span: int = 2000
+    """Distance between the oldest and the newest unconsumed queue offset (concurrent consuming)."""
+    concurrency: int = 20
+    """Calls of the listener at once."""
+    batch_max_size: int = 1
+    """Messages handed to a batch listener at once."""
+    max_reconsume_times: int = -1
+    """Deliveries after the first before a message goes to the dead letter topic; -1: 16, or without end when
+    ordered."""
+    consume_timeout_seconds: float = 15 * 60.0
+    """A message whose consuming takes longer is sent back, so that it does not hold up the queue's offset."""
+    suspend_seconds: float = 1.0
+    """Ordered consuming: pause before a failed message is tried again."""
+    close_seconds: float = 10.0
+    """How long leaving the `async with` block waits for calls of the listener that run."""
+    rebalance_interval_seconds: float = 20.0
+    lock_interval_seconds: float = 20.0
+    send_expression: bool = False
+    """Send the filter expression with every pull instead of relying on the heartbeats."""
+
+    def __post_init__(self) -> None:
+        for name, low, high in (
+            ("pull_batch_size", 1, 1024),
+            ("max_cached_messages", 1, 65535),
+            ("max_cached_bytes", 1, 1 << 40),
+            ("max_cached_bytes_total", 1, 1 << 40),
+            ("max_span", 1, 65535),
+            ("concurrency", 1, 1000),
+            ("batch_max_size", 1, 1024),
+            ("max_reconsume_times", -1, 1 << 31),
+        ):
+            value = getattr(self, name)
+            if not low <= value <= high:
+                raise ConfigurationError(f"{name} must be between {low} and {high}, not {value}")
+        if not self.pull_timeout_seconds > self.pull_suspend_seconds:
+            raise ConfigurationError("pull_timeout_seconds must be more than pull_suspend_seconds")

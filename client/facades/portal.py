@@ -1,0 +1,281 @@
+"""One background thread that runs trio, for programs that do not: the blocking and the asyncio face share it.
+
+Why a thread, and not trio's guest mode inside the asyncio loop: one core serves both faces and plain threads alike,
+and a callback of the application that hogs its own event loop cannot keep heartbeats, lock refreshes and offset
+updates from going out, so the group does not lose its queues. The price is one hop between threads for each call
+(about 0.1 ms).
+
+The portal starts with the first object that needs it and ends with the last. `hold` keeps an `async with` block open
+in a task of its own, because trio wants a block to be entered and left by the same task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import CancelledError, Future
+from contextlib import AbstractAsyncContextManager, suppress
+from functools import partial, wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import trio
+
+from triomq.client.core.errors import ClientClosed
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class _LeftByError(Exception):
+    """Stands for the application's exception inside the held block, which only needs to know that there was one."""
+
+
+class Held:
+    """An `async with` block that is open in the portal's thread."""
+
+    def __init__(self) -> None:
+        self.entered: Future[None] = Future()
+        self.left: Future[None] = Future()
+        self.leave = trio.Event()
+        self.failed = False
+
+
+class Portal:
+    """The thread and its trio run. Methods may be called from any other thread."""
+
+    def __init__(self) -> None:
+        self._token: trio.lowlevel.TrioToken | None = None
+        self._nursery: trio.Nursery | None = None
+        self._stop: trio.Event | None = None
+        self._started: Future[None] = Future()
+        self._thread = threading.Thread(target=self._run, name="triomq-client", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+        self._started.result()
+
+    def stop(self) -> None:
+        """Cancel what still runs and end the thread."""
+        if self._token is not None and self._stop is not None:
+            with suppress(trio.RunFinishedError):
+                self._token.run_sync_soon(self._stop.set)
+            if threading.current_thread() is not self._thread:
+                self._thread.join()
+
+    def submit(self, function: Callable[..., Awaitable[T]], *args: Any, **kwargs: Any) -> Future[T]:
+        """Run an async function over there. Cancelling the future cancels it."""
+        if threading.current_thread() is self._thread:
+            raise RuntimeError("a blocking call inside the client's own thread would wait for itself; await instead")
+        future: Future[T] = Future()
+        try:
+            assert self._token is not None
+            self._token.run_sync_soon(self._spawn, partial(function, *args, **kwargs), future)
+        except trio.RunFinishedError:
+            raise ClientClosed("the client's thread has ended") from None
+        return future
+
+    def run(self, function: Callable[..., Awaitable[T]], *args: Any, **kwargs: Any) -> T:
+        """Run an async function over there and wait for it; an interrupt (Ctrl-C) cancels it."""
+        future = self.submit(function, *args, **kwargs)
+        try:
+            return future.result()
+        except CancelledError:
+            raise ClientClosed("closed while this call was waiting") from None
+        except BaseException:
+            future.cancel()
+            raise
+
+    def call(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        """Run a plain function over there and wait for it."""
+
+        async def once() -> T:
+            return function(*args, **kwargs)
+
+        return self.run(once)
+
+    # Held blocks.
+
+    def hold(self, block: AbstractAsyncContextManager[Any]) -> Future[Held]:
+        """Enter a block; the future is done when it is entered, or failed."""
+
+        async def enter() -> Held:
+            held = Held()
+            assert self._nursery is not None
+            self._nursery.start_soon(self._keep, block, held)
+            await wait_future(held.entered)
+            return held
+
+        return self.submit(enter)
+
+    def let_go(self, held: Held, *, failed: bool) -> Future[None]:
+        """Leave a block; the future is done when it is left."""
+
+        async def leave() -> None:
+            held.failed = failed
+            held.leave.set()
+            await wait_future(held.left)
+
+        return self.submit(leave)
+
+    async def _keep(self, block: AbstractAsyncContextManager[Any], held: Held) -> None:
+        try:
+            async with block:
+                held.entered.set_result(None)
+                await held.leave.wait()
+                if held.failed:
+                    raise _LeftByError
+        except _LeftByError:
+            held.left.set_result(None)
+        except BaseException as error:
+            (held.left if held.entered.done() else held.entered).set_exception(error)
+            if not isinstance(error, Exception):
+                raise
+        else:
+            held.left.set_result(None)
+
+    # The thread.
+
+    def _run(self) -> None:
+        try:
+            trio.run(self._main)
+        except BaseException as error:
+            if not self._started.done():
+                self._started.set_exception(error)
+            raise
+
+    async def _main(self) -> None:
+        self._token = trio.lowlevel.current_trio_token()
+        self._stop = trio.Event()
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            self._started.set_result(None)
+            await self._stop.wait()
+            nursery.cancel_scope.cancel()
+
+    def _spawn(self, function: Callable[[], Awaitable[T]], future: Future[T]) -> None:
+        assert self._nursery is not None
+        self._nursery.start_soon(self._answer, function, future)
+
+    async def _answer(self, function: Callable[[], Awaitable[T]], future: Future[T]) -> None:
+        with trio.CancelScope() as scope:
+            token = self._token
+
+            def cancelled(done: Future[T]) -> None:
+                if done.cancelled() and token is not None:
+                    try:
+                        token.run_sync_soon(scope.cancel)
+                    except trio.RunFinishedError:
+                        return
+
+            future.add_done_callback(cancelled)
+            try:
+                answer = await function()
+            except Exception as error:
+                if not future.done():
+                    future.set_exception(error)
+            except BaseException:
+                future.cancel()
+                raise
+            else:
+                if not future.done():
+                    future.set_result(answer)
+                elif (give_back := getattr(answer, "give_back", None)) is not None:
+                    # A message nobody waits for any more (the call was cancelled meanwhile): the next one gets it.
+                    give_back()
+
+
+async def wait_future(future: Future[T]) -> T:
+    """Wait in trio for a future that another thread completes; a cancelled wait cancels it."""
+    token = trio.lowlevel.current_trio_token()
+    done = trio.Event()
+
+    def wake(_: Future[T]) -> None:
+        try:
+            token.run_sync_soon(done.set)
+        except trio.RunFinishedError:
+            return
+
+    future.add_done_callback(wake)
+    try:
+        await done.wait()
+    except trio.Cancelled:
+        future.cancel()
+        raise
+    return future.result()
+
+
+# The one portal that all faces of this process share.
+_lock = threading.Lock()
+_shared: Portal | None = None
+_users = 0
+
+
+def acquire() -> Portal:
+    """The shared portal, started when nobody used it before."""
+    global _shared, _users
+    with _lock:
+        if _shared is None:
+            portal = Portal()
+            portal.start()
+            _shared = portal
+        _users += 1
+        return _shared
+
+
+def release() -> None:
+    """Give it back; the last one ends the thread."""
+    global _shared, _users
+    with _lock:
+        _users -= 1
+        if _users == 0 and _shared is not None:
+            _shared.stop()
+            _shared = None
+
+
+# Turning methods of the core into methods of a face. A face has `_core` and `_portal` (None while it is closed).
+
+
+def blocking(method: Callable[Concatenate[Any, P], Awaitable[T]]) -> Callable[Concatenate[Any, P], T]:
+    """An async method of the core as a method that blocks."""
+    name = method.__name__
+
+    @wraps(method)
+    def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        if self._portal is None:
+            raise ClientClosed(f"this {type(self).__name__} is closed: use it inside `with`, or call start()")
+        answer: T = self._portal.run(getattr(self._core, name), *args, **kwargs)
+        return answer
+
+    return call
+
+
+def awaited(
+    method: Callable[Concatenate[Any, P], Awaitable[T]],
+) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
+    """An async method of the core as a coroutine for asyncio."""
+    name = method.__name__
+
+    @wraps(method)
+    async def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        if self._portal is None:
+            raise ClientClosed(f"this {type(self).__name__} is closed: use it inside `async with`")
+        future: Future[T] = self._portal.submit(getattr(self._core, name), *args, **kwargs)
+        return await asyncio.wrap_future(future)
+
+    return call
+
+
+def plain(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
+    """A plain method of the core, run in the portal's thread once that is running."""
+    name = method.__name__
+
+    @wraps(method)
+    def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        function: Callable[..., T] = getattr(self._core, name)
+        if self._portal is None:
+            return function(*args, **kwargs)
+        answer: T = self._portal.call(function, *args, **kwargs)
+        return answer
+
+    return call

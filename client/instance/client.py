@@ -1,0 +1,223 @@
+"""One client instance: connections, routes and heartbeats, shared by the producers and consumers of one process
+(RocketMQ: MQClientInstance).
+
+It owns the remoting client, the route table, the name server list, and the tables of its members (one producer and one
+consumer for each group). Its tasks refresh routes, send heartbeats to all brokers, and have offsets stored; requests
+of brokers are handed to the members (inbound.py). Everything runs in one trio thread. May not live here: what a
+producer or a consumer does with its queues.
+
+    async with Client(ClientConfig(name_server="127.0.0.1:9876")) as client:
+        async with Producer("orders", client=client) as producer, PushConsumer("bill", client=client) as consumer: ...
+
+Producers and consumers that get no `client` make one of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Self
+
+import trio
+
+from triomq.client.core import requests
+from triomq.client.core.config import ClientConfig
+from triomq.client.core.errors import ClientClosed, ConfigurationError, MQClientError
+from triomq.client.core.log import get_logger
+from triomq.client.instance import inbound
+from triomq.client.instance.caller import tls_context
+from triomq.client.instance.members import ConsumerMember, ProducerMember
+from triomq.client.instance.pending_replies import PendingReplies
+from triomq.client.instance.router import Router
+from triomq.protocol.bodies.heartbeat import HeartbeatData, ProducerData
+from triomq.protocol.codes import LanguageCode
+from triomq.remoting.client import open_client
+
+log = get_logger("triomq.client.client")
+
+MAX_HEARTBEATS_AT_ONCE = 16
+FETCH_NAME_SERVERS_SECONDS = 120.0
+
+
+class Client(Router):
+    """See the module's text. Use it as `async with Client(config) as client`."""
+
+    def __init__(self, config: ClientConfig) -> None:
+        super().__init__(config)
+        self.broker_versions: dict[str, int] = {}
+        """Version ordinal of each broker address, from its heartbeat answers."""
+        self.replies = PendingReplies()
+        self.producers: dict[str, ProducerMember] = {}
+        self.consumers: dict[str, ConsumerMember] = {}
+        self._greeted: set[str] = set()
+        self._nursery: trio.Nursery | None = None
+        self._stack = AsyncExitStack()
+        self._heartbeat_lock = trio.Lock()
+
+    async def __aenter__(self) -> Self:
+        if self._remoting is not None:
+            raise ClientClosed("this client is already open")
+        tls = tls_context(self.config)
+        if self.config.address_server is not None:
+            await self._fetch_name_servers()
+        async with AsyncExitStack() as stack:
+            self._remoting = await stack.enter_async_context(open_client(language=LanguageCode.PYTHON, tls_context=tls))
+            for code, processor in inbound.processors(
+                self.producers, self.consumers, self.replies, self.namespace
+            ).items():
+                self._remoting.register(code, processor)
+            self._nursery = await stack.enter_async_context(trio.open_nursery())
+            config = self.config
+            if config.address_server is not None:
+                self.start_soon(self._every, FETCH_NAME_SERVERS_SECONDS, self._fetch_name_servers)
+            self.start_soon(self._every, config.route_interval_seconds, self.refresh_routes)
+            self.start_soon(self._every, config.heartbeat_interval_seconds, self.heartbeat_all)
+            self.start_soon(self._every, config.persist_interval_seconds, self._persist_offsets)
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        # Our own nurseries never see the block's exception, so it leaves as it is and not in an exception group.
+        if self._nursery is not None:
+            self._nursery.cancel_scope.cancel()
+        try:
+            await self._stack.aclose()
+        finally:
+            self._remoting = None
+            self._nursery = None
+
+    def start_soon(self, function: Callable[..., Awaitable[None]], *args: object) -> None:
+        """Run a background task for as long as this client is open. It must not raise."""
+        if self._nursery is None:
+            raise ClientClosed("not open: use it inside `async with`")
+        self._nursery.start_soon(function, *args)
+
+    # Members.
+
+    def add_producer(self, member: ProducerMember) -> None:
+        """Raises ConfigurationError when the group is taken."""
+        if member.group in self.producers:
+            raise ConfigurationError(f"this client already has a producer of group {member.group!r}; share it")
+        self.producers[member.group] = member
+        self._greeted.clear()
+        self.broker_versions.clear()
+
+    def add_consumer(self, member: ConsumerMember) -> None:
+        """Raises ConfigurationError when the group is taken."""
+        if member.group in self.consumers:
+            raise ConfigurationError(
+                f"this client already has a consumer of group {member.group!r}; a second member of a group needs a "
+                "client of its own"
+            )
+        self.consumers[member.group] = member
+        self._greeted.clear()
+        self.broker_versions.clear()
+
+    async def remove_producer(self, group: str) -> None:
+        """Forget it and tell the brokers; best effort."""
+        if self.producers.pop(group, None) is not None:
+            await self._unregister(producer_group=group)
+
+    async def remove_consumer(self, group: str) -> None:
+        """Forget it and tell the brokers; best effort."""
+        if self.consumers.pop(group, None) is not None:
+            await self._unregister(consumer_group=group)
+
+    async def _unregister(self, *, producer_group: str | None = None, consumer_group: str | None = None) -> None:
+        async def one(address: str) -> None:
+            try:
+                call = requests.unregister(self.client_id, producer_group=producer_group, consumer_group=consumer_group)
+                await self.call(address, call)
+            except MQClientError as error:
+                log.warning("broker not told that this client leaves", address=address, error=str(error))
+
+        await self._at_brokers(one, masters_only=consumer_group is None)
+
+    def _route_changed(self, topic: str) -> None:
+        self._greet_new_brokers()
+        for member in self.consumers.values():
+            if topic in member.topics():
+                member.wake_rebalance()
+
+    def _subscribed_topics(self) -> set[str]:
+        return {topic for member in self.consumers.values() for topic in member.topics()}
+
+    # Heartbeats.
+
+    async def heartbeat_all(self) -> None:
+        """Tell every known broker who is here; brokers that do not answer are logged. One round at a time."""
+        async with self._heartbeat_lock:
+            data = self._heartbeat_data()
+            if data is not None:
+                await self._at_brokers(lambda address: self._heartbeat(address, data), masters_only=not self.consumers)
+
+    def _greet_new_brokers(self) -> None:
+        """Tell brokers that were not known before who is here, without waiting for the next round."""
+        for broker in self.routes.brokers():
+            if broker.address not in self._greeted and (broker.is_master or self.consumers):
+                self._greeted.add(broker.address)
+                self.start_soon(self.heartbeat_one, broker.address)
+        self._greeted.intersection_update(broker.address for broker in self.routes.brokers())
+
+    async def make_known(self, topic: str) -> None:
+        """Make sure that the brokers of a topic have heard of this client's producers; one heartbeat each at most."""
+        data = self._heartbeat_data()
+        route = self.routes.get(topic)
+        if data is None or route is None:
+            return
+        for broker in route.data.broker_datas:
+            address = broker.broker_addrs.get(0)
+            if address is not None and address not in self.broker_versions:
+                await self._heartbeat(address, data)
+
+    async def heartbeat_one(self, address: str) -> None:
+        """Tell one broker, for instance one that has forgotten us."""
+        data = self._heartbeat_data()
+        if data is not None:
+            await self._heartbeat(address, data)
+
+    async def _heartbeat(self, address: str, data: HeartbeatData) -> None:
+        try:
+            self.broker_versions[address] = await self.call(address, requests.heartbeat(data))
+        except MQClientError as error:
+            log.warning("heartbeat failed", address=address, error=str(error))
+
+    def _heartbeat_data(self) -> HeartbeatData | None:
+        if not self.producers and not self.consumers:
+            return None
+        return HeartbeatData(
+            client_id=self.client_id,
+            producer_data_set=[ProducerData(group_name=group) for group in sorted(self.producers)],
+            consumer_data_set=[member.heartbeat_data() for _, member in sorted(self.consumers.items())],
+        )
+
+    async def _at_brokers(self, action: Callable[[str], Awaitable[None]], *, masters_only: bool) -> None:
+        limit = trio.CapacityLimiter(MAX_HEARTBEATS_AT_ONCE)
+
+        async def limited(address: str) -> None:
+            async with limit:
+                await action(address)
+
+        async with trio.open_nursery() as nursery:
+            for broker in self.routes.brokers():
+                if broker.is_master or not masters_only:
+                    nursery.start_soon(limited, broker.address)
+
+    # Background.
+
+    async def _persist_offsets(self) -> None:
+        for member in list(self.consumers.values()):
+            await member.persist_offsets()
+
+    async def _every(self, seconds: float, action: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            await trio.sleep(seconds)
+            try:
+                await action()
+            except MQClientError as error:
+                log.warning("a periodic task failed and goes on", task=action.__name__, error=str(error))
+            except Exception:
+                log.exception("a periodic task failed and goes on", task=action.__name__)

@@ -1,0 +1,279 @@
+"""Sending messages.
+
+    async with Producer("orders", name_server="127.0.0.1:9876") as producer:
+        result = await producer.send(Message("Orders", b"...", tags="new", keys="order-17"))
+
+A send goes to the next writable queue (round robin over the brokers), waits for the broker's response, and is tried
+again at another broker when it fails. A message may therefore be stored twice: consumers recognize it by its id or by a
+key of the application. Any number of tasks may send through one producer at the same time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Any, Self, Unpack
+
+import trio
+
+from triomq.client.core.config import ClientConfig, ClientOptions
+from triomq.client.core.errors import ClientClosed, ConfigurationError
+from triomq.client.core.hooks import SendHook
+from triomq.client.core.log import get_logger
+from triomq.client.core.outgoing import SendRules
+from triomq.client.core.queue_choice import QueueSelector, by_hash, by_random
+from triomq.client.core.results import SendResult, SendStatus
+from triomq.client.instance.client import Client
+from triomq.client.produce import request_reply
+from triomq.client.produce.pipeline import Pipeline
+from triomq.client.produce.sender import Attempts, Sender
+from triomq.client.produce.trace import TraceSender
+from triomq.protocol.headers.transaction import CheckTransactionStateRequestHeader
+from triomq.protocol.message import Message, MessageExt
+from triomq.protocol.message_queue import MessageQueue
+from triomq.protocol.system_topics import AUTO_CREATE_TOPIC, TRACE_TOPIC
+
+__all__ = ["Message", "MessageQueue", "Producer", "QueueSelector", "SendResult", "SendStatus", "by_hash", "by_random"]
+
+log = get_logger("triomq.client.producer")
+
+LEAVE_SECONDS = 3.0
+
+
+class Producer:
+    """Sends messages (RocketMQ: DefaultMQProducer). Use it as `async with Producer(group) as producer`.
+
+    `group` names the producers that send the same kind of messages. `client`: share this open client instead of
+    creating one; then no client options are allowed. `send_timeout_seconds`: limit of one send with all its attempts.
+    `retries`: attempts after the first. `retry_when_not_stored_ok`: also try another broker when the message is stored
+    but not flushed or replicated in time. `default_topic_queues`: number of queues of a topic that the first send
+    creates, with the settings of `template_topic`. `rules`: sizes and compression. `latency_faults`: avoid brokers that
+    were slow or failed. `max_in_flight`: sends that may wait for a response at once; others wait for their turn.
+    `send_hooks` see every attempt. `trace`: send message trace to the usual topic, or to the one named.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        *,
+        client: Client | None = None,
+        send_timeout_seconds: float = 3.0,
+        retries: int = 2,
+        retry_when_not_stored_ok: bool = False,
+        default_topic_queues: int = 4,
+        template_topic: str = AUTO_CREATE_TOPIC,
+        rules: SendRules | None = None,
+        latency_faults: bool = False,
+        max_in_flight: int = 10_000,
+        send_hooks: Iterable[SendHook] = (),
+        trace: bool | str = False,
+        **options: Unpack[ClientOptions],
+    ) -> None:
+        if not group.strip():
+            raise ConfigurationError("the producer group must have a name")
+        if client is not None and options:
+            raise ConfigurationError(f"options of the shared client cannot be changed here: {', '.join(options)}")
+        if retries < 0 or max_in_flight < 1 or not send_timeout_seconds > 0:
+            raise ConfigurationError("retries must not be negative; max_in_flight and the time limit must be positive")
+        self._client = client if client is not None else Client(ClientConfig(**options))
+        self._owns_client = client is None
+        self.group_name = group
+        self.group = self._client.namespace.wrap(group)
+        self._sender = Sender(
+            self._client,
+            self.group,
+            attempts=Attempts(
+                timeout_seconds=send_timeout_seconds,
+                retries=retries,
+                retry_when_not_stored_ok=retry_when_not_stored_ok,
+                default_topic_queues=default_topic_queues,
+                template_topic=template_topic,
+            ),
+            rules=rules,
+            hooks=send_hooks,
+            latency_faults=latency_faults,
+            max_in_flight=max_in_flight,
+        )
+        self._trace_topic = TRACE_TOPIC if trace is True else trace or None
+        self._stack = AsyncExitStack()
+        self._open = False
+
+    @property
+    def client(self) -> Client:
+        return self._client
+
+    async def __aenter__(self) -> Self:
+        if self._open:
+            raise ClientClosed("this producer is already open")
+        self._sender.use_current_clock()
+        async with AsyncExitStack() as stack:
+            if self._owns_client:
+                await stack.enter_async_context(self._client)
+            elif not self._client.is_open:
+                raise ClientClosed("the shared client is not open")
+            if self._trace_topic is not None:
+                trace = await stack.enter_async_context(TraceSender(self._client, self._trace_topic))
+                self._sender.hooks.append(trace)
+            self._client.add_producer(self)
+            stack.push_async_callback(self._leave)
+            await self._client.heartbeat_all()
+            self._stack = stack.pop_all()
+        self._open = True
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._open = False
+        await self._stack.aclose()
+
+    async def _leave(self) -> None:
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + LEAVE_SECONDS):
+            await self._client.remove_producer(self.group)
+        self._client.producers.pop(self.group, None)
+
+    # Sending.
+
+    async def send(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        selector_argument: Any = None,
+        sharding_key: str | None = None,
+        timeout_seconds: float | None = None,
+    ) -> SendResult:
+        """Send one message and wait until the broker has stored it.
+
+        `queue`, `selector` or `sharding_key` fix the queue; such a send is tried once. Messages with the same key go to
+        the same queue, in the order in which they are sent one after the other. Raises InvalidMessage, NoRoute,
+        SendFailed, BrokerRefused, OperationTimeout, NameServersUnreachable.
+        """
+        outgoing = self._sender.preparer.single(message)
+        chosen = await self._fixed_queue(message, queue, selector, selector_argument, sharding_key)
+        return await self._sender.deliver(outgoing, (message,), chosen, timeout_seconds)
+
+    async def send_oneway(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        selector_argument: Any = None,
+        sharding_key: str | None = None,
+    ) -> None:
+        """Send one message without waiting for a response: fast, but a lost message goes unnoticed."""
+        outgoing = self._sender.preparer.single(message)
+        chosen = await self._fixed_queue(message, queue, selector, selector_argument, sharding_key)
+        await self._sender.tell(outgoing, chosen)
+
+    async def send_batch(
+        self,
+        messages: Iterable[Message],
+        *,
+        queue: MessageQueue | None = None,
+        max_batch_bytes: int = 1024 * 1024,
+        timeout_seconds: float | None = None,
+    ) -> list[SendResult]:
+        """Send many messages of one topic in as few requests as their size allows; return one result for each request,
+        in order.
+
+        The messages of a request are stored together or not at all; requests before one that fails are stored.
+        """
+        self._check_open()
+        results: list[SendResult] = []
+        for run in self._sender.preparer.batches(messages, max_batch_bytes):
+            outgoing = self._sender.preparer.batch(run)
+            chosen = None if queue is None else self._wire_queue(queue)
+            results.append(await self._sender.deliver(outgoing, run, chosen, timeout_seconds))
+        return results
+
+    async def send_many(
+        self,
+        messages: Iterable[Message],
+        *,
+        in_flight: int = 256,
+        sharding_key: Callable[[Message], str] | None = None,
+        timeout_seconds: float | None = None,
+    ) -> list[SendResult]:
+        """Send every message in a request of its own, up to `in_flight` of them at once; return the results in the
+        order of the messages. Messages are taken from the iterable as they are sent, so it may be long.
+
+        `sharding_key` gives the key of each message, as for `send`; messages with the same key then keep their order,
+        at the price of one at a time for each key. Stops at the first failure, which is raised when the sends in flight
+        have ended; what was stored stays stored. For the highest rate see `send_batch`.
+        """
+        if in_flight < 1:
+            raise ConfigurationError(f"in_flight must be positive, not {in_flight}")
+        self._check_open()
+
+        async def send(message: Message, key: str | None) -> SendResult:
+            return await self.send(message, sharding_key=key, timeout_seconds=timeout_seconds)
+
+        return await Pipeline(send, messages, sharding_key).run(in_flight)
+
+    async def queues(self, topic: str) -> list[MessageQueue]:
+        """Return the writable queues of a topic, sorted by broker name and id. Raises NoRoute."""
+        self._check_open()
+        route = await self._sender.publish_route(self._client.namespace.wrap(topic))
+        return [MessageQueue(topic, queue.broker_name, queue.queue_id) for queue in route.publish]
+
+    async def make_known(self, topic: str) -> None:
+        """Make sure that the brokers of a topic know this producer, so that they can send it requests and replies."""
+        route = await self._sender.publish_route(self._client.namespace.wrap(topic))
+        await self._client.make_known(route.topic)
+
+    async def request(
+        self, message: Message, *, timeout_seconds: float = 3.0, sharding_key: str | None = None
+    ) -> MessageExt:
+        """Send a message and wait for the reply to it, which a consumer sends with `reply_to`. Raises RequestTimedOut,
+        and what `send` raises."""
+
+        async def send(asking: Message) -> SendResult:
+            # The broker pushes the reply to a client that it knows by its heartbeats.
+            await self.make_known(message.topic)
+            return await self.send(asking, timeout_seconds=timeout_seconds, sharding_key=sharding_key)
+
+        return await request_reply.request(
+            send, message, self._client.client_id, self._client.replies, timeout_seconds=timeout_seconds
+        )
+
+    # Inside.
+
+    async def _fixed_queue(
+        self,
+        message: Message,
+        queue: MessageQueue | None,
+        selector: QueueSelector | None,
+        argument: Any,
+        sharding_key: str | None,
+    ) -> MessageQueue | None:
+        """The queue that the caller wants, as a wire name; None when any queue will do."""
+        self._check_open()
+        if queue is None and selector is None and sharding_key is None:
+            return None
+        if sum(one is not None for one in (queue, selector, sharding_key)) > 1:
+            raise ConfigurationError("give only one of queue, selector and sharding_key")
+        if queue is not None:
+            if queue.topic not in (message.topic, self._client.namespace.wrap(message.topic)):
+                raise ConfigurationError(f"the queue is of topic {queue.topic!r}, the message of {message.topic!r}")
+            return self._wire_queue(queue)
+        queues = await self.queues(message.topic)
+        if selector is not None:
+            return self._wire_queue(selector(queues, message, argument))
+        return self._wire_queue(by_hash(queues, message, sharding_key))
+
+    def _wire_queue(self, queue: MessageQueue) -> MessageQueue:
+        return MessageQueue(self._client.namespace.wrap(queue.topic), queue.broker_name, queue.queue_id)
+
+    def _check_open(self) -> None:
+        if not self._open:
+            raise ClientClosed("this producer is closed: use it inside `async with Producer(...) as producer`")
+
+    async def check_transaction(
+        self, broker_address: str, header: CheckTransactionStateRequestHeader, message: MessageExt
+    ) -> None:
+        """Log it: a plain producer has no transactions. The broker asks again, perhaps another member of the group."""
+        log.warning("asked for a transaction, but this is no TransactionProducer", group=self.group)

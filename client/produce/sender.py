@@ -1,0 +1,251 @@
+"""The path of one message: bounds, choice of a queue, attempts, hooks, result.
+
+A `Sender` is what a `Producer` sends through. It has a group name but is no member of the group: brokers do not know it
+by heartbeats and cannot ask it about transactions. Trace messages and messages sent back by consumers need no more than
+that. May not live here: heartbeats, the life of a client, preparing messages (outgoing.py).
+"""
+
+from __future__ import annotations
+
+import secrets
+import socket
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from math import inf
+
+import trio
+
+from triomq.client.core.errors import BrokerRefused, MQClientError, NoRoute, OperationTimeout, SendFailed
+from triomq.client.core.hooks import SendContext, SendHook
+from triomq.client.core.latency import LatencyFaults
+from triomq.client.core.log import get_logger
+from triomq.client.core.outgoing import MessagePreparer, Outgoing, SendRules
+from triomq.client.core.results import SendResult, SendStatus
+from triomq.client.core.retry import RETRIED_SENDS
+from triomq.client.core.routes import TopicRoute
+from triomq.client.core.send_requests import SendRequests, send_result
+from triomq.client.instance.caller import translated
+from triomq.client.instance.client import Client
+from triomq.client.produce.in_flight import InFlight
+from triomq.protocol import sys_flag
+from triomq.protocol.codes import ResponseCode
+from triomq.protocol.message import Message
+from triomq.protocol.message_queue import MessageQueue
+from triomq.protocol.system_topics import AUTO_CREATE_TOPIC
+from triomq.remoting.errors import RemotingError
+
+log = get_logger("triomq.client.producer")
+
+BUSY_PAUSE_SECONDS = 0.15
+"""Pause before the next attempt at a broker that just shed load (SYSTEM_BUSY): longer than a broker sheds load after
+one slow write."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Attempts:
+    """How often and how long one send is tried, and how a topic that does not exist yet is created."""
+
+    timeout_seconds: float = 3.0
+    """Limit of one send with all its attempts."""
+    retries: int = 2
+    """Attempts after the first."""
+    retry_when_not_stored_ok: bool = False
+    default_topic_queues: int = 4
+    template_topic: str = AUTO_CREATE_TOPIC
+
+
+class Sender:
+    """See the module's docstring. Any number of tasks may use one sender at the same time."""
+
+    def __init__(
+        self,
+        client: Client,
+        group: str,
+        *,
+        attempts: Attempts | None = None,
+        rules: SendRules | None = None,
+        hooks: Iterable[SendHook] = (),
+        latency_faults: bool = False,
+        max_in_flight: int = 10_000,
+    ) -> None:
+        """`group`: wire name."""
+        self.group = group
+        self.hooks: list[SendHook] = list(hooks)
+        self.attempts = attempts or Attempts()
+        self._client = client
+        self._faults = LatencyFaults(latency_faults)
+        ip = client.client_id.partition("@")[0]
+        self.preparer = MessagePreparer(rules or SendRules(), client.namespace, _packed_ip(ip), client.config.now_ms)
+        self._requests = SendRequests(
+            group,
+            template_topic=self.attempts.template_topic,
+            default_topic_queues=self.attempts.default_topic_queues,
+            unit_mode=client.config.unit_mode,
+        )
+        self._in_flight = InFlight(max_in_flight)
+        self._clock: Callable[[], float] = trio.current_time
+
+    def use_current_clock(self) -> None:
+        """Read the clock of this trio run directly, at a third of what `trio.current_time` costs."""
+        self._clock = trio.lowlevel.current_clock().current_time
+
+    async def send(self, message: Message) -> SendResult:
+        """Send one message to any queue of its topic. Raises MQClientError."""
+        return await self.deliver(self.preparer.single(message), (message,))
+
+    async def deliver(
+        self,
+        outgoing: Outgoing,
+        messages: Sequence[Message],
+        queue: MessageQueue | None = None,
+        timeout_seconds: float | None = None,
+    ) -> SendResult:
+        """Send what was prepared from `messages`; a fixed `queue` (wire names) is tried once. Raises MQClientError."""
+        limit = self.attempts.timeout_seconds if timeout_seconds is None else timeout_seconds
+        deadline = self._clock() + limit
+        await self._in_flight.enter(deadline)
+        try:
+            if queue is not None:
+                return await self._attempt(outgoing, messages, queue, deadline)
+            return await self._attempt_repeatedly(outgoing, messages, deadline)
+        finally:
+            self._in_flight.leave()
+
+    async def tell(self, outgoing: Outgoing, queue: MessageQueue | None) -> None:
+        """Send without a response. Raises MQClientError when nothing could be sent."""
+        if queue is None:
+            queue = self._next_queue(await self.publish_route(outgoing.topic), None)
+        address = await self._client.master_of(queue.broker_name, outgoing.topic)
+        request = self._requests.request(outgoing, queue, self._client.config.now_ms())
+        await self._client.tell(address, request, vip=True)
+
+    async def publish_route(self, topic: str, deadline: float = inf) -> TopicRoute:
+        """Return the route to send by, of a topic's wire name. Raises NoRoute, OperationTimeout."""
+        with trio.move_on_at(deadline):
+            return await self._client.publish_route(
+                topic, self.attempts.template_topic, self.attempts.default_topic_queues
+            )
+        asked = ", ".join(self._client.name_servers.addresses)
+        raise OperationTimeout(f"the time limit of the send passed before a name server answered (asked: {asked})")
+
+    # Attempts.
+
+    async def _attempt_repeatedly(self, outgoing: Outgoing, messages: Sequence[Message], deadline: float) -> SendResult:
+        route = self._client.known_publish_route(outgoing.topic) or await self.publish_route(outgoing.topic, deadline)
+        failures: list[str] = []
+        last_error: MQClientError | None = None
+        last_result: SendResult | None = None
+        avoid: str | None = None
+        busy: str | None = None
+        for _ in range(1 + self.attempts.retries):
+            if failures and self._clock() >= deadline:
+                break
+            queue = self._next_queue(route, avoid)
+            avoid = queue.broker_name
+            if avoid == busy:
+                await trio.sleep(min(BUSY_PAUSE_SECONDS, deadline - self._clock()))
+            try:
+                result = await self._attempt(outgoing, messages, queue, deadline)
+            except BrokerRefused as error:
+                if error.code not in RETRIED_SENDS:
+                    raise
+                last_error = error
+                failures.append(f"{queue.broker_name}: {error}")
+                busy = queue.broker_name if error.code == ResponseCode.SYSTEM_BUSY else None
+                continue
+            except MQClientError as error:
+                last_error = error
+                failures.append(f"{queue.broker_name}: {error}")
+                route = await self._route_after_failure(outgoing.topic, route)
+                continue
+            if result.status is SendStatus.SEND_OK or not self.attempts.retry_when_not_stored_ok:
+                return result
+            last_result = result
+        if last_result is not None:
+            return last_result
+        if len(failures) == 1 and last_error is not None:
+            raise last_error
+        raise SendFailed(self._client.namespace.unwrap(outgoing.topic), failures) from last_error
+
+    async def _attempt(
+        self, outgoing: Outgoing, messages: Sequence[Message], queue: MessageQueue, deadline: float
+    ) -> SendResult:
+        """Send one request to one queue. Raises MQClientError."""
+        began = self._clock()
+        client = self._client
+        address = await client.master_of(queue.broker_name, outgoing.topic)
+        context = self._before_send(messages, queue, address, outgoing.sys_flag)
+        try:
+            left = deadline - self._clock()
+            if left <= 0:
+                raise OperationTimeout("the time limit of the send passed before this attempt")
+            request = self._requests.request(outgoing, queue, client.config.now_ms())
+            try:
+                response = await client.invoke(address, request, left, vip=True)
+            except RemotingError as error:
+                raise translated(error, f"sending to {queue.broker_name} ({address})") from error
+            topic = client.namespace.unwrap(outgoing.topic)
+            result = send_result(outgoing, queue, response, topic=topic, address=address)
+        except BaseException as error:
+            if self._faults.enabled:
+                self._faults.record(queue.broker_name, self._ms_since(began), self._ms_since(0), failed=True)
+            if context is not None:
+                self._after_send(context, None, error, self._ms_since(began))
+            raise
+        if self._faults.enabled:
+            self._faults.record(queue.broker_name, self._ms_since(began), self._ms_since(0))
+        if context is not None:
+            self._after_send(context, result, None, self._ms_since(began))
+        return result
+
+    def _next_queue(self, route: TopicRoute, avoid: str | None) -> MessageQueue:
+        queue = route.next_queue(self._faults, self._ms_since(0) if self._faults.enabled else 0, avoid)
+        if queue is None:
+            raise NoRoute(route.topic, self._client.name_servers.addresses, "it has no writable queue")
+        return queue
+
+    async def _route_after_failure(self, topic: str, route: TopicRoute) -> TopicRoute:
+        """Return the freshest route available, so that the next attempt avoids a broker that has gone."""
+        try:
+            await self._client.update_route(topic)
+        except MQClientError as error:
+            log.debug("route not refreshed after a failed send", topic=topic, error=str(error))
+        known = self._client.routes.get(topic)
+        return known if known is not None and known.publish else route
+
+    # Hooks.
+
+    def _before_send(
+        self, messages: Sequence[Message], queue: MessageQueue, address: str, flags: int
+    ) -> SendContext | None:
+        if not self.hooks:
+            return None
+        is_half = sys_flag.transaction_type(flags) == sys_flag.TRANSACTION_PREPARED
+        context = SendContext(self.group, messages[0], messages, queue, address, self._client.config.now_ms(), is_half)
+        for hook in self.hooks:
+            try:
+                hook.before_send(context)
+            except Exception:
+                log.exception("a send hook failed")
+        return context
+
+    def _after_send(
+        self, context: SendContext, result: SendResult | None, error: BaseException | None, cost_ms: int
+    ) -> None:
+        context.result, context.error, context.cost_ms = result, error, cost_ms
+        for hook in self.hooks:
+            try:
+                hook.after_send(context)
+            except Exception:
+                log.exception("a send hook failed")
+
+    def _ms_since(self, began: float) -> int:
+        return int((self._clock() - began) * 1000)
+
+
+def _packed_ip(ip: str) -> bytes:
+    """The bytes of an address for message ids; random ones for a client_ip that is no address."""
+    try:
+        return socket.inet_pton(socket.AF_INET6 if ":" in ip else socket.AF_INET, ip)
+    except OSError:
+        return secrets.token_bytes(4)

@@ -1,0 +1,195 @@
+"""Transactional messages: consumers see a message only when the local transaction it belongs to was committed.
+
+    async def execute(message, argument): ...   # the local transaction; answers LocalTransactionState
+    async def check(message): ...               # asked later by the broker: what became of it?
+
+    async with TransactionProducer("orders", execute, check, name_server="127.0.0.1:9876") as producer:
+        result = await producer.send_in_transaction(Message("Orders", b"..."), argument)
+
+The message is stored first, invisible (a half message); then `execute` runs; then the broker is told to deliver or to
+drop it. When that does not reach the broker, or the answer was UNKNOW, the broker asks a producer of the group again
+and again (`check`), up to 15 times. Both functions may be `async def`, or plain functions, which run in a thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Unpack
+
+from triomq.client.core.config import ClientOptions
+from triomq.client.core.errors import InvalidMessage, MQClientError
+from triomq.client.core.hooks import EndTransactionContext, SendHook
+from triomq.client.core.log import get_logger
+from triomq.client.core.outgoing import SendRules
+from triomq.client.core.results import LocalTransactionState, SendResult, SendStatus, TransactionSendResult
+from triomq.client.instance.client import Client
+from triomq.client.instance.handlers import Handler
+from triomq.client.produce.producer import Producer
+from triomq.protocol import property_names as names
+from triomq.protocol.codes import RequestCode
+from triomq.protocol.command import new_request
+from triomq.protocol.headers.transaction import CheckTransactionStateRequestHeader, EndTransactionRequestHeader
+from triomq.protocol.message import Message, MessageExt
+from triomq.protocol.message_id import parse_offset_message_id
+
+__all__ = ["LocalTransactionState", "Message", "MessageExt", "TransactionProducer", "TransactionSendResult"]
+
+log = get_logger("triomq.client.transaction")
+
+Execute = Callable[[Message, Any], Any]
+"""(message, the caller's argument) -> LocalTransactionState, or an awaitable of one. The message has its
+`transaction_id`."""
+Check = Callable[[MessageExt], Any]
+"""(message as the broker has it) -> LocalTransactionState, or an awaitable of one."""
+
+
+class TransactionProducer(Producer):
+    """See the module's text; everything a `Producer` does, too. `max_checks`: checks that may run at once."""
+
+    def __init__(
+        self,
+        group: str,
+        execute: Execute,
+        check: Check,
+        *,
+        max_checks: int = 5,
+        client: Client | None = None,
+        send_timeout_seconds: float = 3.0,
+        retries: int = 2,
+        rules: SendRules | None = None,
+        send_hooks: Iterable[SendHook] = (),
+        trace: bool | str = False,
+        **options: Unpack[ClientOptions],
+    ) -> None:
+        super().__init__(
+            group,
+            client=client,
+            send_timeout_seconds=send_timeout_seconds,
+            retries=retries,
+            rules=rules,
+            send_hooks=send_hooks,
+            trace=trace,
+            **options,
+        )
+        self._execute = Handler(execute, 100)
+        self._check = Handler(check, max_checks)
+        self._max_checks = max_checks
+        self._checks = 0
+
+    async def send_in_transaction(
+        self, message: Message, argument: Any = None, *, timeout_seconds: float | None = None
+    ) -> TransactionSendResult:
+        """Store the half message, run the local transaction, tell the broker its outcome.
+
+        The result's `state` says how the local transaction ended; an exception of it counts as UNKNOW and is in
+        `error`. Raises what `send` raises when the half message could not be stored; then the local transaction did
+        not run.
+        """
+        self._check_open()
+        if message.delay_level:
+            raise InvalidMessage("a transactional message cannot be delayed")
+        outgoing = self._sender.preparer.single(
+            message, {names.TRANSACTION_PREPARED: "true", names.PRODUCER_GROUP: self.group}
+        )
+        await self.make_known(message.topic)
+        half = await self._sender.deliver(outgoing, (message,), None, timeout_seconds)
+        message.transaction_id = half.transaction_id or half.message_id
+        state, error = LocalTransactionState.ROLLBACK_MESSAGE, None
+        if half.status is SendStatus.SEND_OK:
+            state, error = await self._run(self._execute, message, argument)
+        try:
+            await self._end(half, message, message.transaction_id, state)
+        except MQClientError as failure:
+            # The broker asks again, so the outcome is not lost.
+            log.warning("outcome not told, the broker will ask", message_id=half.message_id, error=str(failure))
+        return TransactionSendResult(half, state, error)
+
+    async def check_transaction(
+        self, broker_address: str, header: CheckTransactionStateRequestHeader, message: MessageExt
+    ) -> None:
+        if self._checks >= self._max_checks:
+            # The broker asks again after its check interval.
+            log.warning("too many checks at once, this one is left out", message_id=header.msg_id)
+            return
+        self._checks += 1
+        try:
+            state, _ = await self._run(self._check, message)
+            message_id = message.uniq_key or header.msg_id or ""
+            await self._client.tell(
+                broker_address,
+                new_request(
+                    RequestCode.END_TRANSACTION,
+                    EndTransactionRequestHeader(
+                        producer_group=self.group,
+                        tran_state_table_offset=header.tran_state_table_offset,
+                        commit_log_offset=header.commit_log_offset,
+                        commit_or_rollback=int(state),
+                        from_transaction_check=True,
+                        msg_id=message_id,
+                        transaction_id=header.transaction_id,
+                        broker_name=header.broker_name,
+                    ),
+                    oneway=True,
+                ),
+            )
+            self._tell_hooks(message, message_id, header.transaction_id or message_id, broker_address, state, True)
+        except MQClientError as error:
+            log.warning("outcome not told, the broker will ask", message_id=header.msg_id, error=str(error))
+        finally:
+            self._checks -= 1
+
+    async def _run(self, handler: Handler, *arguments: Any) -> tuple[LocalTransactionState, Exception | None]:
+        """The answer of the application; anything but a state, and any exception, is UNKNOW."""
+        try:
+            answer = await handler(*arguments)
+        except Exception as error:
+            log.warning("the local transaction raised, its state is unknown", group=self.group, exc_info=error)
+            return LocalTransactionState.UNKNOW, error
+        if isinstance(answer, LocalTransactionState):
+            return answer, None
+        log.warning("not a transaction state, taken as unknown", group=self.group, answer=repr(answer))
+        return LocalTransactionState.UNKNOW, TypeError(f"expected a LocalTransactionState, got {answer!r}")
+
+    async def _end(self, half: SendResult, message: Message, transaction_id: str, state: LocalTransactionState) -> None:
+        _, physical_offset = parse_offset_message_id(half.offset_message_id)
+        queue = half.queue
+        address = await self._client.master_of(queue.broker_name, self._client.namespace.wrap(queue.topic))
+        header = EndTransactionRequestHeader(
+            producer_group=self.group,
+            tran_state_table_offset=half.queue_offset,
+            commit_log_offset=physical_offset,
+            commit_or_rollback=int(state),
+            msg_id=half.message_id,
+            transaction_id=transaction_id,
+            broker_name=queue.broker_name,
+        )
+        await self._client.tell(address, new_request(RequestCode.END_TRANSACTION, header, oneway=True), vip=True)
+        self._tell_hooks(message, half.message_id, transaction_id, address, state, False)
+
+    def _tell_hooks(
+        self,
+        message: Message,
+        message_id: str,
+        transaction_id: str,
+        broker_address: str,
+        state: LocalTransactionState,
+        from_check: bool,
+    ) -> None:
+        context = EndTransactionContext(
+            self.group,
+            message,
+            message_id,
+            transaction_id,
+            broker_address,
+            state.name,
+            from_check,
+            self._client.config.now_ms(),
+        )
+        for hook in self._sender.hooks:
+            told = getattr(hook, "after_end_transaction", None)
+            if told is None:
+                continue
+            try:
+                told(context)
+            except Exception:
+                log.exception("an end-of-transaction hook failed")

@@ -1,0 +1,109 @@
+"""Fail-stop: what happens to a store when writing it goes wrong.
+
+Holds the reason, once there is one; it never goes away, only a new process gets rid of it. Two grades:
+
+    broken   The operating system refused a write or a sync, so what is on disk is uncertain. Puts are refused, waits
+             for the disk end with an error, reads go on.
+    failed   Something unforeseen was raised while messages were being written: a bug, a plug-in, a callback, no memory.
+             Log, queues and the state in memory may disagree now, and no code that runs on can tell. Nothing more may
+             be acknowledged: every wait ends with an error, every further commit raises, and `wait` raises in the
+             store's own nursery, so that the process ends even when somebody swallowed the first exception.
+
+Why that loses nothing: an acknowledgement needs a commit that ran to its end (and a sync, where one is waited for), so
+whatever was acknowledged was in the log before the failure. The abort file stays and no clean note is written, so the
+next start takes nothing on trust: it reads the log behind the last checkpoint and makes queues and index from it.
+Messages whose commit failed may be found there too; their producers were told nothing, or an error, and send again.
+
+Only the store's own thread may touch it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NoReturn
+
+import structlog
+import trio
+
+from triomq.store.errors import StoreBroken, StoreError, StoreFailed
+from triomq.store.watermark import Watermark
+
+log = structlog.get_logger("triomq.store")
+
+
+class FailStop:
+    """`refuse` stops puts for a reason. `flushed` ends its waits when the store is broken, `marks` when it failed."""
+
+    __slots__ = ("_failed", "_flushed", "_marks", "_refuse", "failure", "reason")
+
+    def __init__(self, refuse: Callable[[str], None], flushed: Watermark, marks: list[Watermark]) -> None:
+        self._refuse = refuse
+        self._flushed = flushed
+        self._marks = marks
+        self._failed = trio.Event()
+        self.reason: str | None = None
+        self.failure: StoreFailed | None = None
+
+    def broke(self, reason: str) -> None:
+        """Writing failed in a way that leaves the disk uncertain. Later reasons change nothing."""
+        if self.reason is None:
+            self.reason = reason
+            log.error("store broken, no more messages are taken until a restart", reason=reason)
+            text = f"{reason}; the store refuses messages until it is restarted"
+            self._refuse(text)
+            self._end_waits([self._flushed], StoreBroken(text))
+
+    def fail(self, doing: str, error: BaseException) -> NoReturn:
+        """`error` was raised by `doing` and nobody foresaw it. Raises StoreFailed, or `error` itself where that is no
+        Exception (it asks the process to end)."""
+        self.mark_failed(doing, error)
+        if not isinstance(error, Exception) or isinstance(error, StoreFailed):
+            raise error
+        raise StoreFailed(str(self.failure)) from error
+
+    def mark_failed(self, doing: str, error: BaseException) -> None:
+        """The same without raising anything. Later failures change nothing."""
+        if self.failure is None:
+            self.failure = StoreFailed(f"{doing} failed, the store must be opened anew: {_text(error)}")
+            self.failure.__cause__ = error
+            self.reason = str(self.failure)
+            log.info("store failed", reason=self.reason, exc_info=error)  # what ends the process is told by its end
+            self._refuse(self.reason)
+            self._end_waits(self._marks, self.failure)
+            self._failed.set()
+
+    def check(self) -> None:
+        """Raises StoreFailed after a failure."""
+        if self.failure is not None:
+            raise StoreFailed(str(self.failure)) from self.failure
+
+    @contextmanager
+    def during(self, doing: str) -> Iterator[None]:
+        """Whatever is raised inside, but for cancellation, is a failure of the store. (A commit has the same as plain
+        statements: it runs for every turn.)"""
+        try:
+            yield
+        except trio.Cancelled:
+            raise
+        except BaseException as error:
+            self.fail(doing, error)
+
+    async def wait(self) -> NoReturn:
+        """Raises StoreFailed as soon as there is a failure."""
+        await self._failed.wait()
+        self.check()
+        raise AssertionError("the event is set by a failure only")
+
+    @staticmethod
+    def _end_waits(marks: list[Watermark], error: StoreError) -> None:
+        """Those who wait may fail in turn; everybody is told all the same."""
+        for mark in marks:
+            try:
+                mark.fail(error)
+            except BaseException as second:
+                log.error("a wait did not end as it should", exc_info=second)
+
+
+def _text(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

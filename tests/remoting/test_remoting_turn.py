@@ -1,0 +1,140 @@
+"""A turn whose hook raises: whatever the hook was to finish is unfinished, so nothing that says otherwise may leave."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+import trio.testing
+
+from triomq.protocol.address import HostPort
+from triomq.protocol.command import RemotingCommand, new_request, new_response
+from triomq.protocol.frame import encode_frame
+from triomq.remoting.client import open_client
+from triomq.remoting.config import ServerSettings
+from triomq.remoting.connection import Connection
+from triomq.remoting.errors import ConnectionClosed
+from triomq.remoting.processor_table import ProcessorTable
+from triomq.remoting.server import RemotingServer
+from triomq.remoting.turn import Turn
+
+HERE = HostPort("127.0.0.1", 1)
+ERRORS = pytest.mark.parametrize("error", [RuntimeError("boom"), MemoryError(), SystemExit(7)], ids=repr)
+
+
+class Written:
+    """A transport that keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.data = b""
+
+    def write(self, data: bytes) -> None:
+        self.data += data
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Hook:
+    """An end-of-turn hook that raises `error` when it has one."""
+
+    def __init__(self) -> None:
+        self.error: BaseException | None = None
+        self.calls = 0
+
+    def __call__(self) -> None:
+        self.calls += 1
+        if self.error is not None:
+            raise self.error
+
+
+def echo(_: Connection, request: RemotingCommand) -> RemotingCommand:
+    return new_response(request, body=request.body)
+
+
+def table() -> ProcessorTable:
+    made = ProcessorTable()
+    made.register(1, echo)
+    return made
+
+
+@ERRORS
+async def test_a_hook_that_raises_ends_the_turn_and_nothing_leaves_then_or_later(
+    nursery: trio.Nursery, error: BaseException
+) -> None:
+    turn, hook, transport = Turn(), Hook(), Written()
+    turn.before_flush(hook)
+    connection = Connection(table(), turn, nursery, HERE, HERE, max_frame_bytes=1 << 20, max_unanswered=10)
+    connection.transport = transport
+    turn.begin()
+    connection.receive(encode_frame(new_request(1, body=b"first")))
+    turn.end()
+    assert transport.data.endswith(b"first")
+    sent = transport.data
+    hook.error = error
+    turn.begin()
+    connection.receive(encode_frame(new_request(1, body=b"second")))
+    with pytest.raises(type(error)):
+        turn.end()
+    assert turn.failure is error
+    hook.error = None
+    connection.receive(encode_frame(new_request(1, body=b"third")))
+    with pytest.raises(type(error)):
+        turn.end()
+    assert transport.data == sent
+    assert hook.calls == 2, "what failed is not tried again"
+
+
+@ERRORS
+async def test_a_hook_that_raises_ends_the_server(error: BaseException) -> None:
+    turn, hook = Turn(), Hook()
+    turn.before_flush(hook)
+    server = RemotingServer(ServerSettings(bind_address="127.0.0.1"), turn)
+    port = server.bind(0, table())
+    async with open_client() as client:
+        with pytest.raises(BaseExceptionGroup) as caught:
+            async with trio.open_nursery() as nursery:
+                await nursery.start(server.serve)
+                assert (await client.invoke(f"127.0.0.1:{port}", new_request(1, body=b"x"), 5)).body == b"x"
+                hook.error = error
+                with trio.CancelScope(shield=True), pytest.raises(ConnectionClosed):
+                    await client.invoke(f"127.0.0.1:{port}", new_request(1), 5)
+                with trio.fail_after(10):
+                    await trio.sleep_forever()
+    assert caught.value.subgroup(type(error)) is not None
+
+
+@ERRORS
+async def test_a_hook_that_raises_for_a_stream_ends_the_server(error: BaseException) -> None:
+    turn, hook = Turn(), Hook()
+    turn.before_flush(hook)
+    server = RemotingServer(ServerSettings(bind_address="127.0.0.1"), turn)
+    mine, theirs = trio.testing.memory_stream_pair()
+    with pytest.raises(BaseExceptionGroup) as caught:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(server.serve)
+            nursery.start_soon(server.serve_stream, theirs, table(), HERE, HERE)
+            hook.error = error
+            await mine.send_all(encode_frame(new_request(1)))
+            with trio.CancelScope(shield=True):
+                assert await mine.receive_some(1000) == b""
+            with trio.fail_after(10):
+                await trio.sleep_forever()
+    assert caught.value.subgroup(type(error)) is not None
+
+
+@ERRORS
+async def test_a_hook_that_raises_outside_of_a_driver_ends_the_server(error: BaseException) -> None:
+    turn, hook = Turn(), Hook()
+    turn.before_flush(hook)
+    server = RemotingServer(ServerSettings(bind_address="127.0.0.1"), turn)
+    hook.error = error
+    with pytest.raises(BaseExceptionGroup) as caught:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(server.serve)
+            turn.wake()
+            with trio.fail_after(10):
+                await trio.sleep_forever()
+    assert caught.value.subgroup(type(error)) is not None
