@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +35,26 @@ __all__ = [
 
 
 def get_requires_for_build_wheel(config_settings: dict[str, Any] | None = None) -> list[str]:
-    return [*build_meta.get_requires_for_build_wheel(config_settings), *_for_mypyc()]
+    with _setup_py_without_extensions():
+        return [*build_meta.get_requires_for_build_wheel(config_settings), *_for_mypyc()]
 
 
 def get_requires_for_build_editable(config_settings: dict[str, Any] | None = None) -> list[str]:
-    return [*build_meta.get_requires_for_build_editable(config_settings), *_for_mypyc()]
+    with _setup_py_without_extensions():
+        return [*build_meta.get_requires_for_build_editable(config_settings), *_for_mypyc()]
+
+
+@contextmanager
+def _setup_py_without_extensions() -> Iterator[None]:
+    """setuptools runs setup.py to ask for requirements, when mypyc is not there yet."""
+    before = os.environ.get("TRIOMQ_PURE")
+    os.environ["TRIOMQ_PURE"] = "1"
+    try:
+        yield
+    finally:
+        del os.environ["TRIOMQ_PURE"]
+        if before is not None:
+            os.environ["TRIOMQ_PURE"] = before
 
 
 def _for_mypyc() -> list[str]:

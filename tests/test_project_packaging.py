@@ -158,11 +158,18 @@ def test_a_compiled_wheel_runs_compiled(unpacked: Path, tmp_path: Path) -> None:
     assert "mqbroker" in run(python.with_name("mqbroker"), "-h", cwd=tmp_path)
 
 
-def test_mypy_is_required_only_for_a_compiled_build() -> None:
-    program = "import build_backend; print(*build_backend.get_requires_for_build_wheel(), sep='\\n')"
+def test_mypy_is_required_only_for_a_compiled_build(checkout: Path) -> None:
+    """Where mypy is not installed yet."""
+    program = """if True:
+        import os, sys
+        sys.modules["mypyc"] = None
+        import build_backend
+        print(*build_backend.get_requires_for_build_wheel(), sep="\\n")
+        assert "TRIOMQ_PURE" not in os.environ
+    """
 
     def required(**environment: str) -> str:
-        return run(sys.executable, "-c", program, cwd=ROOT / "bin", **environment)
+        return run(sys.executable, "-c", program, cwd=checkout, PYTHONPATH="bin", **environment)
 
     assert "mypy" not in required()
     assert {"mypy", "trio"} <= {line.partition(">")[0] for line in required(TRIOMQ_COMPILE="1").splitlines()}

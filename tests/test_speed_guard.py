@@ -1,8 +1,8 @@
 """A message takes about as many steps as when it was last looked at: instructions of Python and calls of C, counted.
 
-The figures are from `TRIOMQ_PURE=1 bin/bench-hot-path --steps`, Python 3.11; other versions count a little differently. A
-change that makes the road of a message a quarter longer is noticed, on any machine, however busy. What C does within
-one call is not counted: `bin/bench-hot-path` measures that. When a change is worth its steps, put new figures here.
+The figures are from `TRIOMQ_PURE=1 bin/bench-hot-path --steps`, Python 3.11; other versions count a little differently.
+A change that makes the path of a message a quarter longer fails, on any machine, however busy. What C does within one
+call is not counted: `bin/bench-hot-path` measures that. When a change is worth its steps, put new figures here.
 """
 
 from __future__ import annotations
