@@ -23,9 +23,9 @@ from triomq.broker.configuration import FAST_PORT_DISTANCE, HA_PORT_DISTANCE, Co
 from triomq.broker.extensions import Extensions
 from triomq.broker.parts import Parts
 from triomq.daemon.errors import ExitCode, StartError
-from triomq.daemon.version import is_compiled
 from triomq.protocol.clock import NowMs, OnJump
 from triomq.protocol.command import ROCKETMQ
+from triomq.protocol.speedups import running_build
 from triomq.remoting.client import RemotingClient, open_client
 from triomq.remoting.processor_table import ProcessorTable
 from triomq.remoting.server import RemotingServer, listening_socket
@@ -170,7 +170,7 @@ class BrokerController:
             assert self._ha_socket is not None
             parts.start(background, self._ha_socket)
             await parts.registration.start()
-            log.info("broker started", address=self.address, version=__version__, compiled=is_compiled())
+            log.info("broker started", address=self.address, version=__version__, build=running_build())
             task_status.started(self.address)
             await stop.wait()
             log.info("broker stops", address=self.address)

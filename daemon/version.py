@@ -3,18 +3,15 @@
 import platform
 
 from triomq import __version__
-from triomq.protocol import frame
+from triomq.protocol.speedups import running_build
 
 ROCKETMQ_VERSION = "4.9.7"
 
-
-def is_compiled() -> bool:
-    """True when the hot modules run compiled by mypyc (bin/build), False when they run as plain Python."""
-    return not str(frame.__file__).endswith(".py")
+_BUILDS = {"compiled": "compiled", "speedups": "with C speedups", "pure": "in pure Python"}
 
 
 def version_text(program: str) -> str:
     """One line for --version."""
-    how = "compiled" if is_compiled() else "plain Python"
+    build = _BUILDS[running_build()]
     python = f"{platform.python_implementation()} {platform.python_version()}"
-    return f"{program} (TrioMQ) {__version__}, compatible with RocketMQ {ROCKETMQ_VERSION}, {how} on {python}"
+    return f"{program} (TrioMQ) {__version__}, compatible with RocketMQ {ROCKETMQ_VERSION}, {build} on {python}"

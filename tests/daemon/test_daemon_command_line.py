@@ -52,7 +52,7 @@ def test_the_version_names_the_project_the_protocol_and_python(capsys: pytest.Ca
     assert caught.value.code == 0
     line = capsys.readouterr().out
     assert line.startswith(f"mqnamesrv (TrioMQ) {triomq.__version__}, compatible with RocketMQ 4.9.7, ")
-    assert re.search(r"(plain Python|compiled) on \w+ 3\.[\d.]+\n$", line)
+    assert re.search(r", (compiled|with C speedups|in pure Python) on \w+ 3\.[\d.]+\n$", line)
 
 
 def test_listing() -> None:
