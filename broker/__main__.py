@@ -6,12 +6,14 @@ import os
 import sys
 from collections.abc import Sequence
 
+import structlog
 import trio
 
 from triomq.broker.configuration import Configuration
 from triomq.broker.controller import BrokerController
+from triomq.broker.start_warnings import start_warnings
 from triomq.daemon.clock import system_now_ms
-from triomq.daemon.command_line import CommandLine, parse_command_line, settings_listing
+from triomq.daemon.command_line import CommandLine, parse_command_line, settings_listing, warn_of_ignored_words
 from triomq.daemon.configuration import (
     ConfigurationLayers,
     check_namesrv_addresses,
@@ -25,6 +27,8 @@ from triomq.daemon.pid_file import pid_file
 from triomq.daemon.run import report, run
 from triomq.daemon.settings_file import SettingsFile
 from triomq.protocol.settings import SettingError
+
+log = structlog.get_logger("triomq.broker")
 
 PROGRAM = "mqbroker"
 STOP_DEADLINE_SECONDS = 30.0
@@ -46,7 +50,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         files = configure_logs(environment, BROKER_LOG_FILES, subdirectory=configuration.log_subdirectory)
     except (StartError, SettingError) as error:
         return report(PROGRAM, error)
+    warn_of_ignored_words(options)
     warn_of_unknown_keys(layers)
+    for warning in start_warnings(configuration):
+        log.warning(warning)
     controller = BrokerController(configuration, now_ms=system_now_ms)
 
     async def serve(*, task_status: trio.TaskStatus[str]) -> None:

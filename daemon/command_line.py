@@ -6,8 +6,8 @@
     -m, --printImportantConfig    print the important settings and end (broker)
     -h, --help
 
-Short options may be joined (-pc FILE); words that are no option are ignored. Help ends with exit code 0 and goes to
-stdout; an unknown option prints the help and ends with 1.
+Short options may be joined (-pc FILE); words that are not options are ignored with a warning. Help ends with exit
+code 0 and goes to stdout; an unknown option prints the help and ends with 1.
 """
 
 import sys
@@ -16,8 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import structlog
+
 from triomq.daemon.errors import ExitCode
 from triomq.protocol.settings import to_text
+
+log = structlog.get_logger("triomq.daemon.command_line")
 
 _OPTIONS: tuple[tuple[str, str, bool, str], ...] = (
     ("c", "configFile", True, "configuration file: Java properties, or YAML when named .yml or .yaml"),
@@ -75,6 +79,12 @@ def usage(program: str, letters: str) -> str:
     width = max(map(len, names)) + 4
     lines = [f"{name:<{width}}{meaning}" for name, (_, _, _, meaning) in zip(names, options, strict=True)]
     return "\n".join([f"usage: {program} {words}", *lines])
+
+
+def warn_of_ignored_words(options: CommandLine) -> None:
+    """A word that is no option is most often a forgotten -c or a quote that is missing."""
+    if options.ignored:
+        log.warning("words that are not options are ignored", words=" ".join(options.ignored))
 
 
 def settings_listing(records: Iterable[Any], *, important_only: bool = False) -> str:

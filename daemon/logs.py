@@ -1,6 +1,6 @@
 """Where log lines go: files that roll, and standard error for what an operator should see.
 
-    2024-05-01T08:30:00.123Z WARN  broker.send - disk nearly full used=0.91 path=/store
+    2024-05-01T08:30:00.123Z WARN  triomq.broker.send - disk nearly full used=0.91 path=/store
 
 One line per event: time (UTC), level, logger, event, then key=value pairs (quoted when they hold blanks or controls).
 A traceback follows on indented lines. Values of keys that name secrets are masked.

@@ -7,7 +7,6 @@ end within the deadline, the process ends with code 3.
 
 import gc
 import os
-import resource
 import sys
 import threading
 from collections.abc import Awaitable, Iterator
@@ -17,13 +16,13 @@ import structlog
 import trio
 
 from triomq.daemon.errors import ExitCode, StartError
+from triomq.daemon.open_files import raise_open_files_limit
 from triomq.daemon.signals import DaemonSignals, Reload
 from triomq.protocol.settings import SettingError
 
 log = structlog.get_logger("triomq.daemon.run")
 
 _COLLECTOR_THRESHOLDS = (20_000, 20, 50)  # Python's own are 700, 10, 10
-_NOFILE_CEILING = 1 << 20  # for systems whose hard limit is "unlimited" but not granted
 
 
 class Serve(Protocol):
@@ -77,17 +76,6 @@ def report(program: str, error: BaseException, log_hint: str = "") -> ExitCode:
         hint = f"; see {log_hint}" if log_hint else ""
         _complain(program, f"failed: {type(first).__name__}: {first}{hint}")
     return ExitCode.FAILED
-
-
-def raise_open_files_limit() -> None:
-    """Connections and store files are descriptors: take as many as the system allows."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _NOFILE_CEILING if hard == resource.RLIM_INFINITY else hard
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-        except (OSError, ValueError) as error:
-            log.info("open files limit stays", soft=soft, hard=hard, reason=str(error))
 
 
 class _StopWatchdog:

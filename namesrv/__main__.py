@@ -9,8 +9,13 @@ from functools import partial
 
 import trio
 
-from triomq.daemon.command_line import CommandLine, parse_command_line, settings_listing
-from triomq.daemon.configuration import ConfigurationLayers, load_configuration, warn_of_unknown_keys
+from triomq.daemon.command_line import CommandLine, parse_command_line, settings_listing, warn_of_ignored_words
+from triomq.daemon.configuration import (
+    ConfigurationLayers,
+    check_namesrv_addresses,
+    load_configuration,
+    warn_of_unknown_keys,
+)
 from triomq.daemon.environment import Environment, read_environment
 from triomq.daemon.errors import StartError
 from triomq.daemon.logs import NAMESRV_LOG_FILES, configure_logs, log_directory
@@ -36,12 +41,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         layers = _load(options, environment)
         records = bind_settings(layers)
         layers.expect(TlsSettings)
+        if records[0].namesrv_addr:
+            check_namesrv_addresses(records[0].namesrv_addr, layers.source("namesrvAddr"))
         if options.print_all:
             print(settings_listing(records), end="")  # noqa: T201
             return 0
         files = configure_logs(environment, NAMESRV_LOG_FILES)
     except (StartError, SettingError) as error:
         return report(PROGRAM, error)
+    warn_of_ignored_words(options)
     warn_of_unknown_keys(layers)
     config = RuntimeConfig(*records, extra=layers.unknown_values())
     settings_file = SettingsFile(layers, [type(record) for record in records])

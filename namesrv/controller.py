@@ -23,6 +23,7 @@ from triomq.namesrv.product_environment import AddressServer, ProductEnvironment
 from triomq.namesrv.routes import RouteTable
 from triomq.namesrv.runtime_config import RuntimeConfig
 from triomq.protocol.clock import OnJump
+from triomq.protocol.speedups import running_build
 from triomq.remoting.config import ServerSettings
 from triomq.remoting.connection import Connection
 from triomq.remoting.processor_table import ProcessorTable
@@ -99,7 +100,7 @@ async def serve(
             with trio.CancelScope(shield=True):
                 async with trio.open_nursery() as connections:
                     await connections.start(server.serve)
-                    log.info("NameServer started", port=port)
+                    log.info("NameServer started", port=port, build=running_build())
                     task_status.started(port)
                     async with trio.open_nursery() as background:
                         background.start_soon(scan_silent_brokers, routes)

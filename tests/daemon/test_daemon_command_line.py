@@ -2,8 +2,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
-from triomq.daemon.command_line import CommandLine, parse_command_line, settings_listing
+from triomq.daemon.command_line import CommandLine, parse_command_line, settings_listing, warn_of_ignored_words
 from triomq.protocol.settings import setting
 
 
@@ -51,3 +52,10 @@ def test_listing() -> None:
     both = "brokerName=a\nhaMasterAddress=\nbrokerName=b\nhaMasterAddress=\n"
     assert settings_listing([Example(), Example("b")]) == both
     assert settings_listing([Example()], important_only=True) == "brokerName=a\n"
+
+
+def test_ignored_words_are_reported() -> None:
+    with capture_logs() as logs:
+        warn_of_ignored_words(CommandLine(ignored=("start", "conf/broker.conf")))
+        warn_of_ignored_words(CommandLine())
+    assert [line["words"] for line in logs] == ["start conf/broker.conf"]
