@@ -19,7 +19,7 @@ ARROWS: dict[str, set[str]] = {
     "namesrv": {"remoting", "protocol", "daemon"},
     "broker": {"store", "remoting", "protocol", "daemon"},
     "client": {"remoting", "protocol"},
-    "spark": {"client", "store", "protocol"},
+    "spark": {"client", "store", "remoting", "protocol"},
     "admin": {"client", "store", "protocol"},
 }
 # Modules that stand above their package: they run whole clusters and so may know more.
