@@ -236,10 +236,19 @@ class Parts:
             configuration, store, self.writer, self.delay_offsets, now_ms=now_ms, stats=self.stats
         )
         self.transactions = self.extensions.wrap_transactions(
-            TransactionLog(store, self.writer, self.topics, self.offsets, store_host=store_host, now_ms=now_ms),
+            TransactionLog(
+                store,
+                self.writer,
+                self.topics,
+                self.offsets,
+                store_host=store_host,
+                now_ms=now_ms,
+                stats=self.stats,
+            ),
             configuration,
         )
-        listener = self.extensions.wrap_listener(ProducerChecks(self.producers, self.transactions), configuration)
+        self.producer_checks = ProducerChecks(self.producers, self.transactions)
+        listener = self.extensions.wrap_listener(self.producer_checks, configuration)
         self.checks = TransactionChecks(configuration, self.transactions, listener, now_ms=now_ms)
         self.protection = Protection(configuration, store, self.offsets, self.groups, self.stats, now_ms=now_ms)
         self.update = ConfigurationUpdate(configuration, now_ms=now_ms)
@@ -345,6 +354,7 @@ class Parts:
             add("SlaveSynchronize.syncAll", self.master_tables.sync)
         else:
             add("printMasterAndSlaveDiff", self.log_server.log_lag)
+            add("half messages without a producer", self.producer_checks.log_unasked)
         add("registerBrokerAll", self.registration.register_all)
         add("update name server list", self.registration.update_nameservers)
         add("fetch name server list", self.registration.fetch_nameservers)
