@@ -12,7 +12,6 @@ from trio.testing import MockClock
 from triomq.protocol.command import RemotingCommand
 from triomq.remoting.unanswered import Unanswered
 
-
 TOO_LATE_SECONDS = 10_000  # of the clock that jumps: a timer that misses its deadline fails there and does not hang
 
 
