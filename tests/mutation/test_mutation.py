@@ -23,7 +23,9 @@ def clamp(x: int, log: object) -> int:
     if 0 <= x < LIMIT and not x & 1:
         x += 2
         log.info("x is", 7)
-    note(x)
+    if x > 8:
+        log.warning("x is large", x=x)
+    note(x, strict=True)
     return min(x, LIMIT)
 '''
 
@@ -45,9 +47,9 @@ def test_every_kind_of_change_is_found_and_texts_and_logging_are_left_alone() ->
         (8, "arithmetic", "+=", "-="),
         (8, "constant", "2", "3"),
         (8, "drop", "x += 2", "pass"),
-        (10, "drop", "note(x)", "pass"),
-        (11, "extreme", "min", "max"),
-        (11, "return", "return min(x, LIMIT)", "return None"),
+        (12, "drop", "note(x, strict=True)", "pass"),
+        (13, "extreme", "min", "max"),
+        (13, "return", "return min(x, LIMIT)", "return None"),
     ]
 
 
