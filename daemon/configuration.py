@@ -12,6 +12,7 @@ The layers are used while a daemon boots, by one task: `bind` each settings reco
 the file that nothing took. What may change later belongs to the daemon.
 """
 
+import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -49,6 +50,7 @@ _PROPERTY_KEYS: dict[str, tuple[str, ...]] = {
 """System properties that give settings their defaults (RocketMQ: NettySystemConfig, MixAll, DefaultMessageStore,
 RebalanceLockManager, NettyDecoder). For some of them RocketMQ has no other key."""
 
+_NOT_IN_HOSTS = re.compile(r"[,\s]")
 _MULTI_PATH_SPLITTER = "rocketmq.broker.multiPathSplitter"
 _MULTI_PATH_KEYS = ("storePathCommitLog", "readOnlyCommitLogStorePaths")
 _OTHER_PROPERTIES = frozenset(
@@ -88,12 +90,14 @@ class ConfigurationLayers:
     """Key -> text of all layers together, and which source each text came from.
 
     file: the -c file, or None. file_values: its keys as written, also the unknown ones, which config listings keep.
+    defaults: those of the program, which win over those of the records.
     Parts that read `values` by themselves say with `expect` which keys those are.
     """
 
     def __init__(self, environment: Environment) -> None:
         self.environment = environment
         self.file: Path | None = None
+        self.defaults: Mapping[str, str] = {}
         self.file_values: dict[str, str] = {}
         self._values: dict[str, str] = {}
         self._sources: dict[str, str] = {}
@@ -161,7 +165,8 @@ def load_configuration(
 ) -> ConfigurationLayers:
     """All layers. Raises StartError for a file that cannot be read or is not what its name says."""
     configuration = ConfigurationLayers(environment)
-    configuration.add(defaults or {}, "default")
+    configuration.defaults = defaults or {}
+    configuration.add(configuration.defaults, "default")
     for name, value in environment.properties.items():
         source = f"{environment.sources[name]} -D{name}"
         configuration.add({name: value}, source)
@@ -217,11 +222,13 @@ def warn_of_unknown_keys(configuration: ConfigurationLayers) -> None:
 def check_namesrv_addresses(text: str, source: str) -> None:
     """Raises StartError unless `text` is "host:port;host:port", as RocketMQ's start does."""
     for address in text.split(";"):
-        host, colon, port = address.strip().rpartition(":")
-        if not (host and colon and port.isascii() and port.isdigit() and int(port) <= 65535):
+        host, _, port = address.strip().rpartition(":")
+        is_port = port.isascii() and port.isdigit() and int(port) <= 65535
+        if not host or not is_port or _NOT_IN_HOSTS.search(host):
+            hint = "; addresses are separated by ';'" if _NOT_IN_HOSTS.search(text.strip()) else ""
             raise StartError(
                 f"{source}: the Name Server Address[{text}] illegal, please set it as follows, "
-                f'"127.0.0.1:9876;192.168.0.1:9876"'
+                f'"127.0.0.1:9876;192.168.0.1:9876"{hint}'
             )
 
 

@@ -7,23 +7,22 @@ end within the deadline, the process ends with code 3.
 
 import gc
 import os
-import resource
 import sys
 import threading
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Iterable, Iterator
 from typing import Protocol
 
 import structlog
 import trio
 
 from triomq.daemon.errors import ExitCode, StartError
+from triomq.daemon.open_files import raise_open_files_limit
 from triomq.daemon.signals import DaemonSignals, Reload
 from triomq.protocol.settings import SettingError
 
 log = structlog.get_logger("triomq.daemon.run")
 
 _COLLECTOR_THRESHOLDS = (20_000, 20, 50)  # Python's own are 700, 10, 10
-_NOFILE_CEILING = 1 << 20  # for systems whose hard limit is "unlimited" but not granted
 
 
 class Serve(Protocol):
@@ -79,15 +78,15 @@ def report(program: str, error: BaseException, log_hint: str = "") -> ExitCode:
     return ExitCode.FAILED
 
 
-def raise_open_files_limit() -> None:
-    """Connections and store files are descriptors: take as many as the system allows."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _NOFILE_CEILING if hard == resource.RLIM_INFINITY else hard
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-        except (OSError, ValueError) as error:
-            log.info("open files limit stays", soft=soft, hard=hard, reason=str(error))
+def report_check(program: str, problems: Iterable[str]) -> ExitCode:
+    """The end of --check: each problem on standard error, or one line on standard output when there is none."""
+    code = ExitCode.STOPPED
+    for problem in problems:
+        _complain(program, problem)
+        code = ExitCode.REFUSED
+    if code is ExitCode.STOPPED:
+        print(f"{program}: the configuration is valid", flush=True)  # noqa: T201
+    return code
 
 
 class _StopWatchdog:

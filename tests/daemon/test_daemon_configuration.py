@@ -219,6 +219,13 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 
 def test_namesrv_addresses() -> None:
     check_namesrv_addresses("127.0.0.1:9876; ns.example:9877", "-n")
+    check_namesrv_addresses("[::1]:9876", "-n")
     for text in ("localhost", "a:9876;b", "a:x", ":9876", "a:70000", ""):
-        with pytest.raises(StartError, match=r"illegal, please set it as follows"):
+        with pytest.raises(StartError, match=r'illegal, please set it as follows, "127.0.0.1:9876;192.168.0.1:9876"$'):
             check_namesrv_addresses(text, "-n")
+
+
+@pytest.mark.parametrize("text", ["a:9876,b:9876", "a:9876 b:9876", "a,b:9876", "a:1, b:2"])
+def test_namesrv_addresses_with_another_separator(text: str) -> None:
+    with pytest.raises(StartError, match=r"addresses are separated by ';'$"):
+        check_namesrv_addresses(text, "-n")

@@ -12,6 +12,7 @@ import trio
 from structlog.testing import capture_logs
 
 from triomq.daemon.errors import ExitCode, StartError
+from triomq.daemon.open_files import raise_open_files_limit
 from triomq.daemon.pid_file import pid_file
 from triomq.daemon.run import report, run
 from triomq.daemon.signals import DaemonSignals
@@ -176,6 +177,17 @@ def test_the_open_files_limit_is_the_hard_one() -> None:
     assert run("mqtest", _stop_at_once, stop_deadline_seconds=60) == ExitCode.STOPPED
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     assert soft == hard or hard == resource.RLIM_INFINITY
+
+
+@pytest.mark.parametrize(("hard", "warned"), [(256, True), (4096, False)])
+def test_few_open_files_are_warned_about(hard: int, warned: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = [(64, hard)]
+    monkeypatch.setattr("resource.getrlimit", lambda _: limits[-1])
+    monkeypatch.setattr("resource.setrlimit", lambda _, limit: limits.append(limit))
+    with capture_logs() as logs:
+        raise_open_files_limit()
+    assert limits[-1] == (hard, hard)
+    assert [line["limit"] for line in logs if line["log_level"] == "warning"] == [hard] * warned
 
 
 async def _stop_at_once(*, task_status: trio.TaskStatus[str]) -> None:
