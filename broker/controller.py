@@ -18,6 +18,7 @@ from contextlib import AbstractAsyncContextManager
 import structlog
 import trio
 
+from triomq import __version__
 from triomq.broker.configuration import FAST_PORT_DISTANCE, HA_PORT_DISTANCE, Configuration
 from triomq.broker.extensions import Extensions
 from triomq.broker.parts import Parts
@@ -169,7 +170,7 @@ class BrokerController:
             assert self._ha_socket is not None
             parts.start(background, self._ha_socket)
             await parts.registration.start()
-            log.info("broker started", address=self.address, build=running_build())
+            log.info("broker started", address=self.address, version=__version__, build=running_build())
             task_status.started(self.address)
             await stop.wait()
             log.info("broker stops", address=self.address)
