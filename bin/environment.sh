@@ -1,10 +1,10 @@
-# Read by the scripts beside it: where the project is, and its Python environment.
+# Sourced by the scripts in this directory: locates the project and its Python environment.
 #
 #   project         the directory above bin/
-#   python          .venv/bin/python, once `need_environment` or `make_environment EXTRAS` has been called
+#   python          .venv/bin/python, usable after `need_environment` or `make_environment EXTRAS`
 #
-# .venv/.installed-<extras> holds the checksum of the pyproject.toml that was installed, so that later runs start at
-# once. "plain" stands for no extras.
+# .venv/.installed-<extras> holds the checksum of what the installation was made from (`ingredients`), so that later
+# runs start immediately. "plain" stands for no extras. .venv.lock lets one process at a time install.
 
 project=$(dirname -- "$(dirname -- "$(readlink -f -- "$0")")")
 program=$(basename -- "$0")
@@ -14,7 +14,7 @@ say() {
     printf '%s: %s\n' "$program" "$*" >&2
 }
 
-# Names of all usable Pythons, newest first.
+# Print the names of all usable Pythons, newest first.
 candidates() {
     for name in python3.15 python3.14 python3.13 python3.12 python3.11 python3 python; do
         if "$name" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then
@@ -23,12 +23,17 @@ candidates() {
     done
 }
 
-is_installed() {
-    [ -x "$python" ] && [ "$(cat "$project/.venv/.installed-$1" 2>/dev/null)" = "$(cksum <"$project/pyproject.toml")" ]
+# The files that an installation depends on: what it needs, and the C speedups that it builds.
+ingredients() {
+    cat "$project/pyproject.toml" "$project/setup.py" "$project"/src/triomq/*/_speedups.[ch] | cksum
 }
 
-# Half of a daemon's boot is compiling where Python may not keep what it compiled (PYTHONDONTWRITEBYTECODE, a read-only
-# directory). pip compiles what it installs, but not what it installs as editable.
+is_installed() {
+    [ -x "$python" ] && [ "$(cat "$project/.venv/.installed-$1" 2>/dev/null)" = "$(ingredients)" ]
+}
+
+# Without cached bytecode (PYTHONDONTWRITEBYTECODE, a read-only directory) half of a daemon's start-up time is compiling.
+# pip caches the bytecode of what it installs, except for editable installations.
 keep_bytecode() (
     set --
     for package in "$project"/*/__init__.py; do
@@ -42,34 +47,67 @@ install() {
     [ "$1" = plain ] || what="$project[$1]"
     "$python" -m pip install --quiet --disable-pip-version-check --no-input --editable "$what" || return 1
     keep_bytecode
-    cksum <"$project/pyproject.toml" >"$project/.venv/.installed-$1"
+    ingredients >"$project/.venv/.installed-$1"
 }
 
-# The environment with these extras: the one that is there, brought up to date, or a new one.
+# The environment with these extras: the existing one, brought up to date, or a new one. An existing .venv may be what
+# running daemons import from, so it is never cleared or removed here, whatever state it is in.
 make_environment() {
     is_installed "$1" && return 0
-    if [ -x "$python" ]; then
-        say "installing into .venv"
-        install "$1" && return 0
-        say "not installed; see the messages above (no network?). What is in .venv was left as it is"
+    if ! command -v flock >/dev/null 2>&1; then
+        make_environment_alone "$1"
+        return
+    fi
+    # Daemons that are started side by side wait for the first of them to finish the installation.
+    (flock 9 && make_environment_alone "$1") 9>"$project/.venv.lock"
+}
+
+make_environment_alone() {
+    is_installed "$1" && return 0
+    if [ -e "$project/.venv" ] || [ -L "$project/.venv" ]; then
+        update_environment "$1"
+    else
+        create_environment "$1"
+    fi
+}
+
+update_environment() {
+    if ! [ -x "$python" ]; then
+        say "$python cannot be executed by this account ($(id -un 2>/dev/null || id -u))"
+        say "start as the account that installed it, or make .venv and the Python it links to accessible to this one"
+        say ".venv was left as it is; if no daemon uses it, remove it, and the next start makes a new one"
         return 1
     fi
-    found=$(candidates)
-    if [ -z "$found" ]; then
-        say "Python 3.11 or newer, with its venv module, is needed and was not found"
-        return 1
-    fi
-    for name in $found; do
-        say "making .venv with $("$name" --version 2>&1) and installing into it; this happens once"
-        "$name" -m venv --clear "$project/.venv" && install "$1" && return 0
-        say "that did not work with $name"
-    done
-    rm -rf "$project/.venv"
-    say "not installed; see the messages above (no network?)"
+    say "installing into .venv"
+    install "$1" && return 0
+    say "installation failed; see the messages above (no network?). Nothing was removed from .venv"
     return 1
 }
 
-# For daemons and tools: whatever was installed before will do.
+create_environment() {
+    found=$(candidates)
+    if [ -z "$found" ]; then
+        say "Python 3.11 or newer with its venv module is required and was not found"
+        return 1
+    fi
+    # mkdir makes sure that what is cleared and removed below is what this run made.
+    mkdir "$project/.venv" || return 1
+    trap 'rm -rf "$project/.venv"; exit 1' HUP INT TERM
+    for name in $found; do
+        say "creating .venv with $("$name" --version 2>&1) and installing into it; this happens once"
+        if "$name" -m venv --clear "$project/.venv" && install "$1"; then
+            trap - HUP INT TERM
+            return 0
+        fi
+        say "that failed with $name"
+    done
+    rm -rf "$project/.venv"
+    trap - HUP INT TERM
+    say "installation failed; see the messages above (no network?)"
+    return 1
+}
+
+# For daemons and tools: any earlier installation is good enough.
 need_environment() {
     for stamp in "$project"/.venv/.installed-*; do
         [ -f "$stamp" ] && [ -x "$python" ] && return 0
@@ -77,7 +115,7 @@ need_environment() {
     "$python" -c 'import msgspec, structlog, trio, yaml' >/dev/null 2>&1 || make_environment plain || exit 1
 }
 
-# Run a module of the project. -P: the directory the user stands in must not hide our packages.
+# Run a module of the project. -P keeps packages in the current directory from hiding ours.
 run_module() {
     PYTHONPATH=$project/src${PYTHONPATH:+:$PYTHONPATH}
     export PYTHONPATH

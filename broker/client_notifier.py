@@ -93,6 +93,7 @@ class ClientNotifier:
             self._resting[group] = now + _rest_seconds(len(members))
             for begin in range(0, len(members), MEMBERS_AT_ONCE):
                 self._tell(group, members[begin : begin + MEMBERS_AT_ONCE])
+                # A change made here is noted in `_changed`, and told at the end of the rest that has just begun.
                 await trio.lowlevel.checkpoint()
 
     def _tell(self, group: str, members: Iterable[ClientChannel]) -> None:

@@ -19,7 +19,9 @@ from pathlib import Path
 import structlog
 import trio
 
+from triomq.broker.config import BrokerSettings
 from triomq.broker.configuration import Configuration
+from triomq.broker.start_warnings import delete_when_problem
 from triomq.daemon.atomic_file import write_atomically
 from triomq.daemon.configuration import check_namesrv_addresses, read_file, write_text
 from triomq.daemon.errors import StartError
@@ -31,11 +33,15 @@ from triomq.protocol.codes import ResponseCode
 from triomq.protocol.errors import RequestRefused
 from triomq.protocol.java_properties import PropertiesError
 from triomq.protocol.settings import SettingError, changed, declarations, to_text
+from triomq.remoting.config import ClientSettings, ServerSettings
+from triomq.store.config import StoreSettings
+from triomq.store.delay import DelayLevels
 
 log = structlog.get_logger("triomq.broker.configuration")
 
 _LINES = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 
+Records = tuple[BrokerSettings, ServerSettings, ClientSettings, StoreSettings]
 Listener = Callable[[frozenset[str]], None]
 """Called with the keys that changed, after they did. It must not raise or await."""
 
@@ -81,36 +87,52 @@ class ConfigurationUpdate:
         async with self._updating:
             return await self._apply(values, remote)
 
+    def take(self, values: Mapping[str, str]) -> frozenset[str]:
+        """Apply what was edited in the configuration file; the keys that changed. Raises SettingError, with nothing
+        changed. No await: an update that is being written to the file applies its keys before or after this."""
+        records, keys = self._changed(values, refused=frozenset())
+        if keys:
+            self._install(records, keys, "configuration file")
+        return keys
+
     async def _apply(self, values: Mapping[str, str], remote: str) -> frozenset[str]:
         configuration = self._configuration
         try:
-            broker = changed(configuration.broker, values)
-            server = changed(configuration.server, values)
-            client = changed(configuration.client, values)
-            store = changed(configuration.store, values)
-            before, listed = _texts(configuration.records()), _texts((broker, server, client, store))
-            keys = frozenset(key for key, text in listed.items() if before[key] != text)
-            _check(keys, listed)
+            records, keys = self._changed(values, refused=REFUSED_KEYS)
         except SettingError as error:
             log.warning("update refused", key=error.key, reason=error.reason, remote=remote)
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"{error.key}: {error.reason}") from None
-        unknown = sorted(values.keys() - before.keys() - configuration.unknown.keys())
+        unknown = sorted(values.keys() - _texts(records).keys() - configuration.unknown.keys())
         if unknown:
             log.warning("update of unknown keys ignored", keys=",".join(unknown), remote=remote)
         if not keys:
             return keys
-        names = _file_keys(configuration.records())
+        names, listed = _file_keys(records), _texts(records)
         await self._write({names[key]: listed[key] for key in keys})
-        configuration.broker, configuration.server = broker, server
-        configuration.client, configuration.store = client, store
+        records, keys = self._changed(values, refused=REFUSED_KEYS)  # the file may have been reloaded meanwhile
+        self._install(records, keys, remote)
+        return keys
+
+    def _changed(self, values: Mapping[str, str], *, refused: Collection[str]) -> tuple[Records, frozenset[str]]:
+        """The records with `values` in them, and the listed keys that differ from the present ones."""
+        before = self._configuration.records()
+        broker, server, client, store = before
+        records = changed(broker, values), changed(server, values), changed(client, values), changed(store, values)
+        present, listed = _texts(before), _texts(records)
+        keys = frozenset(key for key, text in listed.items() if present[key] != text)
+        _check(keys, listed, refused)
+        return records, keys
+
+    def _install(self, records: Records, keys: frozenset[str], source: str) -> None:
+        configuration, listed = self._configuration, _texts(records)
+        configuration.broker, configuration.server, configuration.client, configuration.store = records
         self.data_version = self.data_version.next_version(self._now_ms())
-        log.info("configuration changed", changed={key: listed[key] for key in sorted(keys)}, remote=remote)
+        log.info("configuration changed", changed={key: listed[key] for key in sorted(keys)}, source=source)
         for listener in self._listeners:
             try:
                 listener(keys)
             except Exception:
                 log.exception("a part did not take the new configuration", changed=",".join(sorted(keys)))
-        return keys
 
     async def _write(self, values: Mapping[str, str]) -> None:
         path = self._configuration.path
@@ -120,10 +142,15 @@ class ConfigurationUpdate:
         await trio.to_thread.run_sync(_merge_into_file, path, values)
 
 
-def _check(keys: Collection[str], listed: Mapping[str, str]) -> None:
+def _check(keys: Collection[str], listed: Mapping[str, str], refused: Collection[str]) -> None:
     """What the types and bounds of the records do not say. Raises SettingError."""
-    for key in sorted(REFUSED_KEYS.intersection(keys)):
+    for key in sorted(frozenset(keys).intersection(refused)):
         raise SettingError("update", key, "is an address, not changed while running; edit the file and restart")
+    if "messageDelayLevel" in keys:
+        DelayLevels(listed["messageDelayLevel"])  # raises SettingError now, not at the next start
+    problem = delete_when_problem(listed["deleteWhen"]) if "deleteWhen" in keys else None
+    if problem:
+        raise SettingError("update", "deleteWhen", problem)
     if "namesrvAddr" in keys and listed["namesrvAddr"]:
         try:
             check_namesrv_addresses(listed["namesrvAddr"], "update")

@@ -185,7 +185,7 @@ class DelayedDelivery:
         if wait_ms <= 0:
             return True
         await trio.sleep(min(wait_ms / 1000, RECHECK_SECONDS))
-        return False
+        return False  # what was read before the wait is read again
 
     async def _wait_for_entry(self, level: int, queue_offset: int) -> None:
         if self._correct(level):

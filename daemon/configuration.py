@@ -12,7 +12,8 @@ The layers are used while a daemon boots, by one task: `bind` each settings reco
 the file that nothing took. What may change later belongs to the daemon.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -30,6 +31,10 @@ _Record = TypeVar("_Record")
 
 _PROPERTY_KEYS: dict[str, tuple[str, ...]] = {
     "rocketmq.namesrv.addr": ("namesrvAddr",),
+    "rocketmq.broker.diskSpaceWarningLevelRatio": ("diskSpaceWarningLevelRatio",),
+    "rocketmq.broker.diskSpaceCleanForciblyRatio": ("diskSpaceCleanForciblyRatio",),
+    "rocketmq.broker.rebalance.lockMaxLiveTime": ("rebalanceLockMaxLiveTime",),
+    "com.rocketmq.remoting.frameMaxLength": ("frameMaxLength",),
     "com.rocketmq.remoting.socket.sndbuf.size": ("serverSocketSndBufSize", "clientSocketSndBufSize"),
     "com.rocketmq.remoting.socket.rcvbuf.size": ("serverSocketRcvBufSize", "clientSocketRcvBufSize"),
     "com.rocketmq.remoting.socket.backlog": ("serverSocketBacklog",),
@@ -42,7 +47,34 @@ _PROPERTY_KEYS: dict[str, tuple[str, ...]] = {
     "com.rocketmq.remoting.write.buffer.high.water.mark": ("writeBufferHighWaterMark",),
     "com.rocketmq.remoting.write.buffer.low.water.mark": ("writeBufferLowWaterMark",),
 }
-"""System properties that give settings their defaults (RocketMQ: NettySystemConfig, MixAll)."""
+"""System properties that give settings their defaults (RocketMQ: NettySystemConfig, MixAll, DefaultMessageStore,
+RebalanceLockManager, NettyDecoder). For some of them RocketMQ has no other key."""
+
+_NOT_IN_HOSTS = re.compile(r"[,\s]")
+_MULTI_PATH_SPLITTER = "rocketmq.broker.multiPathSplitter"
+_MULTI_PATH_KEYS = ("storePathCommitLog", "readOnlyCommitLogStorePaths")
+_OTHER_PROPERTIES = frozenset(
+    {
+        # read elsewhere, by their own names
+        "rocketmq.home.dir",
+        "rocketmq.namesrv.domain",
+        "rocketmq.namesrv.domain.subgroup",
+        "rocketmq.serialize.type",
+        "rocketmq.acl.plain.file",
+        "tls.config.file",
+        _MULTI_PATH_SPLITTER,
+        # without meaning for a daemon, in RocketMQ as here: it sets the first by itself, the others are its clients'
+        "rocketmq.remoting.version",
+        "rocketmq.message.compressType",
+        "rocketmq.message.compressLevel",
+        "com.rocketmq.sendMessageWithVIPChannel",
+        # tuning of Netty
+        "com.rocketmq.remoting.nettyPooledByteBufAllocatorEnable",
+    }
+)
+_CLIENT_PROPERTIES = "rocketmq.client."
+_OWN_PREFIXES = ("rocketmq.", "com.rocketmq.", "tls.")
+"""System properties whose names begin otherwise belong to the JVM or to libraries."""
 
 _FILE_PROPERTIES = {
     "rmqAddressServerDomain": "rocketmq.namesrv.domain",
@@ -58,12 +90,14 @@ class ConfigurationLayers:
     """Key -> text of all layers together, and which source each text came from.
 
     file: the -c file, or None. file_values: its keys as written, also the unknown ones, which config listings keep.
+    defaults: those of the program, which win over those of the records.
     Parts that read `values` by themselves say with `expect` which keys those are.
     """
 
     def __init__(self, environment: Environment) -> None:
         self.environment = environment
         self.file: Path | None = None
+        self.defaults: Mapping[str, str] = {}
         self.file_values: dict[str, str] = {}
         self._values: dict[str, str] = {}
         self._sources: dict[str, str] = {}
@@ -109,16 +143,17 @@ class ConfigurationLayers:
     def unknown_keys(self) -> dict[str, str | None]:
         """Keys of the file that mean nothing -> the declared key that looks most like it."""
         unknown = [key for key in self.unknown_values() if key not in self._expected]
-        if not unknown:
-            return {}
-        from difflib import get_close_matches
+        return _guesses(unknown, self._known | self._expected)
 
-        lowered = {key.lower(): key for key in self._known | self._expected}
-        guesses: dict[str, str | None] = {}
-        for key in unknown:
-            found = get_close_matches(key.lower(), lowered, 1, 0.8)
-            guesses[key] = lowered[found[0]] if found else None
-        return guesses
+    def unknown_properties(self) -> dict[str, str | None]:
+        """System properties of RocketMQ's name spaces that mean nothing -> the property that looks most like it."""
+        known = _OTHER_PROPERTIES | _PROPERTY_KEYS.keys() | self._known | self._expected
+        unknown = [
+            name
+            for name in self.environment.properties
+            if name.startswith(_OWN_PREFIXES) and name not in known and not name.startswith(_CLIENT_PROPERTIES)
+        ]
+        return _guesses(unknown, {name for name in known if name.startswith(_OWN_PREFIXES)})
 
 
 def load_configuration(
@@ -130,7 +165,8 @@ def load_configuration(
 ) -> ConfigurationLayers:
     """All layers. Raises StartError for a file that cannot be read or is not what its name says."""
     configuration = ConfigurationLayers(environment)
-    configuration.add(defaults or {}, "default")
+    configuration.defaults = defaults or {}
+    configuration.add(configuration.defaults, "default")
     for name, value in environment.properties.items():
         source = f"{environment.sources[name]} -D{name}"
         configuration.add({name: value}, source)
@@ -145,6 +181,7 @@ def load_configuration(
             if key in configuration.file_values:
                 configuration.add({name: configuration.file_values[key]}, str(file))
     configuration.add(overrides or {}, "command line")
+    _use_path_splitter(configuration)
     return configuration
 
 
@@ -172,21 +209,52 @@ def write_text(path: Path, values: Mapping[str, str]) -> bytes:
 
 
 def warn_of_unknown_keys(configuration: ConfigurationLayers) -> None:
-    """One warning for each key of the file that no record took."""
+    """One warning for each key of the file, and each of RocketMQ's system properties, that nothing reads."""
     for key, guess in configuration.unknown_keys().items():
         hint = {"did_you_mean": guess} if guess else {}
         log.warning("unknown configuration key has no effect", file=str(configuration.file), key=key, **hint)
+    for name, guess in configuration.unknown_properties().items():
+        hint = {"did_you_mean": guess} if guess else {}
+        source = configuration.environment.sources[name]
+        log.warning("unknown system property has no effect", source=source, property=name, **hint)
 
 
 def check_namesrv_addresses(text: str, source: str) -> None:
     """Raises StartError unless `text` is "host:port;host:port", as RocketMQ's start does."""
     for address in text.split(";"):
-        host, colon, port = address.strip().rpartition(":")
-        if not (host and colon and port.isascii() and port.isdigit() and int(port) <= 65535):
+        host, _, port = address.strip().rpartition(":")
+        is_port = port.isascii() and port.isdigit() and int(port) <= 65535
+        if not host or not is_port or _NOT_IN_HOSTS.search(host):
+            hint = "; addresses are separated by ';'" if _NOT_IN_HOSTS.search(text.strip()) else ""
             raise StartError(
                 f"{source}: the Name Server Address[{text}] illegal, please set it as follows, "
-                f'"127.0.0.1:9876;192.168.0.1:9876"'
+                f'"127.0.0.1:9876;192.168.0.1:9876"{hint}'
             )
+
+
+def _guesses(unknown: Collection[str], known: Collection[str]) -> dict[str, str | None]:
+    """Unknown name -> the known one that looks most like it."""
+    if not unknown:
+        return {}
+    from difflib import get_close_matches
+
+    lowered = {name.lower(): name for name in known}
+    found = {name: get_close_matches(name.lower(), lowered, 1, 0.8) for name in unknown}
+    return {name: lowered[matches[0]] if matches else None for name, matches in found.items()}
+
+
+def _use_path_splitter(configuration: ConfigurationLayers) -> None:
+    """Lists of paths are separated by commas, unless the system property names something else."""
+    splitter = configuration.environment.properties.get(_MULTI_PATH_SPLITTER, ",")
+    if splitter in ("", ","):
+        return
+    for key in _MULTI_PATH_KEYS:
+        text = configuration.get(key)
+        if text is None:
+            continue
+        if "," in text:
+            raise StartError(f"{configuration.source(key)}: {key}: a path must not contain a comma: {text}")
+        configuration.add({key: text.replace(splitter, ",")}, configuration.source(key))
 
 
 def _add_variables(configuration: ConfigurationLayers) -> None:

@@ -1,6 +1,6 @@
 """Where log lines go: files that roll, and standard error for what an operator should see.
 
-    2024-05-01T08:30:00.123Z WARN  broker.send - disk nearly full used=0.91 path=/store
+    2024-05-01T08:30:00.123Z WARN  triomq.broker.send - disk nearly full used=0.91 path=/store
 
 One line per event: time (UTC), level, logger, event, then key=value pairs (quoted when they hold blanks or controls).
 A traceback follows on indented lines. Values of keys that name secrets are masked.
@@ -153,6 +153,10 @@ class LogFiles:
         except (OSError, ValueError):
             pass  # nobody reads it any more
 
+    def reopen(self) -> None:
+        """Go on in files of the usual names, for programs such as logrotate that have renamed the present ones."""
+        self.close()  # the next line opens its file again
+
     def close(self) -> None:
         with self._lock:
             for file in self._files.values():
@@ -195,7 +199,7 @@ def render(target: Any, level: str, event: MutableMapping[str, Any]) -> str:
     """structlog's last processor: the whole line, with its newline."""
     seconds, ms = divmod(time.time_ns() // 1_000_000, 1000)
     stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
-    name = getattr(target, "name", "root").removeprefix("triomq.")
+    name = getattr(target, "name", "root")
     exception = _traceback(event.pop("exc_info", None))
     text = _clean(str(event.pop("event", "")))
     pairs = "".join(f" {key}={_value(key, value)}" for key, value in event.items())
@@ -203,13 +207,21 @@ def render(target: Any, level: str, event: MutableMapping[str, Any]) -> str:
 
 
 def configure_logs(
-    environment: Environment, rules: Sequence[LogFileRule], *, subdirectory: str = "", stderr: TextIO | None = None
+    environment: Environment,
+    rules: Sequence[LogFileRule],
+    *,
+    subdirectory: str = "",
+    to_files: bool = True,
+    stderr: TextIO | None = None,
 ) -> LogFiles:
-    """Make all structlog loggers of this process write as described above. Raises StartError for an unknown level."""
+    """Make all structlog loggers of this process write as described above; with `to_files=False` warnings and worse to
+    standard error only. Raises StartError for an unknown level."""
     level = environment.variables.get("TRIOMQ_LOG_LEVEL", "info").lower()
     if level not in _LEVELS:
         raise StartError(f"TRIOMQ_LOG_LEVEL: {level!r} is none of {', '.join(_LEVELS)}")
-    directory = log_directory(environment)
+    if not to_files:
+        level = "warning"
+    directory = log_directory(environment) if to_files else None
     files = LogFiles(directory / subdirectory if directory else None, rules, stderr or sys.stderr)
     structlog.configure(
         processors=[render],

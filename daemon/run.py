@@ -1,29 +1,28 @@
-"""The life of a daemon process: boot, one line on standard output, run, stop when asked, an exit code.
+"""The life of a daemon process: start, one line on standard output, run, stop when asked, an exit code.
 
 The daemon itself is `serve`, an async callable that calls `task_status.started(boot_line)` once it accepts requests,
-and runs until it is cancelled. Cancelled, it stops gracefully; whatever it shields must end by itself. When it does
-not within the deadline, the process ends with code 3.
+and runs until it is cancelled. Cancelled, it stops gracefully; whatever it shields must end by itself. If it does not
+end within the deadline, the process ends with code 3.
 """
 
 import gc
 import os
-import resource
 import sys
 import threading
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Iterable, Iterator
 from typing import Protocol
 
 import structlog
 import trio
 
 from triomq.daemon.errors import ExitCode, StartError
-from triomq.daemon.signals import wait_stop_signal
+from triomq.daemon.open_files import raise_open_files_limit
+from triomq.daemon.signals import DaemonSignals, Reload
 from triomq.protocol.settings import SettingError
 
 log = structlog.get_logger("triomq.daemon.run")
 
 _COLLECTOR_THRESHOLDS = (20_000, 20, 50)  # Python's own are 700, 10, 10
-_NOFILE_CEILING = 1 << 20  # for systems whose hard limit is "unlimited" but not granted
 
 
 class Serve(Protocol):
@@ -32,15 +31,19 @@ class Serve(Protocol):
     def __call__(self, *, task_status: trio.TaskStatus[str]) -> Awaitable[None]: ...
 
 
-def run(program: str, serve: Serve, *, stop_deadline_seconds: float, log_hint: str = "") -> ExitCode:
+def run(
+    program: str, serve: Serve, *, stop_deadline_seconds: float, log_hint: str = "", reload: Reload | None = None
+) -> ExitCode:
     """Run `serve` until a stop signal. All errors end here: one line on standard error, details in the log.
 
-    `log_hint` says where the log is. Returns the exit code.
+    `log_hint` says where the log is, `reload` is called for each SIGHUP. Returns the exit code. The signal handlers
+    stay in place, so that a late signal does not interrupt what the caller does before the process ends.
     """
+    signals = DaemonSignals(program)
     raise_open_files_limit()
     watchdog = _StopWatchdog(program, stop_deadline_seconds)
     try:
-        trio.run(_supervise, serve, watchdog)
+        trio.run(_supervise, serve, watchdog, signals, reload or _nothing_to_reload)
         return ExitCode.STOPPED
     except KeyboardInterrupt:
         return ExitCode.FAILED
@@ -75,15 +78,15 @@ def report(program: str, error: BaseException, log_hint: str = "") -> ExitCode:
     return ExitCode.FAILED
 
 
-def raise_open_files_limit() -> None:
-    """Connections and store files are descriptors: take as many as the system allows."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _NOFILE_CEILING if hard == resource.RLIM_INFINITY else hard
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-        except (OSError, ValueError) as error:
-            log.info("open files limit stays", soft=soft, hard=hard, reason=str(error))
+def report_check(program: str, problems: Iterable[str]) -> ExitCode:
+    """The end of --check: each problem on standard error, or one line on standard output when there is none."""
+    code = ExitCode.STOPPED
+    for problem in problems:
+        _complain(program, problem)
+        code = ExitCode.REFUSED
+    if code is ExitCode.STOPPED:
+        print(f"{program}: the configuration is valid", flush=True)  # noqa: T201
+    return code
 
 
 class _StopWatchdog:
@@ -108,9 +111,10 @@ class _StopWatchdog:
         os._exit(ExitCode.STOPPED_LATE)
 
 
-async def _supervise(serve: Serve, watchdog: _StopWatchdog) -> None:
+async def _supervise(serve: Serve, watchdog: _StopWatchdog, signals: DaemonSignals, reload: Reload) -> None:
     async with trio.open_nursery() as nursery:
-        await nursery.start(_stop_when_asked, nursery.cancel_scope, watchdog)
+        await nursery.start(_stop_when_asked, signals, nursery.cancel_scope, watchdog)
+        await nursery.start(signals.obey_reload, reload)  # a start may take minutes, and its log be rotated
         boot_line: str = await nursery.start(_serve_then_end, serve, nursery.cancel_scope)
         print(boot_line, flush=True)  # noqa: T201
         log.info("booted", line=boot_line)
@@ -130,10 +134,14 @@ async def _serve_then_end(serve: Serve, scope: trio.CancelScope, *, task_status:
     scope.cancel()
 
 
+async def _nothing_to_reload() -> None:
+    log.info("nothing to reload")
+
+
 async def _stop_when_asked(
-    scope: trio.CancelScope, watchdog: _StopWatchdog, *, task_status: trio.TaskStatus[None]
+    signals: DaemonSignals, scope: trio.CancelScope, watchdog: _StopWatchdog, *, task_status: trio.TaskStatus[None]
 ) -> None:
-    number = await wait_stop_signal(task_status=task_status)
+    number = await signals.wait_stop(task_status=task_status)
     log.info("stopping", signal=number.name)
     watchdog.start()
     scope.cancel()

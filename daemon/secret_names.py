@@ -1,4 +1,4 @@
-"""Names whose values nobody is told: they are masked in logs and left out of configuration listings."""
+"""Names of secrets, whose values are masked in logs and left out of configuration listings."""
 
 import re
 

@@ -9,13 +9,13 @@ configStorePath); without those paths it keeps everything in memory, so that man
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 import structlog
 import trio
 
+from triomq import __version__
 from triomq.daemon.errors import listen_error
 from triomq.namesrv.config import NamesrvSettings
 from triomq.namesrv.kv_config import KvConfig
@@ -24,6 +24,7 @@ from triomq.namesrv.product_environment import AddressServer, ProductEnvironment
 from triomq.namesrv.routes import RouteTable
 from triomq.namesrv.runtime_config import RuntimeConfig
 from triomq.protocol.clock import OnJump
+from triomq.protocol.speedups import running_build
 from triomq.remoting.config import ServerSettings
 from triomq.remoting.connection import Connection
 from triomq.remoting.processor_table import ProcessorTable
@@ -60,7 +61,7 @@ async def serve(
     settings: NamesrvSettings,
     server_settings: ServerSettings,
     *,
-    extra: Mapping[str, str] | None = None,
+    config: RuntimeConfig | None = None,
     address_server: AddressServer | None = None,
     tls: TlsSettings | None = None,
     on_jump: OnJump | None = None,
@@ -68,13 +69,13 @@ async def serve(
 ) -> None:
     """Run a NameServer until cancelled; `task_status` gets the port it listens on.
 
-    extra: keys of the configuration file that no settings record declares. on_jump: subscribes to the jumps of a clock
-    that makes them. Raises StartError when it cannot start.
+    config: holds both records while they change, for a caller that changes them. on_jump: subscribes to the jumps of a
+    clock that makes them. Raises StartError when it cannot start.
     """
     routes = RouteTable()
     kv_config = KvConfig(Path(settings.kv_config_path) if settings.kv_config_path else None)
     kv_config.load()
-    config = RuntimeConfig(settings, server_settings, extra=extra)
+    config = config or RuntimeConfig(settings, server_settings)
     async with AsyncExitStack() as stack:
         ask = await _product_environment(settings, address_server or AddressServer(), stack)
         processor = NamesrvProcessor(routes, kv_config, config, ask_product_environment=ask)
@@ -100,7 +101,7 @@ async def serve(
             with trio.CancelScope(shield=True):
                 async with trio.open_nursery() as connections:
                     await connections.start(server.serve)
-                    log.info("NameServer started", port=port)
+                    log.info("NameServer started", port=port, version=__version__, build=running_build())
                     task_status.started(port)
                     async with trio.open_nursery() as background:
                         background.start_soon(scan_silent_brokers, routes)

@@ -189,13 +189,15 @@ class NamesrvProcessor:
         if body is not None:
             return new_response(request, body=body)
         if self._ask_product_environment is not None:
-            return self._get_product_route(request, header.topic, self._ask_product_environment)
+            return self._get_product_route(request, header.topic, is_standard, self._ask_product_environment)
         return _no_route(request, header.topic)
 
     async def _get_product_route(
-        self, request: RemotingCommand, topic: str, ask: AskProductEnvironment
+        self, request: RemotingCommand, topic: str, is_standard: bool, ask: AskProductEnvironment
     ) -> RemotingCommand:
         body = await ask(request)
+        if body is None:
+            body = self._route_answer(topic, is_standard)  # it may have been registered here meanwhile
         return _no_route(request, topic) if body is None else new_response(request, body=body)
 
     def _route_answer(self, topic: str, is_standard: bool) -> bytes | None:

@@ -69,6 +69,14 @@ class RuntimeConfig:
         async with self._updating:
             await self._apply(values, remote)
 
+    def take(self, values: Mapping[str, str]) -> frozenset[str]:
+        """Apply what was edited in the configuration file; the keys that changed. Raises SettingError, with nothing
+        changed."""
+        namesrv, server = changed(self.namesrv, values), changed(self.server, values)
+        before = self.values()
+        self.namesrv, self.server = namesrv, server
+        return frozenset(key for key, text in self.values().items() if before.get(key) != text)
+
     async def _apply(self, values: Mapping[str, str], remote: str) -> None:
         try:
             namesrv = changed(self.namesrv, values)
@@ -81,7 +89,8 @@ class RuntimeConfig:
         if namesrv is self.namesrv and server is self.server:
             return
         await self._persist({**self._extra, **to_text(namesrv), **to_text(server)})
-        self.namesrv, self.server = namesrv, server
+        # Applied to the present records again: the file may have been reloaded meanwhile.
+        self.namesrv, self.server = changed(self.namesrv, values), changed(self.server, values)
         log.info("configuration changed", values=dict(values), remote=remote)
 
     async def _persist(self, values: Mapping[str, str]) -> None:

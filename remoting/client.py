@@ -170,8 +170,10 @@ class RemotingClient:
             if self._poller is None:
                 self._poller = Poller(self._turn)
                 self._nursery.start_soon(self._poller.run)
+            # No `await` between the table and the poller: a caller cancelled there would leave a connection in the
+            # table that looks open and that nobody serves.
             sock = socket.socket(fileno=socket.dup(stream.socket.fileno()))
-            await stream.aclose()
+            stream.socket.close()
             sock.setblocking(False)
             self._poller.add(sock, connection)
         else:

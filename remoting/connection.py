@@ -168,9 +168,11 @@ class Connection:
         self._nursery.start_soon(self._run_scoped, function, args)
 
     async def _run_scoped(self, function: Callable[..., Awaitable[None]], args: tuple[Any, ...]) -> None:
-        if not self.is_open:
-            return
         with trio.CancelScope() as scope:
+            if not self.is_open:
+                # Closed between `start_soon` and now. It runs all the same, up to its first checkpoint: whoever
+                # started it counts on its `finally`.
+                scope.cancel()
             self._scopes.add(scope)
             try:
                 await function(*args)
@@ -185,8 +187,7 @@ class Connection:
         Raises RemotingTimeout, ConnectionClosed, TooManyRequests.
         """
         self._check_open()
-        if len(self._unanswered) >= self._max_unanswered:
-            raise TooManyRequests(f"{self._max_unanswered} requests to {self.remote.text} are unanswered")
+        self._check_room()
         deadline = trio.current_time() + timeout_seconds
         if self._backlog_bytes > self._high_water_bytes:
             with trio.move_on_at(deadline) as limit:
@@ -194,6 +195,7 @@ class Connection:
             if limit.cancelled_caught:
                 raise RemotingTimeout(f"{self.remote.text} takes nothing; request {command.code} was not sent")
             self._check_open()
+            self._check_room()  # others waited, too, and may have taken the room meanwhile
         opaque = self._number(command)
         self._send(command)
         response = await self._unanswered.answer(opaque, deadline)
@@ -204,6 +206,10 @@ class Connection:
     def _check_open(self) -> None:
         if not self.is_open:
             raise ConnectionClosed(f"connection to {self.remote.text} is closed: {self.close_reason}")
+
+    def _check_room(self) -> None:
+        if len(self._unanswered) >= self._max_unanswered:
+            raise TooManyRequests(f"{self._max_unanswered} requests to {self.remote.text} are unanswered")
 
     def send_oneway(self, command: RemotingCommand) -> bool:
         """Send a request that gets no answer; False when the connection is closed or its backlog is full."""

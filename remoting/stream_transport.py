@@ -91,6 +91,7 @@ async def serve_stream(stream: trio.abc.Stream, connection: Connection, turn: Tu
     """Serve `connection` over `stream` until either is closed; closes both."""
     transport = StreamTransport(stream, connection)
     connection.transport = transport
+    connection.flush()  # what was sent between the connection's making and now, by tasks that found it open
     try:
         with transport.scope:
             async with trio.open_nursery() as nursery:

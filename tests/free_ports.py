@@ -1,47 +1,57 @@
-"""Ports for daemons that tests start."""
+"""Ports for daemons that tests start.
+
+Ports are handed out in blocks of four: a port with the two below it and the one above it. Each block goes to a single
+caller, however many processes run tests on the machine: a process holds a lock on one byte of a file for each of its
+blocks, and the system releases the locks when the process ends, however it ends.
+
+Other servers do not take part. A block in which one of them listens is drawn again. Should one take a port between the
+draw and the start of the daemon, the start raises `PortTaken`, and the caller draws again."""
 
 from __future__ import annotations
 
+import fcntl
+import os
 import random
 import socket
-import sys
+import tempfile
 from functools import cache
+from pathlib import Path
 
 # Below the range from which systems take the ports of outgoing connections: one of those may come and go between the
 # moment a port is found free and the moment a daemon listens on it.
 FIRST_PORT, LAST_PORT = 12_000, 32_000
-# Each process that runs tests has a part of the range to itself, for the same reason.
-PARTS = 10
-PART_PORTS = (LAST_PORT - FIRST_PORT) // PARTS
+BLOCK_PORTS = 4
+BLOCKS = (LAST_PORT - FIRST_PORT) // BLOCK_PORTS
+DRAWS = 500
 
-_claims: list[socket.socket] = []
+_own_blocks: set[int] = set()  # the lock of a process does not keep the process itself out
+
+
+class PortTaken(AssertionError):
+    """A daemon did not start because another process listens on its port."""
 
 
 @cache
-def own_part() -> range:
-    """The part of the range that this process has claimed, by a name in Linux' abstract namespace that no other process
-    can have while this one lives; any part where there are no such names, or when all are taken."""
-    parts = random.sample(range(PARTS), PARTS)
-    if sys.platform == "linux":
-        for part in parts:
-            claim = socket.socket(socket.AF_UNIX)
-            try:
-                claim.bind(f"\0triomq-test-ports-{part}")
-            except OSError:
-                claim.close()
-                continue
-            _claims.append(claim)
-            return _ports(part)
-    return _ports(parts[0])
+def _lock_file() -> int:
+    """Opened once and never closed: closing any descriptor of it would drop all locks of the process."""
+    path = Path(tempfile.gettempdir()) / f"triomq-test-ports-{os.getuid()}"
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
-def _ports(part: int) -> range:
-    begin = FIRST_PORT + part * PART_PORTS
-    return range(begin + 4, begin + PART_PORTS - 4)  # the neighbours of the last ones are in this part, too
+def _claim(block: int) -> bool:
+    """Whether the block is now this caller's."""
+    if block in _own_blocks:
+        return False
+    try:
+        fcntl.lockf(_lock_file(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, block)
+    except OSError:
+        return False
+    _own_blocks.add(block)
+    return True
 
 
 def is_free(port: int) -> bool:
-    """True when a daemon could listen there now, on all addresses."""
+    """Whether a daemon could listen there now, on all addresses."""
     for family in (socket.AF_INET, socket.AF_INET6) if socket.has_dualstack_ipv6() else (socket.AF_INET,):
         with socket.socket(family) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -52,10 +62,11 @@ def is_free(port: int) -> bool:
     return True
 
 
-def free_port(neighbours: tuple[int, ...] = (-2, 1)) -> int:
+def free_port() -> int:
     """A port that is free together with its neighbours: a broker also takes port - 2 (fast) and port + 1 (HA)."""
-    for _ in range(500):
-        port = random.choice(own_part())
-        if all(is_free(port + step) for step in {0, *neighbours}):
-            return port
-    raise AssertionError("no free ports found")
+    for _ in range(DRAWS):
+        block = random.randrange(BLOCKS)
+        begin = FIRST_PORT + block * BLOCK_PORTS
+        if _claim(block) and all(is_free(port) for port in range(begin, begin + BLOCK_PORTS)):
+            return begin + 2
+    raise AssertionError(f"no free ports found between {FIRST_PORT} and {LAST_PORT}")

@@ -111,6 +111,7 @@ class ConsumeAdminProcessor:
             config = self._topics.get(topic)
             table.update(self._progress(group, topic, config.read_queue_nums if config is not None else 0))
             tps += self._stats.per_second(GROUP_GET_NUMS, f"{topic}@{group}")
+            # Others run here: the list of topics is a copy, and each topic is looked up when its turn comes.
             await trio.lowlevel.checkpoint()
         return new_response(request, body=ConsumeStats(consume_tps=tps, offset_table=table).encode())
 

@@ -129,6 +129,12 @@ class ReplyProcessor:
         self, connection: Connection, request: RemotingCommand, header: SendHeader, queue_id: int
     ) -> dict[str, str]:
         """Store the reply as it was sent; the answer's fields that say where it lies, none when it was not stored."""
+        try:
+            # The push took its time: the topic may have been deleted or closed since the first look.
+            self._send.topic_for_send(connection, header)
+        except RequestRefused as refusal:
+            log.warning("a reply was not stored", topic=header.topic, status="refused", reason=refusal.remark)
+            return {}
         text = header.properties or ""
         properties = property_text.parse(text)
         wait = properties.get(names.WAIT, "true") != "false"

@@ -133,6 +133,7 @@ class ResetProcessor:
             if member.version < V3_0_7_SNAPSHOT:
                 raise _too_old(member)
         table: dict[str, dict[MessageQueue, int]] = {}
+        # Members may leave meanwhile: their connections are then closed, and their calls fail.
         async with trio.open_nursery() as nursery:
             for member in members:
                 nursery.start_soon(self._ask_status, member, header, table)

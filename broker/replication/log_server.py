@@ -161,6 +161,7 @@ class SlaveLink:
         if self._catch_up is None or self._catch_up.buffer.batch_bytes != batch_bytes:
             self._catch_up = CatchUp(batch_bytes, self._store.committed)
         buffer = self._catch_up.buffer
+        # `sent` stands still meanwhile: commits send in passing only while this task waits in `_wait_for_work`.
         count = await self._store.read_log_into(self.sent, buffer.places)
         if not count:
             return False
@@ -289,7 +290,9 @@ class LogServer:
             link.close()
 
     def log_lag(self) -> None:
-        """One line about how far behind the best slave is (printMasterAndSlaveDiff)."""
+        """One line about how far behind the best slave is (printMasterAndSlaveDiff); none where no slave ever was."""
+        if not self._links and not self.replicated.value:
+            return
         log.info("slave fall behind master", bytes=self.lag_bytes, slaves=len(self._links))
 
     async def run(self, sock: socket.socket) -> None:

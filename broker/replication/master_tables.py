@@ -74,15 +74,22 @@ class MasterTables:
             return
         host, _, port = address.rpartition(":")
         fast = f"{host}:{int(port) + FAST_PORT_DISTANCE}"
+        # Each table is taken in the step in which its response arrives; `_take` looks at the trust again then.
         await self._take(fast, RequestCode.GET_ALL_TOPIC_CONFIG, self._take_topics)
         await self._take(address, RequestCode.GET_ALL_CONSUMER_OFFSET, self._take_offsets)
         await self._take(address, RequestCode.GET_ALL_DELAY_OFFSET, self._take_delay_offsets)
         await self._take(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, self._take_groups)
 
     async def _take(self, address: str, code: RequestCode, take: Callable[[bytes], None]) -> None:
+        master = self._address
+        if not self._is_trusted():
+            return
         try:
             answer = await self._client.invoke(address, new_request(code), ASK_SECONDS)
-            if answer.code == ResponseCode.SUCCESS:
+            if self._address != master or not self._is_trusted():
+                # Meanwhile it restarted, perhaps without its store, or another broker became the master.
+                log.debug("table not taken, the master changed meanwhile", master=address, code=code.name)
+            elif answer.code == ResponseCode.SUCCESS:
                 take(answer.body)
             else:  # also how a master says that the table is empty
                 log.debug("table not given", master=address, code=code.name, answer=answer.code, remark=answer.remark)

@@ -41,6 +41,7 @@ class Keeper:
         self._changes = 0
         self._saved = 0
         self._is_running = False
+        self._is_writing = False
         self._wakeup = trio.Event()
         self._attempted = trio.Event()
         self._error: OSError | None = None
@@ -64,8 +65,11 @@ class Keeper:
         self._wakeup.set()
 
     def save(self) -> bool:
-        """Write now, on the event loop, if there is something to write. True when it was written. Raises OSError."""
-        if not self.is_dirty:
+        """Write now, on the event loop, if there is something to write. True when it was written. Raises OSError.
+
+        While a thread writes the file nothing else may: the change stays marked, for the next write.
+        """
+        if not self.is_dirty or self._is_writing:
             return False
         changes = self._changes
         self._file.save(self._text())
@@ -74,11 +78,15 @@ class Keeper:
 
     async def save_offloaded(self, offload: Offload = trio.to_thread.run_sync) -> bool:
         """`save`, with the writing itself in a thread. Raises OSError."""
-        if not self.is_dirty:
+        if not self.is_dirty or self._is_writing:
             return False
-        changes = self._changes
-        await offload(self._file.save, self._text())
-        self._saved = max(self._saved, changes)
+        changes = self._changes  # the table may change while the thread writes: those changes are not in its text
+        self._is_writing = True
+        try:
+            await offload(self._file.save, self._text())
+        finally:
+            self._is_writing = False
+        self._saved = changes
         return True
 
     async def wait_saved(self) -> None:

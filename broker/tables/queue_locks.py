@@ -1,7 +1,7 @@
 """QueueLockTable: which client of a group may consume which queue in order (RocketMQ: RebalanceLockManager).
 
-A lock belongs to (group, queue) and a client id; it is free again when its holder has not asked for it for 60 s, so
-nothing has to be cleaned up when a client dies. It lives in memory only: after a restart every client locks again.
+A lock belongs to (group, queue) and a client id; it is free again when its holder has not renewed it for `expiry_ms`,
+so nothing has to be cleaned up when a client dies. It lives in memory only: after a restart every client locks again.
 Touched only on the event loop. Limit: `max_locks` locks over all groups; expired ones are swept before one is refused.
 """
 

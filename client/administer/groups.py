@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from triomq.client.administer.base import AdminBase
+from triomq.client.core import requests
 from triomq.client.core.errors import BrokerRefused, MQClientError, NoRoute
-from triomq.client.instance import calls
 from triomq.protocol import system_topics
 from triomq.protocol.bodies.connection import Connection, ConsumerConnection, ProducerConnection, ProducerTableInfo
 from triomq.protocol.bodies.consume_stats import ConsumeStats, ConsumeStatsList, OffsetWrapper, QueryConsumeTimeSpanBody
@@ -82,6 +82,7 @@ class GroupAdmin(AdminBase):
         return SubscriptionGroupWrapper.decode(answer.body)
 
     async def group_config(self, broker_address: str, group: str) -> SubscriptionGroupConfig | None:
+        """Return the configuration of a group at one broker; None when it does not have it."""
         return (await self.group_configs(broker_address)).subscription_group_table.get(group)
 
     # Progress.
@@ -97,6 +98,7 @@ class GroupAdmin(AdminBase):
         return ConsumeStats(offset_table=table, consume_tps=tps)
 
     async def consume_stats_at(self, broker_address: str, group: str, topic: str | None = None) -> ConsumeStats:
+        """Return the offsets of a group at one broker, of one topic or of all that it consumes."""
         header = GetConsumeStatsRequestHeader(consumer_group=group, topic=topic)
         answer = await self._broker(
             broker_address, RequestCode.GET_CONSUME_STATS, header, timeout_seconds=CLIENT_ANSWER_SECONDS
@@ -215,12 +217,12 @@ class GroupAdmin(AdminBase):
         moved: dict[MessageQueue, int] = {}
         for queue in await self.topic_queues_at(topic, broker_name):
             if timestamp_ms == -1:
-                target = await calls.max_offset(self._client, address, queue)
+                target = await self._client.call(address, requests.max_offset(queue))
             else:
-                target = await calls.search_offset(self._client, address, queue, timestamp_ms)
-            known = await calls.query_consumer_offset(self._client, address, group, queue)
+                target = await self._client.call(address, requests.search_offset(queue, timestamp_ms))
+            known = await self._client.call(address, requests.query_consumer_offset(group, queue))
             if force or known is None or target < known:
-                await calls.update_consumer_offset(self._client, address, group, queue, target)
+                await self._client.call(address, requests.update_consumer_offset(group, queue, target))
                 moved[queue] = target
             else:
                 moved[queue] = known
@@ -236,12 +238,12 @@ class GroupAdmin(AdminBase):
     async def set_offset(self, group: str, queue: MessageQueue, queue_offset: int) -> None:
         """Store one offset; members that are online overwrite it unless they are told (`reset_offset`)."""
         address = await self._client.master_of(queue.broker_name, queue.topic)
-        await calls.update_consumer_offset(self._client, address, group, queue, queue_offset)
+        await self._client.call(address, requests.update_consumer_offset(group, queue, queue_offset))
 
     async def offset(self, group: str, queue: MessageQueue) -> int | None:
         """One stored offset; None when there is none."""
         address = await self._client.master_of(queue.broker_name, queue.topic)
-        return await calls.query_consumer_offset(self._client, address, group, queue)
+        return await self._client.call(address, requests.query_consumer_offset(group, queue))
 
     async def clone_offsets(self, source_group: str, target_group: str, topic: str, *, offline: bool = False) -> None:
         """Give one group the offsets of another."""

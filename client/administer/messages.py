@@ -9,8 +9,8 @@ import trio
 
 from triomq.client.administer.groups import GroupAdmin
 from triomq.client.administer.topics import TopicAdmin
+from triomq.client.core import requests
 from triomq.client.core.errors import BrokerRefused, BrokerUnreachable, MQClientError, NoRoute
-from triomq.client.instance import calls
 from triomq.protocol import property_names as names
 from triomq.protocol.bodies.consume_queue import QueryConsumeQueueResponseBody
 from triomq.protocol.codes import RequestCode, ResponseCode
@@ -133,22 +133,22 @@ class MessageAdmin(TopicAdmin, GroupAdmin):
     async def min_offset(self, queue: MessageQueue) -> int:
         """Queue offset of the oldest message."""
         address = await self._client.master_of(queue.broker_name, queue.topic)
-        return await calls.min_offset(self._client, address, queue)
+        return await self._client.call(address, requests.min_offset(queue))
 
     async def max_offset(self, queue: MessageQueue) -> int:
         """Queue offset of the next message to be stored."""
         address = await self._client.master_of(queue.broker_name, queue.topic)
-        return await calls.max_offset(self._client, address, queue)
+        return await self._client.call(address, requests.max_offset(queue))
 
     async def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
         """Queue offset of the message stored nearest to `timestamp_ms`."""
         address = await self._client.master_of(queue.broker_name, queue.topic)
-        return await calls.search_offset(self._client, address, queue, timestamp_ms)
+        return await self._client.call(address, requests.search_offset(queue, timestamp_ms))
 
     async def earliest_store_time_ms(self, queue: MessageQueue) -> int:
         """When the oldest message was stored; -1 when there is none."""
         address = await self._client.master_of(queue.broker_name, queue.topic)
-        return await calls.earliest_store_time(self._client, address, queue)
+        return await self._client.call(address, requests.earliest_store_time(queue))
 
     async def consume_queue(
         self, broker_address: str, topic: str, queue_id: int, index: int, count: int, group: str | None = None

@@ -19,12 +19,12 @@ import trio
 
 from triomq.client.consume.assigned import AssignedQueue
 from triomq.client.consume.offset_store import OffsetStore
+from triomq.client.core import requests
 from triomq.client.core.consume_rules import ConsumeRules
 from triomq.client.core.errors import MQClientError
 from triomq.client.core.hooks import ConsumeContext, ConsumeHook
 from triomq.client.core.log import get_logger
 from triomq.client.core.results import ConsumeStatus, RetryLater
-from triomq.client.instance import calls
 from triomq.client.instance.client import Client
 from triomq.client.produce.sender import Sender
 from triomq.protocol import property_names as names
@@ -167,13 +167,15 @@ class Consuming:
         (logged) when neither worked."""
         try:
             address = await self._client.master_of(broker_name)
-            await calls.send_back(
-                self._client,
+            await self._client.call(
                 address,
-                self._owner.group,
-                message,
-                delay_level=delay_level,
-                max_reconsume_times=max_times,
+                requests.send_back(
+                    self._owner.group,
+                    message,
+                    delay_level=delay_level,
+                    max_reconsume_times=max_times,
+                    unit_mode=self._client.config.unit_mode,
+                ),
             )
             return True
         except MQClientError as error:

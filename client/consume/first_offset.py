@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from triomq.client.core import requests
 from triomq.client.core.results import ConsumeFromWhere
-from triomq.client.instance import calls
 from triomq.client.instance.client import Client
 from triomq.protocol import system_topics
 from triomq.protocol.message_queue import MessageQueue
@@ -22,5 +22,5 @@ async def begin_offset(client: Client, queue: MessageQueue, start: ConsumeFromWh
         return 0
     address = await client.master_of(queue.broker_name, queue.topic)
     if start is ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET or is_retry or moment is None:
-        return await calls.max_offset(client, address, queue)
-    return await calls.search_offset(client, address, queue, int(moment.timestamp() * 1000))
+        return await client.call(address, requests.max_offset(queue))
+    return await client.call(address, requests.search_offset(queue, int(moment.timestamp() * 1000)))

@@ -27,6 +27,7 @@ import trio
 from triomq.client.consume import running_info
 from triomq.client.consume.assigned import AssignedQueue
 from triomq.client.consume.group_consumer import GroupConsumer
+from triomq.client.core import requests
 from triomq.client.core.allocation import Strategy
 from triomq.client.core.config import ClientOptions
 from triomq.client.core.consume_rules import ConsumeRules
@@ -34,7 +35,6 @@ from triomq.client.core.errors import ConfigurationError, MQClientError
 from triomq.client.core.hooks import FilterHook
 from triomq.client.core.log import get_logger
 from triomq.client.core.results import ConsumeFromWhere, MessageModel
-from triomq.client.instance import calls
 from triomq.client.instance.client import Client
 from triomq.client.instance.subscribing import subscription
 from triomq.protocol.bodies.heartbeat import CONSUME_ACTIVELY, ConsumerData
@@ -139,6 +139,7 @@ class LitePullConsumer(GroupConsumer):
         """The messages of one pull (at most `rules.pull_batch_size`, of one queue), as soon as there are some; an empty
         list when the time is over."""
         self._open_nursery()
+        self._check_subscribed()
         if self.auto_commit:
             self._count_polls()
         if self.auto_commit and trio.current_time() >= self._next_commit:
@@ -185,6 +186,7 @@ class LitePullConsumer(GroupConsumer):
                 assigned.paused = True
 
     def resume(self, queues: Iterable[MessageQueue]) -> None:
+        """Hand out messages of these queues again."""
         for queue in map(self._wire, queues):
             self._paused.discard(queue)
             assigned = self._rebalancer.assigned.get(queue)
@@ -202,7 +204,10 @@ class LitePullConsumer(GroupConsumer):
         if wire not in self._rebalancer.assigned:
             raise ConfigurationError(f"{queue} is not assigned to this consumer now: {self.assignment}")
         address = await self._client.master_of(wire.broker_name, wire.topic)
-        low, high = await calls.queue_offset_bounds(self._client, address, wire)
+        low, high = (
+            await self._client.call(address, requests.min_offset(wire)),
+            await self._client.call(address, requests.max_offset(wire)),
+        )
         if not low <= queue_offset <= high:
             raise ConfigurationError(f"offset {queue_offset} is outside {queue}, which has {low} to {high}")
         self._positions[wire] = queue_offset
@@ -210,20 +215,22 @@ class LitePullConsumer(GroupConsumer):
         self._rebalancer.reopen(wire, queue_offset)
 
     async def seek_to_begin(self, queue: MessageQueue) -> None:
+        """Go on at the oldest message of a queue."""
         wire = self._wire(queue)
         address = await self._client.master_of(wire.broker_name, wire.topic)
-        await self.seek(queue, await calls.min_offset(self._client, address, wire))
+        await self.seek(queue, await self._client.call(address, requests.min_offset(wire)))
 
     async def seek_to_end(self, queue: MessageQueue) -> None:
+        """Go on behind the newest message of a queue."""
         wire = self._wire(queue)
         address = await self._client.master_of(wire.broker_name, wire.topic)
-        await self.seek(queue, await calls.max_offset(self._client, address, wire))
+        await self.seek(queue, await self._client.call(address, requests.max_offset(wire)))
 
     async def offset_for_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
         """Queue offset of the message stored nearest to `timestamp_ms`."""
         wire = self._wire(queue)
         address = await self._client.master_of(wire.broker_name, wire.topic)
-        return await calls.search_offset(self._client, address, wire, timestamp_ms)
+        return await self._client.call(address, requests.search_offset(wire, timestamp_ms))
 
     async def position(self, queue: MessageQueue) -> int | None:
         """Queue offset of the next message that `poll` returns; the committed one before the first poll."""

@@ -12,10 +12,10 @@ from typing import Protocol
 
 import trio
 
+from triomq.client.core import requests
 from triomq.client.core.errors import MQClientError
 from triomq.client.core.log import get_logger
 from triomq.client.core.offsets import LocalOffsetFile, OffsetTable
-from triomq.client.instance import calls
 from triomq.client.instance.client import Client
 from triomq.protocol.message_queue import MessageQueue
 
@@ -67,7 +67,7 @@ class BrokerOffsets:
 
     async def read(self, queue: MessageQueue) -> int | None:
         broker = await self._client.readable_broker(queue.broker_name, queue.topic)
-        stored = await calls.query_consumer_offset(self._client, broker.address, self._group, queue)
+        stored = await self._client.call(broker.address, requests.query_consumer_offset(self._group, queue))
         if stored is not None:
             self.table.restore(queue, stored)
         return stored
@@ -111,7 +111,7 @@ class BrokerOffsets:
 
     async def _store(self, queue: MessageQueue, queue_offset: int) -> None:
         broker = await self._client.readable_broker(queue.broker_name, queue.topic)
-        await calls.update_consumer_offset(self._client, broker.address, self._group, queue, queue_offset)
+        await self._client.call(broker.address, requests.update_consumer_offset(self._group, queue, queue_offset))
         self.table.mark_stored(queue, queue_offset)
 
 

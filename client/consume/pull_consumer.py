@@ -17,14 +17,15 @@ import trio
 
 from triomq.client.consume.offset_store import BrokerOffsets, FileOffsets, OffsetStore
 from triomq.client.consume.pulling import Puller
+from triomq.client.core import requests
 from triomq.client.core.config import ClientConfig, ClientOptions
 from triomq.client.core.errors import ClientClosed, ConfigurationError
+from triomq.client.core.group_names import check_group
 from triomq.client.core.hooks import FilterHook
 from triomq.client.core.results import MessageModel, PullResult, PullStatus
-from triomq.client.instance import calls
 from triomq.client.instance.client import Client
+from triomq.client.instance.event_loop import check_in_trio
 from triomq.client.instance.subscribing import subscription
-from triomq.protocol import system_topics
 from triomq.protocol.bodies.heartbeat import CONSUME_ACTIVELY, CONSUME_FROM_LAST_OFFSET, ConsumerData
 from triomq.protocol.bodies.running_info import ConsumeMessageDirectlyResult, ConsumerRunningInfo
 from triomq.protocol.codes import ResponseCode
@@ -54,8 +55,7 @@ class PullConsumer:
         filter_hooks: Iterable[FilterHook] = (),
         **options: Unpack[ClientOptions],
     ) -> None:
-        if not group.strip() or group == system_topics.DEFAULT_CONSUMER_GROUP:
-            raise ConfigurationError(f"the consumer group must have a name of its own, not {group!r}")
+        check_group(group, "consumer")
         if client is not None and options:
             raise ConfigurationError(f"options of the shared client cannot be changed here: {', '.join(options)}")
         self._client = client if client is not None else Client(ClientConfig(**options))
@@ -76,9 +76,11 @@ class PullConsumer:
 
     @property
     def client(self) -> Client:
+        """The client that this consumer uses."""
         return self._client
 
     async def __aenter__(self) -> Self:
+        check_in_trio(type(self).__name__)
         async with AsyncExitStack() as stack:
             if self._owns_client:
                 await stack.enter_async_context(self._client)
@@ -145,19 +147,21 @@ class PullConsumer:
 
     async def min_offset(self, queue: MessageQueue) -> int:
         """Queue offset of the oldest message."""
-        return await calls.min_offset(self._client, await self._master(queue), self._wire(queue))
+        return await self._client.call(await self._master(queue), requests.min_offset(self._wire(queue)))
 
     async def max_offset(self, queue: MessageQueue) -> int:
         """Queue offset of the next message to be stored."""
-        return await calls.max_offset(self._client, await self._master(queue), self._wire(queue))
+        return await self._client.call(await self._master(queue), requests.max_offset(self._wire(queue)))
 
     async def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
         """Queue offset of the message stored nearest to `timestamp_ms`."""
-        return await calls.search_offset(self._client, await self._master(queue), self._wire(queue), timestamp_ms)
+        return await self._client.call(
+            await self._master(queue), requests.search_offset(self._wire(queue), timestamp_ms)
+        )
 
     async def earliest_store_time_ms(self, queue: MessageQueue) -> int:
         """When the oldest message was stored; -1 when there is none."""
-        return await calls.earliest_store_time(self._client, await self._master(queue), self._wire(queue))
+        return await self._client.call(await self._master(queue), requests.earliest_store_time(self._wire(queue)))
 
     async def committed_offset(self, queue: MessageQueue, *, from_store: bool = False) -> int | None:
         """The group's offset, from memory or (with `from_store`, or when there is none here) from the store; None:
@@ -188,13 +192,15 @@ class PullConsumer:
         """Have the broker deliver a message to this group again, later."""
         name = broker_name or message.broker_name
         address = await self._client.master_of(name, self._use(message.topic)) if name else message.store_host.text
-        await calls.send_back(
-            self._client,
+        await self._client.call(
             address,
-            self.group,
-            message,
-            delay_level=delay_level,
-            max_reconsume_times=max_reconsume_times,
+            requests.send_back(
+                self.group,
+                message,
+                delay_level=delay_level,
+                max_reconsume_times=max_reconsume_times,
+                unit_mode=self._client.config.unit_mode,
+            ),
         )
 
     # ConsumerMember.

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from triomq.client.core import requests
 from triomq.client.core.hooks import FilterHook
 from triomq.client.core.log import get_logger
 from triomq.client.core.results import PullResult
-from triomq.client.instance import calls
 from triomq.client.instance.client import Client
 from triomq.protocol import property_names as names
 from triomq.protocol import sys_flag, system_topics
@@ -76,7 +76,7 @@ class Puller:
             expression_type=subscription.expression_type,
             broker_name=queue.broker_name,
         )
-        result = await calls.pull(self._client, broker.address, header, timeout_seconds)
+        result = await self._client.call(broker.address, requests.pull(header), timeout_seconds)
         self._suggested_ids[queue] = result.suggested_broker_id
         if not result.messages:
             return result

@@ -17,11 +17,11 @@ import trio
 
 from triomq.client.consume.assigned import AssignedQueue
 from triomq.client.consume.offset_store import OffsetStore
+from triomq.client.core import requests
 from triomq.client.core.allocation import Strategy
 from triomq.client.core.errors import MQClientError, NoRoute
 from triomq.client.core.log import get_logger
 from triomq.client.core.results import MessageModel
-from triomq.client.instance import calls
 from triomq.client.instance.client import Client
 from triomq.protocol.message_queue import MessageQueue
 
@@ -153,7 +153,7 @@ class Rebalancer:
         if broker is None:
             raise NoRoute(topic, self._client.name_servers.addresses, "none of its brokers is known")
         try:
-            return await calls.consumer_ids(self._client, broker.address, self._group)
+            return await self._client.call(broker.address, requests.consumer_ids(self._group))
         except MQClientError:
             await self._client.update_route(topic)
             raise
@@ -229,7 +229,9 @@ class Rebalancer:
         for broker_name, of_broker in _by_broker(queues).items():
             try:
                 address = await self._client.master_of(broker_name, of_broker[0].topic)
-                granted |= await calls.lock_queues(self._client, address, self._group, of_broker)
+                call = requests.lock_queues(self._group, self._client.client_id, of_broker)
+                locked = await self._client.call(address, call)
+                granted |= locked
             except MQClientError as error:
                 log.warning("queues not locked", group=self._group, broker=broker_name, error=str(error))
         return granted & set(queues)
@@ -256,7 +258,9 @@ class Rebalancer:
             if address is None:
                 continue
             try:
-                await calls.unlock_queues(self._client, address, self._group, of_broker)
+                await self._client.tell(
+                    address, requests.unlock_queues(self._group, self._client.client_id, of_broker), vip=True
+                )
             except MQClientError as error:
                 log.warning("queues not unlocked", group=self._group, broker=broker_name, error=str(error))
 

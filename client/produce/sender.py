@@ -24,7 +24,8 @@ from triomq.client.core.results import SendResult, SendStatus
 from triomq.client.core.retry import RETRIED_SENDS
 from triomq.client.core.routes import TopicRoute
 from triomq.client.core.send_requests import SendRequests, send_result
-from triomq.client.instance.client import Client, translated
+from triomq.client.instance.caller import translated
+from triomq.client.instance.client import Client
 from triomq.client.produce.in_flight import InFlight
 from triomq.protocol import sys_flag
 from triomq.protocol.codes import ResponseCode

@@ -127,20 +127,26 @@ def differences() -> str:
 
 
 def _table(record: type, server: str) -> str:
-    apache = ROCKETMQ_NAMESRV_KEYS if record is NamesrvSettings else apache_defaults(record)
-    rows = ["| key | default | unit | changeable | meaning |", "|---|---|---|---|---|"]
+    rows = ["| key | default | unit | range | changeable | meaning |", "|---|---|---|---|---|---|"]
     for one in declarations(record):
-        notes = [_cell(one.meaning.replace("accepted for compatibility, has no effect", "-"))]
-        if (bounds := _bounds(one)) and has_effect(one):
-            notes.append(bounds)
-        if one.shown_as not in apache:
-            notes = [note.replace(" (TrioMQ only)", "") for note in notes] + ["*TrioMQ only*"]
-        elif not has_effect(one):
-            notes.append("*accepted and ignored*")
-        changeable = "yes" if one.changeable and has_effect(one) else ""
         default = _code(_default_text(one, record, server))
-        rows.append(f"| `{one.key}` | {default} | {_unit(one)} | {changeable} | {'; '.join(notes)} |")
+        changeable = "yes" if one.changeable and has_effect(one) else ""
+        bounds = _bounds(one) if has_effect(one) else ""
+        rows.append(f"| `{one.key}` | {default} | {_unit(one)} | {bounds} | {changeable} | {_meaning(one, record)} |")
     return "\n".join(rows)
+
+
+def _meaning(one: Declaration, record: type) -> str:
+    apache = ROCKETMQ_NAMESRV_KEYS if record is NamesrvSettings else apache_defaults(record)
+    text = _cell(one.meaning.replace(" (TrioMQ only)", ""))
+    if one.shown_as not in apache:
+        return f"*TrioMQ only.* {text}"
+    if has_effect(one):
+        return text
+    why = re.sub(r"^(accepted for compatibility, has )?no effect(: )?", "", text)
+    if not why:
+        return "*Accepted and ignored.*"
+    return f"*Accepted and ignored:* {why}" if "no effect" in text else f"*Accepted and ignored.* In RocketMQ: {why}"
 
 
 @cache
@@ -232,7 +238,7 @@ def _bounds(one: Declaration) -> str:
     low, high = one.minimum, one.maximum
     if low is not None and high is not None:
         return f"{low:,} to {high:,}"
-    return f"at least {low:,}" if low is not None else f"at most {high:,}" if high is not None else ""
+    return f"≥ {low:,}" if low is not None else f"≤ {high:,}" if high is not None else ""
 
 
 def _unit(one: Declaration) -> str:

@@ -18,10 +18,17 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from triomq.protocol.system_topics import TRACE_TOPIC
+from triomq.spark.cluster import Cluster
 from triomq.spark.jobs.progress import watching
-from triomq.spark.jobs.session import add_connection_options, connection_options, open_session
+from triomq.spark.jobs.session import JobFailed, add_connection_options, connection_options, open_session
+from triomq.spark.options import OptionTable
+from triomq.spark.options import connection_options as checked_connection
 
 SUMMARY = "join the message-trace topic into send, store, consume timelines"
+HOW_TO_TRACE: Final = (
+    "Messages are traced when producers and consumers ask for it (trace=True in Python, enableMsgTrace in Java) and "
+    "the trace topic exists (traceTopicEnable=true at a broker, or a topic of your own with --trace-topic)"
+)
 _FIELD: Final = "\x01"
 _RECORD: Final = "\x02"
 
@@ -42,8 +49,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    options = connection_options(arguments)
+    with Cluster(checked_connection(OptionTable(options, ()))) as cluster:
+        if cluster.settled_route(arguments.trace_topic) is None:
+            raise JobFailed(f"topic {arguments.trace_topic!r} does not exist. {HOW_TO_TRACE}")
     spark = open_session("trace", arguments)
-    reader = spark.read.format("rocketmq").schema("body binary").options(**connection_options(arguments))
+    reader = spark.read.format("rocketmq").schema("body binary").options(**options)
     reader = reader.option("subscribe", arguments.trace_topic)
     if arguments.since_ms is not None:
         reader = reader.option("startingTimestamp", arguments.since_ms)
@@ -61,6 +72,8 @@ def run(arguments: argparse.Namespace) -> int:
     for row in rows:
         sys.stdout.write(as_text(row.asDict()))
     sys.stdout.write(f"{count:,} timelines\n")
+    if not count:
+        sys.stderr.write(f"mqpipeline trace: no trace matches. {HOW_TO_TRACE}\n")
     return 0 if count else 1
 
 

@@ -31,6 +31,7 @@ def test_keys_and_defaults_are_those_the_real_broker_lists() -> None:
     ours = to_text(BrokerSettings(), null="")
     assert ours.pop("configUpdateWithoutAcl") == "false", "a key of our own"
     assert ours.pop("extensions") == "", "a key of our own"
+    assert ours.pop("rebalanceLockMaxLiveTime") == "60000", "RocketMQ has a system property for it"
     assert set(ours) <= set(listed)
     computed = {key for key in ours if key.endswith("ThreadPoolNums")}
     for key in set(ours) - _CONFIGURED - computed:

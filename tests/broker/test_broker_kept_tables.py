@@ -58,7 +58,7 @@ def test_topic_created_on_send_takes_the_smaller_queue_count_and_is_announced(cl
     file = MemoryFile()
     announced: list[int] = []
     table = topic_table(clock, file)
-    table.on_change = lambda: announced.append(table.data_version.counter)
+    table.on_created_by_use = lambda: announced.append(table.data_version.counter)
     topic = table.create_on_send("T", "TBW102", "1.2.3.4:5", 4, 0)
     assert topic == TopicConfig(topic_name="T", read_queue_nums=4, write_queue_nums=4, perm=6)
     assert table.create_on_send("U", "TBW102", "1.2.3.4:5", 400, 1) == TopicConfig(
@@ -82,7 +82,7 @@ def test_topic_is_not_created_without_a_template_to_inherit_from(clock: FakeCloc
 def test_template_of_an_old_file_is_closed_when_creation_is_off(clock: FakeClock) -> None:
     file = MemoryFile()
     topic_table(clock, file).update(TopicConfig(topic_name="any"))
-    table = TopicTable(file, now_ms=clock, auto_create=False)
+    table = TopicTable(file, now_ms=clock, auto_create=lambda: False)
     table.load()
     assert table.create_on_send("T", "TBW102", "1.2.3.4:5", 4, 0) is None
     template = table.get("TBW102")
@@ -454,3 +454,39 @@ def test_config_files_of_the_real_broker(clock: FakeClock, store: str) -> None:
     assert {name: json.loads(groups.get(name).encode()) for name in groups.names()} == expected["subscriptionGroups"]  # type: ignore[union-attr]
     kept = {key: {str(queue): offset for queue, offset in queues.items()} for key, queues in offsets._entries.items()}
     assert kept == expected["consumerOffsets"]
+
+
+class WatchedFile(MemoryFile):
+    """Takes its time in a thread (see `offload`), and notices when it is written twice at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writers = 0
+        self.most_writers = 0
+
+    def save(self, text: str) -> None:
+        self.most_writers = max(self.most_writers, self.writers + 1)
+        super().save(text)
+
+    async def offload(self, save: Any, text: str) -> None:
+        self.writers += 1
+        await trio.sleep(1)
+        self.writers -= 1
+        save(text)
+
+
+async def test_a_file_that_a_thread_writes_is_not_written_by_anybody_else(autojump_clock: object) -> None:
+    """Two writers of one temporary file would leave a mixture of both."""
+    file = WatchedFile()
+    table = OffsetTable(file)
+    table.commit("G", "T", 0, 1)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(table.persist_offloaded, file.offload)
+        await trio.sleep(0.5)
+        table.commit("G", "T", 0, 2)
+        assert not table.persist(), "what a slave does when it took over its master's offsets"
+        assert not await table.persist_offloaded(file.offload)
+    assert file.most_writers == 1
+    assert '"T@G":{0:1' in file.text.replace("\n", "").replace("\t", "")
+    assert table.persist(), "the change that came meanwhile is still to be written"
+    assert '"T@G":{0:2' in file.text.replace("\n", "").replace("\t", "")

@@ -195,3 +195,26 @@ async def test_the_reply_of_the_real_client(tmp_path: Path, autojump_clock: trio
 
 def _without(fields: dict[str, str] | None, names: set[str]) -> dict[str, str]:
     return {name: text for name, text in (fields or {}).items() if name not in names}
+
+
+async def test_a_reply_is_not_stored_in_a_topic_that_was_deleted_while_its_receiver_took_it(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    async with open_replies(tmp_path) as replies:
+
+        async def take(request: RemotingCommand) -> RemotingCommand:
+            await trio.sleep(1)
+            return new_response(request)
+
+        replies.asker.on_invoke = take
+        async with trio.open_nursery() as nursery:
+
+            async def reply() -> None:
+                answer = await replies.reply(default_topic="no such template")
+                assert answer.code == ResponseCode.SUCCESS, "it was taken"
+                assert answer.ext_fields == {**STANDING, "msgId": "0", "queueId": "0", "queueOffset": "0"}
+
+            nursery.start_soon(reply)
+            await trio.sleep(0.5)
+            replies.lab.topics.delete(TOPIC)
+        assert replies.lab.bodies(TOPIC) == []

@@ -67,7 +67,7 @@ async def test_it_is_asked_for_again(monkeypatch: pytest.MonkeyPatch, autojump_c
             raise answer
         return answer
 
-    monkeypatch.setattr("triomq.client.instance.client.get_text", scripted)
+    monkeypatch.setattr("triomq.client.instance.caller.get_text", scripted)
     async with Producer("P", name_server="http://config/list") as producer:
         servers = producer.client.name_servers
         await trio.sleep(121)

@@ -23,7 +23,8 @@ from triomq.client.api import (
 )
 from triomq.client.core.config import ClientConfig, Credentials
 from triomq.client.core.hooks import SendContext
-from triomq.client.instance.client import Client, vip_address
+from triomq.client.instance.caller import vip_address
+from triomq.client.instance.client import Client
 from triomq.protocol.bodies.heartbeat import HeartbeatData
 from triomq.protocol.codes import RequestCode, ResponseCode
 from triomq.protocol.signature import is_signed_by

@@ -2,8 +2,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
-from triomq.daemon.configuration import check_namesrv_addresses, load_configuration, read_file
+from triomq.daemon.configuration import check_namesrv_addresses, load_configuration, read_file, warn_of_unknown_keys
 from triomq.daemon.environment import read_environment
 from triomq.daemon.errors import ExitCode, StartError
 from triomq.protocol.settings import SettingError, setting
@@ -86,6 +87,66 @@ def test_a_bad_value_names_file_key_and_reason(tmp_path: Path) -> None:
         loaded.bind(ExampleBroker)
 
 
+@dataclass(frozen=True)
+class ExampleStore:
+    warning_ratio: float = setting("diskSpaceWarningLevelRatio", 0.9, meaning="ratio", minimum=0.01, maximum=1)
+    forcible_ratio: float = setting("diskSpaceCleanForciblyRatio", 0.85, meaning="ratio")
+    max_frame_bytes: int = setting("frameMaxLength", 16, meaning="frame")
+    lock_ms: int = setting("rebalanceLockMaxLiveTime", 60, meaning="lock")
+    logs: str | None = setting("storePathCommitLog", None, meaning="paths")
+
+
+@pytest.mark.parametrize(
+    ("option", "field", "value"),
+    [
+        ("rocketmq.broker.diskSpaceWarningLevelRatio=0.95", "warning_ratio", 0.95),
+        ("rocketmq.broker.diskSpaceCleanForciblyRatio=0.7", "forcible_ratio", 0.7),
+        ("com.rocketmq.remoting.frameMaxLength=33554432", "max_frame_bytes", 33554432),
+        ("rocketmq.broker.rebalance.lockMaxLiveTime=90000", "lock_ms", 90000),
+    ],
+)
+def test_settings_that_only_a_system_property_sets_in_rocketmq(option: str, field: str, value: object) -> None:
+    loaded = load_configuration(read_environment({"JAVA_OPT": f"-D{option}"}))
+    assert getattr(loaded.bind(ExampleStore), field) == value
+    assert loaded.unknown_properties() == {}
+
+
+def test_a_bad_ratio_of_a_property_is_refused() -> None:
+    environment = read_environment({"JAVA_OPT": "-Drocketmq.broker.diskSpaceWarningLevelRatio=90"})
+    with pytest.raises(SettingError, match=r"^JAVA_OPT -Drocketmq\S+Ratio: diskSpaceWarningLevelRatio: 90 is more"):
+        load_configuration(environment).bind(ExampleStore)
+
+
+def test_lists_of_paths_with_another_separator(tmp_path: Path) -> None:
+    file = tmp_path / "broker.conf"
+    file.write_text("storePathCommitLog=/a;/b\n")
+    environment = read_environment({"JAVA_OPT": "'-Drocketmq.broker.multiPathSplitter=;'"})
+    assert load_configuration(environment, file=file).bind(ExampleStore).logs == "/a,/b"
+    assert load_configuration(read_environment({}), file=file).bind(ExampleStore).logs == "/a;/b"
+    file.write_text("storePathCommitLog=/a,1;/b\n")
+    with pytest.raises(StartError, match=r"storePathCommitLog: a path must not contain a comma: /a,1;/b"):
+        load_configuration(environment, file=file)
+
+
+def test_unknown_system_properties_are_reported_with_the_likely_meaning() -> None:
+    known = (
+        "-Drocketmq.home.dir=/x -Drocketmq.namesrv.domain=x -Drocketmq.client.logUseSlf4j=true -Duser.home=/h "
+        "-Dio.netty.x=1 -Drocketmq.remoting.version=1 -Dtls.server.mode=disabled -Drocketmq.acl.plain.file=x "
+    )
+    unknown = "-Drocketmq.broker.diskSpaceWarningRatio=1 -Dtls.server.modus=x -Drocketmq.nothing.like.it=1"
+    loaded = load_configuration(read_environment({"JAVA_OPT": known, "JAVA_OPT_EXT": unknown}))
+    loaded.expect(ExampleTls)
+    assert loaded.unknown_properties() == {
+        "rocketmq.broker.diskSpaceWarningRatio": "rocketmq.broker.diskSpaceWarningLevelRatio",
+        "tls.server.modus": "tls.server.mode",
+        "rocketmq.nothing.like.it": None,
+    }
+    with capture_logs() as logs:
+        warn_of_unknown_keys(loaded)
+    assert [line["property"] for line in logs] == list(loaded.unknown_properties())
+    assert logs[0]["source"] == "JAVA_OPT_EXT"
+
+
 def test_a_bad_property_names_its_variable() -> None:
     environment = read_environment({"JAVA_OPT_EXT": "-Dcom.rocketmq.remoting.socket.sndbuf.size=big"})
     with pytest.raises(SettingError, match=r"^JAVA_OPT_EXT -Dcom\S+sndbuf\.size: serverSocketSndBuf"):
@@ -158,6 +219,13 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 
 def test_namesrv_addresses() -> None:
     check_namesrv_addresses("127.0.0.1:9876; ns.example:9877", "-n")
+    check_namesrv_addresses("[::1]:9876", "-n")
     for text in ("localhost", "a:9876;b", "a:x", ":9876", "a:70000", ""):
-        with pytest.raises(StartError, match=r"illegal, please set it as follows"):
+        with pytest.raises(StartError, match=r'illegal, please set it as follows, "127.0.0.1:9876;192.168.0.1:9876"$'):
             check_namesrv_addresses(text, "-n")
+
+
+@pytest.mark.parametrize("text", ["a:9876,b:9876", "a:9876 b:9876", "a,b:9876", "a:1, b:2"])
+def test_namesrv_addresses_with_another_separator(text: str) -> None:
+    with pytest.raises(StartError, match=r"addresses are separated by ';'$"):
+        check_namesrv_addresses(text, "-n")

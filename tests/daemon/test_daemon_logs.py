@@ -34,7 +34,7 @@ def test_lines_go_to_the_file_of_their_logger_and_stderr_stays_quiet(tmp_path: P
     directory = tmp_path / "logs" / "rocketmqlogs"
     line = (directory / "broker.log").read_text()
     assert re.fullmatch(
-        r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z INFO  broker\.send - "
+        r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z INFO  triomq\.broker\.send - "
         r'message stored topic=Orders offset=7 note="two words"\n',
         line,
     )
@@ -45,7 +45,7 @@ def test_lines_go_to_the_file_of_their_logger_and_stderr_stays_quiet(tmp_path: P
 def test_warnings_also_go_to_stderr(tmp_path: Path) -> None:
     _, stderr = configured(tmp_path)
     structlog.get_logger("triomq.store").warning("disk nearly full", used=0.91)
-    assert stderr.getvalue().endswith("WARN  store - disk nearly full used=0.91\n")
+    assert stderr.getvalue().endswith("WARN  triomq.store - disk nearly full used=0.91\n")
     assert (tmp_path / "logs/rocketmqlogs/store.log").read_text() == stderr.getvalue()
 
 
@@ -54,7 +54,7 @@ def test_with_files_stderr_gets_no_traceback_and_nothing_twice(tmp_path: Path) -
     error = ValueError("because")
     structlog.get_logger("triomq.broker").error("failed", exc_info=error)
     structlog.get_logger("triomq.daemon.run").critical("ended by an error", exc_info=error)
-    assert stderr.getvalue().endswith("ERROR broker - failed\n")
+    assert stderr.getvalue().endswith("ERROR triomq.broker - failed\n")
     assert stderr.getvalue().count("\n") == 1
     assert (tmp_path / "logs/rocketmqlogs/broker.log").read_text().count("ValueError: because") == 2
 
@@ -62,7 +62,7 @@ def test_with_files_stderr_gets_no_traceback_and_nothing_twice(tmp_path: Path) -
 def test_standard_error_only(tmp_path: Path) -> None:
     _, stderr = configured(tmp_path, TRIOMQ_LOG_DIR="-", TRIOMQ_LOG_LEVEL="debug")
     structlog.get_logger("triomq.store").debug("detail")
-    assert stderr.getvalue().endswith("DEBUG store - detail\n")
+    assert stderr.getvalue().endswith("DEBUG triomq.store - detail\n")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -95,7 +95,7 @@ def test_a_traceback_follows_its_line(tmp_path: Path) -> None:
         structlog.get_logger("triomq.store").exception("failed", topic="T")
         structlog.get_logger("triomq.store").error("failed again", exc_info=error)
     lines = stderr.getvalue().splitlines()
-    assert lines[0].endswith("ERROR store - failed topic=T")
+    assert lines[0].endswith("ERROR triomq.store - failed topic=T")
     assert lines[1] == "    Traceback (most recent call last):"
     assert lines.count("    ValueError: because") == 2
 

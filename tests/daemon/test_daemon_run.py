@@ -2,6 +2,8 @@ import errno
 import gc
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,16 +12,21 @@ import trio
 from structlog.testing import capture_logs
 
 from triomq.daemon.errors import ExitCode, StartError
+from triomq.daemon.open_files import raise_open_files_limit
 from triomq.daemon.pid_file import pid_file
 from triomq.daemon.run import report, run
+from triomq.daemon.signals import DaemonSignals
 from triomq.protocol.settings import SettingError
 
 
 @pytest.fixture(autouse=True)
 def _leave_no_trace() -> Iterator[None]:
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
     with capture_logs():
         yield
     gc.unfreeze()
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture
@@ -31,7 +38,7 @@ def heeded(request: pytest.FixtureRequest) -> Iterator[signal.Signals]:
     signal.signal(number, before)
 
 
-@pytest.mark.parametrize("heeded", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP], indirect=True)
+@pytest.mark.parametrize("heeded", [signal.SIGTERM, signal.SIGINT], indirect=True)
 def test_a_stop_signal_ends_with_0(heeded: signal.Signals, capsys: pytest.CaptureFixture[str]) -> None:
     cleaned = []
 
@@ -49,6 +56,85 @@ def test_a_stop_signal_ends_with_0(heeded: signal.Signals, capsys: pytest.Captur
     assert cleaned == [True]
     printed = capsys.readouterr()
     assert (printed.out, printed.err) == ("up at last\n", "")
+
+
+# A daemon whose stop takes two turns of its event loop; in each of them it is asked to stop again.
+ASKED_AGAIN = """
+import os, signal, sys, trio
+from triomq.daemon.run import run
+
+async def serve(*, task_status):
+    os.kill(os.getpid(), signal.SIGTERM)
+    task_status.started("up")
+    try:
+        await trio.sleep_forever()
+    finally:
+        with trio.CancelScope(shield=True):
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+                os.kill(os.getpid(), number)
+                await trio.lowlevel.checkpoint()
+        print("store closed", flush=True)
+
+code = run("mqtest", serve, stop_deadline_seconds=60)
+os.kill(os.getpid(), signal.SIGTERM)
+print("pid file removed", flush=True)
+sys.exit(code)
+"""
+
+
+def test_a_stop_is_not_interrupted_by_further_signals() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", ASKED_AGAIN], capture_output=True, text=True, timeout=60,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2] / "src")},
+    )
+    printed = [line for line in done.stdout.splitlines() if "[info" not in line]
+    assert (done.returncode, printed) == (0, ["up", "store closed", "pid file removed"])
+    assert done.stderr.count("mqtest: already stopping") == 3, "SIGTERM, SIGINT and SIGTERM after the stop"
+
+
+def test_a_stop_signal_that_arrives_before_the_event_loop_counts() -> None:
+    signals = DaemonSignals("mqtest")
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert trio.run(signals.wait_stop) == signal.SIGTERM
+
+
+def test_an_ignored_stop_signal_stays_ignored() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    DaemonSignals("mqtest")
+    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+
+
+def test_a_hangup_reloads_and_does_not_stop() -> None:
+    reloads = []
+
+    async def reload() -> None:
+        reloads.append(trio.current_time())
+        if len(reloads) == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+        else:
+            os.kill(os.getpid(), signal.SIGHUP)
+
+    async def serve(*, task_status: trio.TaskStatus[str]) -> None:
+        task_status.started("up")
+        os.kill(os.getpid(), signal.SIGHUP)
+        await trio.sleep_forever()
+
+    assert run("mqtest", serve, stop_deadline_seconds=60, reload=reload) == ExitCode.STOPPED
+    assert len(reloads) == 2
+
+
+async def test_a_hangup_before_the_event_loop_counts() -> None:
+    signals = DaemonSignals("mqtest")
+    os.kill(os.getpid(), signal.SIGHUP)
+    reloaded = trio.Event()
+
+    async def reload() -> None:
+        reloaded.set()
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(signals.obey_reload, reload)
+        await reloaded.wait()
+        nursery.cancel_scope.cancel()
 
 
 def test_a_serve_that_ends_by_itself_ends_the_process() -> None:
@@ -91,6 +177,17 @@ def test_the_open_files_limit_is_the_hard_one() -> None:
     assert run("mqtest", _stop_at_once, stop_deadline_seconds=60) == ExitCode.STOPPED
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     assert soft == hard or hard == resource.RLIM_INFINITY
+
+
+@pytest.mark.parametrize(("hard", "warned"), [(256, True), (4096, False)])
+def test_few_open_files_are_warned_about(hard: int, warned: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = [(64, hard)]
+    monkeypatch.setattr("resource.getrlimit", lambda _: limits[-1])
+    monkeypatch.setattr("resource.setrlimit", lambda _, limit: limits.append(limit))
+    with capture_logs() as logs:
+        raise_open_files_limit()
+    assert limits[-1] == (hard, hard)
+    assert [line["limit"] for line in logs if line["log_level"] == "warning"] == [hard] * warned
 
 
 async def _stop_at_once(*, task_status: trio.TaskStatus[str]) -> None:

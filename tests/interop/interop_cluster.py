@@ -18,11 +18,12 @@ from typing import Any
 
 import interop_wire as wire
 from apache_peer import find_peer
-from free_ports import free_port
+from free_ports import PortTaken, free_port
 from interop_processes import Child, wait_until
 
 PROJECT = Path(__file__).resolve().parents[2]
 BOOT_SECONDS = 60
+STARTS = 3
 # A virtual machine that lives for seconds: a fifth less CPU time for a start.
 SOON_UP = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 CLUSTER_NAME = "DefaultCluster"
@@ -90,19 +91,19 @@ class Cluster:
         self.directory = directory
         self.settings = {**BROKER_SETTINGS, **(settings or {})}
         self.namesrv_settings = namesrv_settings or {}
-        namesrv_port = free_port()
-        broker_port = free_port((-2, 0, 1))
-        while namesrv_port in (broker_port - 2, broker_port, broker_port + 1):
-            namesrv_port = free_port()
-        self.namesrv_address = f"127.0.0.1:{namesrv_port}"
-        self.broker_address = f"127.0.0.1:{broker_port}"
         for part in ("namesrv", "broker"):
             (directory / part).mkdir(parents=True)
         self.store = directory / "broker" / "store"
-        commands = self._apache_commands if target == "apache" else self._triomq_commands
+        self._draw_ports()
+
+    def _draw_ports(self) -> None:
+        namesrv_port, broker_port = free_port(), free_port()
+        self.namesrv_address = f"127.0.0.1:{namesrv_port}"
+        self.broker_address = f"127.0.0.1:{broker_port}"
+        commands = self._apache_commands if self.target == "apache" else self._triomq_commands
         namesrv_argv, broker_argv = commands(namesrv_port, broker_port)
-        self.namesrv = Daemon(namesrv_argv, directory / "namesrv", self.namesrv_address)
-        self.broker = Daemon(broker_argv, directory / "broker", self.broker_address)
+        self.namesrv = Daemon(namesrv_argv, self.directory / "namesrv", self.namesrv_address)
+        self.broker = Daemon(broker_argv, self.directory / "broker", self.broker_address)
 
     def _apache_commands(self, namesrv_port: int, broker_port: int) -> tuple[list[str], list[str]]:
         peer = find_peer()
@@ -137,8 +138,17 @@ class Cluster:
         )
 
     def start(self) -> None:
-        self.namesrv.start()
-        self.broker.start()
+        """Start both for the first time, on other ports when theirs were taken meanwhile."""
+        for starts_left in reversed(range(STARTS)):
+            try:
+                self.namesrv.start()
+                self.broker.start()
+                break
+            except PortTaken:
+                self.stop()
+                if not starts_left:
+                    raise
+                self._draw_ports()
         self.wait_registered()
 
     def stop(self) -> None:

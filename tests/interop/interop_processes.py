@@ -17,7 +17,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
+from free_ports import PortTaken
+
 PR_SET_PDEATHSIG = 1
+PORT_TAKEN = "Address already in use"
 
 
 class ProcessFailed(AssertionError):
@@ -94,9 +97,12 @@ class Child:
         return "\n".join(self.log_text().splitlines()[-lines:])
 
     def wait_for_log(self, text: str, timeout_seconds: float) -> None:
+        """Raises PortTaken when the child ended because another process has its port, else ProcessFailed."""
         deadline = time.monotonic() + timeout_seconds
         while text not in self.log_text():
             if self.process.poll() is not None:
+                if PORT_TAKEN in self.log_text():
+                    raise PortTaken(f"{self.name}: {PORT_TAKEN}:\n{self.log_tail()}")
                 raise ProcessFailed(f"{self.name} ended with {self.process.returncode}:\n{self.log_tail()}")
             if time.monotonic() > deadline:
                 raise ProcessFailed(f"{self.name}: no {text!r} within {timeout_seconds} s:\n{self.log_tail()}")

@@ -56,6 +56,26 @@ def test_boot_line_and_stop(tmp_path: Path, number: signal.Signals) -> None:
     assert f"stopping signal={number.name}" in log
 
 
+def test_a_hangup_reopens_the_log_and_takes_the_edited_file(tmp_path: Path) -> None:
+    path = config(tmp_path, "listenPort=0\nmaxTopics=10\n")
+    process = start(tmp_path, "-c", path)
+    assert process.stdout is not None
+    assert process.stdout.readline() == BOOT_LINE
+    log = tmp_path / "logs" / "rocketmqlogs" / "namesrv.log"
+    log.rename(log.with_suffix(".1"))
+    config(tmp_path, "listenPort=9\nmaxTopics=11\n")
+    process.send_signal(signal.SIGHUP)
+    assert process.stderr is not None
+    warning = process.stderr.readline()
+    assert "these keys change at the next start only" in warning
+    assert warning.endswith("keys=listenPort\n")
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (0, "", "")
+    assert "configuration reloaded" in log.read_text()
+    assert "changed=maxTopics" in log.read_text()
+
+
 def test_serialize_type_of_the_boot_line(tmp_path: Path) -> None:
     process = start(tmp_path, "-c", config(tmp_path, "listenPort=0\n"), JAVA_OPT="-Drocketmq.serialize.type=ROCKETMQ")
     assert process.stdout is not None
@@ -120,7 +140,7 @@ def test_print_all_settings(tmp_path: Path) -> None:
 def test_help_and_wrong_options(tmp_path: Path) -> None:
     done = run(tmp_path, "-h")
     assert done.returncode == 0
-    assert done.stdout.startswith("usage: mqnamesrv [-c <arg>] [-h] [-n <arg>] [-p]\n")
+    assert done.stdout.startswith("usage: mqnamesrv [-c <arg>] [-h] [-n <arg>] [-p] [--explain] [--check] [--version]")
     assert run(tmp_path, "--nosuch").returncode == 1
 
 

@@ -358,7 +358,7 @@ async def test_config_listing_and_update(nursery: trio.Nursery, tmp_path: Path) 
         (b"a=\xff", ERROR, "string2Properties error, "),
         (b"orderMessageEnable=maybe", ERROR, "orderMessageEnable: 'maybe' is neither true nor false"),
         (b"listenPort=1", ERROR, "listenPort: cannot be changed while running"),
-        (b"productEnvName=x\norderMessageEnable=true", ERROR, "productEnvName: cannot be changed while running"),
+        (b"namesrvAddr=10.0.0.1:9876\norderMessageEnable=true", ERROR, "namesrvAddr: cannot be changed while running"),
         (b"namesrvAddr=1.2.3.4:9876", ERROR, "namesrvAddr: cannot be changed while running"),
         (b"configUpdateWithoutAcl=false", ERROR, "configUpdateWithoutAcl: cannot be changed while running"),
     ],
@@ -434,3 +434,32 @@ async def test_cluster_test_asks_the_product_environment(nursery: trio.Nursery) 
     assert await route(namesrv, "There") == TopicRouteData()
     assert await route(namesrv, "Nowhere") is None
     assert asked == ["There", "Nowhere"]
+
+
+async def test_a_topic_registered_while_the_product_environment_is_asked_has_its_route(nursery: trio.Nursery) -> None:
+    async def ask(request: RemotingCommand) -> bytes | None:
+        await namesrv.register("Here")
+        return None
+
+    namesrv = FakeNamesrv(nursery, ask_product_environment=ask)
+    asking = namesrv.connect(40001)
+    request = new_request(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext_fields={"topic": "Here"})
+    answer = await namesrv.send(request, asking)
+    assert answer.code == 0, answer.remark
+
+
+async def test_two_updates_at_once_keep_both_changes(nursery: trio.Nursery, tmp_path: Path) -> None:
+    path = tmp_path / "namesrv.conf"
+    settings = NamesrvSettings(config_store_path=str(path), config_update_without_acl=True)
+    namesrv = FakeNamesrv(nursery, settings=settings)
+
+    async def update(port: int, body: bytes) -> None:
+        request = new_request(RequestCode.UPDATE_NAMESRV_CONFIG, body=body)
+        assert (await namesrv.send(request, namesrv.connect(port))).code == 0
+
+    async with trio.open_nursery() as administrators:
+        administrators.start_soon(update, 1, b"orderMessageEnable=true")
+        administrators.start_soon(update, 2, b"maxTopics=77")
+    assert namesrv.config.namesrv.order_message_enable
+    assert namesrv.routes.limits.topic_count == namesrv.config.namesrv.max_topics == 77
+    assert {"orderMessageEnable=true", "maxTopics=77"} <= set(path.read_text().splitlines())

@@ -25,6 +25,7 @@ from triomq.remoting.connection import Connection
 from triomq.remoting.errors import ConnectFailed, ConnectionClosed, RemotingTimeout, TooManyRequests
 from triomq.remoting.processor_table import Pool, ProcessorTable
 from triomq.remoting.server import RemotingServer
+from triomq.remoting.stream_transport import serve_stream
 from triomq.remoting.turn import Turn
 
 ECHO, SLOW, REFUSE, BREAK, TYPED, NEVER, CALL_BACK, LATER = 1, 2, 3, 4, 5, 6, 7, 8
@@ -427,3 +428,71 @@ async def test_a_peer_that_takes_nothing_is_sent_nothing_more(
     await trio.sleep(1)
     connection.close("enough")
     await trio.testing.wait_all_tasks_blocked()
+
+
+async def test_a_peer_that_is_gone_before_its_request_begins_takes_no_place_of_a_pool_along() -> None:
+    """Its bad frame closes the connection in the turn in which the request before it was accepted."""
+    async with serving() as (_, address), open_client() as client:
+        host, port = address.split(":")
+        for _attempt in range(3):  # the pool has two places
+            async with await trio.open_tcp_stream(host, int(port)) as stream:
+                await stream.send_all(encode_frame(new_request(NEVER)) + b"\xff\xff\xff\xff")
+                assert await stream.receive_some() == b""
+        with pytest.raises(RemotingTimeout):  # accepted, not refused with SYSTEM_BUSY
+            await client.invoke(address, new_request(NEVER), 0.2)
+
+
+async def test_the_bound_on_unanswered_requests_holds_for_those_who_waited_for_the_peer(
+    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+) -> None:
+    turn = Turn()
+    connection = Connection(
+        ProcessorTable(), turn, nursery, HERE, HERE, max_frame_bytes=1000, max_unanswered=2, high_water_bytes=10
+    )
+    connection.wrote(11)  # the peer takes nothing
+    refused: list[TooManyRequests] = []
+
+    async def call() -> None:
+        try:
+            await connection.invoke(new_request(ECHO), 5)
+        except TooManyRequests as error:
+            refused.append(error)
+        except RemotingTimeout:
+            pass
+
+    async with trio.open_nursery() as callers:
+        for _ in range(5):
+            callers.start_soon(call)
+        await trio.sleep(1)
+        connection.wrote(0)
+    assert len(refused) == 3
+
+
+async def test_a_call_cancelled_while_it_connects_leaves_no_connection_that_nobody_serves() -> None:
+    async with serving() as (_, address), open_client() as client:
+        for _attempt in range(20):  # trio runs the two tasks in any order
+            with trio.CancelScope() as scope:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(client.invoke, address, new_request(ECHO, body=b"x"), 3)
+                    while client.connection(address) is None:
+                        await trio.lowlevel.checkpoint()
+                    scope.cancel()
+            assert (await client.invoke(address, new_request(ECHO, body=b"y"), 1)).body == b"y"
+            connection = client.connection(address)
+            assert connection is not None
+            connection.close("the test goes on")
+
+
+async def test_what_is_sent_before_there_is_a_transport_leaves_when_there_is_one(nursery: trio.Nursery) -> None:
+    """A connection is in the client's table, for everybody to use, before the task that serves its stream begins."""
+    turn = Turn()
+    ours, theirs = trio.testing.memory_stream_pair()
+    connection = Connection(ProcessorTable(), turn, nursery, HERE, HERE, max_frame_bytes=1000, max_unanswered=2)
+    assert connection.send_oneway(new_request(ECHO, body=b"early"))
+    turn.end()
+    nursery.start_soon(serve_stream, ours, connection, turn)
+    with trio.fail_after(5):
+        (command,) = FrameDecoder().feed(bytes(await theirs.receive_some()))
+    assert isinstance(command, RemotingCommand)
+    assert command.body == b"early"
+    connection.close("the test is over")

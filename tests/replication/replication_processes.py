@@ -13,7 +13,7 @@ from typing import Any
 
 import interop_wire as wire
 from apache_peer import find_peer
-from free_ports import free_port
+from free_ports import PortTaken, free_port
 from interop_cluster import PROJECT, Daemon
 from interop_processes import wait_until
 
@@ -25,6 +25,7 @@ GET_ALL_TOPIC_CONFIG = 21
 GET_MAX_OFFSET = 30
 LOG_FILE_BYTES = 1 << 20
 IN_FLIGHT = 50
+STARTS = 3
 SETTINGS = {
     "mappedFileSizeCommitLog": str(LOG_FILE_BYTES),
     "brokerIP1": "127.0.0.1",
@@ -48,18 +49,38 @@ class Broker:
         self.kind = kind
         self.directory = directory
         self.namesrv = namesrv
-        self.port = free_port((-2, 0, 1))
-        self.address = f"127.0.0.1:{self.port}"
-        self.ha_address = f"127.0.0.1:{self.port + 1}"
+        self.host = "127.0.0.1"
+        self.port = free_port()
         self.settings = {**SETTINGS, **settings}
         self.store = directory / "store"
         self.command_prefix: list[str] = []
         self.daemon: Daemon | None = None
         directory.mkdir(parents=True)
 
+    @property
+    def address(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    @property
+    def ha_address(self) -> str:
+        return f"{self.host}:{self.port + 1}"
+
     def start(self, **changes: str) -> None:
-        """Begin or go on with these settings changed for good."""
+        """Start, with these settings changed for good. On its first start the broker gets another port when its own was
+        taken meanwhile; later others know its address."""
         self.settings.update(changes)
+        is_first = self.daemon is None
+        for starts_left in reversed(range(STARTS)):
+            try:
+                self.start_here()
+                return
+            except PortTaken:
+                if not is_first or not starts_left:
+                    raise
+                self.port = free_port()
+
+    def start_here(self) -> None:
+        """Start on the port it has. Raises PortTaken."""
         self.daemon = Daemon([*self.command_prefix, *self._command()], self.directory, self.address)
         self.daemon.start()
 
@@ -257,8 +278,8 @@ class Traffic:
 class TcpProxy:
     """Stands in for a master's HA port: can refuse, break, delay and swallow what passes."""
 
-    def __init__(self, target: str) -> None:
-        self.target = target
+    def __init__(self, master: Broker) -> None:
+        self.master = master
         self.mode = "pass"
         self.delay_seconds = 0.0
         self.connections = 0
@@ -284,7 +305,7 @@ class TcpProxy:
             except OSError:
                 return
             self.connections += 1
-            host, port = self.target.split(":")
+            host, port = self.master.ha_address.split(":")
             try:
                 if self.mode == "refuse":
                     raise OSError
@@ -325,7 +346,7 @@ class Cluster:
 
     def proxy(self) -> TcpProxy:
         """Have the slave reach its master through a proxy."""
-        proxy = TcpProxy(self.master.ha_address)
+        proxy = TcpProxy(self.master)
         self.proxies.append(proxy)
         self.slave.settings["haMasterAddress"] = proxy.address
         return proxy

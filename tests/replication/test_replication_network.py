@@ -35,8 +35,7 @@ def running(network: Network, directory: Path, **settings: str) -> Iterator[Clus
     port = cluster.namesrv.address.partition(":")[2]
     for broker, host in ((cluster.master, network.master_ip), (cluster.slave, network.slave_ip)):
         broker.settings.update(brokerIP1=host, brokerIP2=host)
-        broker.address = f"{host}:{broker.port}"
-        broker.ha_address = f"{host}:{broker.port + 1}"
+        broker.host = host
         broker.namesrv = f"{network.master_ip}:{port}"
     cluster.slave.command_prefix = ["ip", "netns", "exec", network.namespace]
     try:

@@ -110,3 +110,26 @@ async def test_nothing_is_asked_without_a_master_or_of_one_with_another_log(mast
     slave.tables.master_known(None)
     await slave.tables.sync()
     assert master.asked == []
+
+
+@pytest.mark.parametrize("change", ["another log", "another master"])
+async def test_nothing_is_taken_of_a_master_that_changed_while_it_was_asked(master: FakeMaster, change: str) -> None:
+    """A master that restarts without its store would take its slave's tables along."""
+    slave = Slave(master)
+    slave.topics.update(TopicConfig(topic_name="Kept"))
+    answer = master.invoke
+
+    async def invoke(address: str, command: RemotingCommand, timeout_seconds: float) -> RemotingCommand:
+        response = await answer(address, command, timeout_seconds)
+        if change == "another log":
+            slave.is_trusted = False
+        else:
+            slave.tables.master_known("10.0.0.2:10911")
+        return response
+
+    master.invoke = invoke  # type: ignore[method-assign]
+    await slave.tables.sync()
+    assert "Kept" in slave.topics.names()
+    assert slave.topics.get("T") is None
+    if change == "another log":
+        assert master.asked == [("10.0.0.1:10909", RequestCode.GET_ALL_TOPIC_CONFIG)], "nothing more is asked"

@@ -29,7 +29,7 @@ def name_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         home.mkdir()
         lines = [line for line in first.read_text().splitlines() if not line.startswith(("listenPort", "storePath"))]
         lines = [line.replace("brokerName=broker-a", "brokerName=broker-b") for line in lines]
-        port = free_port((-2, 0, 1))
+        port = free_port()
         lines += [f"listenPort={port}", f"storePathRootDir={home / 'store'}",
                   f"storePathCommitLog={home / 'store' / 'commitlog'}"]  # fmt: skip
         (home / "broker.conf").write_text("\n".join(lines) + "\n")

@@ -14,19 +14,18 @@ from triomq.protocol.message_queue import MessageQueue
 
 
 class Routes:
-    """Topic -> its queues as (broker, number of queues); None stands for TBW102, which new topics are made after."""
+    """Topic -> its queues as (broker, number of queues); new topics are made after TBW102, with four queues at most."""
 
     def __init__(self, **topics: dict[str, int]) -> None:
         self.topics = topics
 
-    def find_route(self, topic: str) -> Any:
+    def publish_route(self, topic: str) -> Any:
         brokers = self.topics.get(topic)
+        is_template = brokers is None
         if brokers is None:
-            return None
+            brokers = {name: min(count, 4) for name, count in self.topics["TBW102"].items()}
         queues = [MessageQueue(topic, name, number) for name, count in brokers.items() for number in range(count)]
-        return SimpleNamespace(writable=queues)
-
-    settled_route = find_route
+        return SimpleNamespace(publish=queues, is_template=is_template)
 
 
 def placed(routes: Routes, *queues: tuple[str, str, int], how: str = "auto") -> tuple[str, ...]:
@@ -67,7 +66,7 @@ def second_broker(cluster: Any, tmp_path: Path) -> Iterator[str]:
 
     if cluster.target != "triomq":
         pytest.skip("the second broker is TrioMQ's")
-    port = free_port((-2, 0, 1))
+    port = free_port()
     pairs = {"listenPort": port, "namesrvAddr": cluster.namesrv_address, "brokerIP1": "127.0.0.1",
              "brokerName": "broker-b", "storePathRootDir": tmp_path / "store-b"}  # fmt: skip
     (tmp_path / "broker.conf").write_text("".join(f"{key}={value}\n" for key, value in pairs.items()))

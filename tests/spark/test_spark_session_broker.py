@@ -201,7 +201,7 @@ def test_archive_and_replay(
 def test_lag_and_trace(spark: Any, cluster: Any, filled: str, capsys: pytest.CaptureFixture[str]) -> None:
     from triomq.protocol.message_queue import MessageQueue
     from triomq.spark.cluster import Cluster
-    from triomq.spark.jobs import main
+    from triomq.spark.jobs import main, trace
     from triomq.spark.options import ConnectionOptions
 
     common = ["-n", cluster.namesrv_address, "--quiet"]
@@ -222,10 +222,12 @@ def test_lag_and_trace(spark: Any, cluster: Any, filled: str, capsys: pytest.Cap
     assert " 40 " in next(line for line in output.out.splitlines() if "SparkWatched" in line)
     assert "consumed from 1795243879785 by GID_Wire_trace" in output.out
     assert "end to end 100 ms" in output.out
-    assert output.err == (
-        "mqpipeline trace: option subscribe: topic 'NoSuchTopic' does not exist "
-        f"(name server {cluster.namesrv_address})\n"
-    )
+    assert output.err == f"mqpipeline trace: topic 'NoSuchTopic' does not exist. {trace.HOW_TO_TRACE}\n"
+    assert main.run(["trace", *common, "--trace-topic", topic, "--msg-id", "NoSuchMessage"]) == 1
+    output = capsys.readouterr()
+    assert (output.out, output.err) == (
+        "0 timelines\n", f"mqpipeline trace: no trace matches. {trace.HOW_TO_TRACE}\n"
+    )  # fmt: skip
 
 
 def test_admission_control(monkeypatch: pytest.MonkeyPatch) -> None:

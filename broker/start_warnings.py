@@ -1,0 +1,33 @@
+"""Doubtful settings that a broker starts with all the same, since RocketMQ does; but RocketMQ says nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from triomq.broker.configuration import Configuration
+
+
+def start_warnings(configuration: Configuration) -> Iterator[str]:
+    """One sentence for each doubtful setting, saying what follows from it and what to do."""
+    broker = configuration.broker
+    if not broker.namesrv_addr and not broker.fetch_namesrv_addr_by_address_server:
+        yield (
+            "no NameServer is configured, so clients cannot find this broker: set namesrvAddr, -n or the variable "
+            "NAMESRV_ADDR to addresses such as 127.0.0.1:9876"
+        )
+    problem = delete_when_problem(configuration.store.delete_when)
+    if problem:
+        yield f"deleteWhen: {problem}, so no files are deleted then; write hours from 00 to 23, such as 04 or 04;16"
+
+
+def delete_when_problem(text: str) -> str | None:
+    """Why `text` is not a list of hours separated by ';', or None when it is one."""
+    hours = [part.strip() for part in text.split(";") if part.strip()]
+    if not hours:
+        return "no hour is given"
+    for hour in hours:
+        if not (hour.isascii() and hour.isdigit()):
+            return f"{hour!r} is not an hour"
+        if int(hour) > 23:
+            return f"there is no hour {hour}"
+    return None

@@ -1,0 +1,176 @@
+"""Calls to brokers and name servers over the connections of one client.
+
+Holds the open remoting client, the name server list and the request hooks, which see every request and response. Errors
+of connections leave as `MQClientError`, except from `invoke`. May not live here: which broker to call.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Container
+from typing import TypeVar
+from urllib.parse import urlsplit
+
+from triomq.client.core import signing
+from triomq.client.core.client_id import local_ip, make_client_id
+from triomq.client.core.config import ClientConfig, parse_addresses
+from triomq.client.core.errors import (
+    BrokerRefused,
+    BrokerUnreachable,
+    ClientClosed,
+    ConfigurationError,
+    MQClientError,
+    NameServersUnreachable,
+    OperationTimeout,
+)
+from triomq.client.core.hooks import RequestHook
+from triomq.client.core.log import get_logger
+from triomq.client.core.namespace import Namespace
+from triomq.client.core.requests import Call
+from triomq.client.instance.name_servers import NameServers
+from triomq.protocol.codes import ResponseCode
+from triomq.protocol.command import RemotingCommand
+from triomq.remoting.client import RemotingClient
+from triomq.remoting.errors import ConnectFailed, RemotingError, RemotingTimeout
+from triomq.remoting.http_get import HttpFailed, get_text
+
+log = get_logger("triomq.client.client")
+
+T = TypeVar("T")
+
+
+class Caller:
+    """The part of a client that sends requests."""
+
+    def __init__(self, config: ClientConfig) -> None:
+        self.config = config
+        self.namespace = Namespace(config.namespace)
+        self.name_servers = NameServers(config.name_servers)
+        towards = config.name_servers[0] if config.name_servers else urlsplit(config.address_server or "").netloc
+        ip = config.client_ip or local_ip(towards)
+        self.client_id = make_client_id(ip, config.instance_name, config.unit_name)
+        self._hooks: list[RequestHook] = [*config.hooks]
+        if config.credentials is not None:
+            self._hooks.append(signing.SigningHook(config.credentials))
+        self._remoting: RemotingClient | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether requests can be sent: inside the `async with` block."""
+        return self._remoting is not None
+
+    async def invoke(
+        self, address: str, request: RemotingCommand, timeout_seconds: float | None = None, *, vip: bool = False
+    ) -> RemotingCommand:
+        """Send a request and wait for the answer, whatever its code. Raises RemotingError."""
+        remoting = self._open_remoting()
+        target = vip_address(address) if vip and self.config.vip_channel else address
+        for hook in self._hooks:
+            hook.before_request(target, request)
+        limit = self.config.request_timeout_seconds if timeout_seconds is None else timeout_seconds
+        response = await remoting.invoke(target, request, limit)
+        for hook in self._hooks:
+            hook.after_response(target, request, response)
+        return response
+
+    async def tell(self, address: str, request: RemotingCommand, *, vip: bool = False) -> None:
+        """Send a request that gets no answer. Raises BrokerUnreachable."""
+        remoting = self._open_remoting()
+        target = vip_address(address) if vip and self.config.vip_channel else address
+        for hook in self._hooks:
+            hook.before_request(target, request)
+        try:
+            await remoting.invoke_oneway(target, request, self.config.request_timeout_seconds)
+        except RemotingError as error:
+            raise BrokerUnreachable(f"nothing could be sent to {target}: {error}") from error
+        for hook in self._hooks:
+            hook.after_response(target, request, None)
+
+    async def call(self, address: str, call: Call[T], timeout_seconds: float | None = None) -> T:
+        """Send a request to a broker and read its response. Raises BrokerRefused, BrokerUnreachable,
+        OperationTimeout."""
+        limit = call.timeout_seconds if timeout_seconds is None else timeout_seconds
+        try:
+            response = await self.invoke(address, call.request, limit, vip=call.is_vip)
+        except RemotingError as error:
+            raise translated(error, f"{call.action} at {address}") from error
+        return call.result(response, address)
+
+    async def ask(
+        self,
+        address: str,
+        request: RemotingCommand,
+        action: str,
+        *,
+        timeout_seconds: float | None = None,
+        accept: Container[int] = (ResponseCode.SUCCESS,),
+        vip: bool = True,
+    ) -> RemotingCommand:
+        """Send a request to a broker and return its answer when the code is in `accept`.
+
+        `action` says what was wanted, for the error text. Raises BrokerRefused, BrokerUnreachable, OperationTimeout.
+        """
+        try:
+            response = await self.invoke(address, request, timeout_seconds, vip=vip)
+        except RemotingError as error:
+            raise translated(error, f"{action} at {address}") from error
+        if response.code not in accept:
+            raise BrokerRefused(response.code, response.remark, address=address, action=action)
+        return response
+
+    async def ask_name_server(
+        self,
+        request: Callable[[], RemotingCommand],
+        action: str,
+        *,
+        accept: Container[int] = (ResponseCode.SUCCESS,),
+    ) -> RemotingCommand:
+        """Ask the name servers, one after the other. Raises NameServersUnreachable, BrokerRefused."""
+        address, response = await self.name_servers.ask(self.invoke, request, self.config.request_timeout_seconds)
+        if response.code not in accept:
+            raise BrokerRefused(response.code, response.remark, address=address, action=action)
+        return response
+
+    async def _fetch_name_servers(self) -> None:
+        """Ask the address server. Raises NameServersUnreachable."""
+        url = self.config.address_server or ""
+        try:
+            addresses = parse_addresses(await get_text(url, self.config.request_timeout_seconds))
+        except (HttpFailed, ConfigurationError) as error:
+            raise NameServersUnreachable({url: str(error)}) from error
+        if not addresses:
+            raise NameServersUnreachable({url: "the list is empty"})
+        if addresses != self.name_servers.addresses:
+            log.info("list of name servers fetched", addresses=";".join(addresses))
+            self.name_servers.replace(addresses)
+
+    def _open_remoting(self) -> RemotingClient:
+        if self._remoting is None:
+            raise ClientClosed("this client is closed: producers and consumers work inside `async with`")
+        return self._remoting
+
+
+def vip_address(address: str) -> str:
+    """The broker's second port: listenPort - 2."""
+    host, _, port = address.rpartition(":")
+    return f"{host}:{int(port) - 2}"
+
+
+def translated(error: RemotingError, action: str) -> MQClientError:
+    """The error of a connection as one of ours."""
+    if isinstance(error, RemotingTimeout):
+        return OperationTimeout(f"{action}: {error}")
+    if isinstance(error, ConnectFailed):
+        return BrokerUnreachable(f"{action}: {error}")
+    return BrokerUnreachable(f"{action}: {type(error).__name__}: {error}")
+
+
+def tls_context(config: ClientConfig) -> ssl.SSLContext | None:
+    if not config.tls:
+        return None
+    if isinstance(config.tls, ssl.SSLContext):
+        return config.tls
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context

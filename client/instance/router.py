@@ -1,0 +1,138 @@
+"""The routes that one client uses: looked up at the name servers, kept in a `RouteTable`, refreshed in the background.
+
+Tasks that look for the same topic at the same moment ask a name server once. Topics here are wire names (with
+namespace).
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable
+from functools import partial
+
+import trio
+
+from triomq.client.core import requests
+from triomq.client.core.config import ClientConfig
+from triomq.client.core.errors import BrokerUnknown, MQClientError, NoRoute
+from triomq.client.core.log import get_logger
+from triomq.client.core.routes import BrokerAddress, RouteTable, TopicRoute, template_route
+from triomq.client.instance.caller import Caller
+from triomq.client.instance.single_flight import SingleFlight
+from triomq.protocol.bodies.route import TopicRouteData
+from triomq.protocol.system_topics import AUTO_CREATE_TOPIC
+
+log = get_logger("triomq.client.client")
+
+
+class Router(Caller):
+    """The part of a client that knows where topics and brokers are."""
+
+    def __init__(self, config: ClientConfig) -> None:
+        super().__init__(config)
+        self.routes = RouteTable()
+        self._publish_topics: set[str] = set()
+        self._route_lock = trio.Lock()
+        self._lookups = SingleFlight()
+
+    @abstractmethod
+    def _route_changed(self, topic: str) -> None:
+        """The queues or addresses of a topic are others now."""
+
+    @abstractmethod
+    def _subscribed_topics(self) -> Iterable[str]:
+        """The topics of this client's consumers."""
+
+    async def route(self, topic: str) -> TopicRoute:
+        """The route of an existing topic, from memory or a name server. Raises NoRoute, NameServersUnreachable."""
+        known = self.routes.get(topic)
+        if known is not None and not known.is_template:
+            return known
+        await self._lookups.run(topic, partial(self.update_route, topic))
+        return self.routes.get(topic) or self._no_route(topic)
+
+    def known_publish_route(self, topic: str) -> TopicRoute | None:
+        """The route to send by, as far as it is known; it is kept fresh from now on."""
+        self._publish_topics.add(topic)
+        known = self.routes.get(topic)
+        return known if known is not None and known.publish else None
+
+    async def publish_route(self, topic: str, template: str = AUTO_CREATE_TOPIC, max_queues: int = 4) -> TopicRoute:
+        """The route to send by; for an unknown topic that of the `template` topic, so that the first send creates it.
+
+        Raises NoRoute when the template has no route either.
+        """
+        known = self.known_publish_route(topic)
+        if known is not None:
+            return known
+        look_up = partial(self._look_up_to_publish, topic, template, max_queues)
+        await self._lookups.run((topic, template, max_queues), look_up)
+        route = self.routes.get(topic) or self._no_route(topic)
+        if not route.publish:
+            raise NoRoute(
+                topic, self.name_servers.addresses, "none of its brokers takes messages (no master or no permission)"
+            )
+        return route
+
+    async def _look_up_to_publish(self, topic: str, template: str, max_queues: int) -> None:
+        try:
+            await self.update_route(topic)
+        except NoRoute as error:
+            try:
+                data = await self.fetch_route(template)
+            except NoRoute:
+                raise error from None
+            self.routes.update(topic, template_route(data, max_queues), is_template=True)
+
+    async def fetch_route(self, topic: str) -> TopicRouteData:
+        """Ask a name server. Raises NoRoute, NameServersUnreachable."""
+        address, response = await self.name_servers.ask(
+            self.invoke, lambda: requests.topic_route(topic).request, self.config.request_timeout_seconds
+        )
+        data = requests.topic_route(topic).result(response, address)
+        if data is None:
+            raise NoRoute(topic, self.name_servers.addresses)
+        return data
+
+    async def update_route(self, topic: str) -> bool:
+        """Ask a name server now; returns whether anything changed. Raises NoRoute, NameServersUnreachable."""
+        async with self._route_lock:
+            changed = self.routes.update(topic, await self.fetch_route(topic))
+        if changed:
+            log.info("route changed", topic=topic)
+            self._route_changed(topic)
+        return changed
+
+    async def refresh_routes(self) -> None:
+        """Ask for every topic that a member uses."""
+        for topic in sorted(self._publish_topics.union(self._subscribed_topics())):
+            try:
+                await self.update_route(topic)
+            except NoRoute as error:
+                log.debug("no route", topic=topic, reason=str(error))
+            except MQClientError as error:
+                log.warning("route not refreshed", topic=topic, error=str(error))
+                return
+
+    async def master_of(self, broker_name: str, topic: str | None = None) -> str:
+        """Address of a master; an unknown one is looked up through the route of `topic`. Raises BrokerUnknown."""
+        address = self.routes.master(broker_name)
+        if address is None and topic is not None:
+            await self.update_route(topic)
+            address = self.routes.master(broker_name)
+        if address is None:
+            raise BrokerUnknown(f"no name server knows a master of broker {broker_name!r}; is it running?")
+        return address
+
+    async def readable_broker(self, broker_name: str, topic: str, preferred_id: int = 0) -> BrokerAddress:
+        """Where to pull from. Raises BrokerUnknown."""
+        found = self.routes.readable(broker_name, preferred_id)
+        if found is None:
+            await self.update_route(topic)
+            found = self.routes.readable(broker_name, preferred_id)
+        if found is None:
+            raise BrokerUnknown(f"no name server knows broker {broker_name!r} (topic {topic!r}); is it running?")
+        return found
+
+    def _no_route(self, topic: str) -> TopicRoute:
+        raise NoRoute(topic, self.name_servers.addresses)

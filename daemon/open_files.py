@@ -1,0 +1,28 @@
+"""The number of files and sockets that this process may have open."""
+
+import resource
+
+import structlog
+
+log = structlog.get_logger("triomq.daemon.open_files")
+
+_CEILING = 1 << 20  # for systems whose hard limit is "unlimited" but not granted
+_ENOUGH = 4096
+
+
+def raise_open_files_limit() -> None:
+    """Connections and store files are descriptors: take as many as the system allows, and warn when those are few."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _CEILING if hard == resource.RLIM_INFINITY else hard
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            soft = wanted
+        except (OSError, ValueError) as error:
+            log.info("open files limit stays", soft=soft, hard=hard, reason=str(error))
+    if soft != resource.RLIM_INFINITY and soft < _ENOUGH:
+        log.warning(
+            "few files and connections can be open at once; raise the limit with `ulimit -Hn` or LimitNOFILE=",
+            limit=soft,
+            recommended=_ENOUGH,
+        )

@@ -1,0 +1,40 @@
+"""Settings that a broker starts with, as RocketMQ does, with a warning."""
+
+from __future__ import annotations
+
+import pytest
+
+from triomq.broker.configuration import Configuration
+from triomq.broker.start_warnings import delete_when_problem, start_warnings
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"namesrvAddr": "a:1"}, []),
+        ({"fetchNamesrvAddrByAddressServer": "true"}, []),
+        ({}, ["no NameServer is configured"]),
+        ({"namesrvAddr": "a:1", "deleteWhen": "25"}, ["deleteWhen: there is no hour 25"]),
+        ({"deleteWhen": "noon"}, ["no NameServer is configured", "deleteWhen: 'noon' is not an hour"]),
+    ],
+)
+def test_warnings(values: dict[str, str], expected: list[str]) -> None:
+    found = list(start_warnings(Configuration.from_values(values)))
+    assert len(found) == len(expected)
+    assert all(text.startswith(begin) for text, begin in zip(found, expected, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("04", None),
+        ("0;23", None),
+        (" 4 ; 16 ", None),
+        ("24", "there is no hour 24"),
+        ("4,16", "'4,16' is not an hour"),
+        ("", "no hour is given"),
+        ("4;", None),
+    ],
+)
+def test_hours(text: str, problem: str | None) -> None:
+    assert delete_when_problem(text) == problem

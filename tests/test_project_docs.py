@@ -1,0 +1,177 @@
+"""The documents: programs in them run, links lead somewhere, and what makes the site of them does what it says."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import triomq
+from docs.generators import check_site, repository_pages, request_table, settings_tables
+from triomq.protocol.codes import RequestCode
+from triomq.protocol.settings import declarations
+from triomq.testing import LocalCluster
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "benchmarks/README.md"])
+PAGES_WITH_PROGRAMS = ("README.md", "docs/tutorials/python.md", "docs/tutorials/spark.md", "docs/how-to/testing.md")
+PROGRAM_SECONDS = 120
+
+
+@dataclass(frozen=True)
+class Program:
+    """A block of Python in a page; `title` names its file when it is a test, or says what it needs."""
+
+    page: str
+    number: int
+    title: str
+    text: str
+
+
+def programs(page: str) -> Iterator[Program]:
+    blocks = re.finditer(r'(?ms)^( *)```python(?: title="([^"]*)")?\n(.*?)^\1```$', (ROOT / page).read_text())
+    for number, block in enumerate(blocks, 1):
+        yield Program(page, number, block[2] or "", textwrap.dedent(block[3]))
+
+
+def run(program: Program, name_server: str, directory: Path) -> subprocess.CompletedProcess[str]:
+    """Run one program against a cluster: its text names the usual port, which is another here."""
+    is_test = program.title.startswith("test_")
+    file = directory / (program.title if is_test else "program.py")
+    file.write_text(program.text.replace("127.0.0.1:9876", name_server))
+    words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", file.name] if is_test else [file.name]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYSPARK_PYTHON": sys.executable}
+    return subprocess.run(
+        [sys.executable, *words],
+        cwd=directory,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=PROGRAM_SECONDS,
+        check=False,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [page for page in PAGES_WITH_PROGRAMS if "spark" not in page])
+def test_every_python_block_is_a_program_that_runs(page: str, tmp_path: Path) -> None:
+    found = [program for program in programs(page) if program.title != "spark"]
+    assert found, f"{page} has no Python"
+    with LocalCluster() as cluster:
+        for program in found:
+            done = run(program, cluster.name_server, tmp_path)
+            assert done.returncode == 0, f"{page}, block {program.number}:\n{done.stdout}{done.stderr}"
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_every_spark_block_is_a_program_that_runs(tmp_path: Path) -> None:
+    pytest.importorskip("pyspark")
+    for page in ("docs/tutorials/spark.md", "README.md"):
+        with LocalCluster() as cluster:
+            for program in programs(page):
+                done = run(program, cluster.name_server, tmp_path)
+                assert done.returncode == 0, f"{page}, block {program.number}:\n{done.stdout}{done.stderr}"
+
+
+def links(path: Path) -> Iterator[tuple[str, str]]:
+    """File and anchor of every relative link of a document, code left out."""
+    text = re.sub(r"(?ms)^ *```.*?^ *```$", "", path.read_text())
+    yield from re.findall(r"\]\(([^()\s#:]*)(#[^()\s]*)?\)", text)
+
+
+def anchors(path: Path) -> set[str]:
+    """What a forge makes of a document's headings."""
+    text = re.sub(r"(?ms)^ *```.*?^ *```$", "", path.read_text())
+    headings = re.findall(r"(?m)^#+ (.*)$", text)
+    return {"#" + re.sub(r"[^\w\- ]", "", re.sub(r"[`*]", "", line).lower()).replace(" ", "-") for line in headings}
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_links_between_files_of_the_repository_lead_somewhere(path: Path) -> None:
+    dead = []
+    for target, anchor in links(path):
+        file = (path.parent / target).resolve() if target else path
+        if not file.exists():
+            dead.append(target)
+        elif anchor and file.suffix == ".md" and anchor not in anchors(file):
+            dead.append(target + anchor)
+    assert dead == []
+
+
+def test_links_of_the_repository_become_links_of_the_site() -> None:
+    text = "[a](docs/spark.md#jobs) [b](CHANGELOG.md) [c](bin/test) [d](https://example.org)\n```\n[e](docs/spark.md)\n```"
+    expected = "[a](../spark.md#jobs) [b](changelog.md) c (`bin/test`) [d](https://example.org)"
+    assert repository_pages.relinked(text, "SECURITY.md", "project/security.md").split("\n") == [
+        expected, "```", "[e](docs/spark.md)", "```",
+    ]  # fmt: skip
+
+
+def site(tmp_path: Path, body: str, other: str = '<h1 id="top">x</h1>') -> list[str]:
+    (tmp_path / "index.html").write_text(f"<html><body>{body}</body></html>")
+    (tmp_path / "other.html").write_text(other)
+    return check_site.problems(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("body", "complaint"),
+    [
+        ('<a href="other.html#top">x</a><a href="https://example.org/">y</a>', None),
+        ('<a href="missing.html">x</a>', "no such file"),
+        ('<a href="other.html#nowhere">x</a>', "no anchor"),
+        ('<a href="/other.html">x</a>', "absolute"),
+        ('<a href="../outside.html">x</a>', "no such file"),
+        ('<script src="https://example.org/x.js"></script>', "fetches"),
+        ('<link rel="stylesheet" href="//example.org/x.css">', "fetches"),
+        ('<img src="https://example.org/x.png">', "fetches"),
+    ],
+)
+def test_the_check_of_the_site_finds_dead_links_and_assets_of_others(
+    body: str, complaint: str | None, tmp_path: Path
+) -> None:
+    found = site(tmp_path, body)
+    assert [complaint in line for line in found] == [True] if complaint else found == []
+
+
+def test_a_style_sheet_that_fetches_from_elsewhere_is_found(tmp_path: Path) -> None:
+    (tmp_path / "x.css").write_text("@import 'https://example.org/fonts.css';")
+    assert site(tmp_path, "") == ["x.css: fetches from another host"]
+
+
+def test_tables_have_a_row_for_each_setting() -> None:
+    table = settings_tables.broker_settings()
+    keys = [one.key for record in settings_tables.BROKER_RECORDS.values() for one in declarations(record)]
+    assert re.findall(r"(?m)^\| `([^`]+)` \|", table) == keys
+
+
+def test_a_setting_that_nothing_reads_is_listed_as_ignored_and_another_is_not() -> None:
+    ignored = next(part for part in settings_tables.differences().split("\n\n") if "ignored" in part)
+    assert "*`highSpeedMode`*" in ignored
+    assert "`useReentrantLockWhenPutMessage`" in ignored
+    assert "fileReservedTime" not in ignored
+
+
+def test_values_that_a_broker_refuses_are_found_by_trying_them() -> None:
+    assert {(key, value) for key, value, _ in settings_tables.refused_values()} == {
+        ("enableDLegerCommitLog", "true"), ("duplicationEnable", "true"),
+    }  # fmt: skip
+
+
+def test_the_embedded_cluster_handles_every_request_that_goes_to_a_server() -> None:
+    broker, fast, namesrv = request_table.handled_codes()
+    to = request_table.directions()
+    assert {code for code in RequestCode if "to broker" in to[code]} == broker
+    assert fast == broker - {RequestCode.PULL_MESSAGE}
+    assert {code for code in RequestCode if "to NameServer" in to[code]} == namesrv
+
+
+def test_the_reference_describes_every_public_name() -> None:
+    described = re.findall(r"(?m)^::: triomq\.(\w+)$", (ROOT / "docs/reference/client.md").read_text())
+    assert sorted([*described, "__version__"]) == sorted(triomq.__all__)
