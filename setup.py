@@ -1,41 +1,53 @@
-"""Compiles the hot modules with mypyc, and the few functions that have a twin in C, where that is asked for:
-TRIOMQ_COMPILE=1 pip install . (or bin/build).
+"""Which extensions a build has; docs/internals/speedups.md tells more.
 
-Without it, and where no C compiler is, the same source runs as plain Python.
+    pip install .                       the C speedups where a C compiler is there, none where it is not
+    TRIOMQ_COMPILE=1 pip install .      these and the modules of compiled.txt, compiled by mypyc; needs a C compiler
+    TRIOMQ_PURE=1 pip install .         none
 """
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+from zlib import crc32
 
 from setuptools import Extension, setup
 
 HERE = Path(__file__).resolve().parent
+HEADER = "src/triomq/protocol/_speedups.h"
 
 
-def hot_modules() -> list[str]:
-    """The files to compile, one a line in compiled.txt; as modules of `triomq`, they are found through src/."""
+def speedups(package: str, *, is_optional: bool) -> Extension:
+    """The C functions of one package. They carry the checksum of their source, so that stale ones in a checkout are
+    recognized (triomq.protocol.speedups)."""
+    source = f"src/triomq/{package}/_speedups.c"
+    checksum = crc32((HERE / HEADER).read_bytes(), crc32((HERE / source).read_bytes()))
+    return Extension(
+        f"triomq.{package}._speedups",
+        [source],
+        depends=[HEADER],
+        define_macros=[("SOURCE_CRC", f"{checksum}u")],
+        extra_compile_args=["-O3", "-g0"],
+        optional=is_optional,
+    )
+
+
+def compiled_modules() -> list[str]:
+    """The files that mypyc compiles, one a line in compiled.txt; as modules of `triomq` they are found through src/."""
     lines = (HERE / "compiled.txt").read_text().splitlines()
     return [f"src/triomq/{line.strip()}" for line in lines if line.strip() and not line.startswith("#")]
 
 
-def extensions() -> list[object]:
-    if os.environ.get("TRIOMQ_COMPILE") != "1":
+def extensions() -> list[Extension]:
+    if os.environ.get("TRIOMQ_PURE") == "1":
         return []
+    if os.environ.get("TRIOMQ_COMPILE") != "1":
+        return [speedups(package, is_optional=True) for package in ("protocol", "store")]
     from mypyc.build import mypycify
 
-    options = ["--config-file", str(HERE / "pyproject.toml")]
-    twins = [
-        Extension(
-            f"triomq.{room}._speedups",
-            [f"src/triomq/{room}/_speedups.c"],
-            depends=["src/triomq/protocol/_speedups.h"],
-            extra_compile_args=["-O3", "-g0"],
-        )
-        for room in ("protocol", "store")
-    ]
-    return [*mypycify([*options, *hot_modules()], opt_level="3", debug_level="0"), *twins]
+    options = ["--config-file", str(HERE / "pyproject.toml"), *compiled_modules()]
+    compiled: list[Extension] = mypycify(options, opt_level="3", debug_level="0")
+    return compiled + [speedups(package, is_optional=False) for package in ("protocol", "store")]
 
 
 setup(ext_modules=extensions())

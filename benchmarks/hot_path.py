@@ -29,7 +29,6 @@ import structlog
 import trio
 
 from triomq.broker.configuration import Configuration
-from triomq.broker.controller import is_compiled
 from triomq.broker.parts import Parts
 from triomq.daemon.clock import system_now_ms
 from triomq.daemon.run import settle_memory
@@ -37,6 +36,7 @@ from triomq.protocol.address import HostPort
 from triomq.protocol.codes import RequestCode
 from triomq.protocol.command import JSON, ROCKETMQ, RemotingCommand
 from triomq.protocol.frame import encode_frame
+from triomq.protocol.speedups import running_build
 from triomq.remoting.client import open_client
 from triomq.remoting.config import ClientSettings
 from triomq.remoting.connection import Connection
@@ -323,7 +323,7 @@ def main() -> int:
     if options.json:
         print(json.dumps({each.workload.name: [each.microseconds, each.ratio] for each in results}))
         return 0
-    print("compiled" if is_compiled() else "plain Python")
+    print(running_build())
     for each in results:
         print(f"{each.workload.name:<20} {each.microseconds:8.2f} us  {each.ratio:8.2f} x")
     return 0

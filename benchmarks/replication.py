@@ -375,8 +375,8 @@ class SlaveElsewhere:
                 self._catch_up(link, self._pair.log_end(self._pair.master_port) - self._begin)
 
     def _catch_up(self, link: socket.socket, behind: int) -> None:
-        """Receive `behind` bytes. Transfer headers count as log bytes, so the reported offset is slightly too low, never
-        too high."""
+        """Receive `behind` bytes. Transfer headers count as log bytes, so the reported offset is a little low, never
+        high."""
         link.sendall(struct.pack(">q", self._begin))
         buffer = bytearray(REPORT_BYTES)
         got = 0

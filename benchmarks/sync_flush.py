@@ -147,7 +147,7 @@ def drive(poller: select.epoll, senders: dict[int, Sender], seconds: float) -> l
 
 
 def bare_syncs(directory: Path, size: int, seconds: float) -> float:
-    """Append `size` bytes at a time, each with fdatasync, to a file that is sparse at its full size. Return the rate."""
+    """Append `size` bytes at a time, each with fdatasync, to a sparse file of full size. Return the rate."""
     fd, name = tempfile.mkstemp(dir=directory)
     try:
         os.ftruncate(fd, 1 << 30)

@@ -3,8 +3,8 @@
 #   project         the directory above bin/
 #   python          .venv/bin/python, usable after `need_environment` or `make_environment EXTRAS`
 #
-# .venv/.installed-<extras> holds the checksum of the pyproject.toml that was installed, so that later runs start
-# immediately. "plain" stands for no extras. .venv.lock lets one process at a time install.
+# .venv/.installed-<extras> holds the checksum of what the installation was made from (`ingredients`), so that later
+# runs start immediately. "plain" stands for no extras. .venv.lock lets one process at a time install.
 
 project=$(dirname -- "$(dirname -- "$(readlink -f -- "$0")")")
 program=$(basename -- "$0")
@@ -23,8 +23,13 @@ candidates() {
     done
 }
 
+# The files that an installation depends on: what it needs, and the C speedups that it builds.
+ingredients() {
+    cat "$project/pyproject.toml" "$project/setup.py" "$project"/src/triomq/*/_speedups.[ch] | cksum
+}
+
 is_installed() {
-    [ -x "$python" ] && [ "$(cat "$project/.venv/.installed-$1" 2>/dev/null)" = "$(cksum <"$project/pyproject.toml")" ]
+    [ -x "$python" ] && [ "$(cat "$project/.venv/.installed-$1" 2>/dev/null)" = "$(ingredients)" ]
 }
 
 # Without cached bytecode (PYTHONDONTWRITEBYTECODE, a read-only directory) half of a daemon's start-up time is compiling.
@@ -42,7 +47,7 @@ install() {
     [ "$1" = plain ] || what="$project[$1]"
     "$python" -m pip install --quiet --disable-pip-version-check --no-input --editable "$what" || return 1
     keep_bytecode
-    cksum <"$project/pyproject.toml" >"$project/.venv/.installed-$1"
+    ingredients >"$project/.venv/.installed-$1"
 }
 
 # The environment with these extras: the existing one, brought up to date, or a new one. An existing .venv may be what

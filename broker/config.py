@@ -1,8 +1,9 @@
 """BrokerSettings: every key of RocketMQ's BrokerConfig, under its own name, with its default and meaning.
 
-Keys marked changeable may be changed by UPDATE_BROKER_CONFIG while the broker runs; all others (addresses, names,
-paths, sizes of pools that exist already, anything that loads code) need a restart. Keys that RocketMQ 4.9.7 declares
-but never reads are kept, so that its configuration files pass without a warning.
+Keys marked changeable may be changed by UPDATE_BROKER_CONFIG while the broker runs. As in RocketMQ, those that are read
+only at the start (sizes of pools, built-in topics, the bloom filter) take effect at the next start. All others are
+refused: the broker's identity, addresses and paths, and whatever loads code or decides who may do what. Keys that
+RocketMQ 4.9.7 declares but never reads are kept, so that its configuration files pass without a warning.
 """
 
 from __future__ import annotations
@@ -74,13 +75,20 @@ class BrokerSettings:
         changeable=True,
     )
     auto_create_topic_enable: bool = setting(
-        "autoCreateTopicEnable", True, meaning="unknown topics are created on the first send", important=True
+        "autoCreateTopicEnable",
+        True,
+        meaning="unknown topics are created on the first send",
+        important=True,
+        changeable=True,
     )
     cluster_topic_enable: bool = setting(
-        "clusterTopicEnable", True, meaning="the topic named like the cluster gets permission 7, else 1"
+        "clusterTopicEnable",
+        True,
+        meaning="the topic named like the cluster gets permission 7, else 1",
+        changeable=True,
     )
     broker_topic_enable: bool = setting(
-        "brokerTopicEnable", True, meaning="the topic named like the broker gets permission 7, else 1"
+        "brokerTopicEnable", True, meaning="the topic named like the broker gets permission 7, else 1", changeable=True
     )
     auto_create_subscription_group: bool = setting(
         "autoCreateSubscriptionGroup",
@@ -95,61 +103,86 @@ class BrokerSettings:
         meaning="comma list of stores in front of the store, first one outermost (entry points triomq.message_stores)",
     )
     msg_trace_topic_name: str = setting(
-        "msgTraceTopicName", "RMQ_SYS_TRACE_TOPIC", meaning="topic of message traces", important=True
+        "msgTraceTopicName", "RMQ_SYS_TRACE_TOPIC", meaning="topic of message traces", important=True, changeable=True
     )
     trace_topic_enable: bool = setting(
-        "traceTopicEnable", False, meaning="create the trace topic with one queue", important=True
+        "traceTopicEnable", False, meaning="create the trace topic with one queue", important=True, changeable=True
     )
     send_message_thread_pool_nums: int = setting(
         "sendMessageThreadPoolNums",
         min(_CPU_COUNT, 4),
         meaning="requests of the send pool worked on at once",
         minimum=1,
+        changeable=True,
     )
     put_message_future_thread_pool_nums: int = setting(
-        "putMessageFutureThreadPoolNums", min(_CPU_COUNT, 4), meaning=_NO_EFFECT, minimum=1
+        "putMessageFutureThreadPoolNums", min(_CPU_COUNT, 4), meaning=_NO_EFFECT, minimum=1, changeable=True
     )
     pull_message_thread_pool_nums: int = setting(
         "pullMessageThreadPoolNums",
         16 + 2 * _CPU_COUNT,
         meaning="requests of the pull pool worked on at once",
         minimum=1,
+        changeable=True,
     )
     process_reply_message_thread_pool_nums: int = setting(
         "processReplyMessageThreadPoolNums",
         16 + 2 * _CPU_COUNT,
         meaning="requests of the reply pool worked on at once",
         minimum=1,
+        changeable=True,
     )
     query_message_thread_pool_nums: int = setting(
         "queryMessageThreadPoolNums",
         8 + _CPU_COUNT,
         meaning="requests of the query pool worked on at once",
         minimum=1,
+        changeable=True,
     )
     admin_broker_thread_pool_nums: int = setting(
-        "adminBrokerThreadPoolNums", 16, meaning="requests of the admin pool worked on at once", minimum=1
+        "adminBrokerThreadPoolNums",
+        16,
+        meaning="requests of the admin pool worked on at once",
+        minimum=1,
+        changeable=True,
     )
     client_manage_thread_pool_nums: int = setting(
-        "clientManageThreadPoolNums", 32, meaning="requests of the client pool worked on at once", minimum=1
+        "clientManageThreadPoolNums",
+        32,
+        meaning="requests of the client pool worked on at once",
+        minimum=1,
+        changeable=True,
     )
     consumer_manage_thread_pool_nums: int = setting(
-        "consumerManageThreadPoolNums", 32, meaning="requests of the consumer pool worked on at once", minimum=1
+        "consumerManageThreadPoolNums",
+        32,
+        meaning="requests of the consumer pool worked on at once",
+        minimum=1,
+        changeable=True,
     )
     heartbeat_thread_pool_nums: int = setting(
-        "heartbeatThreadPoolNums", min(32, _CPU_COUNT), meaning="heartbeats worked on at once", minimum=1
+        "heartbeatThreadPoolNums",
+        min(32, _CPU_COUNT),
+        meaning="heartbeats worked on at once",
+        minimum=1,
+        changeable=True,
     )
     end_transaction_thread_pool_nums: int = setting(
         "endTransactionThreadPoolNums",
         max(8 + 2 * _CPU_COUNT, 4 * min(_CPU_COUNT, 4)),
         meaning="requests of the transaction pool worked on at once",
         minimum=1,
+        changeable=True,
     )
     flush_consumer_offset_interval_ms: int = setting(
-        "flushConsumerOffsetInterval", 5000, meaning="ms between writes of consumerOffset.json", minimum=1
+        "flushConsumerOffsetInterval",
+        5000,
+        meaning="ms between writes of consumerOffset.json",
+        minimum=1,
+        changeable=True,
     )
     flush_consumer_offset_history_interval_ms: int = setting(
-        "flushConsumerOffsetHistoryInterval", 60000, meaning=_NO_EFFECT
+        "flushConsumerOffsetHistoryInterval", 60000, meaning=_NO_EFFECT, changeable=True
     )
     reject_transaction_message: bool = setting(
         "rejectTransactionMessage",
@@ -163,38 +196,68 @@ class BrokerSettings:
         False,
         meaning="fetch the NameServer list over HTTP every 2 min when namesrvAddr is unset",
         important=True,
+        changeable=True,
     )
     send_thread_pool_queue_capacity: int = setting(
-        "sendThreadPoolQueueCapacity", 10000, meaning="requests that may wait in the send pool", minimum=1
+        "sendThreadPoolQueueCapacity",
+        10000,
+        meaning="requests that may wait in the send pool",
+        minimum=1,
+        changeable=True,
     )
     put_thread_pool_queue_capacity: int = setting(
-        "putThreadPoolQueueCapacity", 10000, meaning="sends that may wait for flush or replication", minimum=1
+        "putThreadPoolQueueCapacity",
+        10000,
+        meaning="sends that may wait for flush or replication",
+        minimum=1,
+        changeable=True,
     )
     pull_thread_pool_queue_capacity: int = setting(
-        "pullThreadPoolQueueCapacity", 100000, meaning="requests that may wait in the pull pool", minimum=1
+        "pullThreadPoolQueueCapacity",
+        100000,
+        meaning="requests that may wait in the pull pool",
+        minimum=1,
+        changeable=True,
     )
     reply_thread_pool_queue_capacity: int = setting(
-        "replyThreadPoolQueueCapacity", 10000, meaning="requests that may wait in the reply pool", minimum=1
+        "replyThreadPoolQueueCapacity",
+        10000,
+        meaning="requests that may wait in the reply pool",
+        minimum=1,
+        changeable=True,
     )
     query_thread_pool_queue_capacity: int = setting(
-        "queryThreadPoolQueueCapacity", 20000, meaning="requests that may wait in the query pool", minimum=1
+        "queryThreadPoolQueueCapacity",
+        20000,
+        meaning="requests that may wait in the query pool",
+        minimum=1,
+        changeable=True,
     )
     client_manager_thread_pool_queue_capacity: int = setting(
-        "clientManagerThreadPoolQueueCapacity", 1000000, meaning="requests that may wait in the client pool", minimum=1
+        "clientManagerThreadPoolQueueCapacity",
+        1000000,
+        meaning="requests that may wait in the client pool",
+        minimum=1,
+        changeable=True,
     )
     consumer_manager_thread_pool_queue_capacity: int = setting(
         "consumerManagerThreadPoolQueueCapacity",
         1000000,
         meaning="requests that may wait in the consumer pool",
         minimum=1,
+        changeable=True,
     )
     heartbeat_thread_pool_queue_capacity: int = setting(
-        "heartbeatThreadPoolQueueCapacity", 50000, meaning="heartbeats that may wait", minimum=1
+        "heartbeatThreadPoolQueueCapacity", 50000, meaning="heartbeats that may wait", minimum=1, changeable=True
     )
     end_transaction_pool_queue_capacity: int = setting(
-        "endTransactionPoolQueueCapacity", 100000, meaning="requests that may wait in the transaction pool", minimum=1
+        "endTransactionPoolQueueCapacity",
+        100000,
+        meaning="requests that may wait in the transaction pool",
+        minimum=1,
+        changeable=True,
     )
-    filter_server_nums: int = setting("filterServerNums", 0, meaning=_NO_EFFECT)
+    filter_server_nums: int = setting("filterServerNums", 0, meaning=_NO_EFFECT, changeable=True)
     long_polling_enable: bool = setting(
         "longPollingEnable",
         True,
@@ -210,19 +273,24 @@ class BrokerSettings:
         meaning="tell the members of a group when it changed",
         changeable=True,
     )
-    high_speed_mode: bool = setting("highSpeedMode", False, meaning=_NO_EFFECT)
-    commercial_enable: bool = setting("commercialEnable", True, meaning=_NO_EFFECT)
-    commercial_timer_count: int = setting("commercialTimerCount", 1, meaning=_NO_EFFECT)
-    commercial_trans_count: int = setting("commercialTransCount", 1, meaning=_NO_EFFECT)
-    commercial_big_count: int = setting("commercialBigCount", 1, meaning=_NO_EFFECT)
+    high_speed_mode: bool = setting("highSpeedMode", False, meaning=_NO_EFFECT, changeable=True)
+    commercial_enable: bool = setting("commercialEnable", True, meaning=_NO_EFFECT, changeable=True)
+    commercial_timer_count: int = setting("commercialTimerCount", 1, meaning=_NO_EFFECT, changeable=True)
+    commercial_trans_count: int = setting("commercialTransCount", 1, meaning=_NO_EFFECT, changeable=True)
+    commercial_big_count: int = setting("commercialBigCount", 1, meaning=_NO_EFFECT, changeable=True)
     commercial_base_count: int = setting(
         "commercialBaseCount", 1, meaning="factor of the commercial counters", minimum=0, changeable=True
     )
     transfer_msg_by_heap: bool = setting(
-        "transferMsgByHeap", True, meaning="copy pulled messages; false: hand out slices of the page cache"
+        "transferMsgByHeap",
+        True,
+        meaning="copy pulled messages; false: hand out slices of the page cache",
+        changeable=True,
     )
-    max_delay_time: int = setting("maxDelayTime", 40, meaning=_NO_EFFECT)
-    region_id: str = setting("regionId", "DefaultRegion", meaning="value of MSG_REGION in send answers")
+    max_delay_time: int = setting("maxDelayTime", 40, meaning=_NO_EFFECT, changeable=True)
+    region_id: str = setting(
+        "regionId", "DefaultRegion", meaning="value of MSG_REGION in send answers", changeable=True
+    )
     register_broker_timeout_ms: int = setting(
         "registerBrokerTimeoutMills",
         6000,
@@ -279,20 +347,36 @@ class BrokerSettings:
         "enableCalcFilterBitMap",
         False,
         meaning="evaluate SQL92 filters when messages are dispatched (stored with enableConsumeQueueExt)",
+        changeable=True,
     )
     expect_consumer_num_use_filter: int = setting(
-        "expectConsumerNumUseFilter", 32, meaning="groups the bloom filter is laid out for", minimum=1, maximum=100000
+        "expectConsumerNumUseFilter",
+        32,
+        meaning="groups the bloom filter is laid out for",
+        minimum=1,
+        maximum=100000,
+        changeable=True,
     )
     max_error_rate_of_bloom_filter: int = setting(
-        "maxErrorRateOfBloomFilter", 20, meaning="percent of false hits of the bloom filter", minimum=1, maximum=99
+        "maxErrorRateOfBloomFilter",
+        20,
+        meaning="percent of false hits of the bloom filter",
+        minimum=1,
+        maximum=99,
+        changeable=True,
     )
     filter_data_clean_time_span_ms: int = setting(
-        "filterDataCleanTimeSpan", 86400000, meaning="ms after which the SQL92 filter of a gone group is dropped"
+        "filterDataCleanTimeSpan",
+        86400000,
+        meaning="ms after which the SQL92 filter of a gone group is dropped",
+        changeable=True,
     )
     filter_support_retry: bool = setting(
-        "filterSupportRetry", False, meaning="evaluate SQL92 filters on retry topics too"
+        "filterSupportRetry", False, meaning="evaluate SQL92 filters on retry topics too", changeable=True
     )
-    enable_property_filter: bool = setting("enablePropertyFilter", False, meaning="allow SQL92 subscriptions")
+    enable_property_filter: bool = setting(
+        "enablePropertyFilter", False, meaning="allow SQL92 subscriptions", changeable=True
+    )
     compressed_register: bool = setting(
         "compressedRegister", False, meaning="register in the compressed form", changeable=True
     )
@@ -303,7 +387,7 @@ class BrokerSettings:
         changeable=True,
     )
     register_name_server_period_ms: int = setting(
-        "registerNameServerPeriod", 30000, meaning="ms between registrations, kept within 10000..60000"
+        "registerNameServerPeriod", 30000, meaning="ms between registrations, kept within 10000..60000", changeable=True
     )
     transaction_timeout_ms: int = setting(
         "transactionTimeOut",
@@ -333,11 +417,15 @@ class BrokerSettings:
     store_reply_message_enable: bool = setting(
         "storeReplyMessageEnable", True, meaning="store reply messages after they were pushed", changeable=True
     )
-    enable_detail_stat: bool = setting("enableDetailStat", True, meaning="keep statistics for each queue")
+    enable_detail_stat: bool = setting(
+        "enableDetailStat", True, meaning="keep statistics for each queue", changeable=True
+    )
     auto_delete_unused_stats: bool = setting(
         "autoDeleteUnusedStats", False, meaning="drop the statistics of deleted topics and groups", changeable=True
     )
-    isolate_log_enable: bool = setting("isolateLogEnable", False, meaning="a log directory for each broker")
+    isolate_log_enable: bool = setting(
+        "isolateLogEnable", False, meaning="a log directory for each broker", changeable=True
+    )
     config_update_without_acl: bool = setting(
         "configUpdateWithoutAcl",
         False,

@@ -35,6 +35,7 @@ from triomq.protocol.java_properties import PropertiesError
 from triomq.protocol.settings import SettingError, changed, declarations, to_text
 from triomq.remoting.config import ClientSettings, ServerSettings
 from triomq.store.config import StoreSettings
+from triomq.store.delay import DelayLevels
 
 log = structlog.get_logger("triomq.broker.configuration")
 
@@ -145,6 +146,8 @@ def _check(keys: Collection[str], listed: Mapping[str, str], refused: Collection
     """What the types and bounds of the records do not say. Raises SettingError."""
     for key in sorted(frozenset(keys).intersection(refused)):
         raise SettingError("update", key, "is an address, not changed while running; edit the file and restart")
+    if "messageDelayLevel" in keys:
+        DelayLevels(listed["messageDelayLevel"])  # raises SettingError now, not at the next start
     problem = delete_when_problem(listed["deleteWhen"]) if "deleteWhen" in keys else None
     if problem:
         raise SettingError("update", "deleteWhen", problem)

@@ -18,13 +18,14 @@ from contextlib import AbstractAsyncContextManager
 import structlog
 import trio
 
+from triomq import __version__
 from triomq.broker.configuration import FAST_PORT_DISTANCE, HA_PORT_DISTANCE, Configuration
 from triomq.broker.extensions import Extensions
 from triomq.broker.parts import Parts
 from triomq.daemon.errors import ExitCode, StartError
-from triomq.protocol import frame
 from triomq.protocol.clock import NowMs, OnJump
 from triomq.protocol.command import ROCKETMQ
+from triomq.protocol.speedups import running_build
 from triomq.remoting.client import RemotingClient, open_client
 from triomq.remoting.processor_table import ProcessorTable
 from triomq.remoting.server import RemotingServer, listening_socket
@@ -109,7 +110,6 @@ class BrokerController:
                 serialize_type=self.configuration.serialize_type,
             )
             self._bind(server, table, fast_table)
-            parts.filters.load()
             refusal = await self._load(parts, stop)
             if refusal is not None or stop.is_set():
                 server.stop_listening()
@@ -149,6 +149,12 @@ class BrokerController:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_cancel_when, stop, nursery.cancel_scope)
             try:
+                parts.store.lock()  # first: the filters are read from its directory
+                try:
+                    parts.filters.load()
+                except BaseException:
+                    parts.store.unlock()
+                    raise
                 await parts.store.load()
             except StoreError as error:
                 refusal = error
@@ -169,7 +175,7 @@ class BrokerController:
             assert self._ha_socket is not None
             parts.start(background, self._ha_socket)
             await parts.registration.start()
-            log.info("broker started", address=self.address, compiled=is_compiled())
+            log.info("broker started", address=self.address, version=__version__, build=running_build())
             task_status.started(self.address)
             await stop.wait()
             log.info("broker stops", address=self.address)
@@ -221,11 +227,6 @@ class BrokerController:
 async def _cancel_when(asked: trio.Event, scope: trio.CancelScope) -> None:
     await asked.wait()
     scope.cancel()
-
-
-def is_compiled() -> bool:
-    """True when the hot modules run compiled by mypyc (bin/build), False when they run as plain Python."""
-    return not str(frame.__file__).endswith(".py")
 
 
 def _free_port() -> int:

@@ -127,7 +127,7 @@ class Parts:
                 broker_topic_enable=broker.broker_topic_enable,
                 trace_topic=broker.msg_trace_topic_name if broker.trace_topic_enable else None,
             ),
-            auto_create=broker.auto_create_topic_enable,
+            auto_create=lambda: configuration.broker.auto_create_topic_enable,
         )
         self.groups = GroupTable(
             kept("subscriptionGroup.json"),
@@ -140,10 +140,10 @@ class Parts:
             BloomFilter(broker.max_error_rate_of_bloom_filter, broker.expect_consumer_num_use_filter),
             kept("consumerFilter.json"),
             now_ms=now_ms,
-            clean_after_ms=broker.filter_data_clean_time_span_ms,
+            clean_after_ms=lambda: configuration.broker.filter_data_clean_time_span_ms,
         )
-        if broker.enable_calc_filter_bit_map:
-            self.store.compute_bit_maps(self.filters.stored_bit_map)
+        if configuration.store.enable_consume_queue_ext:
+            self.store.compute_bit_maps(self._bit_map)
         self.delay_offsets = DelayOffsets(kept("delayOffset.json"))
         self.notifier = ClientNotifier(configuration)
         self.producers = ProducerTable(now_ms)
@@ -236,10 +236,19 @@ class Parts:
             configuration, store, self.writer, self.delay_offsets, now_ms=now_ms, stats=self.stats
         )
         self.transactions = self.extensions.wrap_transactions(
-            TransactionLog(store, self.writer, self.topics, self.offsets, store_host=store_host, now_ms=now_ms),
+            TransactionLog(
+                store,
+                self.writer,
+                self.topics,
+                self.offsets,
+                store_host=store_host,
+                now_ms=now_ms,
+                stats=self.stats,
+            ),
             configuration,
         )
-        listener = self.extensions.wrap_listener(ProducerChecks(self.producers, self.transactions), configuration)
+        self.producer_checks = ProducerChecks(self.producers, self.transactions)
+        listener = self.extensions.wrap_listener(self.producer_checks, configuration)
         self.checks = TransactionChecks(configuration, self.transactions, listener, now_ms=now_ms)
         self.protection = Protection(configuration, store, self.offsets, self.groups, self.stats, now_ms=now_ms)
         self.update = ConfigurationUpdate(configuration, now_ms=now_ms)
@@ -345,6 +354,7 @@ class Parts:
             add("SlaveSynchronize.syncAll", self.master_tables.sync)
         else:
             add("printMasterAndSlaveDiff", self.log_server.log_lag)
+            add("half messages without a producer", self.producer_checks.log_unasked)
         add("registerBrokerAll", self.registration.register_all)
         add("update name server list", self.registration.update_nameservers)
         add("fetch name server list", self.registration.fetch_nameservers)
@@ -373,6 +383,12 @@ class Parts:
     async def _print_moments(self) -> None:
         await self.protection.measure()
         await StatsLog(self.stats).print_moments()
+
+    def _bit_map(self, topic: str, stored_properties: bytes) -> bytes | None:
+        """The bit map of a message for its ext unit, as long as enableCalcFilterBitMap says so."""
+        if not self.configuration.broker.enable_calc_filter_bit_map:
+            return None
+        return self.filters.stored_bit_map(topic, stored_properties)
 
     def _print_watermarks(self) -> None:
         self._watermarks.print()

@@ -92,7 +92,7 @@ class RuntimeInfo:
             "msgPutTotalTodayNow": str(stats.stored_total),
             "msgGetTotalYesterdayMorning": str(stats.get_total_yesterday_morning),
             "msgGetTotalTodayMorning": str(stats.get_total_today_morning),
-            "msgGetTotalTodayNow": str(stats.get_total),
+            "msgGetTotalTodayNow": str(stats.read_total),
         }
 
     def _pool_values(self) -> dict[str, str]:

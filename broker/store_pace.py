@@ -124,7 +124,7 @@ class StorePace:
         stats = self._stats
         now_ms = self._now_ms()
         self._samples.append(
-            (now_ms, stats.stored_total, stats.get_found_times, stats.get_missed_times, stats.get_total)
+            (now_ms, stats.stored_total, stats.get_found_times, stats.get_missed_times, stats.read_total)
         )
 
     def turn_minute(self) -> None:

@@ -9,7 +9,7 @@ import gc
 import os
 import sys
 import threading
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Iterable, Iterator
 from typing import Protocol
 
 import structlog
@@ -76,6 +76,17 @@ def report(program: str, error: BaseException, log_hint: str = "") -> ExitCode:
         hint = f"; see {log_hint}" if log_hint else ""
         _complain(program, f"failed: {type(first).__name__}: {first}{hint}")
     return ExitCode.FAILED
+
+
+def report_check(program: str, problems: Iterable[str]) -> ExitCode:
+    """The end of --check: each problem on standard error, or one line on standard output when there is none."""
+    code = ExitCode.STOPPED
+    for problem in problems:
+        _complain(program, problem)
+        code = ExitCode.REFUSED
+    if code is ExitCode.STOPPED:
+        print(f"{program}: the configuration is valid", flush=True)  # noqa: T201
+    return code
 
 
 class _StopWatchdog:

@@ -26,9 +26,11 @@ class NamesrvSettings:
     config_store_path: str = setting(
         "configStorePath", "", meaning="file that UPDATE_NAMESRV_CONFIG writes; the -c file when there is one"
     )
-    product_env_name: str = setting("productEnvName", "center", meaning="environment that clusterTest asks for routes")
+    product_env_name: str = setting(
+        "productEnvName", "center", meaning="environment that clusterTest asks for routes", changeable=True
+    )
     cluster_test: bool = setting(
-        "clusterTest", False, meaning="ask the product environment for the routes of unknown topics"
+        "clusterTest", False, meaning="ask the product environment for the routes of unknown topics", changeable=True
     )
     order_message_enable: bool = setting(
         "orderMessageEnable", False, meaning="add orderTopicConf to routes", changeable=True
@@ -41,7 +43,10 @@ class NamesrvSettings:
         "maxBrokerAddresses", 20_000, meaning="brokers above this are refused (TrioMQ only)", minimum=1, changeable=True
     )
     max_kv_entries: int = setting(
-        "maxKvEntries", 100_000, meaning="key-value entries above this are refused (TrioMQ only)", minimum=1,
+        "maxKvEntries",
+        100_000,
+        meaning="key-value entries above this are refused (TrioMQ only)",
+        minimum=1,
         changeable=True,
     )
     config_update_without_acl: bool = setting(

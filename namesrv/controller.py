@@ -15,6 +15,7 @@ from pathlib import Path
 import structlog
 import trio
 
+from triomq import __version__
 from triomq.daemon.errors import listen_error
 from triomq.namesrv.config import NamesrvSettings
 from triomq.namesrv.kv_config import KvConfig
@@ -23,6 +24,7 @@ from triomq.namesrv.product_environment import AddressServer, ProductEnvironment
 from triomq.namesrv.routes import RouteTable
 from triomq.namesrv.runtime_config import RuntimeConfig
 from triomq.protocol.clock import OnJump
+from triomq.protocol.speedups import running_build
 from triomq.remoting.config import ServerSettings
 from triomq.remoting.connection import Connection
 from triomq.remoting.processor_table import ProcessorTable
@@ -99,7 +101,7 @@ async def serve(
             with trio.CancelScope(shield=True):
                 async with trio.open_nursery() as connections:
                     await connections.start(server.serve)
-                    log.info("NameServer started", port=port)
+                    log.info("NameServer started", port=port, version=__version__, build=running_build())
                     task_status.started(port)
                     async with trio.open_nursery() as background:
                         background.start_soon(scan_silent_brokers, routes)

@@ -144,6 +144,11 @@ typedef struct {
     long value;
 } Constant;
 
+/* setup.py passes the checksum of the source, by which a stale extension is recognized. */
+#ifndef SOURCE_CRC
+#define SOURCE_CRC 0
+#endif
+
 /* Create the module and export `constants`, which end with a NULL name. */
 static inline PyObject *create_module(struct PyModuleDef *definition, const Constant *constants)
 {
@@ -153,6 +158,8 @@ static inline PyObject *create_module(struct PyModuleDef *definition, const Cons
     struct_error = PyObject_GetAttrString(structs, "error");
     Py_DECREF(structs);
     PyObject *module = struct_error == NULL ? NULL : PyModule_Create(definition);
+    if (module != NULL && PyModule_AddIntConstant(module, "SOURCE_CRC", (long)SOURCE_CRC) < 0)
+        Py_CLEAR(module);
     for (; module != NULL && constants->name != NULL; constants++)
         if (PyModule_AddIntConstant(module, constants->name, constants->value) < 0)
             Py_CLEAR(module);

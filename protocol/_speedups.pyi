@@ -4,6 +4,7 @@ from typing import Any
 
 from triomq.protocol.entries import BinaryHeader, JsonHeader
 
+SOURCE_CRC: int
 MESSAGE_MAGIC: int
 FIXED_BYTES: int
 BORN_HOST_V6: int

@@ -8,18 +8,22 @@
   would return, or None, and then the general decoder runs. Without the extension there is no fast path, because in
   Python the general decoder is the fastest.
 
-The choice is made when a module is imported. TRIOMQ_PURE=1 in the environment chooses Python everywhere.
+The choice is made when a module is imported. TRIOMQ_PURE=1 in the environment chooses Python everywhere. In a checkout,
+an extension that was built from other source than what lies beside it is not used.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import cache
 from importlib import import_module
 from importlib.machinery import ExtensionFileLoader
 from importlib.util import find_spec
+from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
+from zlib import crc32
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -44,10 +48,24 @@ def load(package: str) -> ModuleType | None:
     """The C extension of `package`, or None where it is not built or not wanted."""
     if os.environ.get("TRIOMQ_PURE") == "1":
         return None
+    return _import(f"{package}._speedups")
+
+
+@cache
+def _import(name: str) -> ModuleType | None:
     try:
-        return import_module(f"{package}._speedups")
+        module = import_module(name)
     except ImportError:
         return None
+    source = Path(str(module.__file__)).with_name("_speedups.c")
+    is_stale = source.is_file() and source_crc(source) != module.SOURCE_CRC
+    return None if is_stale else module
+
+
+def source_crc(source: Path) -> int:
+    """CRC-32 of a `_speedups.c` and the header it includes, which setup.py writes into the extension."""
+    header = source.parent.parent / "protocol" / "_speedups.h"
+    return crc32(header.read_bytes(), crc32(source.read_bytes()))
 
 
 def running_build() -> str:

@@ -23,25 +23,53 @@ class ServerSettings:
         "listenPort", 8888, meaning="TCP port; 0 takes any free one", minimum=0, maximum=65535, important=True
     )
     bind_address: str = setting("bindAddress", "", meaning="address to listen on; empty = all (TrioMQ only)")
-    server_worker_threads: int = setting("serverWorkerThreads", 8, meaning="no effect: one task serves all sockets")
-    server_callback_executor_threads: int = setting("serverCallbackExecutorThreads", 0, meaning="no effect")
-    server_selector_threads: int = setting("serverSelectorThreads", 3, meaning="no effect")
-    oneway_limit: int = setting("serverOnewaySemaphoreValue", 256, meaning="one-way requests in flight to peers")
-    async_limit: int = setting("serverAsyncSemaphoreValue", 64, meaning="requests in flight to peers", minimum=1)
-    idle_seconds: int = setting(
-        "serverChannelMaxIdleTimeSeconds", 120, meaning="a connection silent for so long is closed", minimum=1
+    server_worker_threads: int = setting(
+        "serverWorkerThreads", 8, meaning="no effect: one task serves all sockets", changeable=True
     )
-    send_buffer_bytes: int = setting("serverSocketSndBufSize", 0, meaning="0 = the system's default", minimum=0)
-    receive_buffer_bytes: int = setting("serverSocketRcvBufSize", 0, meaning="0 = the system's default", minimum=0)
+    server_callback_executor_threads: int = setting(
+        "serverCallbackExecutorThreads", 0, meaning="no effect", changeable=True
+    )
+    server_selector_threads: int = setting("serverSelectorThreads", 3, meaning="no effect", changeable=True)
+    oneway_limit: int = setting(
+        "serverOnewaySemaphoreValue", 256, meaning="one-way requests in flight to peers", changeable=True
+    )
+    async_limit: int = setting(
+        "serverAsyncSemaphoreValue", 64, meaning="requests in flight to peers", minimum=1, changeable=True
+    )
+    idle_seconds: int = setting(
+        "serverChannelMaxIdleTimeSeconds",
+        120,
+        meaning="a connection silent for so long is closed",
+        minimum=1,
+        changeable=True,
+    )
+    send_buffer_bytes: int = setting(
+        "serverSocketSndBufSize", 0, meaning="0 = the system's default", minimum=0, changeable=True
+    )
+    receive_buffer_bytes: int = setting(
+        "serverSocketRcvBufSize", 0, meaning="0 = the system's default", minimum=0, changeable=True
+    )
     write_high_water_bytes: int = setting(
-        "writeBufferHighWaterMark", 0, meaning="bytes not yet sent at which reading stops; 0 = 4 MiB", minimum=0
+        "writeBufferHighWaterMark",
+        0,
+        meaning="bytes not yet sent at which reading stops; 0 = 4 MiB",
+        minimum=0,
+        changeable=True,
     )
     write_low_water_bytes: int = setting(
-        "writeBufferLowWaterMark", 0, meaning="bytes not yet sent at which reading goes on; 0 = a quarter", minimum=0
+        "writeBufferLowWaterMark",
+        0,
+        meaning="bytes not yet sent at which reading goes on; 0 = a quarter",
+        minimum=0,
+        changeable=True,
     )
-    backlog: int = setting("serverSocketBacklog", 1024, meaning="connections the system may hold unaccepted", minimum=1)
-    pooled_allocator: bool = setting("serverPooledByteBufAllocatorEnable", True, meaning="no effect")
-    epoll: bool = setting("useEpollNativeSelector", False, meaning="no effect: epoll is used where there is one")
+    backlog: int = setting(
+        "serverSocketBacklog", 1024, meaning="connections the system may hold unaccepted", minimum=1, changeable=True
+    )
+    pooled_allocator: bool = setting("serverPooledByteBufAllocatorEnable", True, meaning="no effect", changeable=True)
+    epoll: bool = setting(
+        "useEpollNativeSelector", False, meaning="no effect: epoll is used where there is one", changeable=True
+    )
     max_connections: int = setting(
         "serverMaxConnections", 50_000, meaning="connections above this are closed at once (TrioMQ only)", minimum=1
     )
@@ -54,23 +82,47 @@ class ServerSettings:
 class ClientSettings:
     """A connecting side."""
 
-    client_worker_threads: int = setting("clientWorkerThreads", 4, meaning="no effect")
-    client_callback_executor_threads: int = setting("clientCallbackExecutorThreads", _cpus, meaning="no effect")
-    oneway_limit: int = setting("clientOnewaySemaphoreValue", 65535, meaning="one-way requests in flight", minimum=1)
-    async_limit: int = setting("clientAsyncSemaphoreValue", 65535, meaning="unanswered requests each", minimum=1)
-    connect_timeout_ms: int = setting("connectTimeoutMillis", 3000, meaning="time limit of a connect", minimum=1)
-    channel_not_active_interval_ms: int = setting("channelNotActiveInterval", 60_000, meaning="no effect")
-    idle_seconds: int = setting(
-        "clientChannelMaxIdleTimeSeconds", 120, meaning="a connection silent for so long is closed", minimum=1
+    client_worker_threads: int = setting("clientWorkerThreads", 4, meaning="no effect", changeable=True)
+    client_callback_executor_threads: int = setting(
+        "clientCallbackExecutorThreads", _cpus, meaning="no effect", changeable=True
     )
-    send_buffer_bytes: int = setting("clientSocketSndBufSize", 0, meaning="0 = the system's default", minimum=0)
-    receive_buffer_bytes: int = setting("clientSocketRcvBufSize", 0, meaning="0 = the system's default", minimum=0)
-    pooled_allocator: bool = setting("clientPooledByteBufAllocatorEnable", False, meaning="no effect")
+    oneway_limit: int = setting(
+        "clientOnewaySemaphoreValue", 65535, meaning="one-way requests in flight", minimum=1, changeable=True
+    )
+    async_limit: int = setting(
+        "clientAsyncSemaphoreValue", 65535, meaning="unanswered requests each", minimum=1, changeable=True
+    )
+    connect_timeout_ms: int = setting(
+        "connectTimeoutMillis", 3000, meaning="time limit of a connect", minimum=1, changeable=True
+    )
+    channel_not_active_interval_ms: int = setting(
+        "channelNotActiveInterval", 60_000, meaning="no effect", changeable=True
+    )
+    idle_seconds: int = setting(
+        "clientChannelMaxIdleTimeSeconds",
+        120,
+        meaning="a connection silent for so long is closed",
+        minimum=1,
+        changeable=True,
+    )
+    send_buffer_bytes: int = setting(
+        "clientSocketSndBufSize", 0, meaning="0 = the system's default", minimum=0, changeable=True
+    )
+    receive_buffer_bytes: int = setting(
+        "clientSocketRcvBufSize", 0, meaning="0 = the system's default", minimum=0, changeable=True
+    )
+    pooled_allocator: bool = setting("clientPooledByteBufAllocatorEnable", False, meaning="no effect", changeable=True)
     close_on_timeout: bool = setting(
-        "clientCloseSocketIfTimeout", True, meaning="close the connection when a call on it times out"
+        "clientCloseSocketIfTimeout", True, meaning="close the connection when a call on it times out", changeable=True
     )
     use_tls: bool | None = setting("useTLS", None, meaning="outgoing connections use TLS")
     write_high_water_bytes: int = setting(
-        "writeBufferHighWaterMark", 0, meaning="bytes not yet sent at which calls wait; 0 = 4 MiB", minimum=0
+        "writeBufferHighWaterMark",
+        0,
+        meaning="bytes not yet sent at which calls wait; 0 = 4 MiB",
+        minimum=0,
+        changeable=True,
     )
-    write_low_water_bytes: int = setting("writeBufferLowWaterMark", 0, meaning="0 = a quarter", minimum=0)
+    write_low_water_bytes: int = setting(
+        "writeBufferLowWaterMark", 0, meaning="0 = a quarter", minimum=0, changeable=True
+    )

@@ -2,6 +2,7 @@
 
 import mmap
 
+SOURCE_CRC: int
 MESSAGE_MAGIC: int
 FIXED_BYTES: int
 BORN_HOST_V6: int

@@ -84,7 +84,7 @@ class StoreSettings:
         changeable=True,
     )
     use_reentrant_lock_when_put_message: bool = setting(
-        "useReentrantLockWhenPutMessage", True, meaning="accepted for compatibility, has no effect"
+        "useReentrantLockWhenPutMessage", True, meaning="accepted for compatibility, has no effect", changeable=True
     )
     flush_commit_log_timed: bool = setting(
         "flushCommitLogTimed",
@@ -153,7 +153,9 @@ class StoreSettings:
     max_message_size_bytes: int = setting(
         "maxMessageSize", 4_194_304, meaning="largest message body in bytes", minimum=1, changeable=True
     )
-    check_crc_on_recover: bool = setting("checkCRCOnRecover", True, meaning="check body CRC in recovery")
+    check_crc_on_recover: bool = setting(
+        "checkCRCOnRecover", True, meaning="check body CRC in recovery", changeable=True
+    )
     flush_commit_log_least_pages: int = setting(
         "flushCommitLogLeastPages",
         4,
@@ -235,7 +237,7 @@ class StoreSettings:
         "maxMsgsNumBatch", 64, meaning="most messages returned for one key query", minimum=1, changeable=True
     )
     message_index_safe: bool = setting(
-        "messageIndexSafe", False, meaning="recovery also respects indexMsgTimestamp", important=True
+        "messageIndexSafe", False, meaning="recovery also respects indexMsgTimestamp", important=True, changeable=True
     )
     ha_listen_port: int = setting("haListenPort", 10_912, meaning="always overwritten with listenPort+1")
     ha_send_heartbeat_interval_ms: int = setting(
@@ -276,6 +278,7 @@ class StoreSettings:
         "messageDelayLevel",
         "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
         meaning="delay table, units s m h d",
+        changeable=True,
     )
     flush_delay_offset_interval_ms: int = setting(
         "flushDelayOffsetInterval", 10_000, meaning="ms between writes of delayOffset.json", changeable=True
@@ -320,7 +323,11 @@ class StoreSettings:
         important=True,
     )
     transient_store_pool_size: int = setting(
-        "transientStorePoolSize", 5, meaning="number of such buffers, each of mappedFileSizeCommitLog", minimum=1
+        "transientStorePoolSize",
+        5,
+        meaning="number of such buffers, each of mappedFileSizeCommitLog",
+        minimum=1,
+        changeable=True,
     )
     fast_fail_if_no_buffer_in_store_pool: bool = setting(
         "fastFailIfNoBufferInStorePool", False, meaning="accepted for compatibility, has no effect", changeable=True

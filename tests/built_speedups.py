@@ -19,7 +19,7 @@ from types import ModuleType
 
 import pytest
 
-from triomq.protocol.speedups import load
+from triomq.protocol.speedups import load, source_crc
 
 ROOT = Path(__file__).resolve().parent.parent
 STRICT = ["-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror"]
@@ -47,8 +47,9 @@ def compile_speedups(package: str, directory: Path, *more: str) -> ModuleType:
     if compiler is None or not header.is_file():
         pytest.skip("no C compiler, or no Python.h")
     file = directory / f"{package}_speedups.so"
+    source = ROOT / "src" / "triomq" / package / "_speedups.c"
     command = [compiler, "-shared", "-fPIC", "-O1", *STRICT, *(SANITIZE if is_sanitized() else []), *more]
-    command += [f"-I{header.parent}", str(ROOT / package / "_speedups.c"), "-o", str(file)]
+    command += [f"-I{header.parent}", f"-DSOURCE_CRC={source_crc(source)}u", str(source), "-o", str(file)]
     subprocess.run(command, check=True, timeout=120)
     loader = ExtensionFileLoader(f"triomq.{package}._speedups", str(file))
     spec = spec_from_loader(loader.name, loader)

@@ -10,6 +10,8 @@ Limit: `max_filters` over all topics.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import structlog
 
 from triomq.broker.errors import FilterError, TableFull
@@ -87,7 +89,7 @@ class FilterTable:
         file: TableFile | None = None,
         *,
         now_ms: NowMs,
-        clean_after_ms: int = 86_400_000,
+        clean_after_ms: Callable[[], int] = lambda: 86_400_000,
         max_filters: int = MAX_FILTERS,
     ) -> None:
         self.bloom = bloom
@@ -207,7 +209,7 @@ class FilterTable:
         """Drop filters that have been dead for long, write the file if it changed. True when it was written."""
         now_ms = self._now_ms()
         for entry in [entry for filters in self._by_topic.values() for entry in filters.values()]:
-            if entry.is_dead and now_ms - entry.dead_time >= self._clean_after_ms:
+            if entry.is_dead and now_ms - entry.dead_time >= self._clean_after_ms():
                 self._drop(entry.topic, entry.group)
         text = self.wrapper().encode_pretty().decode()
         if text == self._saved or (not self._by_topic and not self._saved):

@@ -56,12 +56,14 @@ class TopicTable:
         *,
         now_ms: NowMs,
         built_in: Iterable[TopicConfig] = (),
-        auto_create: bool = True,
+        auto_create: Callable[[], bool] = lambda: True,
         on_change: Callable[[str], None] | None = None,
         on_created_by_use: Callable[[], None] | None = None,
         max_topics: int = MAX_TOPICS,
     ) -> None:
-        """`built_in` topics exist from the start (see `built_in_topics`) and count as system topics."""
+        """`auto_create` says whether topics may be made from the template TBW102; it is asked each time.
+
+        `built_in` topics exist from the start (see `built_in_topics`) and count as system topics."""
         self._file = file if file is not None else NoFile()
         self._now_ms = now_ms
         self._auto_create = auto_create
@@ -117,7 +119,7 @@ class TopicTable:
         if known is not None:
             return known
         template = self._topics.get(default_topic)
-        is_closed = not self._auto_create and default_topic == AUTO_CREATE_TOPIC
+        is_closed = not self._auto_create() and default_topic == AUTO_CREATE_TOPIC
         if template is not None and is_closed and permission.is_inherited(template.perm):
             # A template from an old file: it is closed, so that routes no longer offer it to producers.
             template = self._put(replace(template, perm=permission.READ_WRITE))

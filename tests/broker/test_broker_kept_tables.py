@@ -82,7 +82,7 @@ def test_topic_is_not_created_without_a_template_to_inherit_from(clock: FakeCloc
 def test_template_of_an_old_file_is_closed_when_creation_is_off(clock: FakeClock) -> None:
     file = MemoryFile()
     topic_table(clock, file).update(TopicConfig(topic_name="any"))
-    table = TopicTable(file, now_ms=clock, auto_create=False)
+    table = TopicTable(file, now_ms=clock, auto_create=lambda: False)
     table.load()
     assert table.create_on_send("T", "TBW102", "1.2.3.4:5", 4, 0) is None
     template = table.get("TBW102")

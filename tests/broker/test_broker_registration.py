@@ -163,9 +163,7 @@ def real_registrations() -> list[RemotingCommand]:
     return cast("list[RemotingCommand]", commands)
 
 
-async def test_requests_are_those_of_the_real_broker(
-    surround: Surround, golden_frames: Callable[..., list[dict[str, Any]]]
-) -> None:
+async def test_requests_are_those_of_the_real_broker(surround: Surround) -> None:
     """The same broker with the same topics sends the same header fields and a body that says the same."""
     for real in real_registrations():
         fields = dict(real.ext_fields or {})

@@ -22,7 +22,8 @@ from triomq.daemon.configuration import read_file
 from triomq.protocol import java_properties
 from triomq.protocol.codes import ResponseCode
 from triomq.protocol.errors import RequestRefused
-from triomq.protocol.settings import bind
+from triomq.protocol.settings import bind, declarations
+from triomq.remoting.config import ClientSettings, ServerSettings
 from triomq.store.config import StoreSettings
 from triomq.store.files import Files
 from triomq.store.watermark import Watermark
@@ -236,6 +237,7 @@ async def test_runtime_info_has_the_keys_of_the_real_broker(
     runtime.store.flushed = Watermark()
     runtime.store.max_physical_offset = 2048
     runtime.stats.stored(3, 300)
+    runtime.stats.internal_get(2)
     answer = runtime.processor.runtime_info(FakeConnection(), request(28))
     table = json.loads(answer.body)["table"]
     frame = golden_frames("admin_json", scenario="admin:clusterList", answers="GET_BROKER_RUNTIME_INFO")[0]
@@ -244,6 +246,7 @@ async def test_runtime_info_has_the_keys_of_the_real_broker(
     assert table["scheduleMessageOffset_1"] == "3,5"
     assert table["remainHowManyDataToFlush"] == "2.0 KiB"
     assert table["msgPutTotalTodayNow"] == "3"
+    assert table["msgGetTotalTodayNow"] == "2"
     assert table["brokerVersionDesc"] == "V4_9_7"
     assert 0 <= float(table["commitLogDiskRatio"]) <= 1
 
@@ -278,3 +281,58 @@ async def test_two_updates_at_once_keep_both_changes(runtime: Runtime) -> None:
     assert not runtime.configuration.broker.long_polling_enable
     assert runtime.update.data_version.counter == 2
     assert set(runtime.file.read_text().splitlines()) == {"brokerName=b-a", "traceOn=false", "longPollingEnable=false"}
+
+
+IDENTITY_AND_SECURITY = {
+    "rocketmqHome", "brokerIP1", "brokerIP2", "brokerName", "brokerClusterName", "brokerId", "messageStorePlugIn",
+    "aclEnable", "configUpdateWithoutAcl", "extensions",
+}  # fmt: skip
+LAYOUT_AND_PARTS = {
+    "storePathRootDir", "storePathCommitLog", "storePathDLedgerCommitLog", "readOnlyCommitLogStorePaths",
+    "mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", "enableConsumeQueueExt", "mappedFileSizeConsumeQueueExt",
+    "bitMapLengthConsumeQueueExt", "messageIndexEnable", "maxHashSlotNum", "maxIndexNum", "haListenPort", "brokerRole",
+    "flushDiskType", "duplicationEnable", "transientStorePoolEnable", "enableDLegerCommitLog", "dLegerGroup",
+    "dLegerPeers", "dLegerSelfId", "enableLmq", "enableMultiDispatch", "maxOpenFiles",
+}  # fmt: skip
+CONNECTIONS = {
+    "listenPort", "bindAddress", "serverMaxConnections", "frameMaxLength", "useTLS",
+}  # fmt: skip
+SYSTEM_PROPERTIES = {"rebalanceLockMaxLiveTime"}  # RocketMQ reads them at the start only, and lists them nowhere
+
+
+def test_only_what_decides_who_where_and_how_files_lie_is_refused() -> None:
+    """RocketMQ takes every key but paths; a key that is missing here and not changeable refuses what it accepts."""
+    refused = {
+        declared.shown_as
+        for record in (BrokerSettings, StoreSettings, ServerSettings, ClientSettings)
+        for declared in declarations(record)
+        if not declared.changeable
+    }
+    assert refused == IDENTITY_AND_SECURITY | LAYOUT_AND_PARTS | CONNECTIONS | SYSTEM_PROPERTIES
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "flushConsumerOffsetHistoryInterval=30000",
+        "sendMessageThreadPoolNums=3",
+        "pullThreadPoolQueueCapacity=77",
+        "serverWorkerThreads=9",
+        "clientWorkerThreads=9",
+        "traceTopicEnable=true",
+        "transientStorePoolSize=3",
+        "messageDelayLevel=1s 2s",
+        "commercialTimerCount=3",
+        "expectConsumerNumUseFilter=64",
+    ],
+)
+async def test_what_rocketmq_accepts_is_accepted_listed_and_kept(runtime: Runtime, line: str) -> None:
+    await runtime.change(line)
+    assert line in runtime.processor.config(FakeConnection(), request(26)).body.decode().splitlines()
+    key, _, value = line.partition("=")
+    assert java_properties.parse(runtime.file.read_text())[key] == value
+
+
+async def test_a_delay_level_that_would_end_the_next_start_is_refused(runtime: Runtime) -> None:
+    with pytest.raises(RequestRefused, match="messageDelayLevel: '5x' is not a number followed by"):
+        await runtime.change("messageDelayLevel=1s 5x")

@@ -358,7 +358,7 @@ async def test_config_listing_and_update(nursery: trio.Nursery, tmp_path: Path) 
         (b"a=\xff", ERROR, "string2Properties error, "),
         (b"orderMessageEnable=maybe", ERROR, "orderMessageEnable: 'maybe' is neither true nor false"),
         (b"listenPort=1", ERROR, "listenPort: cannot be changed while running"),
-        (b"productEnvName=x\norderMessageEnable=true", ERROR, "productEnvName: cannot be changed while running"),
+        (b"namesrvAddr=10.0.0.1:9876\norderMessageEnable=true", ERROR, "namesrvAddr: cannot be changed while running"),
         (b"namesrvAddr=1.2.3.4:9876", ERROR, "namesrvAddr: cannot be changed while running"),
         (b"configUpdateWithoutAcl=false", ERROR, "configUpdateWithoutAcl: cannot be changed while running"),
     ],

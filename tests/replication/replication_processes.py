@@ -71,14 +71,18 @@ class Broker:
         self.settings.update(changes)
         is_first = self.daemon is None
         for starts_left in reversed(range(STARTS)):
-            self.daemon = Daemon([*self.command_prefix, *self._command()], self.directory, self.address)
             try:
-                self.daemon.start()
+                self.start_here()
                 return
             except PortTaken:
                 if not is_first or not starts_left:
                     raise
                 self.port = free_port()
+
+    def start_here(self) -> None:
+        """Start on the port it has. Raises PortTaken."""
+        self.daemon = Daemon([*self.command_prefix, *self._command()], self.directory, self.address)
+        self.daemon.start()
 
     def _command(self) -> list[str]:
         if self.kind == "apache":

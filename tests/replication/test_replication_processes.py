@@ -16,6 +16,7 @@ from typing import Any
 import interop_wire as wire
 import pytest
 import trio
+from free_ports import PortTaken
 from interop_processes import ProcessFailed, wait_until
 from replication_processes import (
     GET_MAX_OFFSET,
@@ -352,12 +353,12 @@ def test_a_slave_without_an_id_of_its_own_does_not_start(tmp_path: Path) -> None
     cluster.end()
 
 
-def test_the_ha_port_is_told_when_it_is_taken(tmp_path: Path) -> None:
+def test_a_broker_names_its_ha_port_when_that_is_taken(tmp_path: Path) -> None:
     import socket
 
     cluster = Cluster(tmp_path)
-    with socket.create_server(("127.0.0.1", cluster.master.port + 1)), pytest.raises(ProcessFailed, match="HA port"):
-        cluster.master.start()
+    with socket.create_server(("127.0.0.1", cluster.master.port + 1)), pytest.raises(PortTaken, match="HA port"):
+        cluster.master.start_here()
     cluster.end()
 
 

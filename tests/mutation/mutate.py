@@ -1,0 +1,286 @@
+"""Mutation runs: does a test fail when a single line is wrong?
+
+    bin/mutate [AREA...] [--count 100] [--seed N] [--log FILE]      try so many mutants of these areas (default: all)
+    bin/mutate --replay FILE:LINE:KIND                              try one, with all tests of its area
+    bin/mutate --list [AREA...]                                     print how many mutants there are
+
+A run works in a copy of the project. First it runs the tests of an area once and notes which functions each enters. A
+mutant then meets only tests that enter its function, shortest first, up to a bound of time; a mutant outside of
+functions meets the tests that enter any function of its file. The verdict is
+
+    killed       a test failed
+    timeout      the tests did not end in time, as with an endless loop; counted as killed
+    survived     all passed
+    unreached    no test enters the function; counted as survived
+    no verdict   the tests could not run
+
+`--log` appends each verdict as a line of JSON and skips mutants that the file already has, so that an interrupted run
+can continue."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass
+from importlib.util import cache_from_source
+from pathlib import Path
+
+from areas import AREAS, Area
+from mutants import Mutant, find_mutants, is_python
+from trial import Trial, run_trial
+
+PROJECT = Path(__file__).resolve().parents[2]
+BASELINE_SECONDS = 900.0
+TESTS_SECONDS = 15.0  # for one mutant, by the durations of the undisturbed run
+GRACE_SECONDS = 15.0
+SLOWDOWN = 4.0  # what a run may take longer than the undisturbed one before it counts as a timeout
+MARKS = "not slow and not interop and not spark"
+KILLED, TIMEOUT, SURVIVED, UNREACHED, NO_VERDICT = "killed", "timeout", "survived", "unreached", "no verdict"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    mutant: Mutant
+    area: str
+    verdict: str
+    by: str
+    """The test that failed, or what else is to be known."""
+    seconds: float
+
+
+def copy_project(target: Path) -> Path:
+    """The files that git knows or would add, as they are now."""
+    words = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    names = subprocess.run(words, cwd=PROJECT, capture_output=True, check=True).stdout.decode().split("\0")
+    for name in names:
+        source = PROJECT / name
+        if name and (source.is_symlink() or source.is_file()):
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, target / name, follow_symlinks=False)
+    (target / ".tmp").mkdir()
+    return target
+
+
+class Laboratory:
+    """A copy of the project, and of each area what its tests do when nothing is wrong."""
+
+    def __init__(self, copy: Path) -> None:
+        self.copy = copy
+        self._baselines: dict[tuple[str, ...], Trial] = {}  # by their test files, which several areas may share
+
+    def baseline(self, name: str) -> Trial:
+        files = tuple(AREAS[name].test_files(self.copy))
+        if files not in self._baselines:
+            words = [*files, "-m", MARKS, "--continue-on-collection-errors"]
+            trial = run_trial(self.copy, words, BASELINE_SECONDS, package="/triomq/")
+            if not trial.passed:
+                raise RuntimeError(f"{name}: no test passes undisturbed:\n{self.output()[-3000:]}")
+            self._baselines[files] = trial
+            failing = f", {len(trial.failed)} fail and are left out: {trial.failed[:3]}" if trial.failed else ""
+            say(f"{name}: {len(trial.passed)} tests in {trial.seconds:.0f} s{failing}")
+        return self._baselines[files]
+
+    def output(self) -> str:
+        return (self.copy / ".trial.out").read_text(errors="replace")
+
+    def tests_for(self, area: str, mutant: Mutant) -> list[str]:
+        """Those that enter the mutant's function, shortest first, for at most TESTS_SECONDS together."""
+        baseline = self.baseline(area)
+        enter = [
+            test
+            for test, functions in baseline.entered.items()
+            if test in baseline.passed
+            and any(path == mutant.path and mutant.function_line in (line, 0) for path, line in functions)
+        ]
+        enter.sort(key=lambda test: baseline.passed[test])
+        chosen: list[str] = []
+        seconds = 0.0
+        for test in enter:
+            seconds += baseline.passed[test]
+            if chosen and seconds > TESTS_SECONDS:
+                break
+            chosen.append(test)
+        return chosen
+
+    def try_mutant(self, area: str, mutant: Mutant, *, tests: list[str] | None = None) -> Verdict:
+        """`tests` are arguments for pytest; without them those that enter the mutant's function."""
+        if tests is None:
+            tests = self.tests_for(area, mutant)
+            seconds = sum(self.baseline(area).passed[test] for test in tests)
+        else:
+            seconds = BASELINE_SECONDS
+        if not tests:
+            return Verdict(mutant, area, UNREACHED, "", 0.0)
+        path = self.copy / mutant.path
+        source = path.read_text("utf-8")
+        try:
+            self._write(path, mutant.applied(source))
+            trial = run_trial(self.copy, ["-x", "-m", MARKS, *tests], GRACE_SECONDS + SLOWDOWN * seconds)
+        finally:
+            self._write(path, source)
+            shutil.rmtree(self.copy / ".tmp", ignore_errors=True)
+            (self.copy / ".tmp").mkdir()
+        verdict, by = judge(trial)
+        return Verdict(mutant, area, verdict, by or f"{len(tests)} tests", round(trial.seconds, 2))
+
+    @staticmethod
+    def _write(path: Path, text: str) -> None:
+        """Bytecode is looked up by time and size, which two versions of a file may share."""
+        path.write_text(text, "utf-8")
+        Path(cache_from_source(str(path))).unlink(missing_ok=True)
+
+
+def judge(trial: Trial) -> tuple[str, str]:
+    """The verdict, and the test that failed."""
+    if trial.failed:
+        return KILLED, trial.failed[0]
+    if trial.is_timeout:
+        return TIMEOUT, ""
+    if trial.exit_code == 0:
+        return SURVIVED, ""
+    if trial.exit_code is not None and trial.exit_code < 0:
+        return KILLED, f"the interpreter ended by signal {-trial.exit_code}"
+    if trial.exit_code in (1, 2, 4):
+        return KILLED, "collection"
+    return NO_VERDICT, f"pytest ended with {trial.exit_code}"
+
+
+def area_mutants(project: Path, area: Area) -> list[Mutant]:
+    return [
+        mutant
+        for path in area.source_files(project)
+        for mutant in find_mutants(path, (project / path).read_text("utf-8"))
+    ]
+
+
+def drawn(project: Path, areas: list[str], count: int, seed: int) -> list[tuple[str, Mutant]]:
+    """So many mutants, as many of each area as it has. What is drawn of an area does not depend on the other areas."""
+    pools = {name: area_mutants(project, AREAS[name]) for name in areas}
+    for name, pool in pools.items():
+        random.Random(f"{seed} {name}").shuffle(pool)
+    chosen: list[tuple[str, Mutant]] = []
+    while len(chosen) < count and any(pools.values()):
+        for name, pool in pools.items():
+            while pool and len(chosen) < count:
+                mutant = pool.pop()
+                if is_python(mutant.applied((project / mutant.path).read_text("utf-8"))):
+                    chosen.append((name, mutant))
+                    break
+    return sorted(chosen, key=lambda pair: areas.index(pair[0]))
+
+
+def named(project: Path, name: str) -> tuple[str, Mutant]:
+    """The mutant FILE:LINE:KIND with its area. Raises ValueError when there is none of that name."""
+    for area_name, area in AREAS.items():
+        if name.partition(":")[0] in area.source_files(project):
+            for mutant in area_mutants(project, area):
+                if mutant.name == name:
+                    return area_name, mutant
+    raise ValueError(f"no mutant {name}: is the file of an area, and is that line still the same?")
+
+
+def say(text: str) -> None:
+    print(text, flush=True)
+
+
+def preload() -> None:
+    """What every child needs and no mutant touches."""
+    for module in (
+        "hypothesis",
+        "lark",
+        "msgspec",
+        "pytest_timeout",
+        "pytest_trio",
+        "structlog",
+        "trio.testing",
+        "yaml",
+    ):
+        __import__(module)
+
+
+def told(verdict: Verdict) -> str:
+    mutant = verdict.mutant
+    line = f"{verdict.verdict:<10} {mutant.name:<60} {mutant.before.strip()} -> {mutant.after}"
+    return f"{line}   [{verdict.by}, {verdict.seconds:.1f} s]"
+
+
+def run(laboratory: Laboratory, chosen: list[tuple[str, Mutant]], log: Path | None) -> Counter[tuple[str, str]]:
+    """Try them all. Returns how many there are of each (area, verdict)."""
+    known = {}
+    if log is not None and log.exists():
+        known = {facts["mutant"]: facts for facts in map(json.loads, log.read_text().splitlines())}
+    counts: Counter[tuple[str, str]] = Counter()
+    for area, mutant in chosen:
+        if mutant.name in known:
+            counts[area, known[mutant.name]["verdict"]] += 1
+            continue
+        verdict = laboratory.try_mutant(area, mutant)
+        counts[area, verdict.verdict] += 1
+        say(told(verdict))
+        if log is not None:
+            facts = {
+                "mutant": mutant.name, "area": area, "verdict": verdict.verdict, "before": mutant.before,
+                "after": mutant.after, "by": verdict.by, "seconds": verdict.seconds,
+            }  # fmt: skip
+            with log.open("a") as file:
+                file.write(json.dumps(facts) + "\n")
+    return counts
+
+
+def summary(counts: Counter[tuple[str, str]], seed: int, seconds: float) -> str:
+    kinds = (KILLED, TIMEOUT, SURVIVED, UNREACHED, NO_VERDICT)
+    lines = [f"{'area':<14}" + "".join(f"{kind:>12}" for kind in kinds)]
+    for area in dict.fromkeys(area for area, _ in counts):
+        lines.append(f"{area:<14}" + "".join(f"{counts[area, kind]:>12}" for kind in kinds))
+    totals = {kind: sum(count for (_, each), count in counts.items() if each == kind) for kind in kinds}
+    lines.append(f"{'all':<14}" + "".join(f"{totals[kind]:>12}" for kind in kinds))
+    judged = sum(totals.values()) - totals[NO_VERDICT]
+    share = (totals[KILLED] + totals[TIMEOUT]) / judged if judged else 0.0
+    lines.append(f"seed {seed}: {share:.1%} of {judged} killed, {seconds:.0f} s")
+    return "\n".join(lines)
+
+
+def main(words: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="bin/mutate", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("areas", nargs="*", metavar="AREA", help=", ".join(AREAS))
+    parser.add_argument("--count", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--log", type=Path)
+    parser.add_argument("--replay", metavar="FILE:LINE:KIND")
+    parser.add_argument("--list", action="store_true")
+    given = parser.parse_args(words)
+    areas = given.areas or list(AREAS)
+    if unknown := [area for area in areas if area not in AREAS]:
+        parser.error(f"no such area: {', '.join(unknown)}; there are {', '.join(AREAS)}")
+    if given.list:
+        for area in areas:
+            say(f"{area:<14}{len(area_mutants(PROJECT, AREAS[area])):>6}")
+        return 0
+    seed = random.randrange(1 << 30) if given.seed is None else given.seed
+    preload()
+    with tempfile.TemporaryDirectory(prefix="triomq-mutate-") as directory:
+        laboratory = Laboratory(copy_project(Path(directory)))
+        began = time.monotonic()
+        if given.replay:
+            area, mutant = named(laboratory.copy, given.replay)
+            tests = AREAS[area].test_files(laboratory.copy)
+            verdict = laboratory.try_mutant(area, mutant, tests=tests)
+            say(told(verdict))
+            say(laboratory.output()[-4000:])
+            return 0 if verdict.verdict in (KILLED, TIMEOUT) else 1
+        counts = run(laboratory, drawn(laboratory.copy, areas, given.count, seed), given.log)
+        say(summary(counts, seed, time.monotonic() - began))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

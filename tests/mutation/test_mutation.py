@@ -1,0 +1,172 @@
+"""The mutation driver: which changes it finds, and its verdicts on a small project of two modules."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from areas import AREAS, Area
+from mutants import Mutant, find_mutants
+from mutate import KILLED, SURVIVED, TIMEOUT, UNREACHED, drawn, judge, summary
+from trial import Trial
+
+PROJECT = Path(__file__).resolve().parents[2]
+SOURCE = '''"""A text with 1 < 2 and 3."""
+LIMIT: int = 1000
+
+
+def clamp(x: int, log: object) -> int:
+    """Return x + 1."""
+    if 0 <= x < LIMIT and not x & 1:
+        x += 2
+        log.info("x is", 7)
+    note(x)
+    return min(x, LIMIT)
+'''
+
+
+def changes(source: str) -> list[tuple[int, str, str, str]]:
+    return sorted((mutant.line, mutant.kind, mutant.before, mutant.after) for mutant in find_mutants("m.py", source))
+
+
+def test_every_kind_of_change_is_found_and_texts_and_logging_are_left_alone() -> None:
+    assert changes(SOURCE) == [
+        (2, "constant", "1000", "0"),
+        (7, "arithmetic", "&", "|"),
+        (7, "boolean", "and", "or"),
+        (7, "boolean.2", "not ", ""),
+        (7, "compare", "<=", "<"),
+        (7, "compare.2", "<", "<="),
+        (7, "constant", "0", "1"),
+        (7, "constant.2", "1", "2"),
+        (8, "arithmetic", "+=", "-="),
+        (8, "constant", "2", "3"),
+        (8, "drop", "x += 2", "pass"),
+        (10, "drop", "note(x)", "pass"),
+        (11, "extreme", "min", "max"),
+        (11, "return", "return min(x, LIMIT)", "return None"),
+    ]
+
+
+def test_a_change_replaces_one_place_of_one_line() -> None:
+    [mutant] = [mutant for mutant in find_mutants("m.py", SOURCE) if mutant.name == "m.py:7:compare.2"]
+    before, after = SOURCE.splitlines(), mutant.applied(SOURCE).splitlines()
+    assert [(old, new) for old, new in zip(before, after, strict=True) if old != new] == [
+        ("    if 0 <= x < LIMIT and not x & 1:", "    if 0 <= x <= LIMIT and not x & 1:")
+    ]
+
+
+def test_columns_are_counted_in_characters() -> None:
+    source = 'def f(x): return "äöü" if x == 1 else "ß"\n'
+    assert "x != 1" in next(m for m in find_mutants("m.py", source) if m.kind == "compare").applied(source)
+
+
+def test_a_mutant_knows_the_line_python_gives_its_function() -> None:
+    source = "import functools\n\n\n@functools.cache\ndef f(x):\n    return x == 1\n"
+    namespace: dict[str, object] = {}
+    exec(compile(source, "m.py", "exec"), namespace)
+    function = namespace["f"]
+    lines = {mutant.function_line for mutant in find_mutants("m.py", source)}
+    assert lines == {function.__wrapped__.__code__.co_firstlineno}  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("name", AREAS)
+def test_every_area_has_sources_and_tests(name: str) -> None:
+    assert AREAS[name].source_files(PROJECT)
+    assert AREAS[name].test_files(PROJECT)
+
+
+def test_a_pattern_of_an_area_that_matches_nothing_is_an_error() -> None:
+    with pytest.raises(ValueError, match=r"nowhere/\*\.py matches no file"):
+        Area(("nowhere/*.py",), ("tests/store/test_*.py",)).source_files(PROJECT)
+
+
+def test_the_same_seed_draws_the_same_mutants() -> None:
+    one, again, other = (drawn(PROJECT, ["frames", "acl"], 20, seed) for seed in (1, 1, 2))
+    assert one == again != other
+    assert [area for area, _ in one] == ["frames"] * 10 + ["acl"] * 10
+
+
+def test_the_verdict_follows_from_what_the_tests_did() -> None:
+    assert judge(Trial(failed=["t"], exit_code=1)) == (KILLED, "t")
+    assert judge(Trial(failed=["t"], is_timeout=True)) == (KILLED, "t")
+    assert judge(Trial(is_timeout=True)) == (TIMEOUT, "")
+    assert judge(Trial(exit_code=0)) == (SURVIVED, "")
+    assert judge(Trial(exit_code=-11))[0] == KILLED
+    assert judge(Trial(exit_code=3))[0] == "no verdict"
+
+
+def test_the_share_counts_what_no_test_reaches_as_survived() -> None:
+    counts = {("a", KILLED): 5, ("a", TIMEOUT): 1, ("b", SURVIVED): 1, ("b", UNREACHED): 1, ("b", "no verdict"): 1}
+    assert summary(Counter(counts), 7, 3.0).splitlines()[-1] == "seed 7: 75.0% of 8 killed, 3 s"
+
+
+SMALL_RUN = """
+import sys
+from pathlib import Path
+sys.path.insert(0, {here!r})
+import mutate
+from areas import AREAS, Area
+mutate.preload()
+mutate.GRACE_SECONDS = 3.0
+project = Path({project!r})
+AREAS.clear()
+AREAS["small"] = Area(("room/*.py",), ("tests/test_*.py",))
+laboratory = mutate.Laboratory(project)
+for mutant in mutate.area_mutants(project, AREAS["small"]):
+    verdict = laboratory.try_mutant("small", mutant)
+    print(f"{{mutant.name}} {{verdict.verdict}}", flush=True)
+"""
+
+
+def test_a_small_project_gets_the_right_verdicts(tmp_path: Path) -> None:
+    """Each verdict once, and the source is as it was."""
+    source = (
+        "def held(x):\n    return x < 3\n\n\n"
+        "def loose(x):\n    return x < 3\n\n\n"
+        "def unused(x):\n    return x < 3\n\n\n"
+        "def endless(x):\n    while x:\n        x -= 1\n"
+    )
+    package = tmp_path / "src" / "triomq"
+    (tmp_path / "room").mkdir()
+    (tmp_path / "room" / "__init__.py").touch()
+    (tmp_path / "room" / "rules.py").write_text(source)
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "room").symlink_to("../../room")
+    (package / "client").mkdir()
+    (package / "client" / "pytest_plugin.py").touch()  # the installed project announces one
+    (tmp_path / ".tmp").mkdir()
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_rules.py").write_text(
+        "from triomq.room.rules import endless, held, loose\n\n\n"
+        "def test_held():\n    assert [held(2), held(3)] == [True, False]\n\n\n"
+        "def test_loose():\n    assert loose(2) or not loose(2)\n\n\n"
+        "def test_endless():\n    endless(3)\n"
+    )
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    slow\n    interop\n    spark\n")
+    script = SMALL_RUN.format(here=str(Path(__file__).parent), project=str(tmp_path))
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    verdicts = dict(line.rsplit(" ", 1) for line in done.stdout.splitlines() if line.startswith("room/"))
+    assert verdicts["room/rules.py:2:compare"] == KILLED
+    assert verdicts["room/rules.py:2:constant"] == KILLED
+    assert verdicts["room/rules.py:6:compare"] == SURVIVED
+    assert verdicts["room/rules.py:10:compare"] == UNREACHED
+    assert verdicts["room/rules.py:15:drop"] == TIMEOUT
+    assert (tmp_path / "room" / "rules.py").read_text() == source
+
+
+def test_names_that_are_not_there_are_refused() -> None:
+    words = [sys.executable, str(Path(__file__).parent / "mutate.py")]
+    for more in (["nowhere"], ["--replay", "store/flush.py:1:compare"]):
+        done = subprocess.run([*words, *more], capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode != 0
+        assert "no such area" in done.stderr or "no mutant" in done.stderr
+
+
+def test_a_mutant_is_named_by_file_line_and_kind() -> None:
+    assert Mutant("a/b.py", 3, "drop", 0, 1, "", "", 0).name == "a/b.py:3:drop"

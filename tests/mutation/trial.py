@@ -1,0 +1,143 @@
+"""Runs of pytest in forked children of a process that has everything imported but the project.
+
+A child imports the project with the mutant in it and runs the chosen tests. Its findings come back as JSON in a
+file, written at each failure and at the end, so a child that is killed later still reports its failures."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import signal
+import sys
+import time
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+MEMORY_BYTES = 3 << 30  # a mutant may allocate without end
+
+
+@dataclass(slots=True)
+class Trial:
+    """What one run of pytest found. `entered` maps a test to the functions (path, first line) that it entered."""
+
+    passed: dict[str, float] = field(default_factory=dict)
+    failed: list[str] = field(default_factory=list)
+    entered: dict[str, list[tuple[str, int]]] = field(default_factory=dict)
+    exit_code: int | None = None
+    is_timeout: bool = False
+    seconds: float = 0.0
+
+
+class _Recorder:
+    """The plugin of a child: which tests passed, how long they took, which function each entered."""
+
+    def __init__(self, report: Path, package: str | None) -> None:
+        self.report = report
+        self.package = package
+        self.trial = Trial()
+        self.codes: set[Any] = set()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        if self.package is None:
+            return (yield)
+        self.codes.clear()
+        seen = self.codes
+
+        def note(frame: Any, event: str, argument: object) -> None:
+            if event == "call":
+                seen.add(frame.f_code)
+
+        sys.setprofile(note)
+        try:
+            return (yield)
+        finally:
+            sys.setprofile(None)
+            self.trial.entered[item.nodeid] = [
+                (code.co_filename.partition(self.package)[2], code.co_firstlineno)
+                for code in seen
+                if self.package in code.co_filename
+            ]
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self.note_failed(report.nodeid)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self.note_failed(report.nodeid)
+        elif report.when == "call" and report.passed:
+            self.trial.passed[report.nodeid] = round(report.duration, 4)
+
+    def note_failed(self, nodeid: str) -> None:
+        self.trial.failed.append(nodeid)
+        self.write()
+
+    def write(self) -> None:
+        trial = self.trial
+        facts = {"passed": trial.passed, "failed": trial.failed, "entered": trial.entered}
+        self.report.write_text(json.dumps(facts))
+
+
+def run_trial(copy: Path, words: list[str], timeout_seconds: float, *, package: str | None = None) -> Trial:
+    """Run pytest with these arguments in a child that finds the project at `copy`. With `package`, a part of the
+    path of the functions of interest, the child also notes which of them each test enters."""
+    report = copy / ".trial.json"
+    report.unlink(missing_ok=True)
+    began = time.monotonic()
+    pid = os.fork()
+    if pid == 0:
+        os.setpgid(0, 0)
+        _run_child(copy, words, report, package)
+    exit_code = _wait(pid, began + timeout_seconds)
+    trial = Trial(exit_code=exit_code, is_timeout=exit_code is None, seconds=time.monotonic() - began)
+    if report.exists():
+        facts = json.loads(report.read_text())
+        trial.passed, trial.failed = facts["passed"], facts["failed"]
+        trial.entered = {test: [(path, line) for path, line in each] for test, each in facts["entered"].items()}
+    return trial
+
+
+def _wait(pid: int, deadline: float) -> int | None:
+    """The exit status of the child (negative: the signal that ended it); None when it was ended for its time."""
+    while True:
+        done, status = os.waitpid(pid, os.WNOHANG)
+        if done:
+            _end_group(pid)
+            return os.waitstatus_to_exitcode(status)
+        if time.monotonic() > deadline:
+            _end_group(pid)
+            os.waitpid(pid, 0)
+            return None
+        time.sleep(0.01)
+
+
+def _end_group(pid: int) -> None:
+    """The child and what it started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+def _run_child(copy: Path, words: list[str], report: Path, package: str | None) -> None:
+    code = 99
+    try:
+        output = os.open(copy / ".trial.out", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+        os.chdir(copy)
+        os.environ["PYTHONPATH"] = f"{copy / 'src'}{os.pathsep}{copy}"
+        os.environ["TMPDIR"] = str(copy / ".tmp")
+        sys.path[:0] = [str(copy / "src"), str(copy)]
+        recorder = _Recorder(report, package)
+        code = int(pytest.main(["-q", "--no-header", "-p", "no:cacheprovider", "-p", "no:xdist", *words], [recorder]))
+        recorder.write()
+    finally:
+        os._exit(code)

@@ -1,0 +1,209 @@
+"""What pip makes of the project: an sdist with everything in it, and wheels that work beside other software.
+
+All of it happens in copies outside of the project, and without a network: the dependencies are those of the Python that
+runs the tests.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import zipfile
+from base64 import urlsafe_b64encode
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+LEFT_OUT = shutil.ignore_patterns(
+    *(".git", ".venv", "build", "dist", "node_modules", "target", "site"),
+    *("*.so", "*.egg-info", "__pycache__", ".*_cache"),
+)
+has_compiler = shutil.which("cc") is not None and (Path(sysconfig.get_paths()["include"]) / "Python.h").is_file()
+needs_compiler = pytest.mark.skipif(not has_compiler, reason="no C compiler, or no Python.h")
+slow = pytest.mark.slow
+
+
+def run(*command: str | Path, cwd: Path, **environment: str) -> str:
+    """What a command prints. It sees none of the settings of this process that decide about builds."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("TRIOMQ_", "PYTHONPATH"))}
+    done = subprocess.run(
+        [str(word) for word in command],
+        cwd=cwd,
+        env=inherited | environment,
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    copy = tmp_path_factory.mktemp("checkout") / "triomq"
+    shutil.copytree(ROOT, copy, symlinks=True, ignore=LEFT_OUT)
+    return copy
+
+
+@pytest.fixture(scope="module")
+def sdist(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("sdist")
+    program = f"import build_backend; build_backend.build_sdist({str(directory)!r})"
+    run(sys.executable, "-c", program, cwd=checkout, PYTHONPATH="bin")
+    (file,) = directory.iterdir()
+    return file
+
+
+@pytest.fixture(scope="module")
+def unpacked(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("unpacked")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(directory, filter="data")
+    (project,) = directory.iterdir()
+    return project
+
+
+def make_wheel(project: Path, directory: Path, **environment: str) -> Path:
+    """Of a copy of `project`, because pip leaves what it built where it built it."""
+    source = directory / "source"
+    shutil.copytree(project, source, symlinks=True, ignore=LEFT_OUT)
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
+    run(*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", directory, source, cwd=directory, **environment)
+    (wheel,) = directory.glob("triomq-*.whl")
+    return wheel
+
+
+@pytest.fixture(scope="module")
+def wheel(unpacked: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The default one, made from the sdist."""
+    return make_wheel(unpacked, tmp_path_factory.mktemp("wheel"))
+
+
+def environment_with(directory: Path, *wheels: Path) -> Path:
+    """A fresh Python with these wheels, which also finds what the Python of the tests has installed."""
+    run(sys.executable, "-m", "venv", directory, cwd=directory.parent)
+    (packages,) = directory.glob("lib/python*/site-packages")
+    (packages / "dependencies.pth").write_text(sysconfig.get_paths()["purelib"])
+    python = directory / "bin" / "python"
+    run(python, "-m", "pip", "install", "--no-deps", "--no-index", *wheels, cwd=directory)
+    return python
+
+
+BUILD = "from triomq.protocol import speedups; print(speedups.running_build(), speedups.__file__)"
+
+
+def running_build(python: Path) -> str:
+    build, _, file = run(python, "-c", BUILD, cwd=python.parent).strip().partition(" ")
+    assert str(python.parent.parent) in file, "another triomq than the installed one was imported"
+    return build
+
+
+def contents(wheel: Path) -> dict[str, bytes]:
+    """Files of a wheel; of extensions only that they are there."""
+    with zipfile.ZipFile(wheel) as archive:
+        return {
+            name: b"" if name.endswith((".so", "RECORD")) else archive.read(name) for name in sorted(archive.namelist())
+        }
+
+
+@slow
+def test_an_sdist_has_everything_that_a_build_or_a_reader_needs(sdist: Path) -> None:
+    with tarfile.open(sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    wanted = [
+        *("LICENSE", "NOTICE", "README.md", "setup.py", "pyproject.toml", "compiled.txt", "bin/build_backend.py"),
+        *("src/triomq/protocol/_speedups.c", "src/triomq/protocol/_speedups.h", "src/triomq/store/_speedups.c"),
+        *("src/triomq/py.typed", "src/triomq/protocol/_speedups.pyi", "conf/broker.conf", "bin/mqbroker"),
+        *("docs/internals/speedups.md", "tests/conftest.py", "tests/test_project_packaging.py"),
+    ]
+    assert [name for name in wanted if name not in names] == []
+    listed = [line for line in (ROOT / "compiled.txt").read_text().splitlines() if line and not line.startswith("#")]
+    assert [name for name in listed if f"src/triomq/{name}" not in names] == []
+    assert [name for name in names if name.endswith((".so", ".pyc"))] == []
+
+
+@slow
+def test_a_wheel_from_the_sdist_is_the_wheel_from_the_checkout(checkout: Path, wheel: Path, tmp_path: Path) -> None:
+    assert contents(wheel) == contents(make_wheel(checkout, tmp_path))
+    assert [name for name in contents(wheel) if name.endswith((".c", ".h"))] == []
+
+
+@slow
+@needs_compiler
+def test_a_usual_install_runs_the_speedups(wheel: Path, tmp_path: Path) -> None:
+    assert running_build(environment_with(tmp_path / "python", wheel)) == "speedups"
+
+
+@slow
+@pytest.mark.parametrize("setting", [{"TRIOMQ_PURE": "1"}, {"CC": "/bin/false"}], ids=["refused", "no compiler"])
+def test_an_install_without_speedups_is_pure_python(unpacked: Path, tmp_path: Path, setting: dict[str, str]) -> None:
+    pure = make_wheel(unpacked, tmp_path, **setting)
+    assert [name for name in contents(pure) if name.endswith(".so")] == []
+    assert pure.name.endswith("-py3-none-any.whl") == ("TRIOMQ_PURE" in setting)
+    assert running_build(environment_with(tmp_path / "python", pure)) == "pure"
+
+
+@slow
+@needs_compiler
+def test_a_compiled_wheel_runs_compiled(unpacked: Path, tmp_path: Path) -> None:
+    python = environment_with(tmp_path / "python", make_wheel(unpacked, tmp_path, TRIOMQ_COMPILE="1"))
+    assert running_build(python) == "compiled"
+    assert "mqbroker" in run(python.with_name("mqbroker"), "-h", cwd=tmp_path)
+
+
+def test_mypy_is_required_only_for_a_compiled_build(checkout: Path) -> None:
+    """Where mypy is not installed yet."""
+    program = """if True:
+        import os, sys
+        sys.modules["mypyc"] = None
+        import build_backend
+        print(*build_backend.get_requires_for_build_wheel(), sep="\\n")
+        assert "TRIOMQ_PURE" not in os.environ
+    """
+
+    def required(**environment: str) -> str:
+        return run(sys.executable, "-c", program, cwd=checkout, PYTHONPATH="bin", **environment)
+
+    assert "mypy" not in required()
+    assert {"mypy", "trio"} <= {line.partition(">")[0] for line in required(TRIOMQ_COMPILE="1").splitlines()}
+
+
+def foreign_wheel(directory: Path) -> Path:
+    """Another distribution, whose packages have names that rooms of ours have."""
+    files = {
+        "daemon/__init__.py": b"class DaemonContext: pass\n",
+        "store/__init__.py": b"",
+        "protocol/__init__.py": b"NAME = 'theirs'\n",
+        "other-1.dist-info/METADATA": b"Metadata-Version: 2.1\nName: other\nVersion: 1\n",
+        "other-1.dist-info/WHEEL": b"Wheel-Version: 1.0\nGenerator: x\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    record = ""
+    for name, data in files.items():
+        digest = urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+        record += f"{name},sha256={digest},{len(data)}\n"
+    files["other-1.dist-info/RECORD"] = (record + "other-1.dist-info/RECORD,,\n").encode()
+    file = directory / "other-1-py3-none-any.whl"
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, data in files.items():
+            archive.writestr(name, data)
+    return file
+
+
+@slow
+def test_packages_of_the_same_names_as_our_rooms_stay_whole(wheel: Path, tmp_path: Path) -> None:
+    python = environment_with(tmp_path / "python", foreign_wheel(tmp_path), wheel)
+    theirs = "import daemon, store, protocol; daemon.DaemonContext; assert protocol.NAME == 'theirs'"
+    run(python, "-c", f"import triomq.daemon.clock, triomq.store.results; {theirs}", cwd=tmp_path)
+    (packages,) = (tmp_path / "python").glob("lib/python*/site-packages")
+    ours = {path.stem.partition("-")[0] for path in packages.iterdir() if "mq" in path.name}
+    assert ours == {"triomq", "pyspark_rocketmq", "pyspark_rocketmq_store"}, "nothing else is installed at the top"
+    run(python, "-m", "pip", "uninstall", "--yes", "triomq", cwd=tmp_path)
+    run(python, "-c", theirs, cwd=tmp_path)
+    assert not (packages / "triomq").exists()
