@@ -27,10 +27,12 @@ from triomq.client.core.config import ClientConfig, ClientOptions
 from triomq.client.core.consume_rules import ConsumeRules
 from triomq.client.core.consumer_stats import ConsumerStats
 from triomq.client.core.errors import ClientClosed, ConfigurationError, MQClientError, NoRoute
+from triomq.client.core.group_names import check_group
 from triomq.client.core.hooks import FilterHook
 from triomq.client.core.log import get_logger
 from triomq.client.core.results import ConsumeFromWhere, MessageModel
 from triomq.client.instance.client import Client
+from triomq.client.instance.event_loop import check_in_trio
 from triomq.client.instance.members import ConsumerMember
 from triomq.client.instance.subscribing import subscription
 from triomq.protocol import system_topics
@@ -62,8 +64,7 @@ class GroupConsumer(ConsumerMember, Holder, PullOwner):
         strategy: Strategy | None,
         filter_hooks: Iterable[FilterHook],
     ) -> None:
-        if not group.strip() or group == system_topics.DEFAULT_CONSUMER_GROUP:
-            raise ConfigurationError(f"the consumer group must have a name of its own, not {group!r}")
+        check_group(group, "consumer")
         if client is not None and options:
             raise ConfigurationError(f"options of the shared client cannot be changed here: {', '.join(options)}")
         if consume_from is ConsumeFromWhere.CONSUME_FROM_TIMESTAMP and consume_from_time is None:
@@ -118,6 +119,7 @@ class GroupConsumer(ConsumerMember, Holder, PullOwner):
 
     @property
     def client(self) -> Client:
+        """The client that this consumer uses."""
         return self._client
 
     @property
@@ -126,6 +128,7 @@ class GroupConsumer(ConsumerMember, Holder, PullOwner):
         return self._group
 
     async def __aenter__(self) -> Self:
+        check_in_trio(type(self).__name__)
         if self._nursery is not None:
             raise ClientClosed("this consumer is already open")
         async with AsyncExitStack() as stack:
@@ -175,6 +178,7 @@ class GroupConsumer(ConsumerMember, Holder, PullOwner):
         self._client.consumers.pop(self.group, None)
 
     def start_soon(self, function: Callable[..., Awaitable[None]], *args: object) -> None:
+        """Run a task for as long as this consumer is open."""
         self._open_nursery().start_soon(function, *args)
 
     def _open_nursery(self) -> trio.Nursery:
@@ -196,6 +200,11 @@ class GroupConsumer(ConsumerMember, Holder, PullOwner):
         self._subscriptions.pop(self._client.namespace.wrap(topic), None)
         self._tell_brokers = True
         self.wake_rebalance()
+
+    def _check_subscribed(self) -> None:
+        """A wait for messages that cannot come would last for ever."""
+        if not self._subscriptions:
+            raise ConfigurationError(f"nothing is subscribed: call {type(self).__name__}.subscribe(topic) first")
 
     def topics(self) -> set[str]:
         return set(self._subscriptions)
@@ -240,6 +249,7 @@ class GroupConsumer(ConsumerMember, Holder, PullOwner):
 
     @property
     def is_broadcasting(self) -> bool:
+        """Whether every member consumes every message."""
         return self.model is MessageModel.BROADCASTING
 
     def cached_bytes_total(self) -> int:

@@ -139,6 +139,7 @@ class LitePullConsumer(GroupConsumer):
         """The messages of one pull (at most `rules.pull_batch_size`, of one queue), as soon as there are some; an empty
         list when the time is over."""
         self._open_nursery()
+        self._check_subscribed()
         if self.auto_commit:
             self._count_polls()
         if self.auto_commit and trio.current_time() >= self._next_commit:
@@ -185,6 +186,7 @@ class LitePullConsumer(GroupConsumer):
                 assigned.paused = True
 
     def resume(self, queues: Iterable[MessageQueue]) -> None:
+        """Hand out messages of these queues again."""
         for queue in map(self._wire, queues):
             self._paused.discard(queue)
             assigned = self._rebalancer.assigned.get(queue)
@@ -213,11 +215,13 @@ class LitePullConsumer(GroupConsumer):
         self._rebalancer.reopen(wire, queue_offset)
 
     async def seek_to_begin(self, queue: MessageQueue) -> None:
+        """Go on at the oldest message of a queue."""
         wire = self._wire(queue)
         address = await self._client.master_of(wire.broker_name, wire.topic)
         await self.seek(queue, await self._client.call(address, requests.min_offset(wire)))
 
     async def seek_to_end(self, queue: MessageQueue) -> None:
+        """Go on behind the newest message of a queue."""
         wire = self._wire(queue)
         address = await self._client.master_of(wire.broker_name, wire.topic)
         await self.seek(queue, await self._client.call(address, requests.max_offset(wire)))

@@ -196,6 +196,7 @@ class PushConsumer(GroupConsumer):
         """The next message, to be settled with `ack` or `retry_later`. Not together with a listener."""
         self._open_nursery()
         if self._listener is None:
+            self._check_subscribed()
             self._iterating = True
             self._set_listener(self._hand_out)
         elif not self._iterating:
@@ -244,6 +245,7 @@ class PushConsumer(GroupConsumer):
         self._paused = True
 
     def resume(self) -> None:
+        """Go on after `suspend`."""
         self._paused = False
         for assigned in self._rebalancer.assigned.values():
             assigned.notify()
@@ -257,6 +259,7 @@ class PushConsumer(GroupConsumer):
 
     async def wait_assigned(self, topic: str) -> list[MessageQueue]:
         """Wait until this member has its share of the topic's queues, at least one; the share."""
+        self._check_subscribed()
         wire = self._client.namespace.wrap(topic)
         while not (self._rebalancer.last_shares.get(wire) and self._rebalancer.of_topic(wire)):
             await self._shared.wait()

@@ -161,11 +161,10 @@ def area_mutants(project: Path, area: Area) -> list[Mutant]:
 
 
 def drawn(project: Path, areas: list[str], count: int, seed: int) -> list[tuple[str, Mutant]]:
-    """So many mutants, as many of each area as it has to give."""
-    dice = random.Random(seed)
+    """So many mutants, as many of each area as it has. What is drawn of an area does not depend on the other areas."""
     pools = {name: area_mutants(project, AREAS[name]) for name in areas}
-    for pool in pools.values():
-        dice.shuffle(pool)
+    for name, pool in pools.items():
+        random.Random(f"{seed} {name}").shuffle(pool)
     chosen: list[tuple[str, Mutant]] = []
     while len(chosen) < count and any(pools.values()):
         for name, pool in pools.items():
