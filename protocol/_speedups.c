@@ -678,7 +678,7 @@ static int read_values(PyObject *tuple, Value *values)
 
 PyDoc_STRVAR(fill_binary_doc,
 "fill_binary($module, names, values, code, version, opaque, flag, remark, body, /)\n--\n\n-> bytes\n\n"
-"The frame in the ROCKETMQ codec, with language JAVA; each of `names` is everything that precedes the length of its value.");
+"The frame in the ROCKETMQ codec, with language JAVA; each of `names` precedes the length of its value.");
 
 static PyObject *fill_binary(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
 {

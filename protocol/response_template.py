@@ -43,7 +43,7 @@ def fill_binary_reference(
     remark: bytes,
     body: bytes,
 ) -> bytes:
-    """A frame in the ROCKETMQ codec with language JAVA. Each of `names` is all that precedes the length of its value."""
+    """A frame in the ROCKETMQ codec with language JAVA. Each of `names` precedes the length of its value."""
     entries = b""
     for at, name in enumerate(names):
         value = _text(values[at])
