@@ -14,9 +14,9 @@ from broker_store_lab import Lab, open_lab
 
 from triomq.broker.filters.bloom import BloomFilter
 from triomq.broker.filters.selection import FilterChooser
+from triomq.broker.metrics.stats import BrokerStats
+from triomq.broker.metrics.store_metrics import StoreMetrics
 from triomq.broker.processors.pull import PullProcessor
-from triomq.broker.stats import BrokerStats
-from triomq.broker.store_pace import StorePace
 from triomq.broker.tables.consumers import ConsumerTable
 from triomq.broker.tables.filters import FilterTable
 from triomq.broker.tables.groups import GroupTable
@@ -53,7 +53,7 @@ class Pulls:
             lab.offsets,
             FilterChooser(lab.configuration, consumers, self.groups, filters, now_ms=lab.now_ms),
             self.stats,
-            StorePace(self.stats, now_ms=lab.now_ms),
+            StoreMetrics(self.stats, now_ms=lab.now_ms),
             pool=Pool("pull", 10),
             offset_moved=lambda header, queue_offset: self.moved.append(queue_offset),
         )

@@ -11,9 +11,9 @@ import pytest
 from broker_fakes import FakeConnection
 from broker_store_lab import STORE_HOST, Lab, open_lab
 
+from triomq.broker.metrics.stats import BrokerStats
 from triomq.broker.processors.send import SendProcessor
 from triomq.broker.processors.send_back import SendBackProcessor
-from triomq.broker.stats import BrokerStats
 from triomq.broker.tables.groups import GroupTable
 from triomq.protocol.bodies.base import replace
 from triomq.protocol.bodies.topic_config import TopicConfig
