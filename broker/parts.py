@@ -28,6 +28,10 @@ from triomq.broker.filters.bloom import BloomFilter
 from triomq.broker.filters.selection import FilterChooser
 from triomq.broker.limits import Limits
 from triomq.broker.message_writer import MessageWriter
+from triomq.broker.metrics.stats import BrokerStats
+from triomq.broker.metrics.stats_log import StatsLog
+from triomq.broker.metrics.store_metrics import StoreMetrics
+from triomq.broker.metrics.watermark_log import WatermarkLog
 from triomq.broker.offset_moved import OffsetMovedEvents
 from triomq.broker.pools import Pools
 from triomq.broker.processors.acl import AclProcessor
@@ -53,9 +57,6 @@ from triomq.broker.replication.log_follower import LogFollower
 from triomq.broker.replication.log_server import LogServer
 from triomq.broker.replication.master_tables import MasterTables
 from triomq.broker.runtime_info import RuntimeInfo
-from triomq.broker.stats import BrokerStats
-from triomq.broker.stats_log import StatsLog
-from triomq.broker.store_pace import StorePace
 from triomq.broker.tables.client_channel import ClientChannel
 from triomq.broker.tables.consumers import ConsumerTable
 from triomq.broker.tables.filters import FilterTable
@@ -67,7 +68,6 @@ from triomq.broker.tables.stored_file import StoredFile
 from triomq.broker.tables.topics import TopicTable, built_in_topics
 from triomq.broker.tasks import Schedule
 from triomq.broker.transactions import ProducerChecks, TransactionChecks, TransactionLog
-from triomq.broker.watermark_log import WatermarkLog
 from triomq.daemon.errors import StartError
 from triomq.protocol.address import HostPort
 from triomq.protocol.clock import NowMs
@@ -152,7 +152,7 @@ class Parts:
         )
         self.queue_locks = QueueLockTable(now_ms, expiry_ms=configuration.broker.queue_lock_lifetime_ms)
         self.stats = BrokerStats(broker.broker_cluster_name, now_ms=now_ms, detail=broker.enable_detail_stat)
-        self.pace = StorePace(self.stats, now_ms=now_ms)
+        self.pace = StoreMetrics(self.stats, now_ms=now_ms)
         has_buffer = configuration.store.transient_store_pool_enable
         self.limits = Limits(
             configuration,
@@ -236,10 +236,19 @@ class Parts:
             configuration, store, self.writer, self.delay_offsets, now_ms=now_ms, stats=self.stats
         )
         self.transactions = self.extensions.wrap_transactions(
-            TransactionLog(store, self.writer, self.topics, self.offsets, store_host=store_host, now_ms=now_ms),
+            TransactionLog(
+                store,
+                self.writer,
+                self.topics,
+                self.offsets,
+                store_host=store_host,
+                now_ms=now_ms,
+                stats=self.stats,
+            ),
             configuration,
         )
-        listener = self.extensions.wrap_listener(ProducerChecks(self.producers, self.transactions), configuration)
+        self.producer_checks = ProducerChecks(self.producers, self.transactions)
+        listener = self.extensions.wrap_listener(self.producer_checks, configuration)
         self.checks = TransactionChecks(configuration, self.transactions, listener, now_ms=now_ms)
         self.protection = Protection(configuration, store, self.offsets, self.groups, self.stats, now_ms=now_ms)
         self.update = ConfigurationUpdate(configuration, now_ms=now_ms)
@@ -345,6 +354,7 @@ class Parts:
             add("SlaveSynchronize.syncAll", self.master_tables.sync)
         else:
             add("printMasterAndSlaveDiff", self.log_server.log_lag)
+            add("half messages without a producer", self.producer_checks.log_unasked)
         add("registerBrokerAll", self.registration.register_all)
         add("update name server list", self.registration.update_nameservers)
         add("fetch name server list", self.registration.fetch_nameservers)

@@ -16,6 +16,7 @@ consumed is kept as offsets of the group CID_RMQ_SYS_TRANS. All of it is touched
 from __future__ import annotations
 
 import random
+from collections import Counter
 from math import inf
 from typing import Protocol
 
@@ -24,6 +25,7 @@ import trio
 
 from triomq.broker.configuration import Configuration
 from triomq.broker.message_writer import MessageWriter, PendingPut, tags_code
+from triomq.broker.metrics.stats import BrokerStats
 from triomq.broker.tables.offsets import NO_OFFSET, OffsetTable
 from triomq.broker.tables.producers import ProducerTable
 from triomq.broker.tables.topics import TopicTable
@@ -54,7 +56,7 @@ from triomq.protocol.system_topics import (
     TRANS_OP_HALF_TOPIC,
 )
 from triomq.store.message_store import MessageStore
-from triomq.store.results import GetStatus, MessageToStore, PutResult, PutStatus
+from triomq.store.results import GetResult, GetStatus, MessageToStore, PutResult, PutStatus
 
 log = structlog.get_logger("triomq.broker.transactions")
 
@@ -62,6 +64,9 @@ OP_TAG = "d"
 _OP_PROPERTIES = property_text.encode({names.WAIT: "true", names.TAGS: OP_TAG})
 OP_PULL_COUNT = 32
 HOUR_MS = 3_600_000
+MAX_UNASKED_GROUPS = 1000
+GROUPS_NAMED = 10
+OTHER_GROUPS = "other groups"
 AFTER_FAILURE_SECONDS = 10.0
 
 
@@ -121,7 +126,9 @@ class TransactionLog:
         *,
         store_host: bytes,
         now_ms: NowMs,
+        stats: BrokerStats | None = None,
     ) -> None:
+        self._stats = stats
         self._store = store
         self._writer = writer
         self._topics = topics
@@ -215,7 +222,7 @@ class TransactionLog:
     # -- reading for a check run (CheckReads) ------------------------------------------------------------------------
 
     def pull_ops(self, queue_id: int, queue_offset: int) -> OpPull:
-        found = self._store.get_messages(TRANS_OP_HALF_TOPIC, queue_id, queue_offset, OP_PULL_COUNT)
+        found = self._get(TRANS_OP_HALF_TOPIC, queue_id, queue_offset, OP_PULL_COUNT)
         if found.status is GetStatus.FOUND:
             return OpPull([op for op in map(_op, found.records) if op is not None], found.next_begin_offset)
         if found.status in (GetStatus.OFFSET_OVERFLOW_ONE, GetStatus.NO_MESSAGE_IN_QUEUE):
@@ -223,7 +230,7 @@ class TransactionLog:
         return OpPull([], found.next_begin_offset, is_moved=True)
 
     def read_half(self, queue_id: int, queue_offset: int) -> HalfRead:
-        found = self._store.get_messages(TRANS_HALF_TOPIC, queue_id, queue_offset, 1)
+        found = self._get(TRANS_HALF_TOPIC, queue_id, queue_offset, 1)
         if found.status is GetStatus.FOUND:
             data = found.records[0]
             try:
@@ -232,6 +239,12 @@ class TransactionLog:
                 log.warning("a half message cannot be read", queue_offset=queue_offset, error=str(error))
         is_end = found.status in (GetStatus.OFFSET_OVERFLOW_ONE, GetStatus.NO_MESSAGE_IN_QUEUE)
         return HalfRead(None, is_end, found.next_begin_offset)
+
+    def _get(self, topic: str, queue_id: int, queue_offset: int, max_count: int) -> GetResult:
+        found = self._store.get_messages(topic, queue_id, queue_offset, max_count)
+        if self._stats is not None:
+            self._stats.internal_get(found.message_count)
+        return found
 
     def queue_ids(self) -> range:
         return range(self._topics.half_topic().read_queue_nums)
@@ -258,12 +271,13 @@ class ProducerChecks:
     def __init__(self, producers: ProducerTable, transactions: TransactionStore) -> None:
         self._producers = producers
         self._transactions = transactions
+        self._unasked: Counter[str] = Counter()
 
     def check(self, half: HalfMessage) -> None:
         group = half.properties.get(names.PRODUCER_GROUP)
         channel = self._producers.pick(group) if group else None
         if channel is None:
-            log.warning("nobody to ask about a transaction", group=group, physical_offset=half.physical_offset)
+            self._count_unasked(group or "")
             return
         uniq_key = half.properties.get(names.UNIQ_KEY)
         header = CheckTransactionStateRequestHeader(
@@ -275,10 +289,29 @@ class ProducerChecks:
         )
         request = new_request(RequestCode.CHECK_TRANSACTION_STATE, header, _check_body(half), oneway=True)
         if not channel.connection.send_oneway(request):
-            log.warning("a producer could not be asked about a transaction", group=group, remote=channel.remote_text)
+            self._count_unasked(group or "")
 
     def discard(self, half: HalfMessage) -> bool:
         return self._transactions.give_up(half)
+
+    def _count_unasked(self, group: str) -> None:
+        """A half message whose group has no producer that takes a question. There may be thousands, again in each run:
+        they are counted, at most `MAX_UNASKED_GROUPS` groups by name."""
+        is_counted = group in self._unasked or len(self._unasked) < MAX_UNASKED_GROUPS
+        self._unasked[group if is_counted else OTHER_GROUPS] += 1
+
+    def log_unasked(self) -> None:
+        """One line about the half messages that nobody was asked about since the last line, if there are any."""
+        if not self._unasked:
+            return
+        most = ", ".join(f"{group or 'no group'}: {count}" for group, count in self._unasked.most_common(GROUPS_NAMED))
+        log.warning(
+            "half messages wait for producers that are not connected",
+            half_messages=self._unasked.total(),
+            groups=len(self._unasked),
+            most=most,
+        )
+        self._unasked.clear()
 
 
 class TransactionChecks:

@@ -346,18 +346,24 @@ class BatchUnit:
 
 
 def encode_batch(messages: Iterable[Message]) -> bytes:
-    """The body of a batch request (MessageDecoder.encodeMessages)."""
-    units = bytearray()
-    for message in messages:
-        text = properties.encode(message.properties)
+    """Return the body of a batch request (RocketMQ: MessageDecoder.encodeMessages)."""
+    return encode_batch_units(
+        [BatchUnit(message.flag, message.body, properties.encode(message.properties)) for message in messages]
+    )
+
+
+def encode_batch_units(units: Iterable[BatchUnit]) -> bytes:
+    """The same for messages whose properties are stored text already. Raises RecordError."""
+    body = bytearray()
+    for unit in units:
+        text = unit.properties
         if len(text) > properties.MAX_PROPERTIES_BYTES:
             raise RecordError(f"properties of {len(text)} bytes are longer than {properties.MAX_PROPERTIES_BYTES}")
-        size = BATCH_FIXED_BYTES + len(message.body) + len(text)
-        units += _BATCH_HEAD.pack(size, 0, 0, message.flag, len(message.body))
-        units += message.body
-        units += _SHORT.pack(len(text))
-        units += text
-    return bytes(units)
+        body += _BATCH_HEAD.pack(BATCH_FIXED_BYTES + len(unit.body) + len(text), 0, 0, unit.flag, len(unit.body))
+        body += unit.body
+        body += _SHORT.pack(len(text))
+        body += text
+    return bytes(body)
 
 
 def split_batch(body: Buffer) -> list[BatchUnit]:

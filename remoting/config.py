@@ -67,7 +67,7 @@ class ServerSettings:
         "serverSocketBacklog", 1024, meaning="connections the system may hold unaccepted", minimum=1, changeable=True
     )
     pooled_allocator: bool = setting("serverPooledByteBufAllocatorEnable", True, meaning="no effect", changeable=True)
-    epoll: bool = setting(
+    use_epoll_native_selector: bool = setting(
         "useEpollNativeSelector", False, meaning="no effect: epoll is used where there is one", changeable=True
     )
     max_connections: int = setting(

@@ -1,8 +1,9 @@
-"""A cluster as sources and sink see it: routes, bounds of queues, and requests that are tried until a time limit.
+"""A cluster as sources and sink see it: routes, bounds of queues, and requests that are repeated up to a time limit.
 
-Holds one connection per address, made on demand and dropped on the first error. One owner, one thread; it does not
-travel between processes (its options do). Everything asked here may be asked again: reads, and offsets of a group.
-Sending is not retried here (triomq.spark.sending).
+What is asked and how responses are read comes from the client's core (triomq.client.core); this is its driver over
+blocking sockets. Holds one connection for each address, made on demand and dropped on the first error, and the routes
+learned so far. One owner, one thread; it does not travel between processes (its options do). Everything asked here may
+be asked again: reads, and offsets of a group. Sending has its own rules (triomq.spark.sending).
 """
 
 from __future__ import annotations
@@ -10,60 +11,34 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Final, TypeVar
 
-from triomq.protocol import permission
-from triomq.protocol.bodies import fastjson
-from triomq.protocol.codes import RequestCode, ResponseCode
-from triomq.protocol.command import RemotingCommand, new_request
-from triomq.protocol.errors import FrameError
-from triomq.protocol.headers.base import Header
-from triomq.protocol.headers.offset import (
-    GetMaxOffsetRequestHeader,
-    GetMaxOffsetResponseHeader,
-    GetMinOffsetRequestHeader,
-    QueryConsumerOffsetRequestHeader,
-    SearchOffsetRequestHeader,
-    UpdateConsumerOffsetRequestHeader,
-)
+from triomq.client.core import cluster_requests, requests
+from triomq.client.core.errors import BrokerRefused, NameServersUnreachable
+from triomq.client.core.name_server_list import NameServerList
+from triomq.client.core.requests import Call
+from triomq.client.core.retry import NOT_READY
+from triomq.client.core.routes import RouteTable, TopicRoute, template_route
+from triomq.protocol.command import RemotingCommand
+from triomq.protocol.errors import FrameError, ProtocolError
 from triomq.protocol.message_queue import MessageQueue
-from triomq.spark.errors import BrokerError, OptionError
+from triomq.protocol.system_topics import AUTO_CREATE_TOPIC
+from triomq.spark.connection import BlockingConnection
+from triomq.spark.errors import BrokerError, OptionError, Unreachable
 from triomq.spark.options import ConnectionOptions
-from triomq.spark.wire import WireConnection, refused
 
 T = TypeVar("T")
 
-_CALLS_AT_ONCE: Final = 256
-_PAUSE_SECONDS: Final = 0.5
-_NOT_READY: Final = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE})
+NEW_TOPIC_QUEUES: Final = 4
+"""Queues at each broker of a topic that the first message creates (RocketMQ: defaultTopicQueueNums of a producer)."""
+
 CONNECTION_ERRORS: Final = (OSError, FrameError)
 
+_CALLS_AT_ONCE: Final = 256
+_PAUSE_SECONDS: Final = 0.5
 _never = threading.Event()  # waiting for it is a pause
-
-
-class TopicRoute:
-    """Where one topic is: address of each broker name, and its queues that can be read and written."""
-
-    __slots__ = ("addresses", "readable", "topic", "writable")
-
-    def __init__(self, topic: str, body: dict[str, Any]) -> None:
-        self.topic = topic
-        self.addresses: dict[str, str] = {}
-        for broker in body.get("brokerDatas") or []:
-            by_id = {int(broker_id): address for broker_id, address in (broker.get("brokerAddrs") or {}).items()}
-            if by_id:
-                self.addresses[broker["brokerName"]] = by_id[min(by_id)]  # 0 is the master
-        self.readable: list[MessageQueue] = []
-        self.writable: list[MessageQueue] = []
-        for data in sorted(body.get("queueDatas") or [], key=lambda data: str(data["brokerName"])):
-            name, perm = data["brokerName"], data["perm"]
-            if name not in self.addresses:
-                continue
-            if perm & permission.READ:
-                self.readable += [MessageQueue(topic, name, number) for number in range(data["readQueueNums"])]
-            if perm & permission.WRITE:
-                self.writable += [MessageQueue(topic, name, number) for number in range(data["writeQueueNums"])]
 
 
 class Cluster:
@@ -79,9 +54,9 @@ class Cluster:
         self.options = options
         self.clock = clock
         self._wait = wait
-        self._connections: dict[str, WireConnection] = {}
-        self._routes: dict[str, TopicRoute] = {}
-        self._first_name_server = 0
+        self._connections: dict[str, BlockingConnection] = {}
+        self._routes = RouteTable()
+        self._name_servers = NameServerList(options.name_servers)
 
     def __enter__(self) -> Cluster:
         return self
@@ -94,10 +69,11 @@ class Cluster:
             connection.close()
         self._connections.clear()
 
-    def connection(self, address: str) -> WireConnection:
+    def connection(self, address: str) -> BlockingConnection:
+        """The open connection to an address, or a new one. Raises OSError."""
         connection = self._connections.get(address)
         if connection is None:
-            connection = self._connections[address] = WireConnection(address, self.options)
+            connection = self._connections[address] = BlockingConnection(address, self.options)
         return connection
 
     def drop(self, address: str) -> None:
@@ -105,14 +81,14 @@ class Cluster:
         connection = self._connections.pop(address, None)
         if connection is not None:
             connection.close()
-        self._routes.clear()
+        self.forget_routes()
 
     def forget_routes(self) -> None:
         """Ask the name server anew: queues may have been added."""
-        self._routes.clear()
+        self._routes = RouteTable()
 
     def pause(self, seconds: float = _PAUSE_SECONDS) -> None:
-        """A moment, before something is asked again."""
+        """Wait for a moment, before something is asked again."""
         if seconds > 0:
             self._wait(seconds)
 
@@ -126,7 +102,7 @@ class Cluster:
             except CONNECTION_ERRORS as error:
                 failure = BrokerError(f"{action} failed: {type(error).__name__}: {error}")
             except BrokerError as error:
-                if error.code not in _NOT_READY and error.code != NOT_REGISTERED:
+                if not isinstance(error, Unreachable) and error.code not in NOT_READY:
                     raise
                 failure = error
             if self.clock() + _PAUSE_SECONDS > deadline:
@@ -135,44 +111,34 @@ class Cluster:
 
     # -- name servers ------------------------------------------------------------------------------------------------
 
-    def ask_name_servers(self, request: RemotingCommand, action: str) -> RemotingCommand:
-        """The answer of the first name server that gives one."""
+    def ask_name_servers(self, make: Callable[[], Call[T]]) -> T:
+        """Return the result of the first name server that responds. `make` returns a new call for each attempt."""
 
-        def attempt() -> RemotingCommand:
-            servers = self.options.name_servers
-            errors = []
-            for step in range(len(servers)):
-                at = (self._first_name_server + step) % len(servers)
+        def attempt() -> T:
+            failures: dict[str, str] = {}
+            for address in self._name_servers.in_turn():
+                call = make()
                 try:
-                    answer = self.connection(servers[at]).call(request)
+                    response = self.connection(address).call(call.request)
                 except CONNECTION_ERRORS as error:
-                    self.drop(servers[at])
-                    errors.append(f"{servers[at]}: {error}")
-                else:
-                    self._first_name_server = at
-                    return answer
-            raise ConnectionError(f"no name server answered ({'; '.join(errors)})")
+                    self.drop(address)
+                    failures[address] = f"{type(error).__name__}: {error}"
+                    continue
+                self._name_servers.responded(address)
+                return result(call, response, address)
+            raise Unreachable(str(NameServersUnreachable(failures)))
 
-        return self.until_done(action, attempt)
-
-    def topics(self) -> list[str]:
-        """All topics that the name server knows."""
-        answer = self.ask_name_servers(new_request(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER), "listing topics")
-        if answer.code != ResponseCode.SUCCESS:
-            raise refused(answer, self.options.name_servers[0], "listing topics")
-        return sorted(fastjson.loads(answer.body).get("topicList") or [])
+        return self.until_done("asking the name servers", attempt)
 
     def find_route(self, topic: str) -> TopicRoute | None:
         """None when the name server does not know the topic."""
         route = self._routes.get(topic)
-        if route is None:
-            request = new_request(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext_fields={"topic": topic})
-            answer = self.ask_name_servers(request, f"asking for the route of topic {topic!r}")
-            if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+        if route is None or route.is_template:
+            data = self.ask_name_servers(partial(requests.topic_route, topic))
+            if data is None:
                 return None
-            if answer.code != ResponseCode.SUCCESS:
-                raise refused(answer, self.options.name_servers[0], f"the route of topic {topic!r}")
-            route = self._routes[topic] = TopicRoute(topic, fastjson.loads(answer.body))
+            self._routes.update(topic, data)
+            route = self._routes.get(topic)
         return route
 
     def settled_route(self, topic: str) -> TopicRoute | None:
@@ -183,7 +149,7 @@ class Cluster:
             route = self.find_route(topic)
             if route is None:
                 if not self.brokers():
-                    raise BrokerError("no broker is registered at the name server", NOT_REGISTERED)
+                    raise Unreachable("no broker is registered at the name server")
                 route = self.find_route(topic)
             return route
 
@@ -197,159 +163,139 @@ class Cluster:
             raise OptionError(f"option subscribe: topic {topic!r} does not exist (name server {known})")
         return route
 
+    def publish_route(self, topic: str) -> TopicRoute | None:
+        """The route to send by. For a topic that does not exist it has the queues that the first message will create,
+        and `is_template` is True; None when no broker creates topics."""
+        route = self.settled_route(topic)
+        if route is None:
+            template = self.find_route(AUTO_CREATE_TOPIC)
+            if template is None:
+                return None
+            self._routes.update(topic, template_route(template.data, NEW_TOPIC_QUEUES), is_template=True)
+            route = self._routes.get(topic)
+        return route
+
     def address(self, topic: str, broker_name: str) -> str:
         """Of the master, or of the first slave while there is no master; also for a broker that does not have the topic
-        yet, since the first message creates it there. Raises BrokerError when the broker is not registered."""
-        route = self.find_route(topic)
-        address = route.addresses.get(broker_name) if route is not None else None
+        yet, since the first message creates it there. Raises Unreachable when the broker is not registered."""
+        self.find_route(topic)
+        known = self._routes.readable(broker_name)
+        if known is not None:
+            return known.address
+        self._routes.forget(topic)  # the broker may have created the topic meanwhile
+        address = self.brokers().get(broker_name)
         if address is None:
-            self._routes.pop(topic, None)  # the broker may have created the topic meanwhile
-            address = self.brokers().get(broker_name)
-        if address is None:
-            raise BrokerError(f"broker {broker_name!r} of topic {topic!r} is not registered", NOT_REGISTERED)
+            raise Unreachable(f"broker {broker_name!r} of topic {topic!r} is not registered")
         return address
 
     def has_route(self, queue: MessageQueue) -> bool:
         """Whether the route of the queue's topic names its broker at the moment."""
         route = self.find_route(queue.topic)
-        return route is not None and queue.broker_name in route.addresses
+        return route is not None and any(
+            broker.broker_name == queue.broker_name and broker.broker_addrs for broker in route.data.broker_datas
+        )
 
     def brokers(self) -> dict[str, str]:
-        """Broker name -> address, of all brokers."""
-        answer = self.ask_name_servers(new_request(RequestCode.GET_BROKER_CLUSTER_INFO), "listing brokers")
-        if answer.code != ResponseCode.SUCCESS:
-            raise refused(answer, self.options.name_servers[0], "listing brokers")
-        table = fastjson.loads(answer.body).get("brokerAddrTable") or {}
-        found = {}
-        for name, data in sorted(table.items()):
-            by_id = {int(broker_id): address for broker_id, address in data["brokerAddrs"].items()}
-            found[name] = by_id[min(by_id)]
-        return found
+        """Broker name -> address, of all brokers: the master's, or the first slave's."""
+        table = self.ask_name_servers(cluster_requests.cluster_info).broker_addr_table
+        return {
+            name: data.broker_addrs[min(data.broker_addrs)] for name, data in sorted(table.items()) if data.broker_addrs
+        }
 
     def topics_matching(self, pattern: str) -> list[str]:
         """Topics whose whole name the regular expression matches; waits while no broker is registered."""
 
         def attempt() -> list[str]:
-            found = [topic for topic in self.topics() if re.fullmatch(pattern, topic)]
+            names = self.ask_name_servers(cluster_requests.topic_names)
+            found = [topic for topic in names if re.fullmatch(pattern, topic)]
             if not found and not self.brokers():
-                raise BrokerError("no broker is registered at the name server", NOT_REGISTERED)
+                raise Unreachable("no broker is registered at the name server")
             return found
 
         return self.until_done("listing topics", attempt)
 
     # -- brokers ---------------------------------------------------------------------------------------------------
 
-    def ask(self, topic: str, broker_name: str, request: RemotingCommand, action: str) -> RemotingCommand:
-        """The answer of one broker to a request that may be repeated."""
+    def call(self, address: str, call: Call[T]) -> T:
+        """Ask at one address, once. Raises BrokerError for a refusal, and what the connection raises."""
+        try:
+            response = self.connection(address).call(call.request)
+        except CONNECTION_ERRORS:
+            self.drop(address)
+            raise
+        return result(call, response, address)
 
-        def attempt() -> RemotingCommand:
-            address = self.address(topic, broker_name)
-            try:
-                return ready(self.connection(address).call(request), address, action)
-            except CONNECTION_ERRORS:
-                self.drop(address)
-                raise
+    def ask(self, topic: str, broker_name: str, make: Callable[[], Call[T]]) -> T:
+        """Ask one broker. `make` returns a new call for each attempt. Raises BrokerError."""
+        return self.until_done(make().action, lambda: self.call(self.address(topic, broker_name), make()))
 
-        return self.until_done(action, attempt)
+    def ask_each(
+        self, queues: Sequence[MessageQueue], make: Callable[[MessageQueue], Call[T]]
+    ) -> dict[MessageQueue, T]:
+        """One call for each queue, many under way at a time; the results in the order of the queues. Raises
+        BrokerError."""
+        if not queues:
+            return {}
 
-    def call_all(
-        self, queues: Sequence[MessageQueue], code: int, header: Callable[[MessageQueue], Header], action: str
-    ) -> list[RemotingCommand]:
-        """One request for each queue, many under way at a time; the answers in the order of the queues."""
-
-        def attempt() -> list[RemotingCommand]:
-            answers: dict[MessageQueue, RemotingCommand] = {}
+        def attempt() -> dict[MessageQueue, T]:
+            found: dict[MessageQueue, T] = {}
             by_address: dict[str, list[MessageQueue]] = {}
             for queue in queues:
                 by_address.setdefault(self.address(queue.topic, queue.broker_name), []).append(queue)
             for address, theirs in by_address.items():
-                try:
-                    connection = self.connection(address)
-                    for first in range(0, len(theirs), _CALLS_AT_ONCE):
-                        some = theirs[first : first + _CALLS_AT_ONCE]
-                        numbers = connection.send(*[new_request(code, header(queue)) for queue in some])
-                        for queue, number in zip(some, numbers, strict=True):
-                            answers[queue] = ready(connection.receive(number), address, action)
-                except (*CONNECTION_ERRORS, BrokerError):
-                    self.drop(address)  # with the answers that are still under way
-                    raise
-            return [answers[queue] for queue in queues]
+                for first in range(0, len(theirs), _CALLS_AT_ONCE):
+                    found |= self._ask_at_once(address, theirs[first : first + _CALLS_AT_ONCE], make)
+            return {queue: found[queue] for queue in queues}
 
-        return self.until_done(action, attempt)
+        return self.until_done(make(queues[0]).action, attempt)
 
-    def _offsets(self, queues: Sequence[MessageQueue], code: int, header: Callable[[MessageQueue], Header],
-                 action: str) -> dict[MessageQueue, int]:  # fmt: skip
-        offsets = {}
-        for queue, answer in zip(queues, self.call_all(queues, code, header, action), strict=True):
-            if answer.code != ResponseCode.SUCCESS:
-                raise refused(answer, queue.broker_name, f"{action} of {queue.topic}/{queue.queue_id}")
-            offsets[queue] = answer.header(GetMaxOffsetResponseHeader).offset
-        return offsets
+    def _ask_at_once(
+        self, address: str, queues: Sequence[MessageQueue], make: Callable[[MessageQueue], Call[T]]
+    ) -> dict[MessageQueue, T]:
+        calls = [make(queue) for queue in queues]
+        try:
+            connection = self.connection(address)
+            numbers = connection.send(*[call.request for call in calls])
+            responses = [connection.receive(number) for number in numbers]
+        except CONNECTION_ERRORS:
+            self.drop(address)
+            raise
+        results = [result(call, response, address) for call, response in zip(calls, responses, strict=True)]
+        return dict(zip(queues, results, strict=True))
 
     def max_offsets(self, queues: Sequence[MessageQueue]) -> dict[MessageQueue, int]:
         """Queue offset of the next message of each queue; 0 for topics that the broker does not have."""
-
-        def header(queue: MessageQueue) -> Header:
-            return GetMaxOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id)
-
-        return self._offsets(queues, RequestCode.GET_MAX_OFFSET, header, "asking for the max offset")
+        return self.ask_each(queues, requests.max_offset)
 
     def min_offsets(self, queues: Sequence[MessageQueue]) -> dict[MessageQueue, int]:
         """Queue offset of the oldest message of each queue."""
-
-        def header(queue: MessageQueue) -> Header:
-            return GetMinOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id)
-
-        return self._offsets(queues, RequestCode.GET_MIN_OFFSET, header, "asking for the min offset")
+        return self.ask_each(queues, requests.min_offset)
 
     def hinted_offsets(self, queues: Sequence[MessageQueue], timestamp_ms: int) -> dict[MessageQueue, int]:
         """Queue offset near that store time, as the broker finds it (one too early or too late is possible)."""
-
-        def header(queue: MessageQueue) -> Header:
-            return SearchOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id, timestamp=timestamp_ms)
-
-        return self._offsets(queues, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header, "searching by time")
+        return self.ask_each(queues, lambda queue: requests.search_offset(queue, timestamp_ms))
 
     def group_offsets(self, group: str, queues: Sequence[MessageQueue]) -> dict[MessageQueue, int]:
         """Stored offsets of a consumer group; queues without one are left out."""
+        found = self.ask_each(queues, partial(requests.query_consumer_offset, group))
+        return {queue: offset for queue, offset in found.items() if offset is not None}
 
-        def header(queue: MessageQueue) -> Header:
-            return QueryConsumerOffsetRequestHeader(consumer_group=group, topic=queue.topic, queue_id=queue.queue_id)
-
-        action = f"asking for the offset of group {group!r}"
-        found = {}
-        for queue, answer in zip(
-            queues, self.call_all(queues, RequestCode.QUERY_CONSUMER_OFFSET, header, action), strict=True
-        ):
-            if answer.code == ResponseCode.SUCCESS:
-                found[queue] = answer.header(GetMaxOffsetResponseHeader).offset
-            elif answer.code != ResponseCode.QUERY_NOT_FOUND:
-                raise refused(answer, queue.broker_name, action)
-        return found
-
-    def store_group_offsets(self, group: str, offsets: dict[MessageQueue, int]) -> None:
+    def store_group_offsets(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
         """Store offsets of a consumer group at the brokers."""
-
-        def header(queue: MessageQueue) -> Header:
-            return UpdateConsumerOffsetRequestHeader(
-                consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, commit_offset=offsets[queue]
-            )
-
-        action = f"storing the offset of group {group!r}"
-        for queue, answer in zip(
-            offsets, self.call_all(list(offsets), RequestCode.UPDATE_CONSUMER_OFFSET, header, action), strict=True
-        ):
-            if answer.code != ResponseCode.SUCCESS:
-                raise refused(answer, queue.broker_name, action)
+        self.ask_each(list(offsets), lambda queue: requests.update_consumer_offset(group, queue, offsets[queue]))
 
 
-def ready(answer: RemotingCommand, address: str, action: str) -> RemotingCommand:
-    """The answer, unless it says that the broker is busy or still starting: then raises BrokerError, so that it is
-    asked again."""
-    if answer.code in _NOT_READY:
-        raise refused(answer, address, action)
-    return answer
+def result(call: Call[T], response: RemotingCommand, address: str) -> T:
+    """Read a response. Raises BrokerError for a refusal, and for a response that cannot be read."""
+    if response.code not in call.accept:
+        raise refused(response, address, call.action)
+    try:
+        return call.read(response)
+    except ProtocolError as error:
+        raise BrokerError(f"{call.action} at {address} failed: {error}") from None
 
 
-NOT_REGISTERED: Final = -1
-"""`BrokerError.code` of a broker that no route mentions at the moment: it may come back."""
+def refused(response: RemotingCommand, address: str, action: str) -> BrokerError:
+    """The error for a response code that is no result; `action` says what was wanted."""
+    refusal = BrokerRefused(response.code, response.remark, address=address, action=action)
+    return BrokerError(str(refusal), response.code)

@@ -4,6 +4,7 @@ MQSparkError
 ├── OptionError        an option, schema or column is not usable; nothing was read or written
 ├── DataLost           messages that were asked for are not there (any more); see the option failOnDataLoss
 ├── BrokerError        a broker or name server refused, or could not be reached in the time allowed
+│   ├── Unreachable    no name server responds, or none knows the broker at the moment
 │   └── SendAborted    a message could not be stored
 └── StoreDamaged       a store directory cannot be read as it is
 """
@@ -27,11 +28,16 @@ class DataLost(MQSparkError):
 
 
 class BrokerError(MQSparkError):
-    """A broker or name server refused a request, or did not answer in time. `code` is its answer, 0 without one."""
+    """A broker or name server refused a request, or did not respond in time. `code`: its response code, 0 without a
+    response."""
 
     def __init__(self, what: str, code: int = 0) -> None:
         super().__init__(what)
         self.code = code
+
+
+class Unreachable(BrokerError):
+    """No name server responds, or none knows the broker at the moment: both may come back."""
 
 
 class SendAborted(BrokerError):

@@ -21,7 +21,6 @@ from typing import Any, Final
 from triomq.protocol import properties, system_topics
 from triomq.protocol import property_names as names
 from triomq.protocol.errors import RequestRefused
-from triomq.protocol.java import string_hash
 from triomq.protocol.properties import MAX_PROPERTIES_BYTES
 from triomq.spark import markers
 from triomq.spark.errors import OptionError
@@ -84,7 +83,7 @@ class OutgoingMessage:
     properties: bytes
     queue_id: int | None
     broker_name: str | None
-    sharding_hash: int | None
+    sharding_key: str | None
     delay_level: int
     digest: str
 
@@ -139,8 +138,7 @@ class RowReader:
         if len(text) > MAX_PROPERTIES_BYTES:
             raise OptionError(f"sink: a row for topic {topic!r} has {len(text)} bytes of properties; 32767 are allowed")
         return OutgoingMessage(
-            topic, body, text, queue_id, broker_name, None if sharding_key is None else string_hash(sharding_key),
-            delay_level or 0, digest,
+            topic, body, text, queue_id, broker_name, sharding_key, delay_level or 0, digest
         )  # fmt: skip
 
     def _check_topic(self, topic: str) -> None:

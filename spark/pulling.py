@@ -17,15 +17,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from triomq.client.core.requests import PULL_STATUS
+from triomq.client.core.results import PullStatus
 from triomq.protocol import sys_flag
-from triomq.protocol.codes import RequestCode, ResponseCode
+from triomq.protocol.codes import RequestCode
 from triomq.protocol.command import RemotingCommand, new_request
 from triomq.protocol.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
 from triomq.protocol.message_queue import MessageQueue
 from triomq.protocol.subscription import SUB_ALL, TAG
-from triomq.spark.cluster import CONNECTION_ERRORS, Cluster
+from triomq.spark.cluster import CONNECTION_ERRORS, Cluster, refused
+from triomq.spark.connection import BlockingConnection
 from triomq.spark.errors import DataLost
-from triomq.spark.wire import WireConnection, refused
 
 END_GRACE_SECONDS: Final = 10.0
 """How long a queue may end before the end of the range until that counts as lost: a broker that restarts rebuilds its
@@ -97,10 +99,10 @@ class QueueRange:
             self._cluster.drop(address)
             raise
         self._asked.popleft()
-        if answer.code in (ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.SYSTEM_ERROR):
+        if answer.code not in PULL_STATUS:  # the responses still under way go with the connection
             self._start_again()
             self._cluster.drop(address)
-            raise refused(answer, address, "a pull")
+            raise refused(answer, address, f"pulling from {self._queue.topic} queue {self._queue.queue_id}")
         return answer, begin, end
 
     def _start_again(self) -> None:
@@ -109,7 +111,7 @@ class QueueRange:
         self._redo = None
         self._ask_from = self.next_offset
 
-    def _ask(self, connection: WireConnection) -> None:
+    def _ask(self, connection: BlockingConnection) -> None:
         if self._redo is not None:
             begin, end = self._redo
             self._asked.appendleft((connection.send(self._request(begin, end))[0], begin, end))
@@ -143,17 +145,10 @@ class QueueRange:
 
     def _judge(self, answer: RemotingCommand, begin: int, end: int) -> tuple[bytes, int, int] | None:
         """Where the answer leads: advances `next_offset`, asks again for what is missing of a step."""
-        code = answer.code
-        if code not in (
-            ResponseCode.SUCCESS,
-            ResponseCode.PULL_NOT_FOUND,
-            ResponseCode.PULL_RETRY_IMMEDIATELY,
-            ResponseCode.PULL_OFFSET_MOVED,
-        ):
-            raise refused(answer, self._queue.broker_name, f"pulling {self._queue.topic}/{self._queue.queue_id}")
+        status = PULL_STATUS[answer.code]
         header = answer.header(PullMessageResponseHeader)
         reached = header.next_begin_offset
-        if code == ResponseCode.SUCCESS:
+        if status is PullStatus.FOUND:
             self._ended_early_at = None
             if not self._pull.is_filtered and reached < end:
                 self._span = max(min(self._span, reached - begin), 1)
@@ -162,7 +157,7 @@ class QueueRange:
         if begin < header.min_offset:
             self._lost(begin, min(header.min_offset, self._end), "deleted before they were read")
             self._go_on(header.min_offset, end)
-        elif code == ResponseCode.PULL_RETRY_IMMEDIATELY and reached > begin:
+        elif status is PullStatus.NO_MATCHED_MSG and reached > begin:
             if not self._pull.is_filtered:
                 self._lost(begin, min(reached, self._end), "not readable any more")
             self._go_on(reached, end)

@@ -6,25 +6,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, Final
 
 from pyspark.sql.datasource import InputPartition
 
+from triomq.client.core.cluster_requests import check_subscription
 from triomq.protocol import property_names
-from triomq.protocol.bodies import fastjson
-from triomq.protocol.codes import RequestCode, ResponseCode
-from triomq.protocol.command import new_request
 from triomq.protocol.message_queue import MessageQueue
 from triomq.protocol.properties import parse_bytes
 from triomq.protocol.subscription import SQL92, SUB_ALL, TAG, build_subscription
 from triomq.spark import positions
 from triomq.spark.cluster import Cluster
-from triomq.spark.errors import DataLost, OptionError
+from triomq.spark.errors import BrokerError, DataLost, OptionError
 from triomq.spark.options import Bound, SourceOptions
 from triomq.spark.positions import EARLIEST, LATEST, Positions
 from triomq.spark.pulling import Pull, QueueRange
 from triomq.spark.time_search import offsets_at_time
-from triomq.spark.wire import refused
 
 _TIME_NEVER: Final = 2**62
 
@@ -108,7 +106,7 @@ class Plan:
             may_miss = skip_missing or options.topic_pattern is not None
             route = self.cluster.settled_route(topic) if may_miss else self.cluster.route(topic)
             if route is not None:
-                queues += route.readable
+                queues += route.subscribe
         if options.assigned is not None:
             queues = self._assigned(queues, options.assigned, skip_missing)
         return sorted(queues)
@@ -133,24 +131,16 @@ class Plan:
         options = self.options
         if options.filter_type != SQL92:
             return
-        data = build_subscription("T", options.filter, SQL92, sub_version=1)
         brokers = {queue.broker_name: queue.topic for queue in queues}
         for broker_name, topic in brokers.items():
-            body = fastjson.dumps(
-                {
-                    "clientId": "spark",
-                    "group": options.group,
-                    "subscriptionData": {
-                        "topic": topic, "subString": data.sub_string, "expressionType": SQL92, "subVersion": 1,
-                        "tagsSet": [], "codeSet": [], "classFilterMode": False,
-                    },
-                }
-            )  # fmt: skip
-            address = self.cluster.address(topic, broker_name)
-            request = new_request(RequestCode.CHECK_CLIENT_CONFIG, body=body)
-            answer = self.cluster.ask(topic, broker_name, request, "checking the filter")
-            if answer.code != ResponseCode.SUCCESS:
-                raise OptionError(f"option filter: {refused(answer, address, 'the SQL92 expression')}")
+            subscription = build_subscription(topic, options.filter, SQL92, sub_version=1)
+            check = partial(check_subscription, "spark", options.group, subscription)
+            try:
+                self.cluster.ask(topic, broker_name, check)
+            except BrokerError as error:
+                if not error.code:
+                    raise
+                raise OptionError(f"option filter: {error}") from None
 
     def bound(self, bound: Bound, queues: list[MessageQueue], option: str) -> Positions:
         """Offsets of one end of the read; `option` is "starting" or "ending"."""

@@ -10,37 +10,22 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from triomq.protocol.codes import RequestCode, ResponseCode
-from triomq.protocol.command import RemotingCommand, new_request
-from triomq.protocol.headers.send import SendMessageRequestHeaderV2, SendMessageResponseHeader
+from triomq.client.core.errors import BrokerRefused
+from triomq.client.core.outgoing import Outgoing
+from triomq.client.core.queue_choice import by_sharding_key
+from triomq.client.core.results import SendResult
+from triomq.client.core.retry import RETRIED_SENDS
+from triomq.client.core.send_requests import SendRequests, send_result
+from triomq.protocol.codes import RequestCode
 from triomq.protocol.message_queue import MessageQueue
-from triomq.protocol.record import BATCH_FIXED_BYTES
+from triomq.protocol.record import BatchUnit, encode_batch_units
 from triomq.protocol.system_topics import AUTO_CREATE_TOPIC, SCHEDULE_TOPIC
-from triomq.spark.cluster import CONNECTION_ERRORS, NOT_REGISTERED, Cluster
-from triomq.spark.errors import BrokerError, OptionError, SendAborted
+from triomq.spark.cluster import CONNECTION_ERRORS, NEW_TOPIC_QUEUES, Cluster
+from triomq.spark.errors import OptionError, SendAborted, Unreachable
 from triomq.spark.markers import StoredRows
 from triomq.spark.outgoing import OutgoingMessage
-from triomq.spark.wire import refused
 
-NEW_TOPIC_QUEUES: Final = 4
 MESSAGES_PER_BATCH: Final = 2000
-
-_STORED: Final = frozenset(
-    {
-        ResponseCode.SUCCESS,
-        ResponseCode.FLUSH_DISK_TIMEOUT,
-        ResponseCode.FLUSH_SLAVE_TIMEOUT,
-        ResponseCode.SLAVE_NOT_AVAILABLE,
-    }
-)
-_AGAIN: Final = frozenset(
-    {
-        ResponseCode.SYSTEM_BUSY,
-        ResponseCode.SERVICE_NOT_AVAILABLE,
-        ResponseCode.SYSTEM_ERROR,
-        ResponseCode.TOPIC_NOT_EXIST,
-    }
-)
 
 
 class Sender:
@@ -62,7 +47,9 @@ class Sender:
         self._max_rate = max_rate
         self._cluster = cluster
         self._started = cluster.clock()
-        self._group = group
+        self._requests = SendRequests(
+            group, template_topic=AUTO_CREATE_TOPIC, default_topic_queues=NEW_TOPIC_QUEUES
+        )
         self._batch_bytes = batch_bytes
         self._retries = retries
         self._now_ms = now_ms
@@ -72,7 +59,6 @@ class Sender:
         self._buffers: dict[MessageQueue, list[OutgoingMessage]] = {}
         self._buffered_bytes: dict[MessageQueue, int] = {}
         self._fill: dict[str, MessageQueue] = {}
-        self._last_address = ""
         self._delayed_queues: dict[str, list[MessageQueue]] = {}
         self.sent = 0
         self.skipped = 0
@@ -81,20 +67,12 @@ class Sender:
         """Writable queues of a topic, sorted; those it will get when the first message creates it."""
         queues = self._queues.get(topic)
         if queues is None:
-            route = self._cluster.settled_route(topic)
-            queues = route.writable if route is not None else []
+            route = self._cluster.publish_route(topic)
             if route is None:
-                template = self._cluster.find_route(AUTO_CREATE_TOPIC)
-                if template is None:
-                    raise OptionError(f"sink: topic {topic!r} does not exist, and no broker creates topics by itself")
-                queues = [
-                    MessageQueue(topic, queue.broker_name, queue.queue_id)
-                    for queue in template.writable
-                    if queue.queue_id < NEW_TOPIC_QUEUES
-                ]
-            if not queues:
+                raise OptionError(f"sink: topic {topic!r} does not exist, and no broker creates topics by itself")
+            if not route.publish:
                 raise OptionError(f"sink: topic {topic!r} has no queue that can be written")
-            self._queues[topic] = sorted(queues)
+            self._queues[topic] = sorted(route.publish)
             if self._stored is not None:
                 self._stored.look_into(self._queues[topic])
         return self._queues[topic]
@@ -108,7 +86,7 @@ class Sender:
         queues = self._delayed_queues.get(broker_name)
         if queues is None:
             route = self._cluster.route(SCHEDULE_TOPIC)
-            queues = [queue for queue in route.readable if queue.broker_name == broker_name]
+            queues = [queue for queue in route.subscribe if queue.broker_name == broker_name]
             self._delayed_queues[broker_name] = queues
             if self._stored is not None:
                 self._stored.look_into(queues)
@@ -131,7 +109,7 @@ class Sender:
         if buffer and size + message.size_bytes > self._batch_bytes:
             self._flush_queue(queue)
             size = 0
-            if message.queue_id is None and message.sharding_hash is None:
+            if message.queue_id is None and message.sharding_key is None:
                 queue = self._next_queue(message.topic)
                 buffer, size = self._buffers.setdefault(queue, []), self._buffered_bytes.get(queue, 0)
             else:
@@ -150,8 +128,8 @@ class Sender:
         queues = self.queues(message.topic)
         if message.queue_id is not None:
             return self._named(message, queues)
-        if message.sharding_hash is not None:
-            return queues[abs(message.sharding_hash) % len(queues)]
+        if message.sharding_key is not None:
+            return by_sharding_key(queues, message.sharding_key)
         queue = self._fill.get(message.topic)
         return queue if queue is not None else self._next_queue(message.topic)
 
@@ -195,40 +173,39 @@ class Sender:
         refusals = 0
         while messages:
             try:
-                address = self._address(queue)
-                answer = self._cluster.connection(address).call(self._request(queue, messages))
-            except (*CONNECTION_ERRORS, BrokerError) as error:
-                if isinstance(error, BrokerError) and error.code != NOT_REGISTERED:
-                    raise
-                self._cluster.drop(self._last_address)
+                self._confirm(queue, messages, self._attempt(queue, messages))
+                return
+            except (*CONNECTION_ERRORS, Unreachable) as error:
                 failure = SendAborted(f"sending to {queue.topic}/{queue.broker_name} failed: {error}")
-            else:
-                if answer.code in _STORED:
-                    self._confirm(queue, messages, answer)
-                    return
-                failure = SendAborted(
-                    str(refused(answer, address, f"a message for topic {queue.topic!r}")), answer.code
-                )
+            except BrokerRefused as error:
+                failure = SendAborted(str(error), error.code)
                 refusals += 1
-                if answer.code not in _AGAIN or refusals > self._retries:
-                    raise failure
+                if error.code not in RETRIED_SENDS or refusals > self._retries:
+                    raise failure from None
             if self._cluster.clock() > deadline:
                 raise failure
             self._cluster.pause()
             messages = self._not_stored(queue, messages)
 
-    def _address(self, queue: MessageQueue) -> str:
-        self._last_address = ""
-        self._last_address = self._cluster.address(queue.topic, queue.broker_name)
-        return self._last_address
+    def _attempt(self, queue: MessageQueue, messages: Sequence[OutgoingMessage]) -> SendResult:
+        """Send once. Raises BrokerRefused, Unreachable, and what the connection raises."""
+        outgoing = _one_request(messages)
+        address = ""
+        try:
+            address = self._cluster.address(queue.topic, queue.broker_name)
+            request = self._requests.request(outgoing, queue, self._now_ms())
+            response = self._cluster.connection(address).call(request)
+        except (*CONNECTION_ERRORS, Unreachable):
+            self._cluster.drop(address)
+            raise
+        return send_result(outgoing, queue, response, topic=queue.topic, address=address)
 
-    def _confirm(self, queue: MessageQueue, messages: Sequence[OutgoingMessage], answer: RemotingCommand) -> None:
+    def _confirm(self, queue: MessageQueue, messages: Sequence[OutgoingMessage], result: SendResult) -> None:
         self.sent += len(messages)
         if self._stored is not None and not messages[0].delay_level:
-            header = answer.header(SendMessageResponseHeader)
-            self._stored.confirm(queue, header.queue_offset + len(messages))
+            self._stored.confirm(queue, result.queue_offset + len(messages))
         elif self._stored is not None:
-            # the answer does not say in which of the delay queues it went: account for all of them
+            # the response does not say in which of the delay queues it went: account for all of them
             self._stored.of_lost_answer(self._delayed(queue.broker_name))
 
     def _not_stored(self, queue: MessageQueue, messages: list[OutgoingMessage]) -> list[OutgoingMessage]:
@@ -246,33 +223,22 @@ class Sender:
                 left.append(message)
         return left
 
-    def _request(self, queue: MessageQueue, messages: Sequence[OutgoingMessage]) -> RemotingCommand:
-        is_batch = len(messages) > 1
-        header = SendMessageRequestHeaderV2(
-            producer_group=self._group,
-            topic=queue.topic,
-            default_topic=AUTO_CREATE_TOPIC,
-            default_topic_queue_nums=NEW_TOPIC_QUEUES,
-            queue_id=queue.queue_id,
-            sys_flag=0,
-            born_timestamp=self._now_ms(),
-            flag=0,
-            properties=None if is_batch else messages[0].properties.decode(),
-            reconsume_times=0,
-            unit_mode=False,
-            batch=is_batch,
-        )
-        if not is_batch:
-            return new_request(RequestCode.SEND_MESSAGE_V2, header, messages[0].body)
-        return new_request(RequestCode.SEND_BATCH_MESSAGE, header, _batch_body(messages))
 
-
-def _batch_body(messages: Sequence[OutgoingMessage]) -> bytes:
-    """Batch units (protocol.record) of messages whose properties are text already."""
-    parts = []
-    for message in messages:
-        body, text = message.body, message.properties
-        size = BATCH_FIXED_BYTES + len(body) + len(text)
-        parts.append(b"%b%b%b%b%b%b" % (size.to_bytes(4, "big"), bytes(12), len(body).to_bytes(4, "big"), body,
-                                        len(text).to_bytes(2, "big"), text))  # fmt: skip
-    return b"".join(parts)
+def _one_request(messages: Sequence[OutgoingMessage]) -> Outgoing:
+    """One message, or a batch of several, as a send request carries it. UNIQ_KEY is in the properties of each."""
+    if len(messages) == 1:
+        [message] = messages
+        code, body, properties = RequestCode.SEND_MESSAGE_V2, message.body, message.properties.decode()
+    else:
+        units = [BatchUnit(0, message.body, message.properties) for message in messages]
+        code, body, properties = RequestCode.SEND_BATCH_MESSAGE, encode_batch_units(units), ""
+    return Outgoing(
+        code=code,
+        topic=messages[0].topic,
+        body=body,
+        flag=0,
+        sys_flag=0,
+        properties=properties,
+        message_id="",
+        is_batch=len(messages) > 1,
+    )

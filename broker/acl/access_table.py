@@ -101,7 +101,7 @@ class AccessTable:
             stamp = _stamp(path)
             if stamp is not None:
                 stamps[path] = stamp
-                files[path] = acl_file.read(path, self._now_ms())
+                files[path] = _read(path, self._now_ms())
         self._files = files
         self._stamps = stamps
         self._rebuild()
@@ -128,7 +128,7 @@ class AccessTable:
                 files[path] = known
                 continue
             try:
-                files[path] = acl_file.read(path, self._now_ms())
+                files[path] = _read(path, self._now_ms())
                 log.info("ACL file loaded", path=str(path), accounts=len(files[path].accounts))
             except AclFileError as error:
                 log.error("ACL file not usable, its former content stays in force", error=str(error))
@@ -172,6 +172,12 @@ class AccessTable:
         self._accounts = accounts
         self._owners = owners
         self._white_addresses = tuple(white_addresses)
+        if not accounts:
+            log.warning(
+                "aclEnable=true and no account is defined: whoever is not in globalWhiteRemoteAddresses is refused",
+                path=str(self.default_path),
+                white_addresses=len(white_addresses),
+            )
 
     # -- changes by administrators -----------------------------------------------------------------------------------
 
@@ -213,6 +219,14 @@ class AccessTable:
         acl_file.write(path, change(present.document), version)
         self._stamps.pop(path, None)
         self.refresh()
+
+
+def _read(path: Path, now_ms: int) -> AclFile:
+    """The file, with a line in the log for whatever is strange in it. Raises AclFileError."""
+    file = acl_file.read(path, now_ms)
+    for remark in file.remarks:
+        log.warning("ACL file: a mistake?", path=str(path), remark=remark)
+    return file
 
 
 def _stamp(path: Path) -> _Stamp | None:

@@ -18,6 +18,7 @@ from typing import Any
 from triomq.broker.acl.accounts import Account, account_of
 from triomq.broker.acl.addresses import AddressPattern
 from triomq.broker.acl.errors import AclFileError
+from triomq.broker.acl.spelling import check_keys, remarks
 from triomq.protocol.bodies.acl import PlainAccessConfig
 from triomq.protocol.bodies.topic_config import DataVersion
 
@@ -27,7 +28,7 @@ _YES = frozenset({"true", "yes", "on"})  # YAML 1.1's words for true
 
 @dataclass(frozen=True, slots=True)
 class AclFile:
-    """A parsed file. `document` is its whole content as text, for rewriting."""
+    """A parsed file. `document` is its whole content as text, for rewriting; `remarks` what is strange in it."""
 
     path: Path
     accounts: tuple[Account, ...]
@@ -35,6 +36,7 @@ class AclFile:
     white_addresses: tuple[AddressPattern, ...]
     version: DataVersion
     document: dict[str, Any] = field(repr=False)
+    remarks: tuple[str, ...] = ()
 
     @property
     def white_texts(self) -> list[str]:
@@ -69,6 +71,7 @@ def parse(path: Path, data: bytes, now_ms: int) -> AclFile:
     if not isinstance(document, dict):
         raise AclFileError(f"{path}: a mapping is expected at the top")
     try:
+        check_keys(document)
         configs = tuple(_config(entry) for entry in _list(document, "accounts"))
         white_texts = [_text(entry, "globalWhiteRemoteAddresses") or "" for entry in _list(document, _WHITE)]
         return AclFile(
@@ -78,6 +81,7 @@ def parse(path: Path, data: bytes, now_ms: int) -> AclFile:
             tuple(AddressPattern(text) for text in white_texts),
             _version(document, now_ms),
             document,
+            remarks(document),
         )
     except AclFileError as error:
         raise AclFileError(f"{path}: {error}") from None

@@ -290,7 +290,9 @@ class LogServer:
             link.close()
 
     def log_lag(self) -> None:
-        """One line about how far behind the best slave is (printMasterAndSlaveDiff)."""
+        """One line about how far behind the best slave is (printMasterAndSlaveDiff); none where no slave ever was."""
+        if not self._links and not self.replicated.value:
+            return
         log.info("slave fall behind master", bytes=self.lag_bytes, slaves=len(self._links))
 
     async def run(self, sock: socket.socket) -> None:

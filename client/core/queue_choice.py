@@ -22,8 +22,14 @@ def by_hash(queues: Sequence[MessageQueue], message: Message, argument: Any) -> 
 
     Strings hash as in Java, so Java and Python producers of one topic agree.
     """
-    value = string_hash(argument) if isinstance(argument, str) else hash(argument)
-    return queues[abs(value) % len(queues)]
+    if isinstance(argument, str):
+        return by_sharding_key(queues, argument)
+    return queues[abs(hash(argument)) % len(queues)]
+
+
+def by_sharding_key(queues: Sequence[MessageQueue], key: str) -> MessageQueue:
+    """Return the queue of a sharding key: what `by_hash` chooses for a string, without a message."""
+    return queues[abs(string_hash(key)) % len(queues)]
 
 
 def by_random(queues: Sequence[MessageQueue], message: Message, argument: Any) -> MessageQueue:

@@ -27,3 +27,6 @@ NOT_REGISTERED: frozenset[int] = frozenset(
 )
 """The broker has not seen this client's last heartbeat: it was restarted, or the subscription is new. A pull succeeds
 after the next heartbeat."""
+
+NOT_READY: frozenset[int] = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE})
+"""The broker sheds load, or is still starting: a request that may be repeated succeeds later at the same broker."""

@@ -18,13 +18,13 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from triomq.client.core.requests import Call
 from triomq.protocol.bodies import fastjson
-from triomq.protocol.codes import RequestCode, ResponseCode
+from triomq.protocol.codes import RequestCode
 from triomq.protocol.command import new_request
 from triomq.protocol.message_queue import MessageQueue
 from triomq.protocol.system_topics import RETRY_PREFIX
 from triomq.spark.cluster import Cluster
-from triomq.spark.errors import BrokerError
 from triomq.spark.jobs import report
 from triomq.spark.jobs.progress import Progress
 from triomq.spark.jobs.session import JobFailed, add_connection_options, connection_options, open_session
@@ -100,14 +100,13 @@ def _group_offsets(
 ) -> dict[tuple[MessageQueue, str], int]:
     """(queue, group) -> offset, as the broker keeps them in consumerOffset.json."""
 
-    def ask() -> Any:
-        return cluster.connection(address).call(new_request(RequestCode.GET_ALL_CONSUMER_OFFSET))
+    def offsets() -> Call[Any]:
+        request = new_request(RequestCode.GET_ALL_CONSUMER_OFFSET)
+        return Call(request, "asking for all consumer offsets", lambda response: fastjson.loads(response.body))
 
-    answer = cluster.until_done(f"asking {broker_name} for consumer offsets", ask)
-    if answer.code != ResponseCode.SUCCESS:
-        raise BrokerError(f"{broker_name} refused to tell its consumer offsets: {answer.remark}", answer.code)
+    table = cluster.until_done(offsets().action, lambda: cluster.call(address, offsets()))
     found = {}
-    for name, queues in (fastjson.loads(answer.body).get("offsetTable") or {}).items():
+    for name, queues in (table.get("offsetTable") or {}).items():
         topic, _, group = name.rpartition("@")
         is_wanted = group in groups if groups else not group.startswith(("SPARK_SINK_", "CID_RMQ_SYS_"))
         if not is_wanted or (topic.startswith(RETRY_PREFIX) and not with_retry) or cluster.find_route(topic) is None:

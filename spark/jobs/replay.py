@@ -19,14 +19,12 @@ from collections.abc import Iterable
 from typing import Final
 
 from triomq.protocol.message_queue import MessageQueue
-from triomq.protocol.system_topics import AUTO_CREATE_TOPIC
 from triomq.spark.cluster import Cluster
 from triomq.spark.jobs.folders import Folder
 from triomq.spark.jobs.progress import watching
 from triomq.spark.jobs.session import JobFailed, add_connection_options, connection_options, open_session
 from triomq.spark.options import OptionTable
 from triomq.spark.options import connection_options as checked_connection
-from triomq.spark.sending import NEW_TOPIC_QUEUES
 
 SUMMARY = "send an archive's messages back into topics"
 PARTS: Final = 32
@@ -113,12 +111,10 @@ def _placed(cluster: Cluster, wanted: Iterable[MessageQueue], how: str) -> tuple
 
 
 def _writable(cluster: Cluster, topic: str) -> list[MessageQueue]:
-    """Queues of a topic, also of one that the sink will create: the answer must be the same when this is run again."""
-    route = cluster.settled_route(topic)
-    if route is not None:
-        return route.writable
-    template = cluster.find_route(AUTO_CREATE_TOPIC)
-    found = [queue for queue in template.writable if queue.queue_id < NEW_TOPIC_QUEUES] if template else []
-    if len({queue.broker_name for queue in found}) > 1:
+    """Queues of a topic, also of one that the sink will create: the same ones when this is run again."""
+    route = cluster.publish_route(topic)
+    if route is None:
+        return []
+    if route.is_template and len({queue.broker_name for queue in route.publish}) > 1:
         raise JobFailed(f"topic {topic!r} does not exist; create it first, since several brokers would have it")
-    return [MessageQueue(topic, queue.broker_name, queue.queue_id) for queue in found]
+    return route.publish

@@ -17,6 +17,7 @@ from broker_fakes import FakeClock, FakeConnection
 from golden_data import golden_frames
 from hypothesis import given
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from triomq.broker.acl import acl_file
 from triomq.broker.acl.access_control import AccessControl
@@ -253,6 +254,10 @@ def test_further_files_come_first_in_order(tmp_path: Path) -> None:
         account_text("longenough") + "  topicPerms:\n  - T\n",
         account_text("longenough") + "  topicPerms: T=PUB\n",
         "globalWhiteRemoteAddresses:\n- 1.2.3.400\n",
+        account_text("longenough").replace("accounts", "acounts"),
+        "globalWhiteRemoteAdresses:\n- 1.2.3.4\n",
+        account_text("longenough") + "  defaultTopicPrem: DENY\n",
+        account_text("longenough") + "  topicperms:\n  - T=SUB\n",
         "!!python/object/apply:os.system [ls]",
     ],
 )
@@ -260,6 +265,51 @@ def test_a_file_that_cannot_be_used_is_named_without_its_secrets(tmp_path: Path,
     with pytest.raises(AclFileError, match=r"plain_acl\.yml") as error:
         loaded(home_with(tmp_path, text))
     assert "secretsecret" not in str(error.value)
+
+
+def test_a_misspelt_key_is_named_with_the_one_that_is_meant(tmp_path: Path) -> None:
+    with pytest.raises(AclFileError, match=r"the key 'acounts' is unknown; did you mean 'accounts'\?"):
+        loaded(home_with(tmp_path, account_text("longenough").replace("accounts", "acounts")))
+
+
+DENIED = "is not one of DENY, PUB, SUB, PUB|SUB; it counts as DENY"
+
+
+@pytest.mark.parametrize(
+    ("lines", "remark"),
+    [
+        ("  defaultTopicPerm: PUBB\n", "defaultTopicPerm: 'PUBB' " + DENIED),
+        ("  defaultGroupPerm: sub\n", "defaultGroupPerm: 'sub' " + DENIED),
+        ("  topicPerms:\n  - T=ALL\n", "topicPerms: T: 'ALL' " + DENIED),
+        ("  groupPerms:\n  - G=PUBSUB\n", "groupPerms: G: 'PUBSUB' " + DENIED),
+        ("  admin: ture\n", "admin: 'ture' is neither true nor false; it counts as false"),
+        ("  comment: the shop\n", "the key 'comment' is unknown"),
+    ],
+)  # fmt: skip
+def test_what_counts_as_something_else_than_it_shows_is_said(tmp_path: Path, lines: str, remark: str) -> None:
+    with capture_logs() as captured:
+        account = loaded(home_with(tmp_path, account_text("longenough") + lines)).account("longenough")
+    said = [entry for entry in captured if entry["event"] == "ACL file: a mistake?"]
+    assert [entry["remark"] for entry in said] == [f"account 'longenough': {remark}"]
+    assert said[0]["log_level"] == "warning"
+    assert account is not None
+    assert not account.is_admin
+    assert not account.may("T", PUB)
+    assert not account.may("%RETRY%G", SUB)
+
+
+def test_a_sound_file_is_read_without_a_remark(tmp_path: Path) -> None:
+    with capture_logs() as captured:
+        loaded(home_with(tmp_path))
+    assert [entry["event"] for entry in captured] == ["ACL files loaded"]
+
+
+def test_access_control_without_any_account_is_said(tmp_path: Path) -> None:
+    with capture_logs() as captured:
+        loaded(tmp_path)
+    (said,) = [entry for entry in captured if entry["log_level"] == "warning"]
+    assert said["event"].startswith("aclEnable=true and no account is defined")
+    assert said["path"] == str(tmp_path / "conf/plain_acl.yml")
 
 
 @given(st.binary(max_size=300))

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from triomq.broker.config import BrokerSettings
 from triomq.broker.configuration import Configuration
 from triomq.broker.configuration_update import ConfigurationUpdate, merged_properties
+from triomq.broker.metrics.stats import BrokerStats
+from triomq.broker.metrics.store_metrics import StoreMetrics
 from triomq.broker.pools import Pools
 from triomq.broker.processors.runtime import RuntimeProcessor
 from triomq.broker.runtime_info import RuntimeInfo, bytes_text
-from triomq.broker.stats import BrokerStats
-from triomq.broker.store_pace import StorePace
 from triomq.daemon.configuration import read_file
 from triomq.protocol import java_properties
 from triomq.protocol.codes import ResponseCode
@@ -41,7 +41,7 @@ class Runtime:
         self.update = ConfigurationUpdate(self.configuration, now_ms=self.clock)
         self.store = FakeStore()
         self.stats = BrokerStats("C", now_ms=self.clock)
-        self.pace = StorePace(self.stats, now_ms=self.clock)
+        self.pace = StoreMetrics(self.stats, now_ms=self.clock)
         info = RuntimeInfo(
             self.configuration,
             self.store,
@@ -237,6 +237,7 @@ async def test_runtime_info_has_the_keys_of_the_real_broker(
     runtime.store.flushed = Watermark()
     runtime.store.max_physical_offset = 2048
     runtime.stats.stored(3, 300)
+    runtime.stats.internal_get(2)
     answer = runtime.processor.runtime_info(FakeConnection(), request(28))
     table = json.loads(answer.body)["table"]
     frame = golden_frames("admin_json", scenario="admin:clusterList", answers="GET_BROKER_RUNTIME_INFO")[0]
@@ -245,6 +246,7 @@ async def test_runtime_info_has_the_keys_of_the_real_broker(
     assert table["scheduleMessageOffset_1"] == "3,5"
     assert table["remainHowManyDataToFlush"] == "2.0 KiB"
     assert table["msgPutTotalTodayNow"] == "3"
+    assert table["msgGetTotalTodayNow"] == "2"
     assert table["brokerVersionDesc"] == "V4_9_7"
     assert 0 <= float(table["commitLogDiskRatio"]) <= 1
 
@@ -295,6 +297,7 @@ LAYOUT_AND_PARTS = {
 CONNECTIONS = {
     "listenPort", "bindAddress", "serverMaxConnections", "frameMaxLength", "useTLS",
 }  # fmt: skip
+SYSTEM_PROPERTIES = {"rebalanceLockMaxLiveTime"}  # RocketMQ reads them at the start only, and lists them nowhere
 
 
 def test_only_what_decides_who_where_and_how_files_lie_is_refused() -> None:
@@ -305,7 +308,7 @@ def test_only_what_decides_who_where_and_how_files_lie_is_refused() -> None:
         for declared in declarations(record)
         if not declared.changeable
     }
-    assert refused == IDENTITY_AND_SECURITY | LAYOUT_AND_PARTS | CONNECTIONS
+    assert refused == IDENTITY_AND_SECURITY | LAYOUT_AND_PARTS | CONNECTIONS | SYSTEM_PROPERTIES
 
 
 @pytest.mark.parametrize(

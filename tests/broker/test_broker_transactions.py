@@ -10,13 +10,16 @@ from typing import Any, cast
 import pytest
 import trio
 import trio.testing
-from broker_fakes import FakeConnection, MemoryFile
+from broker_fakes import FakeClock, FakeConnection, MemoryFile
 from broker_store_lab import STORE_HOST, Lab, WallClock, open_lab
 from golden_data import copy_golden_store, golden_frames
+from structlog.testing import capture_logs
 
 from triomq.broker.delay import DelayedDelivery, DelayOffsets
+from triomq.broker.metrics.stats import BrokerStats
 from triomq.broker.processors.end_transaction import EndTransactionProcessor, ResumeCheckProcessor
 from triomq.broker.tables.offsets import OffsetTable
+from triomq.broker.tables.producers import ProducerTable
 from triomq.broker.transaction_check import HalfMessage
 from triomq.broker.transactions import ProducerChecks, TransactionChecks, TransactionLog
 from triomq.protocol.codes import RequestCode, ResponseCode
@@ -446,3 +449,54 @@ async def test_the_store_of_rocketmq_goes_on(tmp_path: Path, autojump_clock: tri
             halves + len(copies) + n for n in range(len(copies))
         ]
         assert transactions.consumed() == (halves + len(copies), ops)
+
+
+def half_of(group: str | None) -> HalfMessage:
+    properties = {} if group is None else {"PGROUP": group}
+    return HalfMessage(0, 0, 0, 0, 0, STORE_HOST.packed, STORE_HOST.packed, 0, 0, 0, b"", properties)
+
+
+def test_half_messages_of_groups_that_are_gone_are_one_line_that_counts_them() -> None:
+    checks = ProducerChecks(ProducerTable(FakeClock()), cast(Any, None))
+    with capture_logs() as captured:
+        for _ in range(2000):
+            checks.check(half_of("Gone"))
+        checks.check(half_of("Other"))
+        checks.check(half_of(None))
+        assert captured == []
+        checks.log_unasked()
+        checks.log_unasked()
+    (line,) = captured
+    assert line["log_level"] == "warning"
+    assert (line["half_messages"], line["groups"]) == (2002, 3)
+    assert line["most"] == "Gone: 2000, Other: 1, no group: 1"
+
+
+def test_groups_that_are_gone_are_counted_by_name_up_to_a_bound() -> None:
+    checks = ProducerChecks(ProducerTable(FakeClock()), cast(Any, None))
+    for number in range(5000):
+        checks.check(half_of(f"G{number}"))
+    with capture_logs() as captured:
+        checks.log_unasked()
+    (line,) = captured
+    assert (line["half_messages"], line["groups"]) == (5000, 1001)
+    assert line["most"].startswith("other groups: 4000, ")
+    assert line["most"].count(":") == 10
+
+
+async def test_what_the_checks_read_counts_as_read_by_the_broker_and_not_by_clients(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    """RocketMQ's msgGetTotalTodayNow is a number of its store, so it grows while no client pulls."""
+    async with open_lab(tmp_path) as lab:
+        stats = BrokerStats("C", now_ms=lab.now_ms)
+        log = TransactionLog(
+            lab.store, lab.writer, lab.topics, lab.offsets, store_host=STORE_HOST.packed, now_ms=lab.now_ms, stats=stats
+        )
+        await lab.put_half("T", b"open")
+        assert log.read_half(0, 0).message is not None
+        assert log.pull_ops(0, 0).messages == []
+        assert (stats.read_total, stats.get_total) == (1, 0)
+        assert (stats.get_found_times, stats.get_missed_times) == (1, 1)
+        stats.group_get("G", "T", 0, 3, 100)
+        assert (stats.read_total, stats.get_total) == (4, 3)

@@ -82,9 +82,10 @@ def fill(cluster: Cluster, topic: str, count: int) -> None:
     with Brokers(ConnectionOptions((cluster.namesrv_address,))) as brokers:
         sender = Sender(brokers, "fill", batch_bytes=65_536, retries=3, stored=None,
                         now_ms=lambda: time.time_ns() // 1_000_000)  # fmt: skip
+        count_of_queues = len(sender.queues(topic))
         for number in range(count):
             table = properties.encode({"KEYS": f"k{number}"})
-            sender.add(OutgoingMessage(topic, b"b%d" % number, table, None, None, number, 0, ""))
+            sender.add(OutgoingMessage(topic, b"b%d" % number, table, number % count_of_queues, None, None, 0, ""))
         sender.flush()
 
 

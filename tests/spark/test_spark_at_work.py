@@ -138,17 +138,17 @@ def test_a_queue_that_lost_its_tail_is_told_or_waited_for(monkeypatch: pytest.Mo
 def test_a_broker_is_asked_for_little_at_a_time(cluster: Any, filled: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a task may have under way is bounded by its options, whatever it reads: pullsInFlight requests of
     pullBatchSize messages, over one connection."""
-    from triomq.spark.wire import WireConnection
+    from triomq.spark.connection import BlockingConnection
 
-    made: list[WireConnection] = []
+    made: list[BlockingConnection] = []
     most = 0
-    first, send = WireConnection.__init__, WireConnection.send
+    first, send = BlockingConnection.__init__, BlockingConnection.send
 
-    def make(self: WireConnection, *arguments: Any) -> None:
+    def make(self: BlockingConnection, *arguments: Any) -> None:
         made.append(self)
         first(self, *arguments)
 
-    def count(self: WireConnection, *requests: Any) -> list[int]:
+    def count(self: BlockingConnection, *requests: Any) -> list[int]:
         nonlocal most
         numbers = send(self, *requests)
         if self.address == cluster.broker_address:
@@ -161,8 +161,8 @@ def test_a_broker_is_asked_for_little_at_a_time(cluster: Any, filled: str, monke
     given = {"nameServer": cluster.namesrv_address, "subscribe": filled, "pullBatchSize": "4", "pullsInFlight": "3"}
     reader = BatchReader(source_options(given, streaming=False), schema_of({"keys": "string"}))
     parts = reader.partitions()
-    monkeypatch.setattr(WireConnection, "__init__", make)
-    monkeypatch.setattr(WireConnection, "send", count)
+    monkeypatch.setattr(BlockingConnection, "__init__", make)
+    monkeypatch.setattr(BlockingConnection, "send", count)
     for part in parts:
         made.clear()
         assert sum(batch.num_rows for batch in reader.read(part)) == COUNT // 4

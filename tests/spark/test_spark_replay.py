@@ -14,19 +14,18 @@ from triomq.protocol.message_queue import MessageQueue
 
 
 class Routes:
-    """Topic -> its queues as (broker, number of queues); None stands for TBW102, which new topics are made after."""
+    """Topic -> its queues as (broker, number of queues); new topics are made after TBW102, with four queues at most."""
 
     def __init__(self, **topics: dict[str, int]) -> None:
         self.topics = topics
 
-    def find_route(self, topic: str) -> Any:
+    def publish_route(self, topic: str) -> Any:
         brokers = self.topics.get(topic)
+        is_template = brokers is None
         if brokers is None:
-            return None
+            brokers = {name: min(count, 4) for name, count in self.topics["TBW102"].items()}
         queues = [MessageQueue(topic, name, number) for name, count in brokers.items() for number in range(count)]
-        return SimpleNamespace(writable=queues)
-
-    settled_route = find_route
+        return SimpleNamespace(publish=queues, is_template=is_template)
 
 
 def placed(routes: Routes, *queues: tuple[str, str, int], how: str = "auto") -> tuple[str, ...]:

@@ -14,8 +14,7 @@ from triomq.protocol.command import RemotingCommand, new_response
 from triomq.protocol.headers.send import SendMessageRequestHeaderV2, SendMessageResponseHeader
 from triomq.protocol.message_queue import MessageQueue
 from triomq.spark import sending
-from triomq.spark.cluster import NOT_REGISTERED
-from triomq.spark.errors import BrokerError, OptionError, SendAborted
+from triomq.spark.errors import BrokerError, OptionError, SendAborted, Unreachable
 from triomq.spark.outgoing import OutgoingMessage
 from triomq.spark.sending import Sender
 
@@ -47,10 +46,8 @@ class FakeBroker:
     def clock(self) -> float:
         return sum(self.paused)
 
-    def find_route(self, topic: str) -> Any:
-        return SimpleNamespace(writable=self.queues, readable=self.queues, addresses={"b": "b:1"})
-
-    settled_route = find_route
+    def publish_route(self, topic: str) -> Any:
+        return SimpleNamespace(publish=self.queues)
 
     def address(self, topic: str, broker_name: str) -> str:
         if self.script and isinstance(self.script[0], Exception):
@@ -120,7 +117,7 @@ def message(
     *,
     queue_id: int | None = 0,
     broker_name: str | None = None,
-    sharding: int | None = None,
+    sharding: str | None = None,
     delay_level: int = 0,
     topic: str = "T",
 ) -> OutgoingMessage:
@@ -194,7 +191,7 @@ def test_a_message_that_is_not_flushed_or_replicated_in_time_is_stored(code: Res
 
 
 def test_a_broker_that_is_away_is_waited_for_until_the_time_is_over() -> None:
-    away = BrokerError("broker 'b' of topic 'T' is not registered", NOT_REGISTERED)
+    away = Unreachable("broker 'b' of topic 'T' is not registered")
     broker = FakeBroker(1, ["down", away, "down"])
     assert send(broker, [message("a")], None, retries=0).sent == 1
     broker = FakeBroker(1, ["down"] * 1000)
@@ -250,12 +247,10 @@ class FakeRoutes(FakeBroker):
         super().__init__(9, [])
         self.topics = topics
 
-    def find_route(self, topic: str) -> Any:
+    def publish_route(self, topic: str) -> Any:
         if topic not in self.topics:
             return None
-        return SimpleNamespace(writable=[MessageQueue(topic, name, number) for name, number in self.topics[topic]])
-
-    settled_route = find_route
+        return SimpleNamespace(publish=[MessageQueue(topic, name, number) for name, number in self.topics[topic]])
 
 
 def queues_of(routes: FakeRoutes, topic: str) -> list[tuple[str, int]]:
@@ -263,9 +258,8 @@ def queues_of(routes: FakeRoutes, topic: str) -> list[tuple[str, int]]:
     return [(queue.broker_name, queue.queue_id) for queue in sender.queues(topic)]
 
 
-def test_a_topic_that_does_not_exist_gets_four_queues_at_each_broker_that_creates_topics() -> None:
-    routes = FakeRoutes(TBW102=[("b", number) for number in range(8)] + [("a", number) for number in range(2)])
-    assert queues_of(routes, "T") == [("a", 0), ("a", 1), ("b", 0), ("b", 1), ("b", 2), ("b", 3)]
+def test_a_topic_needs_a_queue_that_can_be_written() -> None:
+    assert queues_of(FakeRoutes(T=[("b", 1), ("a", 0), ("b", 0)]), "T") == [("a", 0), ("b", 0), ("b", 1)]
     with pytest.raises(OptionError, match="topic 'T' does not exist, and no broker creates topics by itself"):
         queues_of(FakeRoutes(), "T")
     with pytest.raises(OptionError, match="topic 'T' has no queue that can be written"):
@@ -285,7 +279,7 @@ def test_a_queue_id_that_several_brokers_have_needs_the_brokers_name() -> None:
 def test_queues_by_id_by_key_and_in_turn() -> None:
     broker = FakeBroker(3, [])
     rows = [message("by id", queue_id=2)]
-    rows += [message(f"key {number}", queue_id=None, sharding=-4) for number in range(2)]
+    rows += [message(f"key {number}", queue_id=None, sharding="customer") for number in range(2)]
     send(broker, rows, None)
     assert broker.stored == {0: [], 1: [b"key 0", b"key 1"], 2: [b"by id"]}
     broker = FakeBroker(3, [])

@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 
 import structlog
 
-from triomq.broker.sampling import DAY, HOUR, MESSAGES, MINUTE, SIZE_BYTES, Flow, timelines
+from triomq.broker.metrics.sampling import DAY, HOUR, MESSAGES, MINUTE, SIZE_BYTES, Flow, timelines
 from triomq.protocol.bodies.broker_stats import BrokerStatsData, BrokerStatsItem
 from triomq.protocol.clock import NowMs
 
@@ -69,7 +69,8 @@ NamedFlow: TypeAlias = tuple[str, str, Flow, int]
 
 class BrokerStats:
     """All statistics of a broker. `put_total` and `get_total` are messages that clients sent and got since the start,
-    `stored_total` all that were stored: also retries, halves and what the broker wrote by itself."""
+    `stored_total` all that were stored: also retries, halves and what the broker wrote by itself, `read_total` all that
+    were read: also by the broker's transaction checks."""
 
     def __init__(self, cluster: str, *, now_ms: NowMs, detail: bool = True, max_flows: int = MAX_FLOWS) -> None:
         """`cluster` is the key of the broker's own totals; `detail` counts queues too (enableDetailStat)."""
@@ -95,6 +96,7 @@ class BrokerStats:
         self.stored_total = 0
         self.stored_size_total_bytes = 0
         self.get_total = 0
+        self.read_total = 0
         self.get_found_times = 0
         self.get_missed_times = 0
         self.put_total_yesterday_morning = 0
@@ -123,7 +125,16 @@ class BrokerStats:
         flow.size_bytes += size_bytes
         flow.times += 1
         self.get_total += message_count
+        self.read_total += message_count
         self.get_found_times += 1
+
+    def internal_get(self, message_count: int) -> None:
+        """The broker read messages of a queue for itself."""
+        self.read_total += message_count
+        if message_count:
+            self.get_found_times += 1
+        else:
+            self.get_missed_times += 1
 
     def get_missed(self) -> None:
         """A pull found nothing."""
@@ -272,7 +283,7 @@ class BrokerStats:
         self.put_total_yesterday_morning = self.put_total_today_morning
         self.get_total_yesterday_morning = self.get_total_today_morning
         self.put_total_today_morning = self.stored_total
-        self.get_total_today_morning = self.get_total
+        self.get_total_today_morning = self.read_total
 
     # -- inside ------------------------------------------------------------------------------------------------------
 

@@ -1,8 +1,8 @@
-"""One blocking connection to a broker or name server, and requests that may overtake each other on it.
+"""One blocking connection to a broker or name server, on which many requests may wait for their responses.
 
-The executors' hot path is pull, parse, pull; it needs no event loop. `send` puts a request on the wire and returns its
-number, `receive` waits for the answer to a given number and keeps the answers that come before it. At most
-`MAX_IN_FLIGHT` answers are outstanding. One owner, one thread; a connection that raised is closed and not used again.
+An executor's hot path is pull, parse, pull, which needs no event loop. `send` writes requests and returns their
+numbers; `receive` waits for the response to one of them and keeps responses that come before it. At most
+`MAX_IN_FLIGHT` requests are unanswered. One owner, one thread; after an exception the connection is of no use.
 """
 
 from __future__ import annotations
@@ -11,30 +11,34 @@ import socket
 import ssl
 from typing import Final
 
-from triomq.protocol.codes import LanguageCode, ResponseCode
+from triomq.client.core.config import Credentials
+from triomq.client.core.signing import SigningHook
+from triomq.protocol.codes import LanguageCode
 from triomq.protocol.command import RemotingCommand
 from triomq.protocol.errors import FrameError
 from triomq.protocol.frame import MAX_FRAME_BYTES, decode_frame, encode_frame
-from triomq.protocol.signature import sign_fields
-from triomq.spark.errors import BrokerError
+from triomq.spark.errors import BrokerError, OptionError
 from triomq.spark.options import ConnectionOptions
 
 MAX_IN_FLIGHT: Final = 1024
 RECEIVE_BUFFER_BYTES: Final = 1024 * 1024
 
 
-class WireConnection:
-    """Raises OSError (also TimeoutError) and FrameError from every method when the connection is of no more use."""
+class BlockingConnection:
+    """Every method raises OSError (TimeoutError included) and FrameError when the connection is of no more use."""
 
     def __init__(self, address: str, options: ConnectionOptions) -> None:
         self.address = address
-        self._options = options
         host, _, port = address.rpartition(":")
-        timeout = options.request_timeout_ms / 1000
-        self._socket = socket.create_connection((host.strip("[]"), int(port)), timeout)
+        host = host.strip("[]")
+        self._signing: SigningHook | None = None
+        if options.access_key is not None:
+            credentials = Credentials(options.access_key, options.secret_key or "", options.security_token)
+            self._signing = SigningHook(credentials)
+        self._socket = socket.create_connection((host, int(port)), options.request_timeout_ms / 1000)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if options.tls:
-            self._socket = _tls_context(options).wrap_socket(self._socket, server_hostname=host.strip("[]"))
+            self._socket = tls_context(options).wrap_socket(self._socket, server_hostname=host)
         self._file = self._socket.makefile("rb", RECEIVE_BUFFER_BYTES)
         self._next_opaque = 1
         self._outstanding: set[int] = set()
@@ -45,7 +49,7 @@ class WireConnection:
         self._socket.close()
 
     def send(self, *requests: RemotingCommand) -> list[int]:
-        """Write requests; the answer is their numbers."""
+        """Write requests in one piece and return their numbers."""
         frames = []
         opaques = []
         for request in requests:
@@ -54,11 +58,8 @@ class WireConnection:
             request.opaque = self._next_opaque
             request.language = int(LanguageCode.PYTHON)
             self._next_opaque += 1
-            if self._options.access_key is not None:
-                request.ext_fields = sign_fields(
-                    request.ext_fields or {}, request.body, self._options.access_key, self._options.secret_key or "",
-                    self._options.security_token,
-                )  # fmt: skip
+            if self._signing is not None:
+                self._signing.before_request(self.address, request)
             frames.append(encode_frame(request))
             opaques.append(request.opaque)
             if not request.is_oneway:
@@ -67,17 +68,18 @@ class WireConnection:
         return opaques
 
     def receive(self, opaque: int) -> RemotingCommand:
-        """The answer to request `opaque`; waits for it as long as the request timeout allows without any byte."""
+        """Return the response to request `opaque`. Waits as long as bytes keep coming within the request timeout."""
         while True:
-            answer = self._early.pop(opaque, None)
-            if answer is not None:
-                return answer
+            response = self._early.pop(opaque, None)
+            if response is not None:
+                return response
             command = self._read_frame()
             if command.is_response and command.opaque in self._outstanding:
                 self._outstanding.discard(command.opaque)
                 self._early[command.opaque] = command
 
     def call(self, request: RemotingCommand) -> RemotingCommand:
+        """Send one request and return its response."""
         return self.receive(self.send(request)[0])
 
     def _read_frame(self) -> RemotingCommand:
@@ -94,24 +96,20 @@ class WireConnection:
         return data
 
 
-def _tls_context(options: ConnectionOptions) -> ssl.SSLContext:
-    context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH)
-    context.check_hostname = False
-    if options.tls_auth_server:
-        if options.tls_trust_path:
-            context.load_verify_locations(options.tls_trust_path)
-    else:
-        context.verify_mode = ssl.CERT_NONE
-    if options.tls_cert_path:
-        context.load_cert_chain(options.tls_cert_path, options.tls_key_path, options.tls_key_password)
-    return context
+def tls_context(options: ConnectionOptions) -> ssl.SSLContext:
+    """The context of the options tls.client.*. Raises OptionError for files that cannot be used."""
+    # Only here: it loads trio, which an executor without TLS does not need.
+    from triomq.remoting.tls import TlsError, TlsSettings, client_context
 
-
-def refused(answer: RemotingCommand, address: str, action: str) -> BrokerError:
-    """The error for an answer other than success."""
+    settings = TlsSettings(
+        test_mode_text="false",
+        check_servers_text=str(options.tls_auth_server).lower(),
+        client_trust=options.tls_trust_path,
+        client_certificate=options.tls_cert_path,
+        client_key=options.tls_key_path or options.tls_cert_path,
+        client_key_password=options.tls_key_password,
+    )
     try:
-        name = ResponseCode(answer.code).name
-    except ValueError:
-        name = "unknown code"
-    remark = " ".join((answer.remark or "no remark").split())
-    return BrokerError(f"{action} was refused by {address}: {name} ({answer.code}): {remark[:300]}", answer.code)
+        return client_context(settings)
+    except TlsError as error:
+        raise OptionError(f"option tls.client: {error}") from None

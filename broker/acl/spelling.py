@@ -1,0 +1,82 @@
+"""Mistakes in an ACL file that RocketMQ passes over in silence: misspelt keys, and values that are none.
+
+A key that looks like a known one refuses the file: `acounts:` means that no account is read, `defaultTopicPrem:` that
+one has other permissions than it shows. Other unknown keys are reported, since tools may keep notes there. A word that
+is no permission counts as DENY, as in RocketMQ, and one that is no boolean as false; both are reported. None of them
+ever opens anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import Any
+
+from triomq.broker.acl.errors import AclFileError
+
+FILE_KEYS = ("globalWhiteRemoteAddresses", "accounts", "dataVersion")
+ACCOUNT_KEYS = (
+    "accessKey",
+    "secretKey",
+    "whiteRemoteAddress",
+    "admin",
+    "defaultTopicPerm",
+    "defaultGroupPerm",
+    "topicPerms",
+    "groupPerms",
+)
+PERMISSIONS = frozenset({"DENY", "PUB", "SUB", "PUB|SUB", "SUB|PUB"})
+BOOLEANS = frozenset({"true", "false", "yes", "no", "on", "off"})
+_SIMILAR = 0.8
+MAX_REPORTED = 100
+
+
+def check_keys(document: dict[str, Any]) -> None:
+    """Raise AclFileError for a key that looks like a known one but is not."""
+    _check_keys("", document, FILE_KEYS)
+    for where, account in _accounts(document):
+        _check_keys(f"{where}: ", account, ACCOUNT_KEYS)
+
+
+def remarks(document: dict[str, Any]) -> tuple[str, ...]:
+    """What is strange in a file that can be used, at most MAX_REPORTED sentences. No secret is quoted."""
+    found = [f"the key {key!r} is unknown" for key in document if key not in FILE_KEYS]
+    for where, account in _accounts(document):
+        found += [f"{where}: the key {key!r} is unknown" for key in account if key not in ACCOUNT_KEYS]
+        for name in ("defaultTopicPerm", "defaultGroupPerm"):
+            found += _strange_permission(f"{where}: {name}", account.get(name))
+        for name in ("topicPerms", "groupPerms"):
+            entries = account.get(name)
+            for entry in entries if isinstance(entries, list) else ():
+                resource, _, permission = str(entry).partition("=")
+                found += _strange_permission(f"{where}: {name}: {resource.strip()}", permission)
+        admin = str(account.get("admin") or "").strip()
+        if admin and admin.lower() not in BOOLEANS:
+            found.append(f"{where}: admin: {admin!r} is neither true nor false; it counts as false")
+    return tuple(found[:MAX_REPORTED])
+
+
+def _accounts(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    accounts = document.get("accounts")
+    for account in accounts if isinstance(accounts, list) else ():
+        if isinstance(account, dict):
+            yield f"account {account.get('accessKey')!r}", account
+
+
+def _check_keys(where: str, members: dict[str, Any], known: Collection[str]) -> None:
+    unknown = [str(key) for key in members if key not in known]
+    if not unknown:
+        return
+    from difflib import get_close_matches
+
+    lowered = {name.lower(): name for name in known}
+    for key in unknown:
+        similar = get_close_matches(key.lower(), lowered, 1, _SIMILAR)
+        if similar:
+            raise AclFileError(f"{where}the key {key!r} is unknown; did you mean {lowered[similar[0]]!r}?")
+
+
+def _strange_permission(where: str, value: Any) -> list[str]:
+    text = str(value or "").strip()
+    if not text or text in ("null", "~") or text in PERMISSIONS:
+        return []
+    return [f"{where}: {text!r} is not one of DENY, PUB, SUB, PUB|SUB; it counts as DENY"]
