@@ -110,7 +110,6 @@ class BrokerController:
                 serialize_type=self.configuration.serialize_type,
             )
             self._bind(server, table, fast_table)
-            parts.filters.load()
             refusal = await self._load(parts, stop)
             if refusal is not None or stop.is_set():
                 server.stop_listening()
@@ -150,6 +149,12 @@ class BrokerController:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_cancel_when, stop, nursery.cancel_scope)
             try:
+                parts.store.lock()  # first: the filters are read from its directory
+                try:
+                    parts.filters.load()
+                except BaseException:
+                    parts.store.unlock()
+                    raise
                 await parts.store.load()
             except StoreError as error:
                 refusal = error

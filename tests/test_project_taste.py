@@ -25,7 +25,7 @@ ARROWS: dict[str, set[str]] = {
 # Modules that stand above their package: they run whole clusters and so may know more.
 MORE_ARROWS: dict[str, set[str]] = {
     "broker/quickstart.py": {"namesrv", "client"},
-    "broker/embedded.py": {"namesrv"},
+    "broker/embedded/local_cluster.py": {"namesrv"},
     "client/pytest_plugin.py": {"broker", "namesrv"},
 }
 OTHERS: dict[str, set[str]] = {

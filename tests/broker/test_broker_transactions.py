@@ -16,8 +16,8 @@ from golden_data import copy_golden_store, golden_frames
 from structlog.testing import capture_logs
 
 from triomq.broker.delay import DelayedDelivery, DelayOffsets
+from triomq.broker.metrics.stats import BrokerStats
 from triomq.broker.processors.end_transaction import EndTransactionProcessor, ResumeCheckProcessor
-from triomq.broker.stats import BrokerStats
 from triomq.broker.tables.offsets import OffsetTable
 from triomq.broker.tables.producers import ProducerTable
 from triomq.broker.transaction_check import HalfMessage
