@@ -17,7 +17,7 @@ from triomq.protocol.address import HostPort
 from triomq.protocol.command import RemotingCommand, new_request
 from triomq.protocol.frame import FrameDecoder, encode_frame
 from triomq.remoting import poller as poller_module
-from triomq.remoting.connection import Connection
+from triomq.remoting.connection import Connection, ConnectionSettings
 from triomq.remoting.poller import ACCEPT_BURST, LONG_TURN_SECONDS, TURNS_IN_A_ROW, Poller
 from triomq.remoting.turn import Turn
 
@@ -60,9 +60,8 @@ class Bench:
     def connection(self, **settings: int) -> tuple[Connection, socket.socket]:
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
-        connection = Connection(
-            self.handler, self.turn, self.nursery, HERE, HERE, max_frame_bytes=1 << 22, max_unanswered=10, **settings
-        )
+        bounds = ConnectionSettings(1 << 22, max_unanswered=10, **settings)
+        connection = Connection(self.handler, self.turn, self.nursery, HERE, HERE, bounds)
         self.poller.add(ours, connection)
         return connection, theirs
 
@@ -185,7 +184,7 @@ async def test_a_connection_that_fails_costs_only_itself(nursery: trio.Nursery) 
     good_peer.sendall(frame(b"good"))
     with structlog.testing.capture_logs() as logs:
         await run_for(bench, lambda: len(bench.handler.handled) == 2)
-    assert bad.close_reason == "it failed; see the log"
+    assert bad.close_reason == "internal error; see the log"
     assert good.close_reason == "stopped", "the end of the poller closed it"
     assert [entry["event"] for entry in logs] == ["a connection failed"]
 
@@ -217,7 +216,7 @@ async def test_what_a_socket_does_not_take_leaves_in_order_when_it_is_read(nurse
         connection._send(new_request(1, body=body))
         bench.turn.end()
     assert connection.paused, "the socket took four megabytes"
-    decoder, received = FrameDecoder(), []
+    decoder, received = FrameDecoder(), list[bytes]()
 
     def read() -> bool:
         with suppress(BlockingIOError):
