@@ -103,10 +103,11 @@ async def test_queues_that_end_before_the_note_are_read_on_from_their_end(tmp_pa
     """The note says that the queues were on disk up to its offset. When they are not, it speaks of another state; only
     the log behind the queues' end has to be read, not all of it."""
     store = await open_store(tmp_path, clock=WallClock(step_ms=SLOW_MS))
-    for number in range(7):  # one message fills a file
-        if number == 6:  # and a record begins where the note says
+    for number in range(7):
+        if number == 6:  # a record begins where the note says
             await store._flush.flush_thoroughly()
-        assert store.append(message(body=bytes(2900))).is_ok
+        body = bytes(2900 if number < 5 else 100)  # a large one fills a file
+        assert store.append(message(body=body)).is_ok
         store.commit()
     abandon(store)
     path = next((tmp_path / "consumequeue" / "T" / "0").iterdir())
