@@ -12,12 +12,12 @@ from store_faults import FULL, FailingFiles, RecordingFiles
 from store_support import WallClock, abandon, message, open_store
 
 from triomq.protocol import record
-from triomq.store.checkpoint import SAFETY_MS, Checkpoint
-from triomq.store.consume_queue import ConsumeQueue
-from triomq.store.files import Files
-from triomq.store.mapped_file import OpenFiles
+from triomq.store.disk.files import Files
+from triomq.store.disk.mapped_file import OpenFiles
 from triomq.store.message_store import MessageStore
+from triomq.store.queues.consume_queue import ConsumeQueue
 from triomq.store.results import RecoveryReport
+from triomq.store.upkeep.checkpoint import SAFETY_MS, Checkpoint
 
 SLOW_MS = 10_000
 """Time between two messages, longer than the checkpoint's safety margin: each file's age then tells."""
