@@ -42,7 +42,7 @@ from triomq.remoting.config import ClientSettings
 from triomq.remoting.connection import Connection, ConnectionSettings
 from triomq.remoting.processor_table import ProcessorTable
 from triomq.remoting.turn import Turn
-from triomq.store.files import Files
+from triomq.store.disk.files import Files
 
 T = TypeVar("T")
 
