@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import subprocess
@@ -9,12 +10,15 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 import triomq
 from docs.generators import check_site, repository_pages, request_table, settings_tables
+from triomq.namesrv.config import NamesrvSettings
 from triomq.protocol.codes import RequestCode
 from triomq.protocol.settings import declarations
 from triomq.testing import LocalCluster
@@ -79,6 +83,38 @@ def test_every_spark_block_is_a_program_that_runs(tmp_path: Path) -> None:
             for program in programs(page):
                 done = run(program, cluster.name_server, tmp_path)
                 assert done.returncode == 0, f"{page}, block {program.number}:\n{done.stdout}{done.stderr}"
+
+
+def unresolved(tree: ast.AST) -> list[str]:
+    """Imports of a program that lead nowhere: modules that do not exist, names that a module of ours does not have."""
+    missing = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            missing += [alias.name for alias in node.names if find_spec(alias.name) is None]
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            if find_spec(node.module) is None:
+                missing.append(node.module)
+            elif node.module.partition(".")[0] == "triomq":
+                module = import_module(node.module)
+                names = [alias.name for alias in node.names]
+                missing += [f"{node.module}.{name}" for name in names if not hasattr(module, name)]
+    return missing
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_every_python_block_compiles_and_imports_what_there_is(path: Path) -> None:
+    """Also the blocks that cannot run in a test, since they wait for ever or for other machines."""
+    pytest.importorskip("pyspark")
+    for program in programs(path.relative_to(ROOT).as_posix()):
+        name = f"{path.name}, block {program.number}"
+        tree = ast.parse(program.text, name)
+        compile(tree, name, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        assert unresolved(tree) == [], name
+
+
+def test_an_import_that_leads_nowhere_is_found() -> None:
+    text = "import triomq.nothing, json\nfrom triomq import Producer, Nobody\nfrom nowhere_at_all import x"
+    assert unresolved(ast.parse(text)) == ["triomq.nothing", "triomq.Nobody", "nowhere_at_all"]
 
 
 def links(path: Path) -> Iterator[tuple[str, str]]:
@@ -149,6 +185,12 @@ def test_tables_have_a_row_for_each_setting() -> None:
     table = settings_tables.broker_settings()
     keys = [one.key for record in settings_tables.BROKER_RECORDS.values() for one in declarations(record)]
     assert re.findall(r"(?m)^\| `([^`]+)` \|", table) == keys
+
+
+@pytest.mark.parametrize("record", [*settings_tables.BROKER_RECORDS.values(), NamesrvSettings])
+def test_a_setting_has_an_effect_exactly_when_its_declaration_does_not_deny_it(record: type) -> None:
+    wrong = [one.key for one in declarations(record) if one.has_effect != settings_tables.is_read(one)]
+    assert wrong == []
 
 
 def test_a_setting_that_nothing_reads_is_listed_as_ignored_and_another_is_not() -> None:

@@ -36,7 +36,7 @@ from triomq.broker.tables.topics import TopicTable, built_in_topics
 from triomq.daemon.errors import StartError
 from triomq.protocol.clock import NowMs
 from triomq.remoting.turn import Turn
-from triomq.store.files import Files
+from triomq.store.disk.files import Files
 from triomq.store.message_store import MessageStore, Offload
 
 

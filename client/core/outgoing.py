@@ -141,7 +141,7 @@ class MessagePreparer:
         every = list(messages)
         for message in every:
             self.check(message)
-            if not all(isinstance(value, str) for value in message.properties.values()):
+            if message.properties and not all(isinstance(value, str) for value in message.properties.values()):
                 raise _not_text(message.properties)
             if message.topic != every[0].topic:
                 raise InvalidMessage(f"a batch has one topic, not {every[0].topic!r} and {message.topic!r}")

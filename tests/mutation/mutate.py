@@ -38,9 +38,9 @@ from trial import Trial, run_trial
 
 PROJECT = Path(__file__).resolve().parents[2]
 BASELINE_SECONDS = 900.0
-TESTS_SECONDS = 15.0  # for one mutant, by the durations of the undisturbed run
-GRACE_SECONDS = 15.0
-SLOWDOWN = 4.0  # what a run may take longer than the undisturbed one before it counts as a timeout
+TESTS_SECONDS = 10.0  # for one mutant, by the durations of the undisturbed run
+GRACE_SECONDS = 10.0
+SLOWDOWN = 3.0  # times the undisturbed run, in CPU time; what takes longer counts as a timeout
 MARKS = "not slow and not interop and not spark"
 KILLED, TIMEOUT, SURVIVED, UNREACHED, NO_VERDICT = "killed", "timeout", "survived", "unreached", "no verdict"
 
