@@ -217,3 +217,11 @@ def test_the_embedded_cluster_handles_every_request_that_goes_to_a_server() -> N
 def test_the_reference_describes_every_public_name() -> None:
     described = re.findall(r"(?m)^::: triomq\.(\w+)$", (ROOT / "docs/reference/client.md").read_text())
     assert sorted([*described, "__version__"]) == sorted(triomq.__all__)
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_files_that_a_document_names_exist(path: Path) -> None:
+    rooms = "|".join(sorted(link.name for link in (ROOT / "src/triomq").iterdir() if link.is_symlink()))
+    named = re.findall(rf"`((?:{rooms}|bin|docs|tests|benchmarks|examples|packaging|src)/[\w./-]*)`", path.read_text())
+    placeholder = re.compile(r"/[A-Z]+$")
+    assert [name for name in named if not (ROOT / name).exists() and not placeholder.search(name)] == []
