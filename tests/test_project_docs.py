@@ -51,7 +51,7 @@ def run(program: Program, name_server: str, directory: Path) -> subprocess.Compl
     file = directory / (program.title if is_test else "program.py")
     file.write_text(program.text.replace("127.0.0.1:9876", name_server))
     words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", file.name] if is_test else [file.name]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYSPARK_PYTHON": sys.executable}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     return subprocess.run(
         [sys.executable, *words],
         cwd=directory,
