@@ -39,10 +39,10 @@ from triomq.protocol.frame import encode_frame
 from triomq.protocol.speedups import running_build
 from triomq.remoting.client import open_client
 from triomq.remoting.config import ClientSettings
-from triomq.remoting.connection import Connection
+from triomq.remoting.connection import Connection, ConnectionSettings
 from triomq.remoting.processor_table import ProcessorTable
 from triomq.remoting.turn import Turn
-from triomq.store.files import Files
+from triomq.store.disk.files import Files
 
 T = TypeVar("T")
 
@@ -208,8 +208,7 @@ class HotPath:
                 self._nursery,
                 HostPort("127.0.0.1", 40_000 + len(self._connections)),
                 HostPort("127.0.0.1", 10_911),
-                max_frame_bytes=1 << 24,
-                max_unanswered=1000,
+                ConnectionSettings(max_frame_bytes=1 << 24, max_unanswered=1000),
             )
             transport = Dropped()
             connection.transport = transport

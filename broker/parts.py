@@ -77,7 +77,7 @@ from triomq.remoting.connection import Connection
 from triomq.remoting.processor_table import BeforeHook, Pool, Processor, ProcessorTable
 from triomq.remoting.turn import Turn
 from triomq.store.config import BrokerRole
-from triomq.store.files import Files
+from triomq.store.disk.files import Files
 from triomq.store.message_store import MessageStore, Offload
 
 log = structlog.get_logger("triomq.broker.parts")

@@ -1,4 +1,4 @@
-"""What systemd is told about the life of a daemon (Type=notify, sd_notify(3)): READY, RELOADING, STOPPING, WATCHDOG.
+"""The notices that systemd receives about the life of a daemon (Type=notify, sd_notify(3)).
 
 Each notice is one datagram to the socket that NOTIFY_SOCKET names; without that variable nothing is sent. A notice that
 cannot be sent is logged and never disturbs the daemon. WATCHDOG notices come from the event loop, so that systemd

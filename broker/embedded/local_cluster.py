@@ -26,7 +26,7 @@ from triomq.protocol.clock import NowMs
 if TYPE_CHECKING:
     from triomq.broker.controller import BrokerController
     from triomq.broker.extensions import Extensions
-    from triomq.store.files import Files
+    from triomq.store.disk.files import Files
 
 
 class LocalCluster:
@@ -146,7 +146,7 @@ class LocalCluster:
 
     def _files(self) -> Files:
         """A temporary store need not reach the disk, which may be slow or busy."""
-        from triomq.store.files import Files, UnsyncedFiles
+        from triomq.store.disk.files import Files, UnsyncedFiles
 
         if self._clock is not None:
             return self._clock.files()

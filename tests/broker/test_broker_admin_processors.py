@@ -357,7 +357,7 @@ def test_entries_of_a_queue(admin: Admin) -> None:
 # -- producers -------------------------------------------------------------------------------------------------------
 
 
-def test_producers(admin: Admin) -> None:
+def test_the_producers_of_a_group_and_of_all_groups_are_listed(admin: Admin) -> None:
     processor = ProducerAdminProcessor(admin.producers)
     asked = request(204, {"producerGroup": "P"})
     assert refusal(lambda: processor.connections(admin.connection, asked)) == (1, "the producer group[P] not exist")

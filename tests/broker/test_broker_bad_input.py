@@ -27,8 +27,8 @@ from triomq.protocol.codes import ResponseCode
 from triomq.protocol.command import RemotingCommand
 from triomq.protocol.settings import bind
 from triomq.remoting.errors import RemotingTimeout
-from triomq.store import offline
 from triomq.store.config import StoreSettings
+from triomq.store.upkeep import offline
 
 SPEC: dict[str, Any] = json.loads((Path(__file__).parent / "broker_spec.json").read_text())
 CODES = sorted(int(code) for code in SPEC["requests"])

@@ -275,7 +275,7 @@ def test_whole_offset_tables(around: Surroundings) -> None:
 # -- locks -----------------------------------------------------------------------------------------------------------
 
 
-def test_queue_locks() -> None:
+def test_a_queue_is_locked_by_one_client_until_it_unlocks() -> None:
     processor = QueueLockProcessor(QueueLockTable(FakeClock()))
     body = b'{"clientId":"c1","consumerGroup":"G","mqSet":[{"brokerName":"b-a","queueId":0,"topic":"T"}]}'
     held = processor.lock(FakeConnection(), request(41, body=body))

@@ -19,14 +19,14 @@ from triomq.protocol.command import new_request
 from triomq.protocol.record import iterate_records
 from triomq.remoting.client import RemotingClient, open_client
 from triomq.remoting.errors import ConnectionClosed, RemotingError
+from triomq.store.disk.files import Data, Files
 from triomq.store.errors import StoreFailed
-from triomq.store.files import Data, Files
 
 RAISING_BROKER = """
 import os, sys
 import triomq.broker.controller as controller
 from triomq.broker.__main__ import main
-from triomq.store.files import Files
+from triomq.store.disk.files import Files
 
 class RaisingFiles(Files):
     def pwrite(self, fd, data, at):

@@ -21,7 +21,7 @@ from triomq.remoting.config import ClientSettings, ServerSettings
 from triomq.remoting.processor_table import ProcessorTable
 from triomq.remoting.turn import Turn
 from triomq.store.config import StoreSettings
-from triomq.store.files import Files
+from triomq.store.disk.files import Files
 
 SPEC: dict[str, Any] = json.loads((Path(__file__).parent / "broker_spec.json").read_text())
 

@@ -16,7 +16,7 @@ from triomq.protocol.command import RemotingCommand, new_request, new_response
 from triomq.protocol.frame import encode_frame
 from triomq.remoting.client import open_client
 from triomq.remoting.config import ServerSettings
-from triomq.remoting.connection import Connection
+from triomq.remoting.connection import Connection, ConnectionSettings
 from triomq.remoting.errors import ConnectionClosed
 from triomq.remoting.processor_table import ProcessorTable
 from triomq.remoting.server import RemotingServer
@@ -71,7 +71,7 @@ async def test_a_hook_that_raises_ends_the_turn_and_nothing_leaves_then_or_later
 ) -> None:
     turn, hook, transport = Turn(), Hook(), Written()
     turn.before_flush(hook)
-    connection = Connection(table(), turn, nursery, HERE, HERE, max_frame_bytes=1 << 20, max_unanswered=10)
+    connection = Connection(table(), turn, nursery, HERE, HERE, ConnectionSettings(1 << 20, max_unanswered=10))
     connection.transport = transport
     turn.begin()
     connection.receive(encode_frame(new_request(1, body=b"first")))

@@ -21,15 +21,15 @@ import trio
 
 from triomq.protocol.clock import NowMs
 from triomq.store.appending import Appending
-from triomq.store.archive_mark import read_mark
-from triomq.store.commit_log import CommitLog
 from triomq.store.config import StoreSettings
-from triomq.store.consume_queue import ENTRY_BYTES, ConsumeQueue
-from triomq.store.files import Files
-from triomq.store.index import Index
-from triomq.store.layout import Layout
-from triomq.store.mapped_file import MappedFile
-from triomq.store.queue_table import QueueTable
+from triomq.store.disk.files import Files
+from triomq.store.disk.layout import Layout
+from triomq.store.disk.mapped_file import MappedFile
+from triomq.store.log.commit_log import CommitLog
+from triomq.store.queues.consume_queue import ENTRY_BYTES, ConsumeQueue
+from triomq.store.queues.index import Index
+from triomq.store.queues.queue_table import QueueTable
+from triomq.store.upkeep.archive_mark import read_mark
 
 log = structlog.get_logger("triomq.store.retention")
 

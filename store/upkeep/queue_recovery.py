@@ -16,14 +16,14 @@ import structlog
 
 from triomq.protocol import record
 from triomq.protocol.errors import RecordError
-from triomq.store.commit_log import CommitLog
-from triomq.store.consume_queue import ENTRY_BYTES, FILLER, FILLER_SIZE_BYTES, ConsumeQueue
-from triomq.store.dispatch import Dispatch, DispatchEntry
-from triomq.store.files import Files
-from triomq.store.log_scan import Damage, LogScan
-from triomq.store.progress import Progress, StartProgress
-from triomq.store.queue_table import QueueTable
+from triomq.store.disk.files import Files
+from triomq.store.log.commit_log import CommitLog
+from triomq.store.log.log_scan import Damage, LogScan
+from triomq.store.queues.consume_queue import ENTRY_BYTES, FILLER, FILLER_SIZE_BYTES, ConsumeQueue
+from triomq.store.queues.dispatch import Dispatch, DispatchEntry
+from triomq.store.queues.queue_table import QueueTable
 from triomq.store.results import RecoveryReport
+from triomq.store.upkeep.progress import Progress, StartProgress
 
 log = structlog.get_logger("triomq.store.recovery")
 

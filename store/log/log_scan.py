@@ -20,8 +20,8 @@ from triomq.protocol import record
 from triomq.protocol.errors import RecordError
 from triomq.protocol.record import RecordFields
 from triomq.protocol.speedups import accelerated
-from triomq.store.commit_log import END_MARGIN_BYTES, CommitLog
-from triomq.store.mapped_file import MappedFile
+from triomq.store.disk.mapped_file import MappedFile
+from triomq.store.log.commit_log import END_MARGIN_BYTES, CommitLog
 
 # The topic of records that recovery puts in the place of damaged ones.
 LOST_TOPIC: Final = b"rmq_sys_TRIOMQ_LOST"

@@ -11,11 +11,11 @@ from typing import Final
 
 import structlog
 
-from triomq.store import layout
-from triomq.store.files import Files
-from triomq.store.index_file import IndexFile, file_size_bytes, key_hash, keys_of
-from triomq.store.layout import Layout
-from triomq.store.mapped_file import OpenFiles
+from triomq.store.disk import layout
+from triomq.store.disk.files import Files
+from triomq.store.disk.layout import Layout
+from triomq.store.disk.mapped_file import OpenFiles
+from triomq.store.queues.index_file import IndexFile, file_size_bytes, key_hash, keys_of
 
 log = structlog.get_logger("triomq.store.index")
 

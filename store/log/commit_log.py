@@ -14,9 +14,9 @@ from __future__ import annotations
 from typing import Final
 
 from triomq.protocol import record
-from triomq.store.file_sequence import FileSequence
-from triomq.store.layout import Layout
-from triomq.store.mapped_file import MappedFile, OpenFiles
+from triomq.store.disk.file_sequence import FileSequence
+from triomq.store.disk.layout import Layout
+from triomq.store.disk.mapped_file import MappedFile, OpenFiles
 
 # The last 8 bytes of a file are never part of a record.
 END_MARGIN_BYTES: Final = 8

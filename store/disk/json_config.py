@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 
 import structlog
 
-from triomq.store.files import Files
+from triomq.store.disk.files import Files
 
 log = structlog.get_logger("triomq.store.config")
 

@@ -12,16 +12,16 @@ from pathlib import Path
 from triomq.protocol import record, sys_flag
 from triomq.protocol.record import RecordFields
 from triomq.protocol.system_topics import LMQ_PREFIX
-from triomq.store import layout
-from triomq.store.commit_log import CommitLog
 from triomq.store.config import StoreSettings
-from triomq.store.consume_queue import ENTRY, ENTRY_BYTES, FILLER_SIZE_BYTES, ConsumeQueue
-from triomq.store.files import Files
-from triomq.store.index_file import IndexFile, file_size_bytes
-from triomq.store.layout import Layout
-from triomq.store.log_scan import Damage, LogScan, ScannedRecord
-from triomq.store.mapped_file import OpenFiles
-from triomq.store.progress import Progress, StartProgress, unseen
+from triomq.store.disk import layout
+from triomq.store.disk.files import Files
+from triomq.store.disk.layout import Layout
+from triomq.store.disk.mapped_file import OpenFiles
+from triomq.store.log.commit_log import CommitLog
+from triomq.store.log.log_scan import Damage, LogScan, ScannedRecord
+from triomq.store.queues.consume_queue import ENTRY, ENTRY_BYTES, FILLER_SIZE_BYTES, ConsumeQueue
+from triomq.store.queues.index_file import IndexFile, file_size_bytes
+from triomq.store.upkeep.progress import Progress, StartProgress, unseen
 
 # A look at the clock comes after so many records.
 _STEP_RECORDS = 1024

@@ -13,8 +13,8 @@ from typing import Final
 
 import structlog
 
-from triomq.store.files import Files
-from triomq.store.layout import Layout
+from triomq.store.disk.files import Files
+from triomq.store.disk.layout import Layout
 
 log = structlog.get_logger("triomq.store.salvage")
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 
-from triomq.store.files import Files
+from triomq.store.disk.files import Files
 
 _STAGED_SUFFIX = ".staged"
 

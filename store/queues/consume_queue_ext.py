@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import struct
 
-from triomq.store.file_sequence import FileSequence
-from triomq.store.mapped_file import MappedFile, OpenFiles
+from triomq.store.disk.file_sequence import FileSequence
+from triomq.store.disk.mapped_file import MappedFile, OpenFiles
 from triomq.store.results import EXT_UNIT_FIXED_BYTES as FIXED_BYTES
 from triomq.store.results import ExtUnit
 

@@ -11,8 +11,8 @@ import mmap
 from collections import deque
 from typing import Final
 
-from triomq.store import layout
-from triomq.store.files import Data, Files
+from triomq.store.disk import layout
+from triomq.store.disk.files import Data, Files
 
 _PAGE_BYTES: Final = 4096
 _LOOK_BYTES: Final = 65536

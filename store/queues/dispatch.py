@@ -18,12 +18,12 @@ from triomq.protocol import property_names as names
 from triomq.protocol.java import cached_string_hash
 from triomq.protocol.speedups import accelerated
 from triomq.protocol.system_topics import LMQ_PREFIX, SCHEDULE_TOPIC
-from triomq.store.commit_log import CommitLog
-from triomq.store.consume_queue import ConsumeQueue
 from triomq.store.delay import DelayLevels
-from triomq.store.index import Index
-from triomq.store.log_scan import LogScan, ScannedRecord
-from triomq.store.queue_table import QueueTable
+from triomq.store.log.commit_log import CommitLog
+from triomq.store.log.log_scan import LogScan, ScannedRecord
+from triomq.store.queues.consume_queue import ConsumeQueue
+from triomq.store.queues.index import Index
+from triomq.store.queues.queue_table import QueueTable
 from triomq.store.results import ExtUnit, PutResult
 
 log = structlog.get_logger("triomq.store.dispatch")

@@ -20,9 +20,9 @@ from itertools import pairwise
 from typing import Final
 
 from triomq.protocol.speedups import accelerated
-from triomq.store.consume_queue_ext import ConsumeQueueExt
-from triomq.store.file_sequence import FileSequence
-from triomq.store.mapped_file import MappedFile, OpenFiles
+from triomq.store.disk.file_sequence import FileSequence
+from triomq.store.disk.mapped_file import MappedFile, OpenFiles
+from triomq.store.queues.consume_queue_ext import ConsumeQueueExt
 from triomq.store.watermark import Watermark
 
 ENTRY_BYTES: Final = 20

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
-from triomq.store import layout
+from triomq.store.disk import layout
+from triomq.store.disk.mapped_file import MappedFile, OpenFiles
 from triomq.store.errors import StoreRefused
-from triomq.store.mapped_file import MappedFile, OpenFiles
 
 
 class FileSequence:

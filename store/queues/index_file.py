@@ -22,8 +22,8 @@ from typing import Final
 
 from triomq.protocol.java import string_hash
 from triomq.protocol.speedups import accelerated
-from triomq.store.files import Files
-from triomq.store.mapped_file import MappedFile, OpenFiles
+from triomq.store.disk.files import Files
+from triomq.store.disk.mapped_file import MappedFile, OpenFiles
 
 HEADER_BYTES: Final = 40
 SLOT_BYTES: Final = 4

@@ -16,16 +16,16 @@ import structlog
 import trio
 
 from triomq.protocol import record
-from triomq.store.checkpoint import Checkpoint
-from triomq.store.commit_log import CommitLog
+from triomq.store.disk.files import Files
+from triomq.store.disk.layout import Layout, file_name
 from triomq.store.errors import LogCut
 from triomq.store.fail_stop import FailStop
-from triomq.store.files import Files
-from triomq.store.flush import Flush
-from triomq.store.index import Index
-from triomq.store.layout import Layout, file_name
-from triomq.store.queue_table import QueueTable
-from triomq.store.salvage import Salvage
+from triomq.store.log.commit_log import CommitLog
+from triomq.store.log.salvage import Salvage
+from triomq.store.queues.index import Index
+from triomq.store.queues.queue_table import QueueTable
+from triomq.store.upkeep.checkpoint import Checkpoint
+from triomq.store.upkeep.flush import Flush
 from triomq.store.watermark import Watermark
 
 log = structlog.get_logger("triomq.store.tail_cut")

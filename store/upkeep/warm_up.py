@@ -12,9 +12,9 @@ from typing import Any
 import structlog
 import trio
 
-from triomq.store.commit_log import CommitLog
-from triomq.store.files import Files
-from triomq.store.layout import file_name
+from triomq.store.disk.files import Files
+from triomq.store.disk.layout import file_name
+from triomq.store.log.commit_log import CommitLog
 
 log = structlog.get_logger("triomq.store.warm_up")
 

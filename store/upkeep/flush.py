@@ -18,18 +18,18 @@ from typing import Any
 import structlog
 import trio
 
-from triomq.store.checkpoint import Checkpoint, CleanNote
-from triomq.store.commit_log import CommitLog
 from triomq.store.config import FlushDiskType, StoreSettings
-from triomq.store.consume_queue import ENTRY_BYTES, ConsumeQueue
+from triomq.store.disk.files import Files
+from triomq.store.disk.kernel_sync import KernelSync
+from triomq.store.disk.mapped_file import MappedFile
 from triomq.store.errors import StoreError
 from triomq.store.fail_stop import FailStop
-from triomq.store.files import Files
-from triomq.store.index import Index
-from triomq.store.index_file import IndexFile
-from triomq.store.kernel_sync import KernelSync
-from triomq.store.mapped_file import MappedFile
-from triomq.store.queue_table import QueueTable
+from triomq.store.log.commit_log import CommitLog
+from triomq.store.queues.consume_queue import ENTRY_BYTES, ConsumeQueue
+from triomq.store.queues.index import Index
+from triomq.store.queues.index_file import IndexFile
+from triomq.store.queues.queue_table import QueueTable
+from triomq.store.upkeep.checkpoint import Checkpoint, CleanNote
 from triomq.store.watermark import Watermark
 
 log = structlog.get_logger("triomq.store.flush")

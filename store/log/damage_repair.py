@@ -11,12 +11,12 @@ from typing import Final
 import structlog
 
 from triomq.protocol import record, sys_flag
-from triomq.store.commit_log import CommitLog
-from triomq.store.files import Files
-from triomq.store.layout import Layout, file_name
-from triomq.store.log_scan import LOST_TOPIC, Damage
-from triomq.store.mapped_file import MappedFile
-from triomq.store.salvage import Salvage
+from triomq.store.disk.files import Files
+from triomq.store.disk.layout import Layout, file_name
+from triomq.store.disk.mapped_file import MappedFile
+from triomq.store.log.commit_log import CommitLog
+from triomq.store.log.log_scan import LOST_TOPIC, Damage
+from triomq.store.log.salvage import Salvage
 
 log = structlog.get_logger("triomq.store.recovery")
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 import struct
 from zlib import crc32
 
-from triomq.store.files import Files
+from triomq.store.disk.files import Files
 
 SIZE_BYTES = 4096
 SAFETY_MS = 3000

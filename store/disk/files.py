@@ -21,7 +21,7 @@ import shutil
 from collections.abc import Sequence
 from typing import Final
 
-from triomq.store.kernel_sync import KernelSync
+from triomq.store.disk.kernel_sync import KernelSync
 
 Data = bytes | bytearray | memoryview
 

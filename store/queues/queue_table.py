@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from triomq.store.consume_queue import ENTRY_BYTES, ConsumeQueue
-from triomq.store.consume_queue_ext import ConsumeQueueExt
+from triomq.store.disk.files import Files
+from triomq.store.disk.layout import Layout
+from triomq.store.disk.mapped_file import OpenFiles
 from triomq.store.errors import StoreClosed
-from triomq.store.files import Files
-from triomq.store.layout import Layout
-from triomq.store.mapped_file import OpenFiles
+from triomq.store.queues.consume_queue import ENTRY_BYTES, ConsumeQueue
+from triomq.store.queues.consume_queue_ext import ConsumeQueueExt
 
 
 class QueueTable:

@@ -27,19 +27,19 @@ from zlib import crc32
 import structlog
 
 from triomq.protocol import record
-from triomq.store import layout
-from triomq.store.checkpoint import Checkpoint, CleanNote
-from triomq.store.commit_log import CommitLog
-from triomq.store.consume_queue import ConsumeQueue
-from triomq.store.damage_repair import DamageRepair
-from triomq.store.dispatch import Dispatch, DispatchEntry
-from triomq.store.files import Files
-from triomq.store.index import Index
-from triomq.store.log_scan import LogScan
-from triomq.store.progress import StartProgress
-from triomq.store.queue_recovery import QueueRecovery, walk_again
-from triomq.store.queue_table import QueueTable
+from triomq.store.disk import layout
+from triomq.store.disk.files import Files
+from triomq.store.log.commit_log import CommitLog
+from triomq.store.log.damage_repair import DamageRepair
+from triomq.store.log.log_scan import LogScan
+from triomq.store.queues.consume_queue import ConsumeQueue
+from triomq.store.queues.dispatch import Dispatch, DispatchEntry
+from triomq.store.queues.index import Index
+from triomq.store.queues.queue_table import QueueTable
 from triomq.store.results import RecoveryReport
+from triomq.store.upkeep.checkpoint import Checkpoint, CleanNote
+from triomq.store.upkeep.progress import StartProgress
+from triomq.store.upkeep.queue_recovery import QueueRecovery, walk_again
 
 log = structlog.get_logger("triomq.store.recovery")
 
