@@ -21,7 +21,8 @@ TARGET = HERE / "python-client-reference.md"
 # Module -> the names that are described, in this order.
 MODULES: dict[str, list[str]] = {
     "triomq": [
-        "Producer", "TransactionProducer", "reply_to", "QueueSelector", "by_hash", "by_random", "PushConsumer", "Delivery",
+        "Producer", "TransactionProducer", "reply_to", "QueueSelector", "by_hash", "by_random", "PushConsumer",
+        "Delivery",
         "LitePullConsumer", "PullConsumer", "Admin", "Client", "ClientConfig", "Credentials", "ConsumeRules",
         "SendRules", "SendResult", "SendStatus", "TransactionSendResult", "LocalTransactionState", "PullResult",
         "PullStatus", "ConsumeStatus", "RetryLater", "MessageModel", "ConsumeFromWhere", "Message", "MessageExt",
