@@ -21,8 +21,8 @@ from store_support import WallClock, abandon, message, open_store
 
 from triomq.protocol import record, sys_flag
 from triomq.protocol.errors import RecordError
+from triomq.store.disk.files import Data, Files
 from triomq.store.errors import StoreError
-from triomq.store.files import Data, Files
 from triomq.store.message_store import MessageStore
 from triomq.store.results import PutResult, PutStatus
 

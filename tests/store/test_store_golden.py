@@ -14,7 +14,7 @@ from store_support import WallClock, abandon, inline
 
 from triomq.protocol import properties, record
 from triomq.protocol.system_topics import SCHEDULE_TOPIC, is_system_topic
-from triomq.store.log_scan import scanned
+from triomq.store.log.log_scan import scanned
 from triomq.store.message_store import MessageStore
 from triomq.store.results import MessageToStore
 

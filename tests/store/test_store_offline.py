@@ -11,7 +11,7 @@ from store_golden import open_golden
 from store_support import message, open_store, small_settings, unique_key
 
 from triomq.store.__main__ import main
-from triomq.store.offline import verify
+from triomq.store.upkeep.offline import verify
 
 
 def picture(root: Path) -> dict[str, tuple[int, bytes]]:
