@@ -25,7 +25,13 @@ from triomq.testing import LocalCluster
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "benchmarks/README.md"])
-PAGES_WITH_PROGRAMS = ("README.md", "docs/tutorials/python.md", "docs/tutorials/spark.md", "docs/how-to/testing.md")
+PAGES_WITH_PROGRAMS = (
+    "README.md",
+    "docs/extending.md",
+    "docs/how-to/testing.md",
+    "docs/tutorials/python.md",
+    "docs/tutorials/spark.md",
+)
 PROGRAM_SECONDS = 120
 
 
