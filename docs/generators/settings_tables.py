@@ -125,26 +125,25 @@ def differences() -> str:
 
 
 def _table(record: type, server: str) -> str:
-    rows = ["| key | default | unit | range | changeable | meaning |", "|---|---|---|---|---|---|"]
+    rows = ["| key | default | changeable | meaning |", "|---|---|---|---|"]
     for one in declarations(record):
         default = _code(_default_text(one, record, server))
+        if default and one.unit:
+            default += f" {one.unit}"
         changeable = "yes" if one.changeable and one.has_effect else ""
-        bounds = _bounds(one) if one.has_effect else ""
-        rows.append(f"| `{one.key}` | {default} | {one.unit} | {bounds} | {changeable} | {_meaning(one, record)} |")
+        rows.append(f"| `{one.key}` | {default} | {changeable} | {_meaning(one, record)} |")
     return "\n".join(rows)
 
 
 def _meaning(one: Declaration, record: type) -> str:
     apache = ROCKETMQ_NAMESRV_KEYS if record is NamesrvSettings else apache_defaults(record)
     text = _cell(one.meaning.replace(" (TrioMQ only)", ""))
-    if one.shown_as not in apache:
-        return f"*TrioMQ only.* {text}"
-    if one.has_effect:
-        return text
-    why = re.sub(r"^(accepted for compatibility, has )?no effect(: )?", "", text)
-    if not why:
-        return "*Accepted and ignored.*"
-    return f"*Accepted and ignored:* {why}" if "no effect" in text else f"*Accepted and ignored.* In RocketMQ: {why}"
+    if not one.has_effect:
+        why = re.sub(r"^(accepted for compatibility, has )?no effect(: )?", "", text)
+        return f"*Accepted and ignored:* {why}" if why else "*Accepted and ignored.*"
+    if bounds := _bounds(one):
+        text += f" ({bounds})"
+    return text if one.shown_as in apache else f"*TrioMQ only.* {text}"
 
 
 @cache

@@ -14,10 +14,10 @@ from typing import Any
 from zlib import crc32
 
 from triomq.spark.store_files import MappedSegment, Segment, good_end
-from triomq.store.archive_mark import read_mark, write_mark
 from triomq.store.config import StoreSettings
-from triomq.store.files import Files
-from triomq.store.layout import Layout
+from triomq.store.disk.files import Files
+from triomq.store.disk.layout import Layout
+from triomq.store.upkeep.archive_mark import read_mark, write_mark
 
 _PIECE_BYTES = 1 << 20
 

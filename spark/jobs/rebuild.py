@@ -25,12 +25,12 @@ from triomq.spark.jobs.session import JobFailed, open_session
 from triomq.spark.jobs.store_tables import StoreFacts, log_rows
 from triomq.spark.jobs.store_walk import SegmentWalk
 from triomq.store.config import StoreSettings
-from triomq.store.consume_queue import ConsumeQueue
 from triomq.store.delay import DelayLevels
-from triomq.store.files import Files
-from triomq.store.index import Index
-from triomq.store.layout import Layout
-from triomq.store.mapped_file import OpenFiles
+from triomq.store.disk.files import Files
+from triomq.store.disk.layout import Layout
+from triomq.store.disk.mapped_file import OpenFiles
+from triomq.store.queues.consume_queue import ConsumeQueue
+from triomq.store.queues.index import Index
 
 SUMMARY = "make consume queues and index anew from the commit log"
 OPEN_FILES: Final = 256

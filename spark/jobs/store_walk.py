@@ -28,8 +28,8 @@ from triomq.spark.store_files import (
     next_record,
 )
 from triomq.store.delay import DelayLevels
-from triomq.store.index_file import ENTRY_BYTES as INDEX_ENTRY_BYTES
-from triomq.store.index_file import HEADER_BYTES, SLOT_BYTES, key_hash
+from triomq.store.queues.index_file import ENTRY_BYTES as INDEX_ENTRY_BYTES
+from triomq.store.queues.index_file import HEADER_BYTES, SLOT_BYTES, key_hash
 
 EXT_ADDRESS_MAX: Final = -2147483649
 """A tags code up to this is the address of a ConsumeQueueExt unit."""

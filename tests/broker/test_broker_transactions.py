@@ -169,7 +169,9 @@ async def test_the_wrong_half_message_is_refused(
         assert transactions.pool.in_flight == 0
 
 
-async def test_bad_requests(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_request_that_says_neither_commit_nor_rollback_is_refused(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
     async with open_transactions(tmp_path) as transactions:
         half = await transactions.lab.put_half("T")
         with pytest.raises(RequestRefused, match="commitOrRollback field wrong"):
