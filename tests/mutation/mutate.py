@@ -194,7 +194,6 @@ def preload() -> None:
     """What every child needs and no mutant touches."""
     for module in (
         "hypothesis",
-        "lark",
         "msgspec",
         "pytest_timeout",
         "pytest_trio",
