@@ -211,7 +211,6 @@ def preload() -> None:
     """What every child needs and no mutant touches."""
     for module in (
         "hypothesis",
-        "lark",
         "msgspec",
         "pytest_timeout",
         "pytest_trio",
