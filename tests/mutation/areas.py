@@ -53,9 +53,9 @@ AREAS = {
         ("tests/remoting/test_*.py",),
     ),
     "store": Area(
-        ("store/*.py",),
+        ("store/**/*.py",),
         ("tests/store/test_*.py",),
-        ("store/__main__.py", "store/config.py", "store/upkeep/progress.py", "store/errors.py"),
+        ("store/__main__.py", "store/config.py", "store/errors.py", "store/**/progress.py"),
     ),
     "long polling": Area(
         ("broker/long_polling.py", "broker/processors/pull.py"),
