@@ -18,10 +18,11 @@ from structlog.testing import capture_logs
 from triomq.broker.delay import DelayedDelivery, DelayOffsets
 from triomq.broker.metrics.stats import BrokerStats
 from triomq.broker.processors.end_transaction import EndTransactionProcessor, ResumeCheckProcessor
+from triomq.broker.producer_checks import ProducerChecks, TransactionChecks
 from triomq.broker.tables.offsets import OffsetTable
 from triomq.broker.tables.producers import ProducerTable
 from triomq.broker.transaction_check import HalfMessage
-from triomq.broker.transactions import ProducerChecks, TransactionChecks, TransactionLog
+from triomq.broker.transactions import TransactionLog
 from triomq.protocol.codes import RequestCode, ResponseCode
 from triomq.protocol.command import RemotingCommand, new_request
 from triomq.protocol.errors import HeaderFieldError, RequestRefused
