@@ -69,7 +69,12 @@ AREAS = {
          "tests/client/test_client_concurrent.py", "tests/client/test_client_consumer.py"),
     ),
     "transactions": Area(
-        ("broker/transactions.py", "broker/transaction_check.py", "broker/processors/end_transaction.py"),
+        (
+            "broker/transactions.py",
+            "broker/producer_checks.py",
+            "broker/transaction_check.py",
+            "broker/processors/end_transaction.py",
+        ),
         ("tests/broker/test_broker_transaction*.py", *WHOLE_BROKER),
     ),
     "acl": Area(
