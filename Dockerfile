@@ -1,6 +1,6 @@
-# One image for both daemons: the command says which.
+# One image for both daemons; the command selects one.
 #   docker build -t triomq .
-#   docker run -p 9876:9876 triomq mqnamesrv
+#   docker run -p 9876:9876 -e TRIOMQ_HEALTH="namesrv 9876" triomq mqnamesrv
 FROM python:3.12 AS build
 
 WORKDIR /src
@@ -16,17 +16,23 @@ COPY broker ./broker
 COPY client ./client
 COPY spark ./spark
 COPY admin ./admin
-# The hot modules are compiled here, where the compiler is; the image itself has none.
+# The hot modules are compiled in this stage; the image itself has no compiler.
 RUN ./bin/build --wheel /wheels
 
 FROM python:3.12-slim
+
+ARG VERSION=0.1.0
+LABEL org.opencontainers.image.title="TrioMQ" \
+      org.opencontainers.image.description="A broker and a NameServer compatible with Apache RocketMQ 4.9" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.licenses="Apache-2.0"
 
 COPY --from=build /wheels /tmp/wheels
 RUN pip install --no-cache-dir --disable-pip-version-check "$(ls /tmp/wheels/*.whl)[compression]" && rm -r /tmp/wheels
 WORKDIR /opt/triomq
 COPY conf ./conf
 
-# Messages and logs belong to an account that can do nothing else, below its home; mount a volume there to keep them.
+# Messages belong to an unprivileged account and lie below its home; mount a volume there to keep them.
 RUN useradd --create-home --home-dir /var/lib/triomq --uid 10911 triomq \
     && install -d -o triomq -g triomq /var/lib/triomq/store
 USER triomq
@@ -35,4 +41,8 @@ ENV ROCKETMQ_HOME=/opt/triomq HOME=/var/lib/triomq TRIOMQ_LOG_DIR=-
 WORKDIR /var/lib/triomq
 EXPOSE 9876 10909 10911 10912
 STOPSIGNAL SIGTERM
+# The daemon and the port that are checked, see `python -m triomq.daemon.health -h`. A recovery after a crash may take
+# minutes, in which the ports are not yet open.
+ENV TRIOMQ_HEALTH="broker 10911"
+HEALTHCHECK --interval=10s --timeout=6s --start-period=5m --retries=3 CMD python -m triomq.daemon.health $TRIOMQ_HEALTH
 CMD ["mqbroker", "-c", "/opt/triomq/conf/broker.conf"]

@@ -1,4 +1,4 @@
-"""How fast the daemons are there, and what they need when idle.
+"""Measure start-up time and idle memory of both daemons.
 
     bin/bench-boot [--runs 5] [--settle-seconds 2]
 
@@ -87,7 +87,7 @@ def answer_code(port: int, request: bytes) -> int:
 
 
 def resident_bytes(pid: int) -> int:
-    """Resident memory of one process, 0 where it cannot be told."""
+    """Return the resident memory of one process in bytes, 0 where the system does not say."""
     status = Path(f"/proc/{pid}/status")
     if status.exists():
         for line in status.read_text().splitlines():
@@ -100,7 +100,7 @@ def resident_bytes(pid: int) -> int:
 
 
 def free_port() -> int:
-    """A port whose neighbours two below and one above are free too: a broker takes all three."""
+    """Return a port whose neighbours two below and one above are free as well: a broker takes all three."""
     while True:
         with socket.create_server(("", 0)) as first:
             port: int = first.getsockname()[1]

@@ -1,10 +1,10 @@
-"""How cost and memory grow: connections, queues, sizes of bodies, waiting polls, groups, the length of the log.
+"""Measure how cost and memory grow with connections, queues, body sizes, waiting polls, groups and log length.
 
     bin/bench-curves [--only NAME]
 
 Each curve starts a broker of its own as a process, changes one number, and shows what a message costs the broker in CPU
-time (user and system, of the process) and what its memory is. The load comes from this process, so times of arrival say
-nothing here and are not shown. All of it takes some minutes and some hundred megabytes of disk for a moment.
+time (user and system, of the process) and what its memory is. The load comes from this process, so latencies
+mean nothing here and are not shown. A whole run takes minutes and, for moments, hundreds of megabytes of disk.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Broker:
         return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) / 1e9
 
     def anonymous_bytes(self) -> int:
-        """Memory of its own, mapped files not counted."""
+        """Return the anonymous memory of the process, without mapped files."""
         status = Path(f"/proc/{self._process.pid}/status").read_text()
         return int(status.split("RssAnon:")[1].split()[0]) * 1024
 
@@ -94,7 +94,7 @@ def running_broker(prepare: Callable[[Path], None] | None = None, **settings: st
 
 
 class Peer:
-    """One connection of a client. Requests that the broker sends are overlooked."""
+    """One connection of a client. It ignores requests from the broker."""
 
     def __init__(self, port: int) -> None:
         self.sock = socket.create_connection(("127.0.0.1", port))
@@ -103,7 +103,7 @@ class Peer:
         self.answers: list[RemotingCommand] = []
 
     def receive(self) -> int:
-        """Read once; how many answers that brought. Raises RuntimeError for a refusal."""
+        """Read once and return the number of responses received. Raises RuntimeError for a refusal."""
         data = self.sock.recv(1 << 20)
         if not data:
             raise ConnectionError("the broker closed a connection")
@@ -173,7 +173,7 @@ def send_all(peers: Sequence[Peer], count: int, window: int, make: Make) -> None
 
 
 def wait_for(peers: Sequence[Peer], count: int, sent: int = 0, make: Make | None = None) -> None:
-    """Wait until so many answers came to these connections together; with `make`, each makes room for one more."""
+    """Wait for `count` responses on these connections in total; with `make`, each response sends one more request."""
     by_fd = {peer.sock.fileno(): peer for peer in peers}
     deadline = time.monotonic() + GIVE_UP_SECONDS
     answered = 0
@@ -193,7 +193,7 @@ def wait_for(peers: Sequence[Peer], count: int, sent: int = 0, make: Make | None
 
 
 def microseconds_each(broker: Broker, count: int, work: Callable[..., None], *arguments: Any) -> float:
-    """What the broker's CPU does for each of `count` while `work` runs."""
+    """Return the broker's CPU time per item while `work` handles `count` items."""
     began = broker.cpu_seconds()
     work(*arguments)
     return (broker.cpu_seconds() - began) / count * 1e6
@@ -204,7 +204,7 @@ def cost_of_sends(broker: Broker, peers: Sequence[Peer], count: int, window: int
 
 
 def connections() -> None:
-    """Each sends a message, waits for its answer, and sends the next."""
+    """Each connection sends a message, waits for its response, and sends the next."""
     row("connections", "us a message", "anonymous MiB", "each idle connection")
     make = messages(4)
     with running_broker() as broker:
@@ -247,8 +247,8 @@ def bodies() -> None:
 
 
 def park(pullers: Sequence[Peer], count: int, queue_count: int) -> None:
-    """Pulls that wait, a hundred on each connection; returns when the broker holds all of them: a connection's requests
-    are looked at in order."""
+    """Park pulls, a hundred on each connection. Return when the broker holds all of them: a connection's requests
+    are handled in order."""
     for number in range(count):
         pullers[number // 100].sock.sendall(pull(number % queue_count, 1, 110_000, f"group-{number % 100}"))
     for puller in pullers:
@@ -256,13 +256,13 @@ def park(pullers: Sequence[Peer], count: int, queue_count: int) -> None:
 
 
 def wake(sender: Peer, pullers: Sequence[Peer], count: int, queue_count: int) -> None:
-    """One message for each of the queues, so that all are answered."""
+    """Send one message to each queue, so that all pulls complete."""
     send_all([sender], queue_count, 64, messages(queue_count))
     wait_for(pullers, count)
 
 
 def polls() -> None:
-    """Pulls that wait, on a queue each or all on one; then what wakes them."""
+    """Park pulls, each on its own queue or all on one, then wake them."""
     row("waiting polls", "on queues", "us to wait", "each waiting poll", "us a send beside", "us a poll that is woken")
     for count in (100, 1000, 10_000):
         for queue_count in (1, count):
@@ -282,7 +282,7 @@ def polls() -> None:
 
 
 def groups() -> None:
-    """Each group has a member that tells of itself by heartbeat, pulls, and says how far it has come."""
+    """Each group has a member that sends heartbeats, pulls and commits offsets."""
     row("groups", "us a heartbeat", "us a pull", "us an offset", "each group")
     for count in (1, 10, 100, 1000):
         with running_broker() as broker:
@@ -299,7 +299,7 @@ def groups() -> None:
 
 
 def stores() -> None:
-    """Log files of a GiB, each with some messages at its begin and a hole behind them: what the length costs."""
+    """Log files of 1 GiB, each with a few messages at its start and a hole behind them: the cost of length."""
     row("GiB of log", "boot s", "anonymous MiB", "us a send", "us a pull", "us a pull all over", "us a search by time")
     for gib in (1, 10, 100):
         with running_broker(partial(sparse_store, gib)) as broker:
@@ -319,7 +319,7 @@ def stores() -> None:
 
 
 def sparse_store(gib: int, root: Path) -> None:
-    """A closed store directory of so many log files of 1 GiB, most of each a hole behind a blank record."""
+    """Make a closed store directory of `gib` log files of 1 GiB, most of each a hole behind a blank record."""
 
     async def make() -> None:
         store = MessageStore(StoreSettings(store_path_root_dir=str(root)), now_ms=store_directory.now_ms)
@@ -340,7 +340,7 @@ def sparse_store(gib: int, root: Path) -> None:
 
 
 def pull_at(stored: int, step: int, number: int) -> bytes:
-    """Messages of a queue one behind the other, or (a large step) all over it."""
+    """Read messages of a queue in sequence, or, with a large step, all over it."""
     return pull(number % QUEUES, number // QUEUES * step % (stored - 32), 0, "curves")
 
 

@@ -1,9 +1,9 @@
-"""How soon an embedded cluster is ready, and how long hours of its time take.
+"""Measure how soon an embedded cluster is ready, and how long hours of virtual time take.
 
     python benchmarks/embedded.py [--runs 5]
 
-    first            LocalCluster in a fresh interpreter, with the imports that the first one needs
-    again            a second one there
+    first            LocalCluster in a fresh interpreter, imports included
+    again            a second one in the same interpreter
     process          ProcessCluster, from its start to registered brokers
     retries          sixteen refusals into the dead letter topic (4 h 45 min), with the Python client in this process
     delay            level 18 (2 h)

@@ -1,14 +1,14 @@
-"""What one message costs the broker, in CPU time, without network and scheduler: fixed runs in one process.
+"""Measure the CPU time of one message in the broker, without network and scheduler: fixed runs in one process.
 
     bin/bench-hot-path [--only NAME] [--rounds 5] [--quick] [--steps] [--json]
 
 Ready-made frames go into the connections of a whole broker (all parts, its store in a temporary directory), in turns
-like those that the poller makes; answers are taken and dropped. The figure is the best of some rounds, in microseconds
-of CPU time for a message, and as a ratio to a loop of plain Python that ran on either side of it, so that machines,
+like those that the poller makes; responses are discarded. The figure is the best of some rounds, in microseconds
+of CPU time for a message, and as a ratio to a loop of plain Python that ran before and after it, so that machines,
 and noisy moments of one machine, can be compared.
 
-`--steps` takes no time but counts: instructions that Python executes and functions of C that it calls, for a message.
-They are the same on every machine; tests/test_speed_guard.py keeps an eye on them.
+`--steps` measures no time but counts the instructions that Python executes and the C functions it calls per message.
+They are the same on every machine; tests/test_speed_guard.py compares them with its limits.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from triomq.protocol.frame import encode_frame
 from triomq.protocol.speedups import running_build
 from triomq.remoting.client import open_client
 from triomq.remoting.config import ClientSettings
-from triomq.remoting.connection import Connection
+from triomq.remoting.connection import Connection, ConnectionSettings
 from triomq.remoting.processor_table import ProcessorTable
 from triomq.remoting.turn import Turn
 from triomq.store.files import Files
@@ -53,7 +53,7 @@ STORED_FOR_PULLS = 16_384
 
 
 class Dropped:
-    """A transport that takes everything at once and keeps nothing but the sum of it."""
+    """A transport that accepts everything at once and keeps only the number of bytes."""
 
     def __init__(self) -> None:
         self.taken_bytes = 0
@@ -105,7 +105,7 @@ class Measured:
 
 
 class Steps:
-    """Counts what is executed inside of `with`: instructions of Python functions, and calls of functions of C."""
+    """Count what is executed inside of `with`: instructions of Python functions, and calls of functions of C."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -133,7 +133,7 @@ class Steps:
 
 
 def calibration_seconds(steps: int = 40_000) -> float:
-    """CPU time of a loop with a bit of everything that the broker's code is made of."""
+    """Return the CPU time of a loop that mixes the operations the broker's code consists of."""
     table: dict[str, int] = {}
     began = time.process_time()
     for step in range(steps):
@@ -179,7 +179,7 @@ def _frame(workload: Workload, code: int, number: int, fields: dict[str, str], b
 
 
 def reads(workload: Workload) -> list[list[bytes]]:
-    """Turn by turn what each connection's read brings."""
+    """Yield, turn by turn, what each connection's read returns."""
     make = send_frame if workload.kind == "send" else pull_frame
     frames = [make(workload, number) for number in range(workload.requests)]
     turn = workload.connections * workload.window
@@ -208,8 +208,7 @@ class HotPath:
                 self._nursery,
                 HostPort("127.0.0.1", 40_000 + len(self._connections)),
                 HostPort("127.0.0.1", 10_911),
-                max_frame_bytes=1 << 24,
-                max_unanswered=1000,
+                ConnectionSettings(max_frame_bytes=1 << 24, max_unanswered=1000),
             )
             transport = Dropped()
             connection.transport = transport
@@ -217,7 +216,7 @@ class HotPath:
             self._transports.append(transport)
 
     def run(self, turns: list[list[bytes]]) -> float:
-        """CPU seconds that these turns took."""
+        """Return the CPU seconds of these turns."""
         turn, connections = self._turn, self._connections
         began = time.process_time()
         for data_of_connections in turns:
@@ -231,12 +230,12 @@ class HotPath:
         return sum(transport.taken_bytes for transport in self._transports)
 
     def messages(self) -> tuple[int, int]:
-        """How many were put and got since the start."""
+        """Return the numbers of messages put and got since the start."""
         return self._parts.stats.put_total, self._parts.stats.get_total
 
 
 def measure(path: HotPath, workload: Workload, rounds: int) -> Measured:
-    """The best round; raises RuntimeError when messages are missing."""
+    """Return the best round. Raises RuntimeError when messages are missing."""
     path.connect(workload.connections)
     turns = reads(workload)
     messages = workload.requests * workload.batch
@@ -256,7 +255,7 @@ def measure(path: HotPath, workload: Workload, rounds: int) -> Measured:
 
 
 def count_steps(path: HotPath, workload: Workload) -> float:
-    """Steps for a message of a turn that is not the first."""
+    """Return the steps per message of a turn other than the first."""
     path.connect(workload.connections)
     turns = reads(replace(workload, requests=2 * workload.connections * workload.window))
     path.run(turns)
@@ -267,13 +266,13 @@ def count_steps(path: HotPath, workload: Workload) -> float:
 
 
 async def for_each(workloads: tuple[Workload, ...], look: Callable[[HotPath, Workload], T], root: str) -> list[T]:
-    """What `look` finds out about each, in a broker with its store in `root`."""
+    """Return what `look` measures of each workload, in a broker with its store in `root`."""
     values = {
         "brokerIP1": "127.0.0.1",
         "listenPort": "10911",
         "storePathRootDir": root,
         "mappedFileSizeCommitLog": str(1 << 30),
-        "brokerFastFailureEnable": "false",  # a stalled machine shall cost time, not messages
+        "brokerFastFailureEnable": "false",  # a stalled machine must cost time, not messages
     }
     configuration = Configuration.from_values(values)
     turn = Turn()

@@ -1,4 +1,4 @@
-"""What one message costs the Python client, in CPU time of its process, against a broker in a process of its own.
+"""Measure the CPU time of one message in the Python client, against a broker in a process of its own.
 
     python benchmarks/python_client.py [--messages 60000] [--size 1024] [--server HOST:PORT] [--only NAME] [--json]
 
@@ -8,8 +8,8 @@
     listen_batch   push consumer, up to 32 messages a call
     loop           push consumer, `async for`
 
-CPU time, because it is what a core is busy with, whoever else uses the machine; the wall clock's rate stands beside it
-and includes the broker. The best of --rounds counts. `--drivers java4,go` has the drivers of tests/interop send and
+CPU time does not depend on what else uses the machine; the rate by the wall clock is shown beside it and includes the
+broker. The best of --rounds is shown. `--drivers java4,go` has the drivers of tests/interop send and
 receive the same messages on the same broker, for comparison: their CPU time is the whole process's.
 """
 
@@ -130,7 +130,7 @@ class Runs:
 
 
 class Watch:
-    """CPU time of this process and time of the wall, since it was made."""
+    """CPU time of this process and wall-clock time since construction."""
 
     def __init__(self) -> None:
         self._cpu = time.process_time()
@@ -141,7 +141,8 @@ class Watch:
 
 
 def drive(kind: str, server: str, messages: int, size_bytes: int) -> dict[str, tuple[float, float]]:
-    """A driver of another language sends and receives the same; CPU time of its process, warmed up by a tenth of it."""
+    """Have a driver of another language send and receive the same messages, after a warm-up with a tenth of them.
+    Return the CPU time of its process."""
     sys.path[:0] = [str(ROOT / "tests" / "interop"), str(ROOT / "tests")]
     driver_command = importlib.import_module("interop_driver_set").driver_command
     driver_class = importlib.import_module("interop_drivers").Driver

@@ -1,4 +1,4 @@
-"""What a slave costs its master, and how fast it catches up; ours next to RocketMQ's pair on the same machine.
+"""Measure what a slave costs its master and how fast it catches up, beside RocketMQ's pair on the same machine.
 
     bin/bench-replication --load COMMAND [--peer COMMAND] [--project DIR]... [--seconds 4] [--rounds 1]
                           [--only NAME] [--catch-up-gib 2] [--catch-up-bytes 4096] [--json FILE]
@@ -7,15 +7,16 @@
 -size B", it prints one JSON object with `msgs_per_s` and `p99_ms`. `--peer` starts the other side: "COMMAND broker DIR
 PORT NAMESRV KEY=VALUE...". `--project` names a copy of this project to measure, a compiled one for instance, and may be
 given several times (default: this one). A slave on a machine of its own leaves its master's cores and disk alone:
-`--slave-idle` and `--slave-directory` (in memory, or on another disk) come near to that on one machine. `--only
-elsewhere` comes nearest: no broker, but a link that takes the log as fast as it is sent, throws it away in the kernel,
-reports, and begins anew when it has everything; the master cannot tell it from a slave, and it costs next to nothing.
+`--slave-idle` and `--slave-directory` (in memory, or on another disk) approximate that on one machine. `--only
+elsewhere` comes closest: no broker, but a link that receives the log as fast as it is sent, discards it in the kernel,
+reports offsets, and starts again when it has everything. To the master it looks like a slave, and it
+costs almost nothing.
 
 For each role of the master (alone, ASYNC_MASTER and SYNC_MASTER with a slave) and each load: messages a second, 99th
 percentile, microseconds of CPU time a message of master and slave, the slave's lag (most seen, and at the end) and the
-time until it had everything. Then a slave that starts some gigabytes behind: its megabytes a second while nobody sends
-(`--only undisturbed`) and while 16 clients do that each wait for their answer (`--only catch-up`), with the master's
-99th percentile next to the same without a slave. Only one pair runs at a time; the load generator is held to one core,
+time until it had caught up. Then a slave that starts some gigabytes behind: its megabytes a second while nobody sends
+(`--only undisturbed`) and while 16 clients send and each wait for their response (`--only catch-up`), with the master's
+99th percentile beside the same without a slave. Only one pair runs at a time; the load generator is held to one core,
 the brokers are free. Standard library only.
 """
 
@@ -93,7 +94,7 @@ class Server:
 
     @property
     def worker(self) -> int:
-        """The process that does the work, where the command is a wrapper that did not exec."""
+        """Return the process that does the work, where the command is a wrapper that did not exec."""
         pid = self.process.pid
         while len(children := Path(f"/proc/{pid}/task/{pid}/children").read_text().split()) == 1:
             pid = int(children[0])
@@ -113,7 +114,7 @@ class Server:
 
 
 class Side:
-    """Whose brokers these are: how to start them. `slave_idle`: slaves run when nobody else wants to."""
+    """Which brokers these are, and how to start them. `slave_idle`: slaves run only on an otherwise idle processor."""
 
     def __init__(
         self, name: str, command: Callable[[Path, int, str, dict[str, str]], list[str]], slave_idle: bool = False
@@ -153,7 +154,7 @@ class Pair:
 
     def _start(self, name: str, port: int, **settings: str) -> Server:
         common = {"brokerName": "broker-a", "brokerIP1": "127.0.0.1", "brokerIP2": "127.0.0.1"}
-        # RocketMQ's slave says nothing for haSendHeartbeatInterval after it has connected.
+        # RocketMQ's slave sends nothing for haSendHeartbeatInterval after it has connected.
         common["haSendHeartbeatInterval"] = "1000"
         is_slave = name == "slave"
         home = (self.slave_directory if is_slave else self.directory) / name
@@ -175,12 +176,12 @@ class Pair:
         self.master.stop()
 
     def log_end(self, port: int) -> int:
-        """Where the log of the broker there ends."""
+        """Return where the log of that broker ends."""
         for _ in range(50):
             code, _, body = exchange(port, RUNTIME_INFO, {})
             if code == OK and body:
                 return int(json.loads(body)["table"]["commitLogMaxOffset"])
-            time.sleep(POLL_SECONDS)  # RocketMQ's is not ready although it says so
+            time.sleep(POLL_SECONDS)  # RocketMQ's broker prints its line before it is ready
         raise SystemExit(f"the broker of {self.side.name} does not say where its log ends")
 
     def lag_bytes(self) -> int:
@@ -188,7 +189,7 @@ class Pair:
         return max(0, self.log_end(self.master_port) - slave_end)
 
     def wait_caught_up(self) -> float:
-        """Seconds until the slave has all that the master has."""
+        """Return the seconds until the slave has all that the master has."""
         began = time.monotonic()
         while self.lag_bytes():
             if time.monotonic() - began > GIVE_UP_SECONDS:
@@ -197,7 +198,7 @@ class Pair:
         return time.monotonic() - began
 
     def wait_acknowledged(self) -> None:
-        """Until a message is stored and, with SYNC_MASTER, on the slave."""
+        """Wait until a message is stored and, with SYNC_MASTER, on the slave."""
         deadline = time.monotonic() + GIVE_UP_SECONDS
         while exchange(self.master_port, SEND_MESSAGE, message_fields(), b"are you there")[0] != OK:
             if time.monotonic() > deadline:
@@ -242,7 +243,7 @@ def running(side: Side, role: str, directory: Path, slave_directory: Path | None
 
 
 class LagWatch:
-    """Looks at the lag from time to time; `most` is the largest seen."""
+    """Sample the lag periodically; `most` is the largest sample."""
 
     def __init__(self, pair: Pair) -> None:
         self.most = 0
@@ -269,7 +270,7 @@ def run_load(load: list[str], port: int, arguments: list[str], seconds: float, s
 
 
 def measure_load(pair: Pair, load: list[str], arguments: list[str], seconds: float) -> Figures:
-    """One run of a load against a pair that is there already."""
+    """One run of a load against a running pair."""
     pair.wait_acknowledged()
     before = pair.stored()
     master_cpu = pair.master.cpu_seconds()
@@ -289,7 +290,7 @@ def measure_load(pair: Pair, load: list[str], arguments: list[str], seconds: flo
 
 
 def fill(pair: Pair, load: list[str], gib: float, body_bytes: int) -> int:
-    """Make the master's log longer by so much; answers where it ended before."""
+    """Lengthen the master's log by `gib`. Return where it ended before."""
     begin = pair.log_end(pair.master_port)
     while pair.log_end(pair.master_port) - begin < gib * (1 << 30):
         run_load(load, pair.master_port, LOADS["4x64"], 2, body_bytes)
@@ -297,13 +298,13 @@ def fill(pair: Pair, load: list[str], gib: float, body_bytes: int) -> int:
 
 
 def measure_quiet(pair: Pair, load: list[str], seconds: float) -> Figures:
-    """What producers have while no slave is there."""
+    """Measure producers without a slave."""
     quiet = run_load(load, pair.master_port, WITH_CATCH_UP, seconds)
     return {"quiet_p99_ms": quiet["p99_ms"], "quiet_msgs_per_s": quiet["msgs_per_s"]}
 
 
 def leave_behind(pair: Pair, load: list[str], gib: float, body_bytes: int) -> int:
-    """Have a slave that has the start of the log, and is stopped, and not the rest; answers where that begins."""
+    """Leave a stopped slave that has only the start of the log. Return the offset at which the rest begins."""
     pair.start_slave()
     pair.wait_acknowledged()
     pair.wait_caught_up()
@@ -312,7 +313,7 @@ def leave_behind(pair: Pair, load: list[str], gib: float, body_bytes: int) -> in
 
 
 def start_behind(pair: Pair, begin: int) -> int:
-    """Start the slave again and wait until it has got anything; answers how many bytes it lacks then."""
+    """Start the slave again and wait until it has received something. Return the number of bytes it lacks then."""
     pair.start_slave()
     while (behind := pair.lag_bytes()) >= pair.log_end(pair.master_port) - begin:
         time.sleep(POLL_SECONDS)
@@ -320,7 +321,7 @@ def start_behind(pair: Pair, begin: int) -> int:
 
 
 def measure_undisturbed(pair: Pair, load: list[str], seconds: float, gib: float, body_bytes: int) -> Figures:
-    """How fast a slave catches up while nobody sends; the pair is ASYNC_MASTER."""
+    """Measure how fast a slave catches up while nobody sends; the pair is ASYNC_MASTER."""
     begin = leave_behind(pair, load, gib, body_bytes)
     time.sleep(seconds)
     cpu = pair.master.cpu_seconds()
@@ -333,7 +334,7 @@ def measure_undisturbed(pair: Pair, load: list[str], seconds: float, gib: float,
 
 
 def measure_catch_up(pair: Pair, load: list[str], seconds: float, gib: float, body_bytes: int) -> Figures:
-    """The same while producers go on, and what they have of it."""
+    """The same while producers send, and what it costs them."""
     begin = leave_behind(pair, load, gib, body_bytes)
     figures = measure_quiet(pair, load, seconds)
     cpu = pair.master.cpu_seconds()
@@ -355,8 +356,8 @@ def measure_catch_up(pair: Pair, load: list[str], seconds: float, gib: float, bo
 
 
 class SlaveElsewhere:
-    """What a slave on another machine costs this one: the log's bytes go through a socket and no further. Catches up
-    from `begin` again and again until it is stopped; `taken` counts bytes."""
+    """A stand-in for a slave on another machine: the log's bytes go through a socket and no further. It catches up from
+    `begin` again and again until it is stopped; `taken` counts bytes."""
 
     def __init__(self, pair: Pair, begin: int) -> None:
         self.taken = 0
@@ -374,8 +375,8 @@ class SlaveElsewhere:
                 self._catch_up(link, self._pair.log_end(self._pair.master_port) - self._begin)
 
     def _catch_up(self, link: socket.socket, behind: int) -> None:
-        """Take so many bytes. Where transfers begin is not looked at: what is reported is a little too low, never too
-        high, for headers are taken for log and as many bytes are left out."""
+        """Receive `behind` bytes. Transfer headers count as log bytes, so the reported offset is a little low, never
+        high."""
         link.sendall(struct.pack(">q", self._begin))
         buffer = bytearray(REPORT_BYTES)
         got = 0
@@ -452,7 +453,7 @@ def main() -> None:
                 with running(side, role, arguments.directory, arguments.slave_directory) as pair:
                     if has_slave:
                         pair.start_slave()
-                    # The first load is for the other side's just-in-time compiler, and for the files.
+                    # The first load warms up the other side's just-in-time compiler and the files.
                     measure_load(pair, arguments.load, LOADS["4x64"], arguments.seconds)
                     for name, flags in chosen.items():
                         found = measure_load(pair, arguments.load, flags, arguments.seconds)

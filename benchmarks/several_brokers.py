@@ -1,10 +1,10 @@
-"""Broker processes beside each other on one machine: what several do together, next to one alone.
+"""Measure several broker processes on one machine, beside one alone.
 
     bin/bench-several-brokers [--brokers 2] [--seconds 5] [--rounds 3]
 
-Consumers pull batches of 32 messages of 1 KiB, always the same ones, since that is the load which costs its generator
-least (this process; it counts bytes). Each broker has as many connections as the other. Shown is the rate, what the
-brokers got of the machine, and the rate they would have with a core each: messages for a CPU second, all brokers added.
+Consumers pull batches of 32 messages of 1 KiB, always the same ones, because that load costs its
+generator least (this process; it counts bytes). All brokers have equally many connections. Shown are the rate, the
+brokers' share of the machine, and the rate with a core each: messages per CPU second, summed over the brokers.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ STORED = 256
 
 @dataclass(frozen=True)
 class Figures:
-    """Messages a second, the brokers' CPU seconds in a second, messages for a CPU second of each broker, added."""
+    """Messages a second, the brokers' CPU seconds in a second, and messages per CPU second, summed over the brokers."""
 
     rate: float
     cores: float
@@ -37,7 +37,7 @@ class Figures:
 
 
 class Puller:
-    """A connection that keeps some pulls of the same batch under way, and counts answers by their bytes."""
+    """A connection that keeps several pulls of the same batch in flight and counts responses by their bytes."""
 
     def __init__(self, port: int) -> None:
         self._request = pull(0, 0, 0, "several")
@@ -52,7 +52,7 @@ class Puller:
         self.sock.sendall(self._request * count)
 
     def receive(self) -> int:
-        """How many answers one read ended."""
+        """Return the number of responses that one read completed."""
         got = self.sock.recv_into(self._buffer)
         if not got:
             raise ConnectionError("the broker closed a connection")
@@ -96,7 +96,7 @@ def measure(brokers: list[Broker], seconds: float) -> Figures:
 def drive(
     poller: select.epoll, pullers: dict[int, tuple[Puller, int]], seconds: float, broker_count: int
 ) -> list[int]:
-    """Answers of each broker in this time; each makes room for the next pull."""
+    """Return the responses of each broker in this time; each response sends the next pull."""
     answers = [0] * broker_count
     until = time.perf_counter() + seconds
     while time.perf_counter() < until:

@@ -1,14 +1,14 @@
-"""Clients that come and go for minutes: does the broker forget them?
+"""Run clients that come and go for minutes, and check that the broker forgets them.
 
     bin/bench-soak [--minutes 10] [--clients 200] [--json]
 
 Two hundred clients live short lives against a NameServer and a broker that are processes of their own: some send, some
-consume and leave in order, some hold a pull and drop dead in the middle of it. Their calls are patient, since this is
-about what is left behind and not about speed; where the machine is too busy for the clients' own event loop, one life
-in a thousand may still fail to connect in three seconds. The broker's own memory is looked at all the time: what it has
-when all clients have left is compared with what it had in the middle third. Then the broker is asked about them: no
-group may have a member, no producer may be known, and no socket may be open that was not before. Exit code 1 when
-something of that is not so. Linux only.
+consume and leave in order, some hold a pull and drop dead in the middle of it. Their time-outs are long, because
+this measures what is left behind rather than speed; where the machine is too busy for the clients' own event loop, one
+life in a thousand may still fail to connect in three seconds. The broker's own memory is sampled all the time: its
+value after all clients have left is compared with the middle third. Then the broker is queried: no group may have a
+member, no producer may be known, and no socket may be open that was not open before. Exit code 1 when one of these
+fails. Linux only.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Report:
         return self.is_flat and not self.left_over and lives > 0 and failures * 1000 <= lives
 
     def text(self) -> str:
-        """The report in lines."""
+        """Return the report as lines."""
         watch = self.watch
         lives = ", ".join(f"{count} {life}" for life, count in sorted(self.lives.items())) or "none"
         lines = [
@@ -99,7 +99,7 @@ class Soak:
         self._random = random.Random(seed)
 
     async def client(self, number: int, end: float) -> None:
-        """One place for a client: lives follow each other until the time is over."""
+        """One slot for a client: lives follow each other until time is up."""
         lives: dict[str, Callable[[int], Awaitable[None]]] = {
             "producers": self._producer,
             "consumers": self._consumer,
@@ -124,7 +124,7 @@ class Soak:
             self.report.stories.append(story(name, error))
 
     async def make_topics(self) -> None:
-        """The first message makes a topic; nobody shall have to wait for it."""
+        """Create the topics before the run, so that no client waits for one."""
         async with self._new_producer("soak_p0") as producer:
             for number in range(TOPICS):
                 await producer.send(Message(f"Soak_{number}", b"first"))
@@ -161,7 +161,7 @@ class Soak:
                     self.report.messages_received += 1
 
     async def _dead(self, number: int) -> None:
-        """A client that says who it is, holds a pull, and is gone without a word."""
+        """A client that registers, holds a pull, and vanishes without closing."""
         group = f"soak_d{number % GROUPS}"
         async with open_client(ClientSettings(connect_timeout_ms=int(PATIENCE_SECONDS * 1000))) as client:
             await client.invoke(self._broker, heartbeat(group, self._topic(), f"dead@{number}"), PATIENCE_SECONDS)
@@ -171,7 +171,7 @@ class Soak:
 
 
 def story(life: str, error: BaseException) -> str:
-    """Which life failed, how, what was the cause of it, and where in the project's own code."""
+    """Describe which life failed, how, why, and where in the project's own code."""
     causes = []
     cause: BaseException | None = error
     while cause is not None and len(causes) < 4:
@@ -196,7 +196,7 @@ def heartbeat(group: str, topic: str, client_id: str) -> RemotingCommand:
 
 
 def held_pull(group: str) -> RemotingCommand:
-    """A pull of the group's retry topic, which its heartbeat made and where nothing ever comes."""
+    """A pull of the group's retry topic, which its heartbeat created and which stays empty."""
     fields = {
         "consumerGroup": group,
         "topic": f"%RETRY%{group}",
@@ -214,7 +214,7 @@ def held_pull(group: str) -> RemotingCommand:
 
 
 async def left_over(client: RemotingClient, broker: str) -> list[str]:
-    """What the broker still knows of clients that are gone."""
+    """Return what the broker still knows of clients that have left."""
     found: list[str] = []
     for kind in "cd":
         for number in range(GROUPS):
@@ -276,7 +276,7 @@ def soak(minutes: float, clients: int, *, seed: int = 1) -> Report:
             "namesrvAddr": name_server,
             "storePathRootDir": str(directory / "store"),
             "mappedFileSizeCommitLog": str(64 * MIB),
-            # The slots of the newest index file are memory of the broker's own: 20 MiB by default, touched bit by bit.
+            # The slots of the newest index file are anonymous memory: 20 MiB by default, touched gradually.
             "maxHashSlotNum": "50000",
             "autoCreateTopicEnable": "true",
         }

@@ -1,4 +1,4 @@
-"""How fast the Spark sources and the sink are: messages of 1 KiB with four properties, per core.
+"""Measure the Spark sources and the sink: messages of 1 KiB with four properties, per core.
 
     benchmarks/spark_source.py [--messages N] [--name-server HOST:PORT] [--store DIR] [--cores 1,2]
 
@@ -6,7 +6,7 @@ Without --store a commit log is made in a temporary directory; broker figures ne
 read). Each source is measured alone (`reader`: bytes to Arrow batches in one process) and through Spark into its noop
 sink on local[N] for each N of --cores (a topic in at least N tasks), beside Spark's own reading of the
 same rows from Parquet. "A CPU second" counts all processes of the driver: JVM and Python workers, not the broker. It
-hardly depends on what else the machine does.
+hardly depends on other load.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def drain(batches: Iterator[Any]) -> int:
 
 
 def cpu_seconds() -> float:
-    """User and system time of this process and all below it, as far as they still live."""
+    """Return user and system time of this process and all its living descendants."""
     parents: dict[int, int] = {}
     ticks: dict[int, int] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):

@@ -26,7 +26,7 @@ def now_ms() -> int:
 
 
 def message(topic: str, queue_id: int, body: bytes, number: int) -> MessageToStore:
-    """As a Java client sends it: one id, one key, one tag."""
+    """A message as a Java client sends it: one id, one key, one tag."""
     uniq_key = f"7F0000013039{number >> 16:012X}{number & 0xFFFF:08X}"
     text = properties.encode({"UNIQ_KEY": uniq_key, "KEYS": f"k{number}", "CLUSTER": "DefaultCluster", "TAGS": "t"})
     return MessageToStore(
@@ -36,7 +36,7 @@ def message(topic: str, queue_id: int, body: bytes, number: int) -> MessageToSto
 
 
 def fill(store: MessageStore, total_bytes: int, *, body_bytes: int = 1024, queues: int = 8) -> int:
-    """Put messages until the log is so long; answers how many."""
+    """Put messages until the log has `total_bytes`. Return how many."""
     body = os.urandom(body_bytes)
     number = 0
     while store.max_physical_offset < total_bytes:
@@ -48,7 +48,7 @@ def fill(store: MessageStore, total_bytes: int, *, body_bytes: int = 1024, queue
 
 
 def drop_pages(root: Path) -> None:
-    """Have the kernel forget what it holds of these files, so that the next reader waits for the disk."""
+    """Drop these files from the page cache, so that the next reader waits for the disk."""
     for path in root.rglob("*"):
         if path.is_file():
             fd = os.open(path, os.O_RDONLY)
@@ -60,7 +60,7 @@ def drop_pages(root: Path) -> None:
 
 
 async def make(root: Path, gib: float, *, body_bytes: int, is_closed: bool) -> int:
-    """A new directory. Not closed: as a kill leaves it after everything was written, the checkpoint missing."""
+    """Make a new directory. Not closed: as a kill leaves it after everything was written, without a checkpoint."""
     store = MessageStore(StoreSettings(store_path_root_dir=str(root)), now_ms=now_ms)
     await store.load()
     count = fill(store, int(gib * (1 << 30)), body_bytes=body_bytes)

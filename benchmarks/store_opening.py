@@ -1,11 +1,11 @@
-"""How long a large store needs to open: 200 GiB of log (sparse, all but the ends of the files) and ten thousand queues.
+"""Measure how long a large store takes to open: 200 GiB of sparse log files and ten thousand queues.
 
     python -m benchmarks.store_opening [--gib 200] [--queues 10000] [--rounds 3]
 
 The log has that many files of 1 GiB with one message at their beginnings, and in the last one two messages for each
 queue. It is opened after a clean exit and after a kill (the checkpoint lies between the two, so the second half is read
-again), each time by a process of its own, which says how long `load` took, in CPU time too, and what it has in memory
-then. Exit code 1 for more than 2 s or 150 MiB.
+again), each time by a process of its own, which reports wall-clock and CPU time of `load` and its resident memory
+afterwards. Exit code 1 for more than 2 s or 150 MiB.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TOPICS = 100
 
 
 async def make(root: Path, gib: int, queues: int) -> None:
-    """Left after a clean exit; beside it, with -killed behind its name, the same as a kill leaves it."""
+    """Make the store as a clean exit leaves it and, with -killed appended to its name, as a kill leaves it."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
     store = MessageStore(StoreSettings(store_path_root_dir=str(root)), now_ms=now_ms)
     await store.load()

@@ -1,10 +1,10 @@
-"""How long a broker needs to come up after a kill, by how much log it has to read again; TrioMQ beside Apache's broker.
+"""Measure how long a broker takes to start after a kill, by the amount of log it reads again, beside Apache's broker.
 
     python -m benchmarks.store_recovery [--gib 2] [--rounds 3] [--peer tests/apache/peer] [--cold]
 
 One store of 1 KiB messages is written, without a checkpoint and with an abort file: everything is read again, and all
 queue and index entries are made anew. Each round starts a broker on a copy of it, and one on an empty directory; the
-difference between their times to the "boot success" line is the recovery. `--cold` has the kernel forget the copy
+difference between their times to the "boot success" line is the recovery. `--cold` drops the copy from the page cache
 first. Peak resident memory is that of the broker on the copy.
 """
 
@@ -39,7 +39,7 @@ class Start:
 
 
 def cpu_seconds(pid: int) -> float:
-    """User and system time of all threads so far."""
+    """Return user and system time of all threads so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -52,7 +52,7 @@ def peak_bytes(pid: int) -> int:
 
 
 def start_broker(argv: list[str], home: Path) -> Start:
-    """Seconds until the boot line; the broker is killed then."""
+    """Return the seconds until the boot line; the broker is killed then."""
     environment = dict(os.environ, HOME=str(home), JAVA_TOOL_OPTIONS="")
     environment.setdefault("XDG_CACHE_HOME", str(Path.home() / ".cache"))
     began = time.monotonic()

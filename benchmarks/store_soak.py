@@ -1,11 +1,11 @@
-"""Messages at a steady rate for half an hour: does the broker's memory stay flat while its files come and go?
+"""Send at a steady rate for half an hour, and check that the broker's memory stays flat while its files come and go.
 
     bin/soak-store [--minutes 30] [--rate 2000] [--sync] [--json]
 
 A broker process with small files (log, queue and index files roll every few seconds to minutes) and a log limited by
-size, so that retention deletes all the time. Messages go in at the rate; every queue is read with long polls, and what
-comes must be dense: no offset missing, none twice, each body as it was sent. Keys and times are looked up in between.
-Every ten seconds its own memory (RssAnon, so without the mapped files) and its descriptors are counted: the median of
+size, so that retention deletes all the time. Every queue is read with long polls, and what arrives must be dense: no
+offset missing, none twice, each body as it was sent. Keys and times are looked up in between.
+Every ten seconds its anonymous memory (RssAnon) and its descriptors are counted: the median of
 the last sixth of the run is compared with that of the first sixth. Exit code 1 when they grew, or a message is missing.
 Linux only.
 """
@@ -71,7 +71,7 @@ class Report:
 
 
 class Load:
-    """The clients: one sender, one reader for each queue, one that looks things up."""
+    """The clients: one sender, one reader for each queue, one for look-ups."""
 
     def __init__(self, report: Report, client: RemotingClient, broker: str) -> None:
         self._report = report
@@ -86,7 +86,7 @@ class Load:
             self._report.faults.append(text)
 
     async def send_all(self) -> None:
-        """Sends at the rate until the time is over; a tick that comes late brings more."""
+        """Send at the rate until time is up; a late tick sends more."""
         begin = trio.current_time()
         end = begin + self._report.minutes * 60
         number = 0
@@ -123,7 +123,7 @@ class Load:
         self._queue_ends[queue_id] = max(self._queue_ends[queue_id], offset + 1)
 
     async def read_queue(self, queue_id: int) -> None:
-        """Everything of one queue, from its beginning on, as it comes."""
+        """Read one queue from its beginning, as messages arrive."""
         offset = 0
         seen: set[int] = set()
         while not (self._is_over and offset >= self._queue_ends[queue_id]):
@@ -159,7 +159,7 @@ class Load:
         return offset
 
     async def look_up(self) -> None:
-        """Keys and times now and then."""
+        """Look up keys and times periodically."""
         while not self._is_over:
             await trio.sleep(0.5)
             number = self._report.received - 1

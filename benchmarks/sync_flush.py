@@ -1,11 +1,11 @@
-"""Messages that are on the disk before they are answered (SYNC_FLUSH), TrioMQ beside Apache's broker.
+"""Measure SYNC_FLUSH, where messages are on the disk before the response, beside Apache's broker.
 
     bin/bench-sync-flush [--seconds 5] [--rounds 3] [--only NAME] [--peer PATH] [--directory DIR]
 
 Each round starts both brokers in turn, each with flushDiskType=SYNC_FLUSH and a store of its own on the same file
 system (`--directory`; a directory in memory would measure nothing), and gives both the same load: ready-made frames
-from this process over some connections, each with so many messages unanswered. The table has the medians and their
-ratio. `bare` is a loop of pwrite and fdatasync of the same bytes: what the disk gives to one who does nothing else.
+from this process over some connections, each with a window of unanswered messages. The table has the medians and their
+ratio. `bare` is a loop of pwrite and fdatasync of the same bytes: what the disk gives to a single writer.
 
 `--peer` is a script that starts Apache's broker (`PATH broker DIRECTORY PORT NAMESRV KEY=VALUE...`). The default is the
 one of the tests, which fetches it from Maven Central; without Java and Maven TrioMQ is measured alone.
@@ -59,7 +59,7 @@ WORKLOADS = (Workload(4, 64, 1024), Workload(64, 1, 1024), Workload(1, 1, 1024),
 
 @dataclass(frozen=True)
 class Figures:
-    """Messages a second, milliseconds until an answer, messages for a second of the broker's CPU time."""
+    """Messages a second, milliseconds until a response, messages per second of the broker's CPU time."""
 
     rate: float
     p50_ms: float
@@ -84,7 +84,7 @@ class Sender:
         self.sock.sendall(b"".join([next(self._frames) for _ in range(count)]))
 
     def receive(self) -> list[float]:
-        """Read once; how long each message took that was answered (they are in order). Raises RuntimeError."""
+        """Read once and return how long each answered message took, in order. Raises RuntimeError."""
         data = self._rest + self.sock.recv(1 << 18)
         if len(data) == len(self._rest):
             raise ConnectionError("the broker closed a connection")
@@ -134,7 +134,7 @@ def load(port: int, pid: int, workload: Workload, seconds: float) -> Figures:
 
 
 def drive(poller: select.epoll, senders: dict[int, Sender], seconds: float) -> list[float]:
-    """Answer every answer with the next message, for so long."""
+    """Send the next message for each response, for `seconds`."""
     until = time.perf_counter() + seconds
     taken: list[float] = []
     while time.perf_counter() < until:
@@ -147,7 +147,7 @@ def drive(poller: select.epoll, senders: dict[int, Sender], seconds: float) -> l
 
 
 def bare_syncs(directory: Path, size: int, seconds: float) -> float:
-    """pwrite and fdatasync of `size` bytes at the end of a file that is sparse at its full size: how many a second."""
+    """Append `size` bytes at a time, each with fdatasync, to a sparse file of full size. Return the rate."""
     fd, name = tempfile.mkstemp(dir=directory)
     try:
         os.ftruncate(fd, 1 << 30)

@@ -1,4 +1,4 @@
-"""A daemon of a long run, and what it takes while it runs: its own memory and its descriptors. Linux only."""
+"""Run a daemon for long and sample its anonymous memory and its descriptors. Linux only."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ STOP_SECONDS = 30.0
 @dataclass
 class Watch:
     """Samples of one process, one every `period_seconds`. memory_bytes: RssAnon, so without the mapped files of a
-    store. late_seconds: how late this process' own event loop was at worst; where that comes near the time-outs of
-    the clients in it, they fail for want of a processor."""
+    store. late_seconds: the worst lateness of this process's own event loop; where that approaches the time-outs of
+    the clients in it, they fail for lack of a processor."""
 
     period_seconds: float
     memory_bytes: list[int] = field(default_factory=list)
@@ -43,13 +43,13 @@ class Watch:
             self.descriptors.append(len(descriptors(pid)))
 
     def memory_between(self, begin: float, end: float) -> int:
-        """The median of the samples between two points of the run (0 its begin, 1 its end); at least of one."""
+        """The median of the samples between two points of the run (0 its beginning, 1 its end); at least of one."""
         first = min(int(len(self.memory_bytes) * begin), len(self.memory_bytes) - 1)
         return int(statistics.median(self.memory_bytes[first : max(first + 1, int(len(self.memory_bytes) * end))]))
 
 
 def is_flat(before_bytes: int, after_bytes: int, *, growth: float, growth_bytes: int) -> bool:
-    """Whether memory grew by no more than such a part and so many bytes."""
+    """Return whether memory grew by no more than this ratio plus these bytes."""
     return after_bytes <= before_bytes * (1 + growth) + growth_bytes
 
 
@@ -62,7 +62,7 @@ def own_memory_bytes(pid: int) -> int:
 
 
 def descriptors(pid: int) -> list[str]:
-    """What each open descriptor is: the path of a file, or such as "socket:[4711]"."""
+    """Return what each open descriptor is: the path of a file, or a text like "socket:[4711]"."""
     found = []
     for entry in Path(f"/proc/{pid}/fd").iterdir():
         try:
@@ -77,7 +77,7 @@ def open_sockets(pid: int) -> int:
 
 
 def free_port() -> int:
-    """One with the ports two below and one above it."""
+    """Return a free port whose neighbours two below and one above are free."""
     while True:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
@@ -93,7 +93,7 @@ def free_port() -> int:
 
 @contextmanager
 def daemon(module: str, lines: dict[str, str], directory: Path) -> Iterator[int]:
-    """A daemon that runs until the block ends; its pid. Raises RuntimeError when it does not come up."""
+    """Run a daemon until the block ends; yields its pid. Raises RuntimeError when it does not start."""
     conf = directory / f"{module}.conf"
     conf.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
     environment = dict(os.environ, PYTHONPATH=str(PROJECT / "src"), HOME=str(directory))

@@ -10,10 +10,11 @@ import structlog
 import trio
 
 from triomq.broker.configuration import Configuration
+from triomq.broker.configuration_check import configuration_problems
 from triomq.broker.controller import BrokerController
 from triomq.broker.start_warnings import start_warnings
 from triomq.daemon.clock import system_now_ms
-from triomq.daemon.command_line import CommandLine, parse_command_line, settings_listing, warn_of_ignored_words
+from triomq.daemon.command_line import CommandLine, listing, parse_command_line, warn_of_ignored_words
 from triomq.daemon.configuration import (
     ConfigurationLayers,
     check_namesrv_addresses,
@@ -21,10 +22,10 @@ from triomq.daemon.configuration import (
     warn_of_unknown_keys,
 )
 from triomq.daemon.environment import Environment, read_environment
-from triomq.daemon.errors import StartError
-from triomq.daemon.logs import BROKER_LOG_FILES, configure_logs, log_directory
+from triomq.daemon.errors import ExitCode, StartError
+from triomq.daemon.logs import BROKER_LOG_FILES, LogFiles, configure_logs, log_directory
 from triomq.daemon.pid_file import pid_file
-from triomq.daemon.run import report, run
+from triomq.daemon.run import report, report_check, run
 from triomq.daemon.settings_file import SettingsFile
 from triomq.protocol.settings import SettingError
 
@@ -41,19 +42,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         layers = _load(options, environment)
         configuration = Configuration.from_layers(layers)
-        if options.print_all or options.print_important:
-            records = configuration.records()
-            print(settings_listing(records, important_only=not options.print_all), end="")  # noqa: T201
+        if options.prints:
+            print(listing(options, configuration.records(), layers), end="")  # noqa: T201
             return 0
         if configuration.broker.namesrv_addr:
             check_namesrv_addresses(configuration.broker.namesrv_addr, layers.source("namesrvAddr"))
+        if options.check:
+            configure_logs(environment, BROKER_LOG_FILES, to_files=False)
+            _warn(options, layers, configuration)
+            return report_check(PROGRAM, configuration_problems(configuration))
         files = configure_logs(environment, BROKER_LOG_FILES, subdirectory=configuration.log_subdirectory)
     except (StartError, SettingError) as error:
         return report(PROGRAM, error)
-    warn_of_ignored_words(options)
-    warn_of_unknown_keys(layers)
-    for warning in start_warnings(configuration):
-        log.warning(warning)
+    _warn(options, layers, configuration)
+    try:
+        return _run(environment, layers, configuration, files)
+    finally:
+        files.close()
+
+
+def _run(
+    environment: Environment, layers: ConfigurationLayers, configuration: Configuration, files: LogFiles
+) -> ExitCode:
+    """The broker itself, until a signal ends it."""
     controller = BrokerController(configuration, now_ms=system_now_ms)
 
     async def serve(*, task_status: trio.TaskStatus[str]) -> None:
@@ -69,12 +80,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
             update = controller.parts.update
             await settings_file.reload(update.take, update.values)
 
-    try:
-        with pid_file(environment.run_directory, PROGRAM):
-            hint = str(log_directory(environment) or "")
-            return run(PROGRAM, serve, stop_deadline_seconds=STOP_DEADLINE_SECONDS, log_hint=hint, reload=reload)
-    finally:
-        files.close()
+    with pid_file(environment.run_directory, PROGRAM):
+        hint = str(log_directory(environment) or "")
+        return run(PROGRAM, serve, stop_deadline_seconds=STOP_DEADLINE_SECONDS, log_hint=hint, reload=reload)
+
+
+def _warn(options: CommandLine, layers: ConfigurationLayers, configuration: Configuration) -> None:
+    warn_of_ignored_words(options)
+    warn_of_unknown_keys(layers)
+    for warning in start_warnings(configuration):
+        log.warning(warning)
 
 
 def _load(options: CommandLine, environment: Environment) -> ConfigurationLayers:

@@ -16,6 +16,7 @@ from triomq.protocol.settings import setting
 
 _CPU_COUNT = os.cpu_count() or 1
 _NO_EFFECT = "accepted for compatibility, has no effect"
+_POOL_SIZE = "no effect: one event loop handles all requests; the ...QueueCapacity keys bound them"
 
 
 def _environment(name: str) -> str | None:
@@ -111,7 +112,7 @@ class BrokerSettings:
     send_message_thread_pool_nums: int = setting(
         "sendMessageThreadPoolNums",
         min(_CPU_COUNT, 4),
-        meaning="requests of the send pool worked on at once",
+        meaning=_POOL_SIZE,
         minimum=1,
         changeable=True,
     )
@@ -121,56 +122,56 @@ class BrokerSettings:
     pull_message_thread_pool_nums: int = setting(
         "pullMessageThreadPoolNums",
         16 + 2 * _CPU_COUNT,
-        meaning="requests of the pull pool worked on at once",
+        meaning=_POOL_SIZE,
         minimum=1,
         changeable=True,
     )
     process_reply_message_thread_pool_nums: int = setting(
         "processReplyMessageThreadPoolNums",
         16 + 2 * _CPU_COUNT,
-        meaning="requests of the reply pool worked on at once",
+        meaning=_POOL_SIZE,
         minimum=1,
         changeable=True,
     )
     query_message_thread_pool_nums: int = setting(
         "queryMessageThreadPoolNums",
         8 + _CPU_COUNT,
-        meaning="requests of the query pool worked on at once",
+        meaning=_POOL_SIZE,
         minimum=1,
         changeable=True,
     )
     admin_broker_thread_pool_nums: int = setting(
         "adminBrokerThreadPoolNums",
         16,
-        meaning="requests of the admin pool worked on at once",
+        meaning=_POOL_SIZE,
         minimum=1,
         changeable=True,
     )
     client_manage_thread_pool_nums: int = setting(
         "clientManageThreadPoolNums",
         32,
-        meaning="requests of the client pool worked on at once",
+        meaning=_POOL_SIZE,
         minimum=1,
         changeable=True,
     )
     consumer_manage_thread_pool_nums: int = setting(
         "consumerManageThreadPoolNums",
         32,
-        meaning="requests of the consumer pool worked on at once",
+        meaning=_POOL_SIZE,
         minimum=1,
         changeable=True,
     )
     heartbeat_thread_pool_nums: int = setting(
         "heartbeatThreadPoolNums",
         min(32, _CPU_COUNT),
-        meaning="heartbeats worked on at once",
+        meaning=_POOL_SIZE,
         minimum=1,
         changeable=True,
     )
     end_transaction_thread_pool_nums: int = setting(
         "endTransactionThreadPoolNums",
         max(8 + 2 * _CPU_COUNT, 4 * min(_CPU_COUNT, 4)),
-        meaning="requests of the transaction pool worked on at once",
+        meaning=_POOL_SIZE,
         minimum=1,
         changeable=True,
     )
@@ -279,12 +280,12 @@ class BrokerSettings:
     commercial_trans_count: int = setting("commercialTransCount", 1, meaning=_NO_EFFECT, changeable=True)
     commercial_big_count: int = setting("commercialBigCount", 1, meaning=_NO_EFFECT, changeable=True)
     commercial_base_count: int = setting(
-        "commercialBaseCount", 1, meaning="factor of the commercial counters", minimum=0, changeable=True
+        "commercialBaseCount", 1, meaning=_NO_EFFECT, minimum=0, changeable=True
     )
     transfer_msg_by_heap: bool = setting(
         "transferMsgByHeap",
         True,
-        meaning="copy pulled messages; false: hand out slices of the page cache",
+        meaning=_NO_EFFECT,
         changeable=True,
     )
     max_delay_time: int = setting("maxDelayTime", 40, meaning=_NO_EFFECT, changeable=True)

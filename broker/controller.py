@@ -18,6 +18,7 @@ from contextlib import AbstractAsyncContextManager
 import structlog
 import trio
 
+from triomq import __version__
 from triomq.broker.configuration import FAST_PORT_DISTANCE, HA_PORT_DISTANCE, Configuration
 from triomq.broker.extensions import Extensions
 from triomq.broker.parts import Parts
@@ -109,7 +110,6 @@ class BrokerController:
                 serialize_type=self.configuration.serialize_type,
             )
             self._bind(server, table, fast_table)
-            parts.filters.load()
             refusal = await self._load(parts, stop)
             if refusal is not None or stop.is_set():
                 server.stop_listening()
@@ -149,6 +149,12 @@ class BrokerController:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_cancel_when, stop, nursery.cancel_scope)
             try:
+                parts.store.lock()  # first: the filters are read from its directory
+                try:
+                    parts.filters.load()
+                except BaseException:
+                    parts.store.unlock()
+                    raise
                 await parts.store.load()
             except StoreError as error:
                 refusal = error
@@ -169,7 +175,7 @@ class BrokerController:
             assert self._ha_socket is not None
             parts.start(background, self._ha_socket)
             await parts.registration.start()
-            log.info("broker started", address=self.address, build=running_build())
+            log.info("broker started", address=self.address, version=__version__, build=running_build())
             task_status.started(self.address)
             await stop.wait()
             log.info("broker stops", address=self.address)

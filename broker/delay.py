@@ -23,7 +23,7 @@ import trio
 
 from triomq.broker.configuration import Configuration
 from triomq.broker.message_writer import MessageWriter, PendingPut, tags_code
-from triomq.broker.stats import BrokerStats
+from triomq.broker.metrics.stats import BrokerStats
 from triomq.broker.tables.table_file import NoFile, TableFile, decoder
 from triomq.protocol import properties as property_text
 from triomq.protocol import property_names as names

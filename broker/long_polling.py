@@ -1,11 +1,11 @@
 """Long polling: pulls that found nothing new and wait for it (RocketMQ: PullRequestHoldService).
 
-A parked pull waits on its queue's watermark. When the queue grows, the entries that came are looked at with the pull's
-own filter: a match answers it, otherwise it waits on behind them. When its time is over it is answered with what
-there is then. There is no table to rescan: a queue without news costs nothing, whoever waits on it.
+A parked pull waits on its queue's watermark. When the queue grows, the store looks for a match among the new entries; a
+match answers the pull, otherwise it keeps waiting behind them. When its time is over, it is answered with what is there
+by then. There is no table to rescan: a queue without news costs nothing, however many pulls wait on it.
 
-Deadlines are kept in one heap for all of them; pulls that were answered stay in it until their time comes. The bound
-on parked pulls is the pull pool's. All of it is touched only on the event loop.
+One heap holds all deadlines; answered pulls stay in it until their time comes. The pull pool bounds the number of
+parked pulls. Only the event loop touches any of this.
 """
 
 from __future__ import annotations
@@ -13,7 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from heapq import heappop, heappush
 from itertools import count
+from math import inf
+from typing import Final
 
+import structlog
 import trio
 
 from triomq.protocol.command import RemotingCommand
@@ -21,11 +24,16 @@ from triomq.protocol.headers.pull import PullMessageRequestHeader
 from triomq.remoting.connection import Connection
 from triomq.remoting.processor_table import Pool
 from triomq.store.message_store import MessageStore
-from triomq.store.results import MessageFilter
+from triomq.store.results import GetStatus, MessageFilter
 from triomq.store.watermark import Waiter
 
-SCAN_ENTRIES = 4096
-"""Entries looked at for one parked pull at a time; more of them answer it, and the client comes again."""
+log = structlog.get_logger("triomq.broker.long_polling")
+
+SCAN_ENTRIES: Final = 4096
+"""Entries examined for one parked pull at a time. When a window of them holds no match, the pull is answered and the
+client asks again, so that one commit never scans without bound."""
+
+_NO_MATCH: Final = GetStatus.NO_MATCHED_MESSAGE
 
 
 class ParkedPull:
@@ -105,12 +113,6 @@ class LongPolling:
             parked.deadline += seconds
         self._deadlines = [(due + seconds, number, parked) for due, number, parked in self._deadlines]
 
-    def wake_all(self) -> None:
-        """Answer all of them now (the broker stops, or its role changes)."""
-        for parked_pulls in list(self._by_connection.values()):
-            for parked in list(parked_pulls):
-                self._finish(parked)
-
     def _wait(self, parked: ParkedPull) -> None:
         end = self._store.queue_end(parked.header.topic, parked.header.queue_id)
 
@@ -124,21 +126,31 @@ class LongPolling:
         parked.waiter = end.call_beyond(parked.scanned_offset, reached)
 
     def _matches(self, parked: ParkedPull) -> bool:
-        """True when one of the entries that came may be one the pull wants; otherwise they count as scanned."""
+        """Whether the store has something to return for this pull, or cannot tell soon; otherwise the entries that
+        came count as scanned.
+
+        The store decides with the very call that serves the pull (`get_messages`), so the two can never disagree on
+        what matches. A filter that raises costs its own client one pull, which reports the error: this runs in the
+        middle of a commit, where nothing may raise."""
         message_filter = parked.message_filter
         if message_filter is None:
             return True
         header = parked.header
-        entries = self._store.queue_entries(header.topic, header.queue_id, parked.scanned_offset, SCAN_ENTRIES)
-        if not entries or len(entries) == SCAN_ENTRIES:
-            return True
-        for physical_offset, _, tags_code in entries:
-            if message_filter.matches_entry(tags_code, None):
-                record = self._store.record_at(physical_offset)
-                if record is None or message_filter.matches_record(record):
-                    return True
-        parked.scanned_offset += len(entries)
-        return False
+        stop = parked.scanned_offset + SCAN_ENTRIES
+        while parked.scanned_offset < stop:
+            try:
+                found = self._store.get_messages(
+                    header.topic, header.queue_id, parked.scanned_offset, 1, message_filter
+                )
+            except Exception:
+                log.exception("a filter failed", group=header.consumer_group, topic=header.topic)
+                return True
+            if found.status is not _NO_MATCH:
+                return True
+            parked.scanned_offset = found.next_begin_offset
+            if parked.scanned_offset >= found.max_offset:
+                return False
+        return True
 
     def _finish(self, parked: ParkedPull) -> None:
         mine = self._by_connection.get(parked.connection)
@@ -165,11 +177,10 @@ class LongPolling:
             while self._deadlines and not self._deadlines[0][2].is_parked:
                 heappop(self._deadlines)
             self._sooner = trio.Event()
-            wait_seconds = float("inf")
-            if self._deadlines:
-                wait_seconds = self._deadlines[0][0] - trio.current_time()
-            if wait_seconds <= 0:
+            due = self._deadlines[0][0] if self._deadlines else inf
+            if due <= trio.current_time():
                 self._finish(heappop(self._deadlines)[2])
                 continue
-            with trio.move_on_after(wait_seconds):
+            # Until the very time: a wait of the difference may round to none, and a virtual clock would stand still.
+            with trio.move_on_at(due):
                 await self._sooner.wait()

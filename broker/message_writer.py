@@ -24,7 +24,7 @@ import structlog
 import trio
 
 from triomq.broker.configuration import Configuration
-from triomq.broker.stats import BrokerStats
+from triomq.broker.metrics.stats import BrokerStats
 from triomq.protocol import properties as property_text
 from triomq.protocol import property_names as names
 from triomq.protocol import sys_flag

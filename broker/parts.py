@@ -28,6 +28,10 @@ from triomq.broker.filters.bloom import BloomFilter
 from triomq.broker.filters.selection import FilterChooser
 from triomq.broker.limits import Limits
 from triomq.broker.message_writer import MessageWriter
+from triomq.broker.metrics.stats import BrokerStats
+from triomq.broker.metrics.stats_log import StatsLog
+from triomq.broker.metrics.store_metrics import StoreMetrics
+from triomq.broker.metrics.watermark_log import WatermarkLog
 from triomq.broker.offset_moved import OffsetMovedEvents
 from triomq.broker.pools import Pools
 from triomq.broker.processors.acl import AclProcessor
@@ -53,9 +57,6 @@ from triomq.broker.replication.log_follower import LogFollower
 from triomq.broker.replication.log_server import LogServer
 from triomq.broker.replication.master_tables import MasterTables
 from triomq.broker.runtime_info import RuntimeInfo
-from triomq.broker.stats import BrokerStats
-from triomq.broker.stats_log import StatsLog
-from triomq.broker.store_pace import StorePace
 from triomq.broker.tables.client_channel import ClientChannel
 from triomq.broker.tables.consumers import ConsumerTable
 from triomq.broker.tables.filters import FilterTable
@@ -67,7 +68,6 @@ from triomq.broker.tables.stored_file import StoredFile
 from triomq.broker.tables.topics import TopicTable, built_in_topics
 from triomq.broker.tasks import Schedule
 from triomq.broker.transactions import ProducerChecks, TransactionChecks, TransactionLog
-from triomq.broker.watermark_log import WatermarkLog
 from triomq.daemon.errors import StartError
 from triomq.protocol.address import HostPort
 from triomq.protocol.clock import NowMs
@@ -152,7 +152,7 @@ class Parts:
         )
         self.queue_locks = QueueLockTable(now_ms, expiry_ms=configuration.broker.queue_lock_lifetime_ms)
         self.stats = BrokerStats(broker.broker_cluster_name, now_ms=now_ms, detail=broker.enable_detail_stat)
-        self.pace = StorePace(self.stats, now_ms=now_ms)
+        self.pace = StoreMetrics(self.stats, now_ms=now_ms)
         has_buffer = configuration.store.transient_store_pool_enable
         self.limits = Limits(
             configuration,

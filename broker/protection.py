@@ -14,7 +14,7 @@ import structlog
 import trio
 
 from triomq.broker.configuration import Configuration
-from triomq.broker.stats import BrokerStats
+from triomq.broker.metrics.stats import BrokerStats
 from triomq.broker.tables.groups import GroupTable
 from triomq.broker.tables.offsets import OffsetTable
 from triomq.protocol.clock import NowMs

@@ -11,9 +11,9 @@ import shutil
 from collections.abc import Callable
 
 from triomq.broker.configuration import Configuration
+from triomq.broker.metrics.stats import BrokerStats
+from triomq.broker.metrics.store_metrics import StoreMetrics
 from triomq.broker.pools import Pools
-from triomq.broker.stats import BrokerStats
-from triomq.broker.store_pace import StorePace
 from triomq.protocol.bodies.fastjson_writer import double_text
 from triomq.protocol.codes import V4_9_7, version_name
 from triomq.store.message_store import MessageStore
@@ -32,7 +32,7 @@ class RuntimeInfo:
         configuration: Configuration,
         store: MessageStore,
         stats: BrokerStats,
-        pace: StorePace,
+        pace: StoreMetrics,
         pools: Pools,
         delay_progress: DelayProgress,
     ) -> None:

@@ -25,7 +25,7 @@ import trio
 
 from triomq.broker.configuration import Configuration
 from triomq.broker.message_writer import MessageWriter, PendingPut, tags_code
-from triomq.broker.stats import BrokerStats
+from triomq.broker.metrics.stats import BrokerStats
 from triomq.broker.tables.offsets import NO_OFFSET, OffsetTable
 from triomq.broker.tables.producers import ProducerTable
 from triomq.broker.tables.topics import TopicTable

@@ -1,13 +1,7 @@
-"""Options of mqbroker and mqnamesrv (RocketMQ: ServerUtil, BrokerStartup, NamesrvStartup).
+"""Options of mqbroker and mqnamesrv. Those with a letter are RocketMQ's (ServerUtil, BrokerStartup, NamesrvStartup).
 
-    -c, --configFile FILE         configuration file
-    -n, --namesrvAddr ADDRESSES   NameServer addresses
-    -p, --printConfigItem         print all settings and end
-    -m, --printImportantConfig    print the important settings and end (broker)
-    -h, --help
-
-Short options may be joined (-pc FILE); words that are not options are ignored with a warning. Help ends with exit
-code 0 and goes to stdout; an unknown option prints the help and ends with 1.
+Short options may be joined (-pc FILE); words that are not options are ignored with a warning. Help and version end with
+exit code 0 and go to stdout; an unknown option prints the help and ends with 1.
 """
 
 import sys
@@ -18,17 +12,34 @@ from typing import Any
 
 import structlog
 
+from triomq.daemon.configuration import ConfigurationLayers
 from triomq.daemon.errors import ExitCode
+from triomq.daemon.settings_reference import explained
+from triomq.daemon.version import version_text
 from triomq.protocol.settings import to_text
 
 log = structlog.get_logger("triomq.daemon.command_line")
 
-_OPTIONS: tuple[tuple[str, str, bool, str], ...] = (
-    ("c", "configFile", True, "configuration file: Java properties, or YAML when named .yml or .yaml"),
-    ("h", "help", False, "print this help"),
-    ("m", "printImportantConfig", False, "print the important settings and end"),
-    ("n", "namesrvAddr", True, "NameServer addresses, such as '192.168.0.1:9876;192.168.0.2:9876'"),
-    ("p", "printConfigItem", False, "print all settings and end"),
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option. `letter` is empty for options that have a long name only."""
+
+    letter: str
+    name: str
+    takes_value: bool
+    meaning: str
+
+
+OPTIONS: tuple[Option, ...] = (
+    Option("c", "configFile", True, "configuration file: Java properties, or YAML when named .yml or .yaml"),
+    Option("h", "help", False, "print this help"),
+    Option("m", "printImportantConfig", False, "print the important settings and end"),
+    Option("n", "namesrvAddr", True, "NameServer addresses, such as '192.168.0.1:9876;192.168.0.2:9876'"),
+    Option("p", "printConfigItem", False, "print all settings and end"),
+    Option("", "explain", False, "print all settings (with -m the important ones) and what each means, and end"),
+    Option("", "check", False, "check the configuration and the directories it names, start nothing, and end"),
+    Option("", "version", False, "print the version and end"),
 )
 
 
@@ -40,51 +51,78 @@ class CommandLine:
     namesrv_addr: str | None = None
     print_all: bool = False
     print_important: bool = False
+    explain: bool = False
+    check: bool = False
     ignored: tuple[str, ...] = ()
+
+    @property
+    def prints(self) -> bool:
+        """Whether the settings are printed instead of used."""
+        return self.print_all or self.print_important or self.explain
+
+
+def options_of(letters: str) -> list[Option]:
+    """The options of a program that has the letters `letters`, such as "chnp"."""
+    return [option for option in OPTIONS if option.letter in letters]
 
 
 def parse_command_line(program: str, arguments: Sequence[str], *, letters: str) -> CommandLine:
-    """`letters`: the options this program has, such as "chnp". Raises SystemExit for -h and for wrong options."""
+    """`letters`: the options this program has ("chnp"). Raises SystemExit for help, version and wrong options."""
     from getopt import GetoptError, gnu_getopt
 
-    options = [option for option in _OPTIONS if option[0] in letters]
-    short = "".join(letter + (":" if takes_value else "") for letter, _, takes_value, _ in options)
-    long = [name + ("=" if takes_value else "") for _, name, takes_value, _ in options]
+    options = options_of(letters)
+    short = "".join(option.letter + (":" if option.takes_value else "") for option in options if option.letter)
+    long = [option.name + ("=" if option.takes_value else "") for option in options]
     try:
         given, ignored = gnu_getopt(list(arguments), short, long)
     except GetoptError as error:
         print(f"{program}: {error}\n{usage(program, letters)}", file=sys.stderr)  # noqa: T201
         raise SystemExit(ExitCode.USAGE) from None
-    by_name = {"--" + name: letter for letter, name, _, _ in options}
-    values = {by_name.get(option, option[1:]): value for option, value in given}
-    if "h" in values:
+    names = {f"-{option.letter}": option.name for option in options}
+    values = {names.get(option, option.lstrip("-")): value for option, value in given}
+    if "help" in values:
         print(usage(program, letters))  # noqa: T201
         raise SystemExit(ExitCode.STOPPED)
+    if "version" in values:
+        print(version_text(program))  # noqa: T201
+        raise SystemExit(ExitCode.STOPPED)
     return CommandLine(
-        config_file=Path(values["c"]) if "c" in values else None,
-        namesrv_addr=values.get("n"),
-        print_all="p" in values,
-        print_important="m" in values,
+        config_file=Path(values["configFile"]) if "configFile" in values else None,
+        namesrv_addr=values.get("namesrvAddr"),
+        print_all="printConfigItem" in values,
+        print_important="printImportantConfig" in values,
+        explain="explain" in values,
+        check="check" in values,
         ignored=tuple(ignored),
     )
 
 
 def usage(program: str, letters: str) -> str:
     """The help text: one line that shows all options, then one line per option."""
-    options = [option for option in _OPTIONS if option[0] in letters]
-    words = " ".join(f"[-{letter} <arg>]" if takes_value else f"[-{letter}]" for letter, _, takes_value, _ in options)
-    names = [
-        f" -{letter},--{name}" + (" <arg>" if takes_value else "") for letter, name, takes_value, _ in options
-    ]
+    options = options_of(letters)
+    words, names = [], []
+    for option in options:
+        argument = " <arg>" if option.takes_value else ""
+        flag = f"-{option.letter}" if option.letter else f"--{option.name}"
+        words.append(f"[{flag}{argument}]")
+        names.append((f" {flag},--{option.name}" if option.letter else f"    {flag}") + argument)
     width = max(map(len, names)) + 4
-    lines = [f"{name:<{width}}{meaning}" for name, (_, _, _, meaning) in zip(names, options, strict=True)]
-    return "\n".join([f"usage: {program} {words}", *lines])
+    lines = [f"{name:<{width}}{option.meaning}" for name, option in zip(names, options, strict=True)]
+    return "\n".join([f"usage: {program} {' '.join(words)}", *lines])
 
 
 def warn_of_ignored_words(options: CommandLine) -> None:
     """A word that is no option is most often a forgotten -c or a quote that is missing."""
     if options.ignored:
         log.warning("words that are not options are ignored", words=" ".join(options.ignored))
+
+
+def listing(options: CommandLine, records: Sequence[Any], layers: ConfigurationLayers) -> str:
+    """What -p, -m and --explain print."""
+    important_only = options.print_important and not options.print_all
+    if options.explain:
+        return explained(records, layers, important_only=important_only)
+    return settings_listing(records, important_only=important_only)
 
 
 def settings_listing(records: Iterable[Any], *, important_only: bool = False) -> str:

@@ -90,12 +90,14 @@ class ConfigurationLayers:
     """Key -> text of all layers together, and which source each text came from.
 
     file: the -c file, or None. file_values: its keys as written, also the unknown ones, which config listings keep.
+    defaults: those of the program, which win over those of the records.
     Parts that read `values` by themselves say with `expect` which keys those are.
     """
 
     def __init__(self, environment: Environment) -> None:
         self.environment = environment
         self.file: Path | None = None
+        self.defaults: Mapping[str, str] = {}
         self.file_values: dict[str, str] = {}
         self._values: dict[str, str] = {}
         self._sources: dict[str, str] = {}
@@ -163,7 +165,8 @@ def load_configuration(
 ) -> ConfigurationLayers:
     """All layers. Raises StartError for a file that cannot be read or is not what its name says."""
     configuration = ConfigurationLayers(environment)
-    configuration.add(defaults or {}, "default")
+    configuration.defaults = defaults or {}
+    configuration.add(configuration.defaults, "default")
     for name, value in environment.properties.items():
         source = f"{environment.sources[name]} -D{name}"
         configuration.add({name: value}, source)

@@ -207,13 +207,21 @@ def render(target: Any, level: str, event: MutableMapping[str, Any]) -> str:
 
 
 def configure_logs(
-    environment: Environment, rules: Sequence[LogFileRule], *, subdirectory: str = "", stderr: TextIO | None = None
+    environment: Environment,
+    rules: Sequence[LogFileRule],
+    *,
+    subdirectory: str = "",
+    to_files: bool = True,
+    stderr: TextIO | None = None,
 ) -> LogFiles:
-    """Make all structlog loggers of this process write as described above. Raises StartError for an unknown level."""
+    """Make all structlog loggers of this process write as described above; with `to_files=False` warnings and worse to
+    standard error only. Raises StartError for an unknown level."""
     level = environment.variables.get("TRIOMQ_LOG_LEVEL", "info").lower()
     if level not in _LEVELS:
         raise StartError(f"TRIOMQ_LOG_LEVEL: {level!r} is none of {', '.join(_LEVELS)}")
-    directory = log_directory(environment)
+    if not to_files:
+        level = "warning"
+    directory = log_directory(environment) if to_files else None
     files = LogFiles(directory / subdirectory if directory else None, rules, stderr or sys.stderr)
     structlog.configure(
         processors=[render],

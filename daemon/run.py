@@ -9,7 +9,7 @@ import gc
 import os
 import sys
 import threading
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Iterable, Iterator
 from typing import Protocol
 
 import structlog
@@ -18,6 +18,7 @@ import trio
 from triomq.daemon.errors import ExitCode, StartError
 from triomq.daemon.open_files import raise_open_files_limit
 from triomq.daemon.signals import DaemonSignals, Reload
+from triomq.daemon.systemd import Notices
 from triomq.protocol.settings import SettingError
 
 log = structlog.get_logger("triomq.daemon.run")
@@ -39,11 +40,11 @@ def run(
     `log_hint` says where the log is, `reload` is called for each SIGHUP. Returns the exit code. The signal handlers
     stay in place, so that a late signal does not interrupt what the caller does before the process ends.
     """
-    signals = DaemonSignals(program)
+    signals, notices = DaemonSignals(program), Notices(os.environ)
     raise_open_files_limit()
     watchdog = _StopWatchdog(program, stop_deadline_seconds)
     try:
-        trio.run(_supervise, serve, watchdog, signals, reload or _nothing_to_reload)
+        trio.run(_supervise, serve, watchdog, signals, notices, reload or _nothing_to_reload)
         return ExitCode.STOPPED
     except KeyboardInterrupt:
         return ExitCode.FAILED
@@ -78,6 +79,17 @@ def report(program: str, error: BaseException, log_hint: str = "") -> ExitCode:
     return ExitCode.FAILED
 
 
+def report_check(program: str, problems: Iterable[str]) -> ExitCode:
+    """The end of --check: each problem on standard error, or one line on standard output when there is none."""
+    code = ExitCode.STOPPED
+    for problem in problems:
+        _complain(program, problem)
+        code = ExitCode.REFUSED
+    if code is ExitCode.STOPPED:
+        print(f"{program}: the configuration is valid", flush=True)  # noqa: T201
+    return code
+
+
 class _StopWatchdog:
     """Ends the process when a stop takes too long. A thread, since the event loop may be what hangs."""
 
@@ -100,14 +112,23 @@ class _StopWatchdog:
         os._exit(ExitCode.STOPPED_LATE)
 
 
-async def _supervise(serve: Serve, watchdog: _StopWatchdog, signals: DaemonSignals, reload: Reload) -> None:
+async def _supervise(
+    serve: Serve, watchdog: _StopWatchdog, signals: DaemonSignals, notices: Notices, reload: Reload
+) -> None:
+    async def reload_with_notices() -> None:
+        notices.reloading()
+        await reload()
+        notices.reloaded()
+
     async with trio.open_nursery() as nursery:
-        await nursery.start(_stop_when_asked, signals, nursery.cancel_scope, watchdog)
-        await nursery.start(signals.obey_reload, reload)  # a start may take minutes, and its log be rotated
+        await nursery.start(_stop_when_asked, signals, notices, nursery.cancel_scope, watchdog)
+        await nursery.start(signals.obey_reload, reload_with_notices)  # a long start, too, has logs to rotate
         boot_line: str = await nursery.start(_serve_then_end, serve, nursery.cancel_scope)
         print(boot_line, flush=True)  # noqa: T201
         log.info("booted", line=boot_line)
         settle_memory()
+        notices.ready(boot_line)
+        nursery.start_soon(notices.watch)
 
 
 def settle_memory() -> None:
@@ -128,10 +149,16 @@ async def _nothing_to_reload() -> None:
 
 
 async def _stop_when_asked(
-    signals: DaemonSignals, scope: trio.CancelScope, watchdog: _StopWatchdog, *, task_status: trio.TaskStatus[None]
+    signals: DaemonSignals,
+    notices: Notices,
+    scope: trio.CancelScope,
+    watchdog: _StopWatchdog,
+    *,
+    task_status: trio.TaskStatus[None],
 ) -> None:
     number = await signals.wait_stop(task_status=task_status)
     log.info("stopping", signal=number.name)
+    notices.stopping()
     watchdog.start()
     scope.cancel()
 

@@ -1,7 +1,7 @@
-"""mqshutdown: asks running daemons to stop (SIGTERM), as RocketMQ's script of that name.
+"""mqshutdown: ask running daemons to stop (SIGTERM), as RocketMQ's script of that name does.
 
 It signals only processes whose id a daemon of this program left in its run directory, and whose command line still is
-that of such a daemon: the id may belong to somebody else by now.
+that of such a daemon: another process may have that id by now.
 """
 
 import os
@@ -14,14 +14,22 @@ from pathlib import Path
 
 from triomq.daemon.environment import read_environment
 
+HELP = """\
+usage: mqshutdown broker | namesrv
+ broker     ask every broker that this account started to stop
+ namesrv    ask every NameServer that this account started to stop
+ -h,--help  print this help"""
 _MODULES = {"broker": "triomq.broker", "namesrv": "triomq.namesrv"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code: 0 when at least one daemon was asked to stop, 1 for wrong arguments, 255 when none runs."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if words in (["-h"], ["--help"]):
+        print(HELP)  # noqa: T201
+        return 0
     if len(words) != 1 or words[0] not in _MODULES:
-        print("usage: mqshutdown broker | namesrv", file=sys.stderr)  # noqa: T201
+        print(HELP.splitlines()[0], file=sys.stderr)  # noqa: T201
         return 1
     kind = words[0]
     program = f"mq{kind}"

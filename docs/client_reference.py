@@ -52,7 +52,7 @@ MODULES: dict[str, list[str]] = {
     "triomq.client.facades.aio": [],
     "triomq.client.compat": [],
     "triomq.broker.embedded": ["LocalCluster", "ProcessCluster"],
-    "triomq.broker.virtual_clock": ["VirtualClock"],
+    "triomq.broker.embedded.virtual_clock": ["VirtualClock"],
     "triomq.client.pytest_plugin": [],
 }  # fmt: skip
 

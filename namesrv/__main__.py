@@ -9,7 +9,7 @@ from functools import partial
 
 import trio
 
-from triomq.daemon.command_line import CommandLine, parse_command_line, settings_listing, warn_of_ignored_words
+from triomq.daemon.command_line import CommandLine, listing, parse_command_line, warn_of_ignored_words
 from triomq.daemon.configuration import (
     ConfigurationLayers,
     check_namesrv_addresses,
@@ -17,16 +17,18 @@ from triomq.daemon.configuration import (
     warn_of_unknown_keys,
 )
 from triomq.daemon.environment import Environment, read_environment
-from triomq.daemon.errors import StartError
-from triomq.daemon.logs import NAMESRV_LOG_FILES, configure_logs, log_directory
+from triomq.daemon.errors import ExitCode, StartError
+from triomq.daemon.logs import NAMESRV_LOG_FILES, LogFiles, configure_logs, log_directory
 from triomq.daemon.pid_file import pid_file
-from triomq.daemon.run import report, run
+from triomq.daemon.run import report, report_check, run
 from triomq.daemon.settings_file import SettingsFile
-from triomq.namesrv.config import bind_settings, namesrv_defaults
+from triomq.namesrv.config import NamesrvSettings, bind_settings, namesrv_defaults
+from triomq.namesrv.configuration_check import configuration_problems
 from triomq.namesrv.controller import serve
 from triomq.namesrv.product_environment import DEFAULT_DOMAIN, DEFAULT_SUBGROUP, AddressServer
 from triomq.namesrv.runtime_config import RuntimeConfig
 from triomq.protocol.settings import SettingError
+from triomq.remoting.config import ServerSettings
 from triomq.remoting.tls import TlsSettings
 
 PROGRAM = "mqnamesrv"
@@ -43,14 +45,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
         layers.expect(TlsSettings)
         if records[0].namesrv_addr:
             check_namesrv_addresses(records[0].namesrv_addr, layers.source("namesrvAddr"))
-        if options.print_all:
-            print(settings_listing(records), end="")  # noqa: T201
+        if options.prints:
+            print(listing(options, records, layers), end="")  # noqa: T201
             return 0
+        if options.check:
+            configure_logs(environment, NAMESRV_LOG_FILES, to_files=False)
+            _warn(options, layers)
+            return report_check(PROGRAM, configuration_problems(records[0], TlsSettings.from_values(layers.values)))
         files = configure_logs(environment, NAMESRV_LOG_FILES)
     except (StartError, SettingError) as error:
         return report(PROGRAM, error)
-    warn_of_ignored_words(options)
-    warn_of_unknown_keys(layers)
+    _warn(options, layers)
+    try:
+        return _run(environment, layers, records, files)
+    finally:
+        files.close()
+
+
+def _run(
+    environment: Environment,
+    layers: ConfigurationLayers,
+    records: tuple[NamesrvSettings, ServerSettings],
+    files: LogFiles,
+) -> ExitCode:
+    """The NameServer itself, until a signal ends it."""
     config = RuntimeConfig(*records, extra=layers.unknown_values())
     settings_file = SettingsFile(layers, [type(record) for record in records])
     work = partial(
@@ -75,17 +93,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         files.reopen()
         await settings_file.reload(config.take, config.values)
 
-    try:
-        with pid_file(environment.run_directory, PROGRAM):
-            return run(
-                PROGRAM,
-                serve_process,
-                stop_deadline_seconds=STOP_DEADLINE_SECONDS,
-                log_hint=str(log_directory(environment) or ""),
-                reload=reload,
-            )
-    finally:
-        files.close()
+    with pid_file(environment.run_directory, PROGRAM):
+        hint = str(log_directory(environment) or "")
+        return run(PROGRAM, serve_process, stop_deadline_seconds=STOP_DEADLINE_SECONDS, log_hint=hint, reload=reload)
+
+
+def _warn(options: CommandLine, layers: ConfigurationLayers) -> None:
+    warn_of_ignored_words(options)
+    warn_of_unknown_keys(layers)
 
 
 def _load(options: CommandLine, environment: Environment) -> ConfigurationLayers:

@@ -15,6 +15,7 @@ from pathlib import Path
 import structlog
 import trio
 
+from triomq import __version__
 from triomq.daemon.errors import listen_error
 from triomq.namesrv.config import NamesrvSettings
 from triomq.namesrv.kv_config import KvConfig
@@ -100,7 +101,7 @@ async def serve(
             with trio.CancelScope(shield=True):
                 async with trio.open_nursery() as connections:
                     await connections.start(server.serve)
-                    log.info("NameServer started", port=port, build=running_build())
+                    log.info("NameServer started", port=port, version=__version__, build=running_build())
                     task_status.started(port)
                     async with trio.open_nursery() as background:
                         background.start_soon(scan_silent_brokers, routes)

@@ -630,6 +630,7 @@ static PyObject *offset_message_id_bytes(PyObject *module, PyObject *const *argu
     return id;
 }
 
+#define JAVA 0
 #define MAX_VALUES 16
 #define DECIMAL_BYTES 21
 
@@ -676,23 +677,22 @@ static int read_values(PyObject *tuple, Value *values)
 }
 
 PyDoc_STRVAR(fill_binary_doc,
-"fill_binary($module, names, values, code, language, version, opaque, flag, remark, body, /)\n--\n\n-> bytes\n\n"
-"The frame in the ROCKETMQ codec; each of `names` is everything that precedes the length of its value.");
+"fill_binary($module, names, values, code, version, opaque, flag, remark, body, /)\n--\n\n-> bytes\n\n"
+"The frame in the ROCKETMQ codec, with language JAVA; each of `names` precedes the length of its value.");
 
 static PyObject *fill_binary(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
 {
-    if (!count_is(count, 9, "fill_binary"))
+    if (!count_is(count, 8, "fill_binary"))
         return NULL;
-    PyObject *names = arguments[0], *remark = arguments[7], *body = arguments[8];
+    PyObject *names = arguments[0], *remark = arguments[6], *body = arguments[7];
     if (!PyTuple_Check(names) || !PyTuple_Check(arguments[1]) || PyTuple_GET_SIZE(names) > MAX_VALUES
         || PyTuple_GET_SIZE(names) != PyTuple_GET_SIZE(arguments[1])) {
         PyErr_SetString(PyExc_TypeError, "expected as many values as names, at most 16");
         return NULL;
     }
-    int64_t code, language, version, opaque, flag;
-    if (!read_number(arguments[2], 16, &code) || !read_number(arguments[3], 8, &language)
-        || !read_number(arguments[4], 16, &version) || !read_number(arguments[5], 32, &opaque)
-        || !read_number(arguments[6], 32, &flag) || !is_bytes(remark) || !is_bytes(body))
+    int64_t code, version, opaque, flag;
+    if (!read_number(arguments[2], 16, &code) || !read_number(arguments[3], 16, &version)
+        || !read_number(arguments[4], 32, &opaque) || !read_number(arguments[5], 32, &flag) || !is_bytes(remark) || !is_bytes(body))
         return NULL;
     Value values[MAX_VALUES];
     if (!read_values(arguments[1], values))
@@ -710,7 +710,7 @@ static PyObject *fill_binary(PyObject *module, PyObject *const *arguments, Py_ss
     unsigned char *at = (unsigned char *)PyBytes_AS_STRING(frame);
     at = put32(put32(at, (uint32_t)(4 + header + body_size)), 1u << 24 | (uint32_t)header);
     at = put16(at, (uint32_t)code);
-    *at++ = (unsigned char)language;
+    *at++ = JAVA;
     at = put32(put32(put16(at, (uint32_t)version), (uint32_t)opaque), (uint32_t)flag);
     at = put_data(put32(at, (uint32_t)remark_size), PyBytes_AS_STRING(remark), remark_size);
     at = put32(at, (uint32_t)entries);
@@ -789,6 +789,7 @@ static const Constant constants[] = {
     {"STORE_HOST_V6", STORE_HOST_V6},
     {"MAX_TOPIC_BYTES", MAX_TOPIC_BYTES},
     {"MAX_PROPERTIES_BYTES", MAX_PROPERTIES_BYTES},
+    {"JAVA", JAVA},
     {"MAX_FIELDS", MAX_FIELDS},
     {"MAX_PROPERTIES", MAX_PROPERTIES},
     {"MAX_VALUES", MAX_VALUES},

@@ -11,6 +11,7 @@ BORN_HOST_V6: int
 STORE_HOST_V6: int
 MAX_TOPIC_BYTES: int
 MAX_PROPERTIES_BYTES: int
+JAVA: int
 MAX_FIELDS: int
 MAX_PROPERTIES: int
 MAX_VALUES: int
@@ -53,7 +54,6 @@ def fill_binary(
     names: tuple[bytes, ...],
     values: tuple[bytes | int, ...],
     code: int,
-    language: int,
     version: int,
     opaque: int,
     flag: int,

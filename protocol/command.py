@@ -1,12 +1,12 @@
-"""RemotingCommand: the one value that travels in every frame, request or response (RocketMQ: RemotingCommand).
+"""RemotingCommand: the value that every frame carries, request or response (RocketMQ: RemotingCommand).
 
-It is plain data. Its extFields arrive as JSON text, as entries of the ROCKETMQ codec or as a mapping, and are read only
-as far as somebody asks: `header(Class)` reads them into a typed record in one step, `ext_fields` as a mapping of text.
+It is plain data. Its extFields arrive as JSON text, as entries of the ROCKETMQ codec or as a mapping, and are decoded
+on demand: `header(Class)` reads them into a typed record in one step, `ext_fields` into a mapping of text.
 """
 
 from __future__ import annotations
 
-from typing import Final, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 import msgspec
 
@@ -26,7 +26,7 @@ from triomq.protocol.speedups import fast_path
 JSON: Final = 0
 ROCKETMQ: Final = 1
 MSGPACK: Final = 2
-"""Serialize types (RocketMQ: SerializeType); MSGPACK is TrioMQ's own, answered only to peers that speak it first."""
+"""Serialize types (RocketMQ: SerializeType). MSGPACK is TrioMQ's own and is used only with peers that use it first."""
 
 RPC_RESPONSE: Final = 1
 RPC_ONEWAY: Final = 2
@@ -34,7 +34,10 @@ RPC_ONEWAY: Final = 2
 
 JAVA: Final = 0
 VERSION: Final = 407
-"""What TrioMQ says of itself in `language` and `version`: the ordinal of V4_9_7 (RocketMQ: MQVersion)."""
+"""How TrioMQ presents itself in `language` and `version`: the ordinal of V4_9_7 (RocketMQ: MQVersion)."""
+
+ExtFields: TypeAlias = dict[str, str] | msgspec.Raw | bytes | None
+"""extFields as a mapping, as JSON text, as entries of the ROCKETMQ codec, or none at all."""
 
 H = TypeVar("H", bound=Header)
 
@@ -45,15 +48,13 @@ _columns: Final[dict[type[Header], Columns]] = {}
 class RemotingCommand:
     """One request or response.
 
-    code: request or response code. language: LanguageCode number, -1 when unknown. version: MQVersion ordinal.
-    opaque: the sender's number of the request, copied into the response. flag: bit 0 response, bit 1 one-way.
-    remark: sentence for people, or None. body: bytes, empty when there is none. serialize_type: header codec.
+    code: request or response code. language: LanguageCode number, -1 when unknown. version: MQVersion ordinal, ours
+    unless a decoder sets it. opaque: the sender's request number, copied into the response. flag: bit 0 response, bit 1
+    one-way. remark: a sentence for humans, or None. body: bytes, empty for none. serialize_type: header codec.
     """
 
     __slots__ = (
-        "_entries",
-        "_ext_fields",
-        "_ext_json",
+        "_ext",
         "body",
         "code",
         "flag",
@@ -73,10 +74,7 @@ class RemotingCommand:
         body: bytes = b"",
         serialize_type: int = JSON,
         language: int = JAVA,
-        version: int = VERSION,
-        ext_fields: dict[str, str] | None = None,
-        ext_json: msgspec.Raw | None = None,
-        entries: bytes | None = None,
+        ext_fields: ExtFields = None,
     ) -> None:
         self.code = code
         self.flag = flag
@@ -85,10 +83,8 @@ class RemotingCommand:
         self.body = body
         self.serialize_type = serialize_type
         self.language = language
-        self.version = version
-        self._ext_fields = ext_fields
-        self._ext_json = ext_json
-        self._entries = entries
+        self.version = VERSION
+        self._ext: ExtFields = ext_fields
 
     @property
     def is_response(self) -> bool:
@@ -101,30 +97,31 @@ class RemotingCommand:
     @property
     def ext_fields(self) -> dict[str, str] | None:
         """extFields as a mapping of text, None when the frame has none; raises HeaderFieldError."""
-        if self._ext_json is not None:
-            self._ext_fields = decode_ext_json(self._ext_json)
-            self._ext_json = None
-        elif self._entries is not None:
-            self._ext_fields = decode_entries(self._entries, 0, len(self._entries))
-            self._entries = None
-        return self._ext_fields
+        ext = self._ext
+        if ext is None or isinstance(ext, dict):
+            return ext
+        if isinstance(ext, msgspec.Raw):  # asked first: type checkers take it for a kind of bytes
+            fields = decode_ext_json(ext)
+        else:
+            fields = decode_entries(ext, 0, len(ext))
+        self._ext = fields
+        return fields
 
     @ext_fields.setter
     def ext_fields(self, value: dict[str, str] | None) -> None:
-        self._ext_fields = value
-        self._ext_json = None
-        self._entries = None
+        self._ext = value
 
     def header(self, cls: type[H]) -> H:
         """The typed header; raises HeaderFieldError naming the first field that is missing or does not parse."""
-        if self._ext_json is not None:
-            return decode_header_json(cls, self._ext_json)
-        if self._entries is not None and _read_header is not None:
+        ext = self._ext
+        if isinstance(ext, msgspec.Raw):
+            return decode_header_json(cls, ext)
+        if _read_header is not None and isinstance(ext, bytes):
             columns = _columns.get(cls)
             if columns is None:
                 columns = _columns[cls] = schema_columns(cls)
             attributes, names, kinds, defaults = columns
-            header: H | None = _read_header(self._entries, cls, attributes, names, kinds, defaults)
+            header: H | None = _read_header(ext, cls, attributes, names, kinds, defaults)
             if header is not None:
                 return header
         return decode_header(cls, self.ext_fields or {})
@@ -153,7 +150,7 @@ def new_request(
     oneway: bool = False,
     language: int = JAVA,
 ) -> RemotingCommand:
-    """A request of `code`; the connection that sends it numbers it (`opaque`) and picks the header codec."""
+    """A request of `code`; the connection that sends it assigns `opaque` and the header codec."""
     return RemotingCommand(
         code,
         flag=RPC_ONEWAY if oneway else 0,
@@ -172,7 +169,7 @@ def new_response(
     body: bytes = b"",
     ext_fields: dict[str, str] | None = None,
 ) -> RemotingCommand:
-    """The answer to `request`: its opaque, its header codec; `ext_fields` are added to those of `header`."""
+    """The response to `request`: with its opaque and header codec; `ext_fields` are added to those of `header`."""
     return RemotingCommand(
         code,
         flag=RPC_RESPONSE,

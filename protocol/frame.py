@@ -126,14 +126,18 @@ def _decode(data: bytes, start: int, end: int) -> RemotingCommand:
         if binary is None:
             return decode_rocketmq(data[header_start:header_end], body)
         code, number, version, opaque, flag, entries = binary
-        return RemotingCommand(code, flag, opaque, None, body, ROCKETMQ, number, version, None, None, entries or None)
+        command = RemotingCommand(code, flag, opaque, None, body, ROCKETMQ, number, entries or None)
+        command.version = version
+        return command
     if serialize_type == JSON:
         plain = _read_json_header(data, header_start, header_end) if _read_json_header is not None else None
         if plain is None:
             return decode_json(data[header_start:header_end], body)
         code, language, version, opaque, flag, entries = plain
         number = JAVA if language == "JAVA" else _LANGUAGE_NUMBERS.get(language, -1)
-        return RemotingCommand(code, flag, opaque, None, body, JSON, number, version, None, None, entries or None)
+        command = RemotingCommand(code, flag, opaque, None, body, JSON, number, entries or None)
+        command.version = version
+        return command
     header = data[header_start:header_end]
     if serialize_type == MSGPACK:
         return _decode_msgpack(header, body)
@@ -150,18 +154,11 @@ def decode_json(header: bytes, body: bytes) -> RemotingCommand:
     else:
         number = -1 if language is None else language
     raw = fields.extFields
-    return RemotingCommand(
-        _int32(fields.code),
-        _int32(fields.flag),
-        _int32(fields.opaque),
-        fields.remark,
-        body,
-        JSON,
-        number,
-        _int32(fields.version),
-        None,
-        None if raw is NO_EXT_FIELDS or bytes(raw) == b"null" else raw,
-    )
+    ext = None if raw is NO_EXT_FIELDS or bytes(raw) == b"null" else raw
+    code, flag, opaque = _int32(fields.code), _int32(fields.flag), _int32(fields.opaque)
+    command = RemotingCommand(code, flag, opaque, fields.remark, body, JSON, number, ext)
+    command.version = _int32(fields.version)
+    return command
 
 
 def _int32(number: int) -> int:
@@ -188,7 +185,9 @@ def decode_rocketmq(header: bytes, body: bytes) -> RemotingCommand:
         ext_fields = decode_entries(header, position, position + ext_bytes) if ext_bytes else None
     except UnicodeDecodeError as error:
         raise FrameError(f"the ROCKETMQ header is not UTF-8: {error}") from None
-    return RemotingCommand(code, flag, opaque, remark, body, ROCKETMQ, language, version & 0xFFFF, ext_fields)
+    command = RemotingCommand(code, flag, opaque, remark, body, ROCKETMQ, language, ext_fields)
+    command.version = version & 0xFFFF
+    return command
 
 
 def _decode_msgpack(header: bytes, body: bytes) -> RemotingCommand:
@@ -208,7 +207,9 @@ def _decode_msgpack(header: bytes, body: bytes) -> RemotingCommand:
         for key, value in ext_fields.items():
             if type(key) is not str or type(value) is not str:
                 raise FrameError("extFields of a MSGPACK header must map text to text")
-    return RemotingCommand(code, flag, opaque, remark, body, MSGPACK, language, version, ext_fields)
+    command = RemotingCommand(code, flag, opaque, remark, body, MSGPACK, language, ext_fields)
+    command.version = version
+    return command
 
 
 def encode_frame(command: RemotingCommand) -> bytes:

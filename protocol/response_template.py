@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from triomq.protocol.command import JAVA, JSON, ROCKETMQ, RPC_RESPONSE, VERSION, RemotingCommand
+from triomq.protocol.command import JAVA, JSON, ROCKETMQ, RPC_RESPONSE, RemotingCommand
 from triomq.protocol.speedups import accelerated
 
 _encode_text: Final = msgspec.json.Encoder().encode
@@ -37,19 +37,18 @@ def fill_binary_reference(
     names: tuple[bytes, ...],
     values: tuple[Value, ...],
     code: int,
-    language: int,
     version: int,
     opaque: int,
     flag: int,
     remark: bytes,
     body: bytes,
 ) -> bytes:
-    """A frame in the ROCKETMQ codec; each of `names` is everything that precedes the length of its value."""
+    """A frame in the ROCKETMQ codec with language JAVA. Each of `names` precedes the length of its value."""
     entries = b""
     for at, name in enumerate(names):
         value = _text(values[at])
         entries += name + _pack_int(len(value)) + value
-    fixed = _pack_fixed(code, language, version, opaque, flag, len(remark))
+    fixed = _pack_fixed(code, JAVA, version, opaque, flag, len(remark))
     size = len(fixed) + len(remark) + 4 + len(entries)
     lengths = _pack_lengths(4 + size + len(body), ROCKETMQ << 24 | size)
     return b"%b%b%b%b%b%b" % (lengths, fixed, remark, _pack_int(len(entries)), entries, body)
@@ -112,7 +111,6 @@ class ResponseTemplate:
             self._binary,
             response.values,
             response.code,
-            JAVA,
             response.version,
             response.opaque,
             response.flag,
@@ -135,25 +133,26 @@ class TemplatedResponse(RemotingCommand):
         remark: str | None = None,
         body: bytes = b"",
     ) -> None:
-        super().__init__(code, RPC_RESPONSE, request.opaque, remark, body, request.serialize_type, JAVA, VERSION)
+        super().__init__(code, RPC_RESPONSE, request.opaque, remark, body, request.serialize_type)
         self._template = template
         self.values = values
 
     @property
     def ext_fields(self) -> dict[str, str] | None:
         """extFields as a mapping. Once handed out, the mapping is what is sent, since the caller may change it."""
-        if self._ext_fields is None:
-            self._ext_fields = self._template.fields(self.values)
-        return self._ext_fields
+        fields = self._ext
+        if not isinstance(fields, dict):
+            fields = self._ext = self._template.fields(self.values)
+        return fields
 
     @ext_fields.setter
     def ext_fields(self, value: dict[str, str] | None) -> None:
-        self._ext_fields = {} if value is None else value
+        self._ext = {} if value is None else value
 
     def frame(self) -> bytes | None:
         """The whole frame; None when it must be encoded field by field: in a codec without a template, and when
         extFields have been handed out as a mapping."""
-        if self._ext_fields is not None:
+        if self._ext is not None:
             return None
         if self.serialize_type == JSON:
             return self._template.json_frame(self)

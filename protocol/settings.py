@@ -21,6 +21,7 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 _METADATA = "triomq.setting"
+_UNITS = {"ms": "ms", "seconds": "s", "hours": "hours", "bytes": "bytes", "percent": "%", "ratio": "0 to 1"}
 _Record = TypeVar("_Record")
 
 
@@ -37,18 +38,30 @@ class SettingError(ValueError):
 @dataclasses.dataclass(frozen=True, slots=True)
 class Declaration:
     """What a record says about one of its fields. `shown_as` is the key in listings where that differs (RocketMQ's
-    field name instead of its setter's)."""
+    field name instead of its setter's). `default` is None where it `is_computed` from the surroundings."""
 
     name: str
     key: str
     shown_as: str
     type: Any
     nullable: bool
+    default: Any
+    is_computed: bool
     meaning: str
     important: bool
     minimum: float | None
     maximum: float | None
     changeable: bool
+
+    @property
+    def unit(self) -> str:
+        """The unit that the field's name ends in; empty for what is counted, or is no number."""
+        return _UNITS.get(self.name.rpartition("_")[2], "") if self.type in (int, float) else ""
+
+    @property
+    def has_effect(self) -> bool:
+        """False for keys of RocketMQ that are accepted and ignored."""
+        return "no effect" not in self.meaning
 
 
 def setting(
@@ -96,7 +109,17 @@ def _declarations(cls: type) -> tuple[Declaration, ...]:
         if _METADATA not in field.metadata:
             continue
         hint, nullable = _without_none(hints[field.name])
-        found.append(Declaration(name=field.name, type=hint, nullable=nullable, **field.metadata[_METADATA]))
+        is_computed = field.default is dataclasses.MISSING
+        found.append(
+            Declaration(
+                name=field.name,
+                type=hint,
+                nullable=nullable,
+                default=None if is_computed else field.default,
+                is_computed=is_computed,
+                **field.metadata[_METADATA],
+            )
+        )
     return tuple(found)
 
 
@@ -122,7 +145,7 @@ def to_text(record: Any, *, important_only: bool = False, null: str | None = Non
         if important_only and not declaration.important:
             continue
         if value is not None:
-            texts[declaration.shown_as] = _text(value)
+            texts[declaration.shown_as] = value_text(value)
         elif null is not None:
             texts[declaration.shown_as] = null
     return texts
@@ -205,7 +228,8 @@ def _parse_number(declaration: Declaration, text: str, source: str) -> int | flo
     return value
 
 
-def _text(value: Any) -> str:
+def value_text(value: Any) -> str:
+    """A value as Java prints it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, Enum):

@@ -1,8 +1,8 @@
 """Calls to any number of servers (RocketMQ: NettyRemotingClient).
 
-One connection for each address, made when it is first needed, shared by all calls, made anew after it broke. Requests
-that a server sends back over it go to `table`. The table of connections is bounded; the one unused for longest goes
-first, and idle ones are closed.
+There is one connection per address. It is opened on first use, shared by all calls, and opened again after it broke.
+Requests that a server sends over it go to `table`. The number of connections is bounded: the least recently used one is
+closed first, and idle ones are closed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from triomq.protocol.address import HostPort
 from triomq.protocol.command import RPC_ONEWAY, RemotingCommand
 from triomq.protocol.frame import MAX_FRAME_BYTES
 from triomq.remoting.config import ClientSettings
-from triomq.remoting.connection import Connection
+from triomq.remoting.connection import Connection, ConnectionSettings
 from triomq.remoting.errors import ConnectFailed, ConnectionClosed, RemotingTimeout, TooManyRequests
 from triomq.remoting.log import get_logger
 from triomq.remoting.poller import AVAILABLE as POLLER_AVAILABLE
@@ -32,12 +32,8 @@ log = get_logger("triomq.remoting.client")
 MAX_ADDRESSES = 4096
 SWEEP_SECONDS = 10
 
-BeforeCall = Callable[[str, RemotingCommand], None]
-"""Called with the address before a request is sent: access control signs here (RocketMQ: RPCHook)."""
-
-
 class RemotingClient:
-    """See the module's text; made by `open_client`."""
+    """See the module's docstring; made by `open_client`."""
 
     def __init__(
         self,
@@ -53,28 +49,30 @@ class RemotingClient:
         self._settings = settings
         self._nursery = nursery
         self._turn = turn
-        self._serialize_type = serialize_type
-        self._language = language
+        self._connection_settings = ConnectionSettings(
+            max_frame_bytes=MAX_FRAME_BYTES,
+            max_unanswered=settings.async_limit,
+            high_water_bytes=settings.write_high_water_bytes,
+            low_water_bytes=settings.write_low_water_bytes,
+            serialize_type=serialize_type,
+            language=language,
+        )
         self._tls_context = tls_context
         self._connections: dict[str, Connection] = {}
         self._connecting: dict[str, trio.Lock] = {}
         self._poller: Poller | None = None
-        self._before: list[BeforeCall] = []
         self._on_close: list[Callable[[str, Connection], None]] = []
 
     def register(self, code: int, processor: Processor) -> None:
-        """Have `processor` handle requests of `code` that servers send to us."""
+        """Let `processor` handle requests of `code` that servers send."""
         self.table.register(code, processor)
 
-    def before_call(self, hook: BeforeCall) -> None:
-        self._before.append(hook)
-
     def on_connection_closed(self, hook: Callable[[str, Connection], None]) -> None:
-        """Have `hook(address, connection)` called when a connection ends; it must not await or raise."""
+        """Call `hook(address, connection)` when a connection ends; it must neither await nor raise."""
         self._on_close.append(hook)
 
     async def invoke(self, address: str, command: RemotingCommand, timeout_seconds: float = 3.0) -> RemotingCommand:
-        """Send a request to `address` ("host:port") and wait for its answer; connecting counts as waiting.
+        """Send a request to `address` ("host:port") and wait for its response; connecting counts as waiting.
 
         Raises ConnectFailed, ConnectionClosed, RemotingTimeout, TooManyRequests.
         """
@@ -84,43 +82,30 @@ class RemotingClient:
             started = trio.current_time()
             connection = await self._connect(address, timeout_seconds)
             left = max(0.0, timeout_seconds - (trio.current_time() - started))
-        for hook in self._before:
-            hook(address, command)
         try:
             return await connection.invoke(command, left)
         except RemotingTimeout:
             if self._settings.close_on_timeout and trio.current_time() - connection.last_active > timeout_seconds:
-                connection.close("a call timed out and nothing came since")
+                connection.close("a call timed out and nothing arrived meanwhile")
             raise
 
     async def invoke_oneway(self, address: str, command: RemotingCommand, timeout_seconds: float = 3.0) -> None:
-        """Send a request that gets no answer. Raises ConnectFailed, ConnectionClosed, TooManyRequests."""
+        """Send a request that gets no response. Raises ConnectFailed, ConnectionClosed, TooManyRequests."""
         connection = self._connections.get(address)
         if connection is None or not connection.is_open:
             connection = await self._connect(address, timeout_seconds)
         command.flag |= RPC_ONEWAY
-        for hook in self._before:
-            hook(address, command)
         with trio.move_on_after(timeout_seconds):
             await connection.wait_drained()
         if not connection.send_oneway(command):
             if connection.is_open:
-                raise TooManyRequests(f"{address} does not take what is sent to it fast enough")
+                raise TooManyRequests(f"{address} reads more slowly than requests are sent")
             raise ConnectionClosed(f"connection to {address} is closed: {connection.close_reason}")
 
     def connection(self, address: str) -> Connection | None:
         """The open connection to `address`, if there is one."""
         connection = self._connections.get(address)
         return connection if connection is not None and connection.is_open else None
-
-    async def close_address(self, address: str) -> None:
-        """Send what is waiting, then close the connection to `address`."""
-        connection = self._connections.get(address)
-        if connection is not None:
-            with trio.move_on_after(1):
-                await trio.lowlevel.checkpoint()
-                await connection.wait_drained()
-            connection.close("closed by us")
 
     async def _connect(self, address: str, timeout_seconds: float) -> Connection:
         lock = self._connecting.setdefault(address, trio.Lock())
@@ -152,12 +137,7 @@ class RemotingClient:
             self._nursery,
             remote,
             local,
-            max_frame_bytes=MAX_FRAME_BYTES,
-            max_unanswered=self._settings.async_limit,
-            high_water_bytes=self._settings.write_high_water_bytes,
-            low_water_bytes=self._settings.write_low_water_bytes,
-            serialize_type=self._serialize_type,
-            language=self._language,
+            self._connection_settings,
             on_close=self._forget,
         )
         self._make_room()
@@ -170,8 +150,8 @@ class RemotingClient:
             if self._poller is None:
                 self._poller = Poller(self._turn)
                 self._nursery.start_soon(self._poller.run)
-            # No `await` between the table and the poller: a caller cancelled there would leave a connection in the
-            # table that looks open and that nobody serves.
+            # No `await` between the table and the poller: cancelled there, a caller would leave a connection in the
+            # table that looks open but is not served.
             sock = socket.socket(fileno=socket.dup(stream.socket.fileno()))
             stream.socket.close()
             sock.setblocking(False)
@@ -194,12 +174,12 @@ class RemotingClient:
             oldest.close(f"more than {MAX_ADDRESSES} addresses are in use")
 
     def time_jumped(self, seconds: float) -> None:
-        """The clock jumped ahead, but peers have not been silent for so long."""
+        """Shift activity times by a jump of the clock, so that no peer looks idle because of it."""
         for connection in self._connections.values():
             connection.last_active += seconds
 
     async def sweep(self) -> None:
-        """Close connections that have been silent for the idle time; runs until cancelled."""
+        """Close connections that exceed the idle time; runs until cancelled."""
         while True:
             await trio.sleep(SWEEP_SECONDS)
             now = trio.current_time()
@@ -220,7 +200,7 @@ async def open_client(
     language: int | None = None,
     tls_context: _ssl.SSLContext | None = None,
 ) -> AsyncIterator[RemotingClient]:
-    """A client for as long as the block lasts; what was sent leaves before it ends.
+    """A client for the duration of the block; what was sent is flushed before it ends.
 
     `serialize_type` is the header codec of its requests, `language` the LanguageCode it presents (None: Java, as the
     servers do).
@@ -250,7 +230,7 @@ async def open_client(
 async def _hold_nursery(
     scope: trio.CancelScope, *, task_status: trio.TaskStatus[trio.Nursery] = trio.TASK_STATUS_IGNORED
 ) -> None:
-    """A nursery that only `scope` ends: whoever is cancelled inside of the block may still say goodbye through it."""
+    """A nursery that only `scope` ends: it outlives a cancelled caller, so that close handlers can still send."""
     with scope:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(trio.sleep_forever)

@@ -1,6 +1,6 @@
 """Settings of both ends of a connection, under RocketMQ's keys (RocketMQ: NettyServerConfig, NettyClientConfig).
 
-Keys that only size Netty's threads and buffers are read, shown and without effect here: one task serves all sockets.
+Keys that only size Netty's threads and buffers are accepted and listed but have no effect: one task serves all sockets.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class ServerSettings:
     idle_seconds: int = setting(
         "serverChannelMaxIdleTimeSeconds",
         120,
-        meaning="a connection silent for so long is closed",
+        meaning="a connection idle for this long is closed",
         minimum=1,
         changeable=True,
     )
@@ -59,7 +59,7 @@ class ServerSettings:
     write_low_water_bytes: int = setting(
         "writeBufferLowWaterMark",
         0,
-        meaning="bytes not yet sent at which reading goes on; 0 = a quarter",
+        meaning="bytes not yet sent at which reading resumes; 0 = a quarter",
         minimum=0,
         changeable=True,
     )
@@ -67,7 +67,7 @@ class ServerSettings:
         "serverSocketBacklog", 1024, meaning="connections the system may hold unaccepted", minimum=1, changeable=True
     )
     pooled_allocator: bool = setting("serverPooledByteBufAllocatorEnable", True, meaning="no effect", changeable=True)
-    epoll: bool = setting(
+    use_epoll_native_selector: bool = setting(
         "useEpollNativeSelector", False, meaning="no effect: epoll is used where there is one", changeable=True
     )
     max_connections: int = setting(
@@ -90,7 +90,7 @@ class ClientSettings:
         "clientOnewaySemaphoreValue", 65535, meaning="one-way requests in flight", minimum=1, changeable=True
     )
     async_limit: int = setting(
-        "clientAsyncSemaphoreValue", 65535, meaning="unanswered requests each", minimum=1, changeable=True
+        "clientAsyncSemaphoreValue", 65535, meaning="unanswered requests per connection", minimum=1, changeable=True
     )
     connect_timeout_ms: int = setting(
         "connectTimeoutMillis", 3000, meaning="time limit of a connect", minimum=1, changeable=True
@@ -101,7 +101,7 @@ class ClientSettings:
     idle_seconds: int = setting(
         "clientChannelMaxIdleTimeSeconds",
         120,
-        meaning="a connection silent for so long is closed",
+        meaning="a connection idle for this long is closed",
         minimum=1,
         changeable=True,
     )

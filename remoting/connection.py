@@ -1,16 +1,17 @@
-"""One connection, both directions: requests of the peer and their answers, requests to the peer and theirs.
+"""One connection in both directions: requests of the peer and our responses, our requests and the peer's responses.
 
-It holds the decoder, the output that waits for the end of the turn, the requests to the peer that are unanswered, and
-the tasks that the peer's requests started. It knows no socket: a driver (poller, stream_transport) feeds it what it
-read and takes what it wrote. Only the event loop's thread may touch it.
+It holds the decoder, the output that waits for the end of the turn, the unanswered requests to the peer, and the tasks
+that the peer's requests started. It knows no socket: a driver (poller, stream_transport) feeds it what it read and
+takes what it wrote. Only the event loop's thread may touch it.
 
-A connection is closed once, for a reason; then its tasks are cancelled, its unanswered requests fail, its owner hears
-of it. Nothing that one peer sends can cost another connection anything: bad frames doom only their own connection.
+A connection is closed once, for a reason: its tasks are cancelled, its unanswered requests fail, its owner is notified.
+Nothing that one peer sends affects another connection: a malformed frame closes only the connection that it came by.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import trio
@@ -30,7 +31,7 @@ DEFAULT_HIGH_WATER_BYTES = 4 * 1024 * 1024
 
 
 class Transport(Protocol):
-    """What a driver offers to its connection."""
+    """What a driver provides to its connection."""
 
     def write(self, data: bytes) -> None: ...
 
@@ -42,13 +43,13 @@ class Transport(Protocol):
 
 
 class RequestHandler(Protocol):
-    """Who handles the peer's requests (processor_table.ProcessorTable)."""
+    """Handles the peer's requests (processor_table.ProcessorTable)."""
 
     def handle(self, connection: Connection, request: RemotingCommand) -> None: ...
 
 
 class ConnectionEvents(Protocol):
-    """Who wants to know of connections; called on the event loop, must not await or raise."""
+    """Observes connections. Called on the event loop; must neither await nor raise."""
 
     def connection_opened(self, connection: Connection) -> None: ...
 
@@ -58,8 +59,21 @@ class ConnectionEvents(Protocol):
 AnswerObserver = Callable[["Connection", RemotingCommand, RemotingCommand], None]
 
 
+@dataclass(frozen=True, slots=True)
+class ConnectionSettings:
+    """Bounds of a connection, and how its own requests present themselves. Water marks of 0 are the defaults: 4 MiB,
+    and a quarter of the high one. `language` is a LanguageCode number; None keeps that of each request."""
+
+    max_frame_bytes: int
+    max_unanswered: int
+    high_water_bytes: int = 0
+    low_water_bytes: int = 0
+    serialize_type: int = 0
+    language: int | None = None
+
+
 class Connection:
-    """See the module's text. `remote` and `local` are the two ends; `labels` is free for the owner's notes."""
+    """See the module's docstring. `remote` and `local` are the two ends."""
 
     def __init__(
         self,
@@ -68,13 +82,8 @@ class Connection:
         nursery: trio.Nursery,
         remote: HostPort,
         local: HostPort,
+        settings: ConnectionSettings,
         *,
-        max_frame_bytes: int,
-        max_unanswered: int,
-        high_water_bytes: int = 0,
-        low_water_bytes: int = 0,
-        serialize_type: int = 0,
-        language: int | None = None,
         on_close: Callable[[Connection], None] | None = None,
     ) -> None:
         self.remote = remote
@@ -87,19 +96,19 @@ class Connection:
         self._handler = handler
         self._turn = turn
         self._nursery = nursery
-        self._decoder = FrameDecoder(max_frame_bytes)
+        self._decoder = FrameDecoder(settings.max_frame_bytes)
         self._output: list[bytes] = []
         self._marked = False
         self._backlog_bytes = 0
-        self._high_water_bytes = high_water_bytes or DEFAULT_HIGH_WATER_BYTES
-        self._low_water_bytes = low_water_bytes or self._high_water_bytes // 4
+        self._high_water_bytes = settings.high_water_bytes or DEFAULT_HIGH_WATER_BYTES
+        self._low_water_bytes = settings.low_water_bytes or self._high_water_bytes // 4
         self._drained: trio.Event | None = None
-        self._doom: str | None = None
+        self._pending_close_reason: str | None = None
         self._unanswered = Unanswered(nursery)
-        self._max_unanswered = max_unanswered
+        self._max_unanswered = settings.max_unanswered
         self._next_opaque = 0
-        self.serialize_type = serialize_type
-        self._language = language
+        self.serialize_type = settings.serialize_type
+        self._language = settings.language
         self._scopes: set[trio.CancelScope] = set()
         self._on_close = on_close
         self.on_answer: AnswerObserver | None = None
@@ -107,13 +116,13 @@ class Connection:
     # What the driver calls.
 
     def receive(self, data: bytes) -> None:
-        """Handle the bytes that one read brought. The driver has begun a turn and ends it."""
+        """Handle the bytes of one read. The driver has begun a turn and will end it."""
         try:
             commands = self._decoder.feed(data)
-        except Exception as error:  # whatever a frame does to the decoder, only its own connection pays for it
+        except Exception as error:  # also from a fault in the decoder: it must not reach other connections
             decoded = error.decoded if isinstance(error, FrameError) else []
             commands = [command for command in decoded if isinstance(command, RemotingCommand)]
-            self._doom = f"malformed frame: {error}"
+            self._pending_close_reason = f"malformed frame: {error}"
             log.warning("connection closed for a malformed frame", remote=self.remote.text, error=str(error))
             self._mark()
         handler = self._handler
@@ -124,18 +133,18 @@ class Connection:
                 handler.handle(self, command)
 
     def flush(self) -> None:
-        """Hand the turn's output to the transport (called by Turn.end)."""
+        """Pass the turn's output to the transport (called by Turn.end)."""
         self._marked = False
         output = self._output
         if output and self.transport is not None:
             data = output[0] if len(output) == 1 else b"".join(output)
             self._output = []
             self.transport.write(data)
-        if self._doom is not None:
-            self.close(self._doom)
+        if self._pending_close_reason is not None:
+            self.close(self._pending_close_reason)
 
     def wrote(self, backlog_bytes: int) -> None:
-        """The transport's backlog (bytes taken but not sent) changed: back-pressure in both directions."""
+        """Apply back-pressure after the transport's backlog (bytes accepted but not sent) has changed."""
         self._backlog_bytes = backlog_bytes
         if self._drained is not None:
             self._drained.set()
@@ -151,9 +160,9 @@ class Connection:
     # What processors call.
 
     def answer(self, request: RemotingCommand, response: RemotingCommand) -> None:
-        """Send `response` to `request` with this turn's output. A one-way request gets none; nor does a closed peer.
+        """Send `response` to `request` with this turn's output, unless the request is one-way or the connection closed.
 
-        `on_answer` sees every answer first, also one that nobody gets; it must not raise."""
+        `on_answer` sees every response first, even one that is not sent; it must not raise."""
         if self.on_answer is not None:
             self.on_answer(self, request, response)
         if request.flag & RPC_ONEWAY or not self.is_open:
@@ -164,14 +173,14 @@ class Connection:
             self._turn.mark(self)
 
     def start_soon(self, function: Callable[..., Awaitable[None]], *args: Any) -> None:
-        """Run an async function in a scope of this connection; its closing cancels it. It must not raise."""
+        """Run an async function that closing the connection cancels. It must not raise."""
         self._nursery.start_soon(self._run_scoped, function, args)
 
     async def _run_scoped(self, function: Callable[..., Awaitable[None]], args: tuple[Any, ...]) -> None:
         with trio.CancelScope() as scope:
             if not self.is_open:
-                # Closed between `start_soon` and now. It runs all the same, up to its first checkpoint: whoever
-                # started it counts on its `finally`.
+                # Closed between `start_soon` and now. The function still runs up to its first checkpoint, because its
+                # caller relies on its `finally`.
                 scope.cancel()
             self._scopes.add(scope)
             try:
@@ -182,7 +191,7 @@ class Connection:
                 self._scopes.discard(scope)
 
     async def invoke(self, command: RemotingCommand, timeout_seconds: float) -> RemotingCommand:
-        """Send a request to the peer and wait for its answer.
+        """Send a request to the peer and wait for its response.
 
         Raises RemotingTimeout, ConnectionClosed, TooManyRequests.
         """
@@ -193,10 +202,10 @@ class Connection:
             with trio.move_on_at(deadline) as limit:
                 await self.wait_drained()
             if limit.cancelled_caught:
-                raise RemotingTimeout(f"{self.remote.text} takes nothing; request {command.code} was not sent")
+                raise RemotingTimeout(f"{self.remote.text} does not read; request {command.code} was not sent")
             self._check_open()
-            self._check_room()  # others waited, too, and may have taken the room meanwhile
-        opaque = self._number(command)
+            self._check_room()  # other tasks that waited may have used the room
+        opaque = self._assign_opaque(command)
         self._send(command)
         response = await self._unanswered.answer(opaque, deadline)
         if response is None:
@@ -212,16 +221,16 @@ class Connection:
             raise TooManyRequests(f"{self._max_unanswered} requests to {self.remote.text} are unanswered")
 
     def send_oneway(self, command: RemotingCommand) -> bool:
-        """Send a request that gets no answer; False when the connection is closed or its backlog is full."""
+        """Send a request that gets no response; False when the connection is closed or its backlog is full."""
         if not self.is_open or self._backlog_bytes > self._high_water_bytes:
             return False
         command.flag |= RPC_ONEWAY
-        self._number(command)
+        self._assign_opaque(command)
         self._send(command)
         return True
 
     async def wait_drained(self, backlog_bytes: int | None = None) -> None:
-        """Wait until the peer has taken all but so many bytes (None: the low water mark), or the connection closed."""
+        """Wait until at most `backlog_bytes` (None: the low water mark) are unsent, or the connection is closed."""
         limit = self._low_water_bytes if backlog_bytes is None else backlog_bytes
         while self.is_open and self._backlog_bytes > limit:
             if self._drained is None:
@@ -242,12 +251,12 @@ class Connection:
         self._unanswered.fail(ConnectionClosed(f"connection to {self.remote.text} was closed: {reason}"))
         if self.transport is not None:
             self.transport.close()
-            # The two know each other: apart they are freed at once, not when the collector next runs, which is seldom.
+            # Breaks the reference cycle, so that both are freed now and not at the next, rare, garbage collection.
             self.transport = None
         if self._on_close is not None:
             self._on_close(self)
 
-    def _number(self, command: RemotingCommand) -> int:
+    def _assign_opaque(self, command: RemotingCommand) -> int:
         opaque = self._next_opaque = (self._next_opaque + 1) & 0x7FFFFFFF
         command.opaque = opaque
         command.serialize_type = self.serialize_type

@@ -1,9 +1,9 @@
 """Errors of calls to a peer.
 
 RemotingError
-├── ConnectFailed       no connection could be made; nothing was sent
+├── ConnectFailed       the connection could not be opened; nothing was sent
 ├── ConnectionClosed    the connection ended; what was sent may or may not have been handled
-├── RemotingTimeout     no answer in time; the connection survives, what was sent may have been handled
+├── RemotingTimeout     no response in time; the connection survives, what was sent may have been handled
 └── TooManyRequests     the bound on unanswered requests is reached; nothing was sent
 """
 
@@ -11,19 +11,19 @@ from __future__ import annotations
 
 
 class RemotingError(Exception):
-    """Base of everything that a call to a peer raises."""
+    """Base of all errors of a call to a peer."""
 
 
 class ConnectFailed(RemotingError):
-    """No connection to the address could be made."""
+    """The connection to the address could not be opened."""
 
 
 class ConnectionClosed(RemotingError):
-    """The connection was closed before the answer came."""
+    """The connection was closed before the response arrived."""
 
 
 class RemotingTimeout(RemotingError):
-    """The answer did not come in time."""
+    """The response did not arrive in time."""
 
 
 class TooManyRequests(RemotingError):

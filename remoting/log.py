@@ -1,8 +1,8 @@
-"""Loggers of a package that is used by daemons and inside other people's programs alike.
+"""Loggers for code that runs both in the daemons and inside other programs.
 
-Where structlog is configured (the daemons do it, or the program around us) its configuration says what becomes of a
-line. Where it is not, lines go to Python's own `logging` under the same name and not to standard output, which is what
-an unconfigured structlog would do: there warnings and worse appear on standard error unless the program says otherwise.
+Where structlog is configured, by the daemons or by the program, its configuration applies. Where it is not, lines go to
+Python's own `logging` under the same name: warnings and worse then appear on standard error unless the program decides
+otherwise. (An unconfigured structlog would print everything on standard output.)
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import structlog
 
 
 def get_logger(name: str) -> Any:
-    """A structured logger; asked at each call whether structlog has been configured meanwhile."""
+    """A structured logger that checks at each call whether structlog has been configured."""
     return _Logger(name)
 
 
@@ -29,7 +29,7 @@ class _Logger:
 
 
 def standard_logger(name: str) -> structlog.stdlib.BoundLogger:
-    """A structured logger over `logging.getLogger(name)`, whatever structlog's configuration."""
+    """A structured logger over `logging.getLogger(name)`, independent of structlog's configuration."""
     logger: structlog.stdlib.BoundLogger = structlog.wrap_logger(
         logging.getLogger(name),
         processors=[structlog.stdlib.filter_by_level, structlog.processors.format_exc_info, _render],
@@ -40,7 +40,7 @@ def standard_logger(name: str) -> structlog.stdlib.BoundLogger:
 
 
 def line_text(event: MutableMapping[str, Any]) -> str:
-    """An event and its values as one line, with the traceback below it when there is one. Empties the mapping."""
+    """Format an event and its values as one line, followed by the traceback if there is one. Empties the mapping."""
     text = str(event.pop("event", ""))
     trace = event.pop("exception", None)
     pairs = " ".join(f"{key}={value!r}" if isinstance(value, str) else f"{key}={value}" for key, value in event.items())

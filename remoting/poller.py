@@ -1,10 +1,10 @@
 """All plain TCP sockets of one server or client, served by one trio task over an inner epoll.
 
-An epoll descriptor is itself readable when one of its sockets is ready, so the task waits on that one descriptor,
-wakes once for all ready sockets, reads and handles them in a row, and ends the turn for all of them together. Measured
-against a task for each connection this halves the cost of a request where many connections each wait for an answer.
+An epoll descriptor is itself readable when one of its sockets is ready. The task waits on that one descriptor, wakes
+once for all ready sockets, reads and handles them in a row, and ends the turn for all of them together. Compared with a
+task per connection, this halves the cost of a request when many connections each wait for a response.
 
-Where there is no epoll, and for TLS, connections have a task each (stream_transport).
+Without epoll, and for TLS, each connection has a task of its own (stream_transport).
 """
 
 from __future__ import annotations
@@ -24,22 +24,21 @@ log = get_logger("triomq.remoting.poller")
 
 RECEIVE_BYTES = 256 * 1024
 MAX_EVENTS = 512
-# While one turn was handled others have sent: to ask costs a tenth of going back to the event loop to be told. So many,
-# so that the loop's other tasks are not kept waiting.
+# Polling again costs a tenth of a trip through the event loop. Bounded, so that other tasks are not starved.
 TURNS_IN_A_ROW = 8
-# A turn's answers leave at its end, and nobody else runs before. After this long the sockets that are left stay unread
-# until the next turn: their senders see TCP's back-pressure, and what they have sent does not grow old in our hands.
+# A turn's responses are sent at its end, and no other task runs before. After this long the remaining sockets stay
+# unread until the next turn: their senders see TCP's back-pressure, and their requests do not age in our memory.
 LONG_TURN_SECONDS = 0.05
 ACCEPT_BURST = 128
 AVAILABLE = hasattr(select, "epoll")
 
 _WOULD_BLOCK = (errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR)
-_NOBODY_THERE = (*_WOULD_BLOCK, errno.ECONNABORTED)
+_NO_PEER = (*_WOULD_BLOCK, errno.ECONNABORTED)
 _NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 class SocketTransport:
-    """One socket in the poller: sends at once what the socket takes, the rest when it is writable again."""
+    """One socket of the poller: sends at once what the socket accepts, the rest when it is writable again."""
 
     __slots__ = ("_backlog", "_backlog_bytes", "_interest", "_poller", "_sock", "connection", "fd")
 
@@ -95,7 +94,7 @@ class SocketTransport:
             self.connection.wrote(self._backlog_bytes)
 
     def _send(self, data: bytes | memoryview) -> int:
-        """Bytes taken, 0 when the socket is full, -1 when the connection is gone."""
+        """Return the bytes accepted, 0 when the socket is full, -1 when the connection is gone."""
         try:
             return self._sock.send(data)
         except OSError as error:
@@ -137,7 +136,7 @@ class Poller:
         return len(self._transports)
 
     def add(self, sock: socket.socket, connection: Connection) -> SocketTransport:
-        """Serve a connected, non-blocking socket from now on; the poller owns it."""
+        """Serve a connected, non-blocking socket and own it."""
         transport = SocketTransport(self, sock, connection)
         connection.transport = transport
         self._transports[transport.fd] = transport
@@ -152,7 +151,7 @@ class Poller:
             self._epoll.unregister(fd)
 
     def listen(self, sock: socket.socket, accepted: Callable[[socket.socket], None]) -> None:
-        """Accept from a listening socket; `accepted` gets each new, non-blocking socket and owns it."""
+        """Accept from a listening socket; `accepted` receives and owns each new, non-blocking socket."""
         sock.setblocking(False)
         self._listeners[sock.fileno()] = (sock, accepted)
         self._epoll.register(sock.fileno(), select.EPOLLIN)
@@ -166,7 +165,7 @@ class Poller:
         self._resting.clear()
 
     def wake_listeners(self) -> None:
-        """Listen again where it was stopped for want of descriptors (called from time to time)."""
+        """Resume listening after a shortage of descriptors (called periodically)."""
         for fd in self._resting:
             self._epoll.register(fd, select.EPOLLIN)
         self._resting.clear()
@@ -187,7 +186,7 @@ class Poller:
                         break
                     unread = self._take_turn(ready)
                     if unread:
-                        break  # that was long enough for everybody else
+                        break  # let other tasks run
         finally:
             self.stop_listening()
             for transport in list(self._transports.values()):
@@ -195,7 +194,7 @@ class Poller:
             self._epoll.close()
 
     def _take_turn(self, ready: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Read and handle what these sockets have, then answer. Those that are left when the turn has become long."""
+        """Read and handle these sockets, then send the responses. Return those left unread when that took too long."""
         turn = self._turn
         turn.begin()
         now = turn.began
@@ -215,8 +214,8 @@ class Poller:
                 if mask & ~select.EPOLLOUT:
                     transport.readable(now)
             except Exception:
-                log.exception("a connection failed", remote=transport.connection.remote.text)
-                transport.connection.close("it failed; see the log")
+                log.exception("connection failed", remote=transport.connection.remote.text)
+                transport.connection.close("internal error; see the log")
         turn.end()
         return unread
 
@@ -227,10 +226,10 @@ class Poller:
                 peer, _ = sock.accept()
             except OSError as error:
                 if error.errno in _NO_DESCRIPTORS:
-                    log.error("no descriptor for a new connection; accepting pauses", error=error.strerror)
+                    log.error("no file descriptor for a new connection; accepting pauses", error=error.strerror)
                     self._epoll.unregister(fd)
                     self._resting.append(fd)
-                elif error.errno not in _NOBODY_THERE:
+                elif error.errno not in _NO_PEER:
                     log.warning("accept failed", error=error.strerror)
                 return
             peer.setblocking(False)

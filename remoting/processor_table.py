@@ -1,11 +1,11 @@
-"""Who handles which request: code -> processor and pool (RocketMQ: NettyRemotingAbstract.processRequestCommand).
+"""Dispatches requests: code -> processor and pool (RocketMQ: NettyRemotingAbstract.processRequestCommand).
 
-A processor is a plain function that returns its response at once, or None when it answers later or not at all; or an
-async function, which then runs as a task of the connection. This module is the only place that turns exceptions into
-responses, and no exception gets past it.
+A processor is a plain function that returns its response, or None when it responds later or not at all; or an async
+function, which then runs as a task of the connection. Only this module turns exceptions into responses, and no
+exception gets past it.
 
-A pool is a name, a bound on how many of its requests may be unfinished, and the age of the oldest: what is left of
-RocketMQ's executors where most work is done inline.
+A pool is a name, a bound on unfinished requests, and the age of the oldest one. It is what remains of RocketMQ's
+executors when most work is done inline.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ log = get_logger("triomq.remoting.processor")
 Answer = RemotingCommand | None
 Processor = Callable[[Connection, RemotingCommand], "Answer | Coroutine[Any, Any, Answer]"]
 BeforeHook = Callable[[Connection, RemotingCommand], None]
-"""Called before every processor; raises RequestRefused to refuse (access control, RPC hooks). Who wants to see the
-answers looks at `Connection.on_answer`, since many leave long after their processor returned."""
+"""Called before every processor; raises RequestRefused to refuse the request (access control, RPC hooks). To observe
+responses use `Connection.on_answer`: many are sent long after their processor returned."""
 
 Guard = Callable[[], "str | None"]
 
@@ -36,10 +36,10 @@ OVERLOAD = "[OVERLOAD]system busy, start flow control for a while"
 
 
 class Pool:
-    """A bound on unfinished requests of one kind. `entered` and `left` are called in pairs, by whoever parks one.
+    """A bound on unfinished requests of one kind. The code that parks a request calls `entered` and later `left`.
 
-    `guard`, when there is one, is asked before every request: a remark refuses it with SYSTEM_BUSY. A guard that looks
-    at the clock leaves the time in `now`, so that a request that is let in need not look again."""
+    `guard`, when set, is called before every request; a remark that it returns refuses the request with SYSTEM_BUSY. A
+    guard that reads the clock leaves the time in `now`, so that `entered` need not read it again."""
 
     def __init__(self, name: str, capacity: int) -> None:
         self.name = name
@@ -62,7 +62,7 @@ class Pool:
             self.now = 0.0
             return
         if self._clock is None:
-            self._clock = trio.lowlevel.current_clock().current_time  # a third of what trio.current_time costs
+            self._clock = trio.lowlevel.current_clock().current_time  # a third of the cost of trio.current_time
         self._since[token] = self._clock()
 
     def left(self, token: object) -> None:
@@ -70,7 +70,7 @@ class Pool:
             self.in_flight -= 1
 
     def head_wait_ms(self) -> int:
-        """Age of the oldest unfinished request in ms, 0 when there is none (dicts keep order of insertion)."""
+        """Age of the oldest unfinished request in ms, 0 without one (dicts keep insertion order)."""
         if not self._since:
             return 0
         return int((trio.current_time() - next(iter(self._since.values()))) * 1000)
@@ -85,21 +85,16 @@ class _Entry:
 
 
 class ProcessorTable:
-    """The table of one server or client; filled at construction, read for every request."""
+    """The table of one server or client; filled before it serves, then read for every request."""
 
     def __init__(self) -> None:
         self._entries: dict[int, _Entry] = {}
-        self._default: _Entry | None = None
         self._before: list[BeforeHook] = []
 
     def register(self, codes: Iterable[int] | int, processor: Processor, pool: Pool | None = None) -> None:
-        """Have `processor` handle requests of these codes; `pool` bounds how many may be unfinished."""
+        """Let `processor` handle requests of these codes; `pool` bounds how many may be unfinished."""
         for code in (codes,) if isinstance(codes, int) else codes:
             self._entries[int(code)] = _Entry(processor, pool)
-
-    def register_default(self, processor: Processor, pool: Pool | None = None) -> None:
-        """Have `processor` handle every code that has no entry of its own."""
-        self._default = _Entry(processor, pool)
 
     def codes(self) -> set[int]:
         return set(self._entries)
@@ -108,8 +103,8 @@ class ProcessorTable:
         self._before.append(hook)
 
     def handle(self, connection: Connection, request: RemotingCommand) -> None:
-        """Handle one request; answers now, or starts the task that will. Never raises."""
-        entry = self._entries.get(request.code) or self._default
+        """Handle one request: respond now, or start the task that will. Never raises."""
+        entry = self._entries.get(request.code)
         if entry is None:
             refusal = f" request type {request.code} not supported"
             connection.answer(request, new_response(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, refusal))
@@ -159,7 +154,7 @@ class ProcessorTable:
 
 
 def error_response(connection: Connection, request: RemotingCommand, error: Exception) -> RemotingCommand:
-    """The answer to a request whose processor raised `error`: a deliberate refusal, bad input, or our own fault."""
+    """The response to a request whose processor raised `error`: a refusal, bad input, or a fault of ours."""
     if isinstance(error, RequestRefused):
         return new_response(request, error.code, error.remark)
     if isinstance(error, HeaderFieldError | BodyError):

@@ -1,9 +1,10 @@
-"""A listening server: sockets to connections, connections to the processor table (RocketMQ: NettyRemotingServer).
+"""A listening server (RocketMQ: NettyRemotingServer).
 
-It owns its connections from accept to close. Their requests go to `table`, their comings and goings to `events`.
-Several ports may share one server (RocketMQ's fast port, 10909, is such a one, with a table of its own).
+It owns its connections from accept to close. Their requests go to the processor table of their port; `events` is
+notified when they open and close. Several ports may share one server, each with its own table (RocketMQ's fast port,
+10909).
 
-`serve` runs until it is cancelled; `drain` first stops accepting and gives unfinished requests time.
+`serve` runs until it is cancelled; `drain` stops accepting and waits for responses to be sent.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import trio
 
 from triomq.protocol.address import HostPort
 from triomq.remoting.config import ServerSettings
-from triomq.remoting.connection import Connection, ConnectionEvents
+from triomq.remoting.connection import Connection, ConnectionEvents, ConnectionSettings
 from triomq.remoting.log import get_logger
 from triomq.remoting.poller import AVAILABLE as POLLER_AVAILABLE
 from triomq.remoting.poller import Poller
@@ -32,12 +33,12 @@ TLS_HANDSHAKE_BYTE = 0x16
 TLS_DISABLED, TLS_PERMISSIVE, TLS_ENFORCING = "disabled", "permissive", "enforcing"
 
 TlsContext = Callable[[], "Awaitable[ssl.SSLContext | None]"]
-"""Gives the context for new connections; called for each, so that certificates can change while the server runs, and
-awaited, so that the first one can be made then (tls.ServerCertificates.context)."""
+"""Returns the context for a new connection. Called for each, so that certificates can change while the server runs, and
+awaited, so that the first one can be created on demand (tls.ServerCertificates.context)."""
 
 
 class NoEvents:
-    """For servers whose owner does not follow connections."""
+    """For servers whose owner does not observe connections."""
 
     def connection_opened(self, connection: Connection) -> None:
         pass
@@ -47,7 +48,7 @@ class NoEvents:
 
 
 class RemotingServer:
-    """See the module's text. Build it, `bind` its ports, then run `serve` in a nursery."""
+    """See the module's docstring. Construct it, `bind` its ports, then run `serve` in a nursery."""
 
     def __init__(
         self,
@@ -75,14 +76,14 @@ class RemotingServer:
         return frozenset(self._connections)
 
     def bind(self, port: int, table: ProcessorTable) -> int:
-        """Take a TCP port (0: any free one) for requests to `table` and return it; raises OSError when it is taken."""
+        """Listen on a TCP port (0: any free one) for requests to `table`. Return it; raise OSError when it is taken."""
         sock = listening_socket(self._settings.bind_address, port, self._settings.backlog)
         self._bound.append((sock, table))
         taken: int = sock.getsockname()[1]
         return taken
 
     def release(self) -> None:
-        """Give back every port that was bound; only before `serve`."""
+        """Release every bound port; only before `serve`."""
         for sock, _ in self._bound:
             sock.close()
         self._bound.clear()
@@ -112,23 +113,23 @@ class RemotingServer:
     async def serve_stream(
         self, stream: trio.abc.Stream, table: ProcessorTable, remote: HostPort, local: HostPort
     ) -> None:
-        """Serve one connection that comes as a stream (tests use memory streams); `serve` must be running."""
+        """Serve one connection over a stream (tests use memory streams); `serve` must be running."""
         await serve_stream(stream, self._connect(table, remote, local), self._turn)
 
     def time_jumped(self, seconds: float) -> None:
-        """The clock jumped ahead, but peers have not been silent for so long."""
+        """Shift activity times by a jump of the clock, so that no peer looks idle because of it."""
         for connection in self._connections:
             connection.last_active += seconds
 
     def stop_listening(self) -> None:
-        """Accept nothing more; open connections go on."""
+        """Stop accepting; open connections continue."""
         if self._poller is not None:
             self._poller.stop_listening()
         for sock, _ in self._bound:
             sock.close()
 
     async def drain(self, deadline_seconds: float) -> None:
-        """Stop accepting, then wait until what was answered has left, at most so long."""
+        """Stop accepting, then wait at most `deadline_seconds` for responses to be sent."""
         self.stop_listening()
         self._turn.end()
         with trio.move_on_after(deadline_seconds):
@@ -144,11 +145,13 @@ class RemotingServer:
             self._nursery,
             remote,
             local,
-            max_frame_bytes=settings.max_frame_bytes,
-            max_unanswered=settings.async_limit + settings.oneway_limit,
-            high_water_bytes=settings.write_high_water_bytes,
-            low_water_bytes=settings.write_low_water_bytes,
-            serialize_type=self._serialize_type,
+            ConnectionSettings(
+                max_frame_bytes=settings.max_frame_bytes,
+                max_unanswered=settings.async_limit + settings.oneway_limit,
+                high_water_bytes=settings.write_high_water_bytes,
+                low_water_bytes=settings.write_low_water_bytes,
+                serialize_type=self._serialize_type,
+            ),
             on_close=self._closed,
         )
         self._connections.add(connection)
@@ -160,26 +163,26 @@ class RemotingServer:
         self._events.connection_closed(connection)
 
     def _accepted(self, table: ProcessorTable, sock: socket.socket) -> None:
-        """A new socket of the poller: plain ones stay there, those that might speak TLS get a task."""
+        """Serve a new socket: in the poller, or in a task when it may speak TLS."""
         try:
             remote, local = _ends(sock)
             if len(self._connections) >= self._settings.max_connections:
-                log.warning("too many connections; a new one is closed", limit=self._settings.max_connections)
+                log.warning("too many connections; the new one was closed", limit=self._settings.max_connections)
                 sock.close()
                 return
             self._tune(sock)
         except OSError:
-            sock.close()  # the peer is gone already
+            sock.close()  # the peer has already gone
             return
         assert self._nursery is not None
         assert self._poller is not None
         if self._tls_context is not None and self._tls_mode != TLS_DISABLED:
-            self._nursery.start_soon(self._tell_tls, table, sock, remote, local)
+            self._nursery.start_soon(self._detect_tls, table, sock, remote, local)
         else:
             self._poller.add(sock, self._connect(table, remote, local))
 
-    async def _tell_tls(self, table: ProcessorTable, sock: socket.socket, remote: HostPort, local: HostPort) -> None:
-        """Look at the first byte without taking it: a TLS handshake or a plain frame."""
+    async def _detect_tls(self, table: ProcessorTable, sock: socket.socket, remote: HostPort, local: HostPort) -> None:
+        """Peek at the first byte to tell a TLS handshake from a plain frame."""
         assert self._poller is not None
         first = b""
         with trio.move_on_after(self._settings.idle_seconds):
@@ -216,11 +219,11 @@ class RemotingServer:
                 return
             await serve_stream(stream, self._connect(table, remote, local), self._turn)
         finally:
-            # It refers to itself and holds OpenSSL's buffers: emptied it is freed at once, without the collector.
+            # The stream refers to itself and holds OpenSSL's buffers; cleared, it is freed without garbage collection.
             vars(stream).clear()
 
     async def _accept_streams(self, listener: trio.SocketListener, table: ProcessorTable) -> None:
-        """Where there is no epoll: a task for each connection."""
+        """Without epoll: one task per connection."""
         assert self._nursery is not None
         while True:
             stream = await listener.accept()
@@ -235,7 +238,7 @@ class RemotingServer:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._settings.receive_buffer_bytes)
 
     async def _sweep(self) -> None:
-        """Close connections without any read or write for the idle time; listen again after a want of descriptors."""
+        """Close connections that exceed the idle time; resume listening after a shortage of descriptors."""
         idle_seconds = self._settings.idle_seconds
         while True:
             await trio.sleep(SWEEP_SECONDS)
@@ -243,12 +246,12 @@ class RemotingServer:
                 self._poller.wake_listeners()
             now = trio.current_time()
             for connection in [c for c in self._connections if now - c.last_active > idle_seconds]:
-                log.info("an idle connection is closed", remote=connection.remote.text, idle_seconds=idle_seconds)
+                log.info("idle connection closed", remote=connection.remote.text, idle_seconds=idle_seconds)
                 connection.close(f"idle for {idle_seconds} s")
 
 
 def listening_socket(address: str, port: int, backlog: int) -> socket.socket:
-    """A listening socket: all addresses of both families where the system has both, else the given one."""
+    """A socket listening on `address`; without one on all addresses, of both families where the system has both."""
     if not address and socket.has_dualstack_ipv6():
         try:
             return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=backlog)
@@ -262,7 +265,7 @@ def listening_socket(address: str, port: int, backlog: int) -> socket.socket:
 
 
 def _ends(sock: socket.socket | trio.socket.SocketType) -> tuple[HostPort, HostPort]:
-    """Remote and local end; IPv4 in IPv6 clothes is undressed."""
+    """Remote and local end. IPv4-mapped IPv6 addresses are returned as IPv4."""
     remote, local = sock.getpeername(), sock.getsockname()
     return _host_port(remote), _host_port(local)
 

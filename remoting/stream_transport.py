@@ -1,6 +1,6 @@
 """One connection over a trio stream, with a reading and a writing task: TLS, memory streams in tests, no epoll.
 
-Output waits in a queue that the connection's back-pressure bounds: above the high water mark nothing more is read.
+The connection's back-pressure bounds the output queue: above the high water mark nothing more is read.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class StreamTransport:
         self._resumed.set()
 
     def close(self) -> None:
-        """Let the writer send what it has for a moment, then end both tasks."""
+        """Give the writer one second to send what it has, then end both tasks."""
         self._closed = True
         self._wakeup.set()
         self._resumed.set()
@@ -91,7 +91,7 @@ async def serve_stream(stream: trio.abc.Stream, connection: Connection, turn: Tu
     """Serve `connection` over `stream` until either is closed; closes both."""
     transport = StreamTransport(stream, connection)
     connection.transport = transport
-    connection.flush()  # what was sent between the connection's making and now, by tasks that found it open
+    connection.flush()  # output of tasks that used the connection before its transport existed
     try:
         with transport.scope:
             async with trio.open_nursery() as nursery:

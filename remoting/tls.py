@@ -1,14 +1,14 @@
-"""TLS: what the tls.* keys say, and the SSL contexts made of it (RocketMQ: TlsSystemConfig, TlsHelper).
+"""TLS: the tls.* keys and the SSL contexts they describe (RocketMQ: TlsSystemConfig, TlsHelper).
 
     TlsSettings          the keys, from system properties and the TLS file
-    ServerCertificates   the server's context: made at the first handshake, made anew when its files change
+    ServerCertificates   the server's context: created at the first handshake, and again when its files change
     client_context       the context of outgoing connections
 
-In test mode, which is the default, the server shows a certificate that it signed itself and forgets at its end, and a
-client believes everybody. All other files are then unused. Open connections keep the context they began with.
+In test mode, the default, the server presents a temporary self-signed certificate, a client trusts any server, and the
+configured files are not read. Open connections keep the context they began with.
 
-Python's ssl cannot ask for a client certificate without checking it. So with tls.server.authClient=false, which means
-"any certificate is accepted", none is asked for.
+Python's ssl cannot request a client certificate without verifying it. With tls.server.authClient=false, which means
+"accept any certificate", none is requested.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _CLIENT_AUTH = {"optional": ssl.CERT_OPTIONAL, "require": ssl.CERT_REQUIRED}
 
 
 class TlsError(Exception):
-    """A context cannot be made: the text says which file or program and why."""
+    """A context cannot be created; the message names the file or program and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class TlsSettings:
     mode_text: str = setting("tls.server.mode", PERMISSIVE, meaning="disabled, permissive or enforcing")
     client_enabled_text: str = setting("tls.enable", "", meaning="true: outgoing connections use TLS")
     test_mode_text: str = setting(
-        "tls.test.mode.enable", "true", meaning="self-signed certificate; clients believe everybody"
+        "tls.test.mode.enable", "true", meaning="self-signed certificate; clients trust any server"
     )
     client_auth_text: str = setting("tls.server.need.client.auth", "none", meaning="none, optional or require")
     server_key: str | None = setting("tls.server.keyPath", None, meaning="PKCS#8 private key")
@@ -60,8 +60,8 @@ class TlsSettings:
 
     @classmethod
     def from_values(cls, values: Mapping[str, str]) -> TlsSettings:
-        """From key -> text (the configuration's layers); other keys are left alone. Never raises: as in RocketMQ an
-        unknown mode is permissive, an unknown authentication none, and every word but "true" false."""
+        """Read key -> text (the configuration's layers); ignore other keys. Never raises: as in RocketMQ an unknown
+        mode is permissive, an unknown authentication is none, and every word but "true" is false."""
         return bind(cls, values, source="tls")[0]
 
     @property
@@ -75,7 +75,7 @@ class TlsSettings:
 
     @property
     def client_auth(self) -> ssl.VerifyMode:
-        """What the server wants of its clients; see the module's text."""
+        """What the server requires of its clients; see the module's docstring."""
         if self.is_test_mode or not _is_true(self.check_clients_text):
             return ssl.CERT_NONE
         return _CLIENT_AUTH.get(self.client_auth_text.lower(), ssl.CERT_NONE)
@@ -97,10 +97,10 @@ class TlsSettings:
 
 
 class ServerCertificates:
-    """The context for new TLS connections of a server. Give `context` to RemotingServer, run `watch` beside it.
+    """The context for new TLS connections of a server. Pass `context` to RemotingServer and run `watch` beside it.
 
-    Only the event loop touches it. A context that cannot be made is logged once for each cause, and connections are
-    refused TLS; one that cannot be made anew leaves the former one in force.
+    Only the event loop touches it. Failure to create a context is logged once per cause, and TLS connections are
+    refused; failure to recreate one leaves the previous one in use.
     """
 
     def __init__(self, settings: TlsSettings) -> None:
@@ -112,7 +112,7 @@ class ServerCertificates:
         self._pending: set[str] = set()
 
     async def context(self) -> ssl.SSLContext | None:
-        """The context, or None when there is none; the first call makes it."""
+        """The context, or None without one; the first call creates it."""
         if not self._is_tried:
             async with self._making:
                 if not self._is_tried:
@@ -120,9 +120,9 @@ class ServerCertificates:
         return self._context
 
     async def watch(self) -> None:
-        """Take changed files into use until cancelled; returns when no file is configured.
+        """Reload changed files until cancelled; return when no file is configured.
 
-        Configured files are read at once, so that mistakes in them are logged at the start of the server.
+        Configured files are read immediately, so that errors in them are logged when the server starts.
         """
         if self._hashes:
             await self.context()
@@ -131,8 +131,8 @@ class ServerCertificates:
             await self.refresh()
 
     async def refresh(self) -> bool:
-        """Look at the files once: a changed trust file counts at once, certificate and key when both have changed. True
-        when the context was to be made anew."""
+        """Check the files once. A changed trust file takes effect immediately, certificate and key when both have
+        changed. Return whether a reload was due."""
         hashes = self._read_hashes()
         self._pending |= {path for path, digest in hashes.items() if digest != self._hashes[path]}
         self._hashes = hashes
@@ -152,12 +152,12 @@ class ServerCertificates:
         try:
             self._context = await trio.to_thread.run_sync(make_server_context, self._settings)
         except (TlsError, OSError, ValueError) as error:
-            left = "the former certificate stays in use" if self._context else "connections are served without TLS"
-            log.error("no TLS context", error=str(error), consequence=left)
-        self._is_tried = True  # not when cancelled: then the next connection tries
+            consequence = "the previous certificate stays in use" if self._context else "TLS connections are refused"
+            log.error("no TLS context", error=str(error), consequence=consequence)
+        self._is_tried = True  # skipped when cancelled: the next connection tries again
 
     def _read_hashes(self) -> dict[str, bytes]:
-        """Path -> digest of each configured file; an unreadable one has an empty digest."""
+        """Path -> digest of each configured file; empty for an unreadable one."""
         settings = self._settings
         if settings.is_test_mode or settings.mode == DISABLED:
             return {}
@@ -166,10 +166,10 @@ class ServerCertificates:
 
 
 def make_server_context(settings: TlsSettings) -> ssl.SSLContext:
-    """The server's context; reads files, in test mode starts a program. Raises TlsError."""
+    """Create the server's context. Reads files, in test mode runs a program. Raises TlsError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     if settings.is_test_mode:
-        _load_throw_away_certificate(context)
+        _load_temporary_certificate(context)
         return context
     if settings.server_certificate is None or settings.server_key is None:
         raise TlsError("tls.server.certPath and tls.server.keyPath are both needed without tls.test.mode.enable")
@@ -178,12 +178,12 @@ def make_server_context(settings: TlsSettings) -> ssl.SSLContext:
     if context.verify_mode is not ssl.CERT_NONE:
         _load_trust(context, settings.server_trust, ssl.Purpose.CLIENT_AUTH)
     elif settings.client_auth_text.lower() in _CLIENT_AUTH:
-        log.warning("clients are not asked for certificates", because="tls.server.authClient is false")
+        log.warning("client certificates are not requested", because="tls.server.authClient is false")
     return context
 
 
 def client_context(settings: TlsSettings) -> ssl.SSLContext:
-    """The context of outgoing connections; host names are not checked, as in RocketMQ. Raises TlsError."""
+    """Create the context of outgoing connections. As in RocketMQ, host names are not checked. Raises TlsError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_REQUIRED if settings.checks_servers else ssl.CERT_NONE
@@ -197,16 +197,16 @@ def client_context(settings: TlsSettings) -> ssl.SSLContext:
 def _load_pair(context: ssl.SSLContext, certificate: str, key: str, password: str | None) -> None:
     for path in (certificate, key):
         if not Path(path).is_file():
-            raise TlsError(f"there is no file {path}")
+            raise TlsError(f"no such file: {path}")
     try:
-        # Without a password OpenSSL would ask the terminal for one.
+        # Without a password OpenSSL would prompt for one on the terminal.
         context.load_cert_chain(certificate, key, password or "")
     except (OSError, ValueError) as error:  # SSLError is an OSError
         raise TlsError(f"certificate {certificate} and key {key} cannot be used: {error}") from None
 
 
 def _load_trust(context: ssl.SSLContext, path: str | None, purpose: ssl.Purpose) -> None:
-    """CAs from the file, the system's own without one."""
+    """Load CAs from the file, without one the system's."""
     if path is None:
         context.load_default_certs(purpose)
         return
@@ -222,8 +222,8 @@ _OPENSSL = (
 )
 
 
-def _load_throw_away_certificate(context: ssl.SSLContext) -> None:
-    """A new key and a certificate that it signs itself, made by the openssl program; no file of them is left."""
+def _load_temporary_certificate(context: ssl.SSLContext) -> None:
+    """Load a new key and self-signed certificate, which the openssl program makes; neither is kept on disk."""
     with tempfile.TemporaryDirectory(prefix="triomq-tls-") as directory:
         key, certificate = Path(directory, "key.pem"), Path(directory, "certificate.pem")
         command = [*_OPENSSL, "-keyout", str(key), "-out", str(certificate)]
@@ -235,7 +235,7 @@ def _load_throw_away_certificate(context: ssl.SSLContext) -> None:
                 "tls.test.mode.enable=false with tls.server.certPath and tls.server.keyPath"
             ) from None
         except (OSError, subprocess.SubprocessError) as error:
-            raise TlsError(f"openssl made no self-signed certificate: {error}") from None
+            raise TlsError(f"openssl could not make a self-signed certificate: {error}") from None
         context.load_cert_chain(certificate, key)
 
 

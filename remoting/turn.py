@@ -1,11 +1,11 @@
-"""A turn: everything that one wake-up of the event loop brought, handled in a row and finished together.
+"""A turn is one tick of the event loop: everything that one wake-up brought, handled in a row and finished together.
 
-A driver reads all ready sockets, their requests are handled in order of arrival, and `end` then does once for all of
-them what is dear one at a time: first the `before_flush` hooks (the broker's store writes what the turn appended, which
-answers the senders), then one send for each connection that has output.
+A driver reads all ready sockets and handles their requests in order of arrival. `end` then does once for all of them
+what is expensive to do one at a time: first the `before_flush` hooks (the broker's store writes what the turn appended,
+which completes the sends), then one send for each connection that has output.
 
-Who produces output outside of a turn (an async processor, a timer) gets the same treatment: the first answer wakes
-the task in `run`, which ends a turn of its own. So answers of one wake-up still leave together.
+Output that is produced outside of a turn (by an async processor or a timer) is batched in the same way: the first
+response wakes the task in `run`, which ends a turn of its own.
 
 Only the event loop's thread may touch a turn.
 """
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 
 class Turn:
-    """The connections with output of this turn, and what must happen before it leaves. `began` is trio's time at which
-    a driver began it: since then all requests that it brought were there to be read. `failure` is what a hook raised:
-    what it was to finish is unfinished for good, so the answers that say otherwise must never leave."""
+    """The connections that have output, and the hooks that run before it is sent. `began` is trio's time at which a
+    driver began the turn; all of its requests had arrived by then. `failure` is what a hook raised: its work will never
+    be finished, so the responses that claim it was must never be sent."""
 
     def __init__(self) -> None:
         self.began = inf
@@ -36,18 +36,18 @@ class Turn:
         self.failure: BaseException | None = None
 
     def before_flush(self, hook: Callable[[], None]) -> None:
-        """Have `hook` called at the end of every turn, before anything is sent. It must not await. When it raises,
-        nothing of this turn or of a later one is sent, and whoever ended the turn gets the exception: a server ends."""
+        """Call `hook` at the end of every turn, before anything is sent. It must not await. When it raises, nothing of
+        this or a later turn is sent, and `end` raises the exception, which ends the server."""
         self._before_flush.append(hook)
 
     def mark(self, connection: Connection) -> None:
-        """`connection` has output: it leaves at the end of this turn, or very soon when none is running."""
+        """Send the output of `connection` at the end of this turn; when none is running, start one soon."""
         self._dirty.append(connection)
         if not self._running:
             self._wakeup.set()
 
     def wake(self) -> None:
-        """Have a turn end soon, for the hooks' sake, although there may be no output yet."""
+        """Start a turn soon, so that the hooks run although there may be no output yet."""
         if not self._running:
             self._wakeup.set()
 
@@ -56,7 +56,7 @@ class Turn:
         self._running = True
 
     def end(self) -> None:
-        """Finish the turn. Raises what a hook raises, and raises it again ever after."""
+        """Finish the turn. Raise what a hook raises, now and at every later call."""
         if self.failure is not None:
             raise self.failure
         self._running = True
@@ -76,7 +76,7 @@ class Turn:
         self._running = False
 
     async def run(self) -> None:
-        """End the turns of those who produce output outside of a driver's turn; runs until cancelled."""
+        """Run turns for output that is produced outside of a driver's turn, until cancelled."""
         while True:
             await self._wakeup.wait()
             self._wakeup = trio.Event()

@@ -1,7 +1,7 @@
-"""The requests to one peer that wait for their answers, and until when (RocketMQ: responseTable, scanResponseTable).
+"""The requests to one peer that await a response, with their deadlines (RocketMQ: responseTable, scanResponseTable).
 
-One timer for all of them: it is set to the earliest time, and looks who is overdue. A cancel scope for each request
-would cost a fifth of what a client does for a message.
+One timer serves all of them. It is set to the earliest deadline and then ends every request that is overdue. A cancel
+scope per request would cost a fifth of a client's work for a message.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from triomq.protocol.command import RemotingCommand
 
 
 class Unanswered:
-    """`nursery` runs the timer, which ends when nobody waits any more."""
+    """`nursery` runs the timer, which ends when no request waits any more."""
 
     def __init__(self, nursery: trio.Nursery) -> None:
         self._nursery = nursery
         self._waiting: dict[int, tuple[trio.lowlevel.Task, float]] = {}
-        self._due = inf  # less as long as the timer's task is there
+        self._due = inf  # finite exactly while the timer's task exists
         self._timer: trio.CancelScope | None = None
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     async def answer(self, opaque: int, deadline: float) -> RemotingCommand | None:
-        """Wait for the answer to the request with this number; None when it has not come by `deadline` (trio's time).
-        Raises what `fail` is given."""
+        """Wait for the response to the request `opaque`. Return None when it has not arrived by `deadline` (trio's
+        time), raise what `fail` was given."""
         self._waiting[opaque] = (trio.lowlevel.current_task(), deadline)
         if deadline < self._due:
             self._set_timer(deadline)
 
         def forget(_: object) -> trio.lowlevel.Abort:
-            # Right here: until the cancelled task runs, an answer or a close must not wake it again.
+            # Now and not in the task: until the cancelled task runs, neither a response nor a close may wake it again.
             self._waiting.pop(opaque, None)
             return trio.lowlevel.Abort.SUCCEEDED
 
@@ -42,13 +42,13 @@ class Unanswered:
         return response
 
     def resolve(self, response: RemotingCommand) -> None:
-        """Give an answer to whoever waits for it; a late one is dropped."""
+        """Pass a response to the request that waits for it; drop it when it is late."""
         waiting = self._waiting.pop(response.opaque, None)
         if waiting is not None:
             trio.lowlevel.reschedule(waiting[0], outcome.Value(response))
 
     def fail(self, error: Exception) -> None:
-        """Nobody will get an answer any more."""
+        """Raise `error` in every waiting request."""
         waiting, self._waiting = self._waiting, {}
         for task, _ in waiting.values():
             trio.lowlevel.reschedule(task, outcome.Error(error))

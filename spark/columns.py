@@ -1,8 +1,8 @@
-"""Rows: which columns there are, and what they are called in Spark. triomq.spark.record_columns fills them.
+"""The columns of rows: their names and Spark types. triomq.spark.record_columns fills them.
 
-Two shapes. `rocketmq` has RocketMQ's own fields; `kafka` has the columns of Spark's Kafka source, so that queries
-written for Kafka run unchanged (partition = queueId, timestamp = store time, key = KEYS). A schema given by the user
-may name any subset of the known columns, in any order; columns nobody asked for cost nothing.
+There are two row formats. `rocketmq` has RocketMQ's own fields; `kafka` has the columns of Spark's Kafka source, so
+that queries written for Kafka run unchanged (partition = queueId, timestamp = store time, key = KEYS). A user's schema
+may name any subset of the known columns, in any order; columns that it leaves out cost nothing.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ MORE_COLUMNS: Final[dict[str, str]] = {
     "offsetMsgId": "string",
     "recordCrc32": "bigint",
 }
-"""Columns that a schema given by the user may ask for beside the default ones."""
+"""Further columns that a user's schema may name."""
 
 KAFKA_COLUMNS: Final[dict[str, str]] = {
     "key": "binary",
@@ -58,7 +58,7 @@ KAFKA_HEADERS: Final = "array<struct<key:string,value:binary>>"
 
 
 def default_columns(row_format: str, include_properties: bool, *, of_store: bool = False) -> dict[str, str]:
-    """Name -> Spark type of the row when the user gives no schema."""
+    """Return column name -> Spark type for reads without a schema."""
     if row_format == "kafka":
         return {**KAFKA_COLUMNS, **({"headers": KAFKA_HEADERS} if include_properties else {})}
     columns = STORE_COLUMNS if of_store else ROCKETMQ_COLUMNS
@@ -66,7 +66,7 @@ def default_columns(row_format: str, include_properties: bool, *, of_store: bool
 
 
 def check_columns(asked: Sequence[tuple[str, str]], row_format: str) -> list[str]:
-    """Names of the asked (name, Spark type) columns. Raises OptionError naming the first that cannot be given."""
+    """Return the names of the requested (name, Spark type) columns. Raises OptionError for the first invalid one."""
     known = {**KAFKA_COLUMNS, "headers": KAFKA_HEADERS} if row_format == "kafka" else {**STORE_COLUMNS, **MORE_COLUMNS}
     names = []
     for name, kind in asked:
@@ -77,5 +77,5 @@ def check_columns(asked: Sequence[tuple[str, str]], row_format: str) -> list[str
             raise OptionError(f"schema: column {name!r} is {expected}, not {kind}")
         names.append(name)
     if not names:
-        raise OptionError(f"schema: no column is asked for; the columns are {', '.join(known)}")
+        raise OptionError(f"schema: it has no column; the columns are {', '.join(known)}")
     return names

@@ -1,9 +1,9 @@
-"""What this package raises, named by who is at fault. Every text is one line that says what to change.
+"""The exceptions of this package. Each message is one line that names what is wrong and what to change.
 
 MQSparkError
-├── OptionError        an option, schema or column is not usable; nothing was read or written
-├── DataLost           messages that were asked for are not there (any more); see the option failOnDataLoss
-├── BrokerError        a broker or name server refused, or could not be reached in the time allowed
+├── OptionError        an option, schema or column is invalid; nothing was read or written
+├── DataLost           messages in the requested range do not exist (any more); see the option failOnDataLoss
+├── BrokerError        a broker or name server refused a request, or did not respond in time
 │   ├── Unreachable    no name server responds, or none knows the broker at the moment
 │   └── SendAborted    a message could not be stored
 └── StoreDamaged       a store directory cannot be read as it is
@@ -13,18 +13,18 @@ from __future__ import annotations
 
 
 class MQSparkError(Exception):
-    """Base of everything that `triomq.spark` raises on purpose."""
+    """Base of all exceptions that `triomq.spark` raises on purpose."""
 
 
 class OptionError(MQSparkError, ValueError):
-    """An option, schema or column that cannot be used; the text names it."""
+    """An option, schema or column is invalid; the message names it."""
 
 
 class DataLost(MQSparkError):
-    """Messages that should be read are gone. `failOnDataLoss=false` reads on behind the gap instead."""
+    """Messages in the requested range are gone. With `failOnDataLoss=false` a read continues after the gap."""
 
     def __init__(self, what: str) -> None:
-        super().__init__(f"{what}. Set failOnDataLoss=false to read on without them")
+        super().__init__(f"{what}. Set failOnDataLoss=false to continue without them")
 
 
 class BrokerError(MQSparkError):
@@ -41,8 +41,8 @@ class Unreachable(BrokerError):
 
 
 class SendAborted(BrokerError):
-    """A message could not be stored, after all attempts."""
+    """All attempts to store a message failed."""
 
 
 class StoreDamaged(MQSparkError):
-    """Files of a store directory are missing or do not fit together; the text names file and position."""
+    """Files of a store directory are missing or inconsistent; the message names file and position."""

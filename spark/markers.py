@@ -1,23 +1,23 @@
-"""Batch markers: how a write that is done again finds out what it has stored before.
+"""Batch markers: how a write that runs again finds out what it has already stored.
 
-Every message of an idempotent write carries one more property:
+Every message of an idempotent write carries one extra property:
 
     SPARK_BATCH = <write key>:<batch>:<partition>:<digest>
 
-write key: 16 hex digits of the streaming query's id (it lives in the checkpoint) or of the option writeId. batch: the
-micro-batch. digest: 16 hex digits over everything the row says. Before a task writes, it reads the target queues from
-where they ended before the batch began, counts the digests under its own write key, batch and partition, and leaves
-out that many equal rows. So a task, batch or query that is run again stores each row once, in whatever order it now
-computes the rows of the partition.
+The write key is 16 hex digits of a hash of the streaming query's id (kept in its checkpoint) or of the option writeId;
+batch is the number of the micro-batch; digest is 16 hex digits over all fields of the row. Before a task writes, it
+reads the target queues from where they ended before the batch began, counts the digests under its own write key, batch
+and partition, and skips that many equal rows. So a task, batch or query that runs again stores each row once, whatever
+the order in which it computes the rows of the partition this time.
 
-Where the queues ended before a batch is kept at the brokers, as offsets of groups:
+The ends of the queues before a batch are kept at the brokers, as offsets of groups:
 
     SPARK_SINK_<write key>_<batch mod 2>               written at the commit of the batch before
     SPARK_SINK_<write key>_<batch mod 2>_<partition>   written by a task for queues that the group above does not have
 
-Two groups in turn: a crash after a commit, but before Spark knows of it, runs the same batch again, and that must
-still look from its own beginning. An offset that got lost or is old only means that more is read. Values are stored
-plus one, since brokers answer 0 for offsets they do not have.
+Two groups alternate because a crash after a commit, but before Spark has recorded it, runs the same batch again, and
+that run must still start from its own beginning. A lost or outdated offset only means that more is read. Values are
+stored plus one, since brokers return 0 for offsets they do not have.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ DIGEST_DIGITS: Final = 16
 
 
 def write_key(name: str) -> str:
-    """16 hex digits for a query id or a writeId."""
+    """Return the 16 hex digits that stand for a query id or a writeId."""
     return hashlib.sha256(name.encode()).hexdigest()[:16]
 
 
@@ -47,7 +47,7 @@ def prefix(key: str, batch_id: int, partition_id: int) -> str:
 
 
 def digest(parts: Sequence[bytes]) -> str:
-    """16 hex digits over fields; their lengths count too."""
+    """Return 16 hex digits over fields and their lengths."""
     state = hashlib.blake2b(digest_size=DIGEST_DIGITS // 2)
     for part in parts:
         state.update(len(part).to_bytes(4, "big"))
@@ -56,7 +56,7 @@ def digest(parts: Sequence[bytes]) -> str:
 
 
 def count(data: bytes, marker_prefix: bytes, found: Counter[str]) -> None:
-    """Add the digests behind every marker with that prefix in a run of records."""
+    """Count the digests after each marker with this prefix in a run of encoded records."""
     at = data.find(marker_prefix)
     while at >= 0:
         end = at + len(marker_prefix) + DIGEST_DIGITS
@@ -65,11 +65,11 @@ def count(data: bytes, marker_prefix: bytes, found: Counter[str]) -> None:
 
 
 class StoredRows:
-    """What one task has stored already, in this attempt or an earlier one. One owner: the task's sender.
+    """What one task has already stored, in this attempt or an earlier one. One owner: the task's sender.
 
-    `find_begins` answers where to look from for queues that the task is about to use, or None when there was no earlier
-    attempt. Holds the digests found and not yet taken, and for each queue the offset up to which everything of this
-    task is accounted for.
+    `find_begins` returns the offsets to search from, for queues that the task is about to use; None when there was no
+    earlier attempt. Holds the digests found and not yet taken, and for each queue the offset up to which every message
+    of this task is accounted for.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class StoredRows:
         self._accounted: Positions = {}
 
     def look_into(self, queues: Sequence[MessageQueue]) -> None:
-        """Before the first message for these queues is sent."""
+        """Search these queues; call this before sending the first message to them."""
         begins = self._find_begins(queues)
         ends = self._cluster.max_offsets(queues)
         if begins is not None:
@@ -95,19 +95,19 @@ class StoredRows:
         self._accounted.update(ends)
 
     def take(self, row_digest: str) -> bool:
-        """Whether an equal row was stored by an earlier attempt; each one counts for one row."""
+        """Return whether an earlier attempt stored an equal row. Each stored row is taken once."""
         if self._present.get(row_digest, 0) <= 0:
             return False
         self._present[row_digest] -= 1
         return True
 
     def confirm(self, queue: MessageQueue, end: int) -> None:
-        """Everything of this task in `queue` before the offset `end` is accounted for."""
+        """Note that all messages of this task before the offset `end` of `queue` are accounted for."""
         if end > self._accounted.get(queue, 0):
             self._accounted[queue] = end
 
-    def of_lost_answer(self, queues: Sequence[MessageQueue]) -> Counter[str]:
-        """After a request to one of these queues without an answer: the digests it stored all the same."""
+    def of_lost_response(self, queues: Sequence[MessageQueue]) -> Counter[str]:
+        """Return the digests that a request without a response stored in these queues after all."""
         begins = {queue: self._accounted.get(queue, 0) for queue in queues}
         ends = self._cluster.max_offsets(queues)
         found = self._digests(begins, ends)
@@ -123,7 +123,7 @@ class StoredRows:
 
 
 class Beginnings:
-    """Where queues ended before a batch of one write began, kept at the brokers."""
+    """The ends of queues before a batch of one write, kept at the brokers."""
 
     def __init__(self, cluster: Cluster, key: str, batch_id: int) -> None:
         self._cluster = cluster
@@ -131,7 +131,8 @@ class Beginnings:
         self._next_group = f"SPARK_SINK_{key}_{(batch_id + 1) % 2}"
 
     def find(self, queues: Sequence[MessageQueue], partition_id: int) -> Positions:
-        """Of these queues; where none is known yet, their present end, which is stored before this returns."""
+        """Return where these queues ended before the batch. A queue without a stored end gets its present one, which is
+        stored before this returns."""
         found = self._stored(self._group, queues)
         missing = [queue for queue in queues if queue not in found]
         if missing:
@@ -145,9 +146,9 @@ class Beginnings:
         return found
 
     def commit(self, queues: Sequence[MessageQueue]) -> None:
-        """The batch is complete: the next one begins at the present ends. Queues without a route are left out: their
-        broker is away, or got no row and therefore never created the topic. The next batch then begins at an older
-        end, or finds one by itself."""
+        """Note that the batch is complete, so that the next one begins at the present ends. Queues without a route are
+        skipped: their broker is away, or received no row and so never created the topic. For those the next batch
+        begins at an older end, or stores one of its own."""
         present = [queue for queue in queues if self._cluster.has_route(queue)]
         if present:
             self._store(self._next_group, self._cluster.max_offsets(present))

@@ -1,6 +1,6 @@
-"""Options of sources and sink: read once, checked once, immutable and picklable (they travel to the executors).
+"""Options of the sources and the sink: parsed and checked once, immutable and picklable (they travel to executors).
 
-Names are matched without case, as Spark does. Every error is one line that begins with the option's name.
+Names are case-insensitive, as everywhere in Spark. Every error is one line that begins with the name of the option.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SINK_OPTIONS: Final = (
 
 
 class OptionTable:
-    """Given options by lower-case name, with typed reading."""
+    """The given options by lower-case name, with typed access."""
 
     def __init__(self, given: Mapping[str, str], known: tuple[str, ...]) -> None:
         self._given = {str(name).lower(): str(value) for name, value in given.items()}
@@ -49,7 +49,7 @@ class OptionTable:
         for name in self._given:
             close = [] if name in names else difflib.get_close_matches(name, names, 1, 0.85)
             if close:
-                raise OptionError(f"option {name}: not known; did you mean {names[close[0]]}?")
+                raise OptionError(f"option {name}: unknown; did you mean {names[close[0]]}?")
 
     def text(self, name: str) -> str | None:
         value = self._given.get(name.lower())
@@ -144,7 +144,7 @@ def connection_options(table: OptionTable) -> ConnectionOptions:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """One end of what is read: an offset for all queues (EARLIEST, LATEST), offsets of named queues, or a time."""
+    """One end of a read: EARLIEST or LATEST for all queues, offsets of single queues, or a time."""
 
     default: int
     offsets: dict[str, Any] | None = None
@@ -209,7 +209,7 @@ def _mapping(value: Any, option: str) -> dict[str, Any]:
 
 
 def source_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
-    """Checked options of one read. Raises OptionError."""
+    """Return the checked options of one read. Raises OptionError."""
     table = OptionTable(given, SOURCE_OPTIONS)
     subscribed = [name for name in ("subscribe", "subscribePattern", "assign") if table.text(name)]
     if len(subscribed) != 1:
@@ -294,7 +294,7 @@ class StoreOptions:
 
 
 def store_options(given: Mapping[str, str]) -> StoreOptions:
-    """Checked options of one offline read. Raises OptionError."""
+    """Return the checked options of one read of a store directory. Raises OptionError."""
     table = OptionTable(given, STORE_OPTIONS)
     root = table.text("path")
     if root is None:
@@ -325,7 +325,7 @@ def store_options(given: Mapping[str, str]) -> StoreOptions:
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """Where the sink writes, and how sure."""
+    """Where the sink writes, and with which guarantee."""
 
     connection: ConnectionOptions
     topic: str | None
@@ -338,7 +338,7 @@ class SinkOptions:
 
 
 def sink_options(given: Mapping[str, str]) -> SinkOptions:
-    """Checked options of one write. Raises OptionError."""
+    """Return the checked options of one write. Raises OptionError."""
     table = OptionTable(given, SINK_OPTIONS)
     return SinkOptions(
         connection=connection_options(table),

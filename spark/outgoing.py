@@ -1,4 +1,4 @@
-"""Rows on their way out: which columns the sink takes, and the message that a row becomes.
+"""The columns that the sink accepts, and the message made of each row.
 
     body         binary or string, required          (value)
     topic        string, unless the option names it
@@ -8,8 +8,8 @@
     delayLevel   int: 1-based; 0 or null: at once
     properties   map<string,string>                   (headers: array<struct<key,value>>)
 
-In brackets: names of Spark's Kafka sink, taken as well. Properties that a broker or client sets itself are left out of
-`properties`, so that rows of the source can be written as they are.
+Names in brackets are those of Spark's Kafka sink, which work as well. Properties that brokers and clients set
+themselves are dropped from `properties`, so that rows of the source can be written unchanged.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ _IGNORED: Final = frozenset(
         "timestampType", "flag", "sysFlag", "reconsumeTimes", "bornHost", "storeHost", "offsetMsgId",
     }
 )  # fmt: skip
-"""Columns of the sources that say where a message was: not written."""
+"""Columns of the sources that describe where a message was. They are not written."""
 
 _KEPT_SYSTEM_PROPERTIES: Final = frozenset({names.KEYS, names.TAGS, names.UNIQ_KEY, names.BUYER_ID})
 
 
 def sink_columns(schema: Any, topic: str | None) -> dict[str, int]:
-    """Field of a message -> position of its column. Raises OptionError naming the column that does not fit."""
+    """Return message field -> position of its column. Raises OptionError naming the column that is wrong."""
     found: dict[str, int] = {}
     for at, item in enumerate(schema.fields):
         name = _KAFKA_NAMES.get(item.name, item.name)
@@ -59,7 +59,7 @@ def sink_columns(schema: Any, topic: str | None) -> dict[str, int]:
         kinds = _TYPES.get(name)
         if kinds is None:
             raise OptionError(
-                f"sink: column {item.name!r} is none of {', '.join(_TYPES)}; select() it away or rename it"
+                f"sink: column {item.name!r} is none of {', '.join(_TYPES)}; drop or rename it"
             )
         kind = item.dataType.simpleString()
         if kind not in kinds:
@@ -93,7 +93,7 @@ class OutgoingMessage:
 
 
 class RowReader:
-    """Makes messages of Arrow batches. `marker_prefix` is None when the write is not idempotent."""
+    """Turns Arrow batches into messages. `marker_prefix` is None when the write is not idempotent."""
 
     def __init__(
         self, columns: Mapping[str, int], topic: str | None, marker_prefix: str | None, make_uniq_key: Any
@@ -105,7 +105,7 @@ class RowReader:
         self._checked_topics: set[str] = set()
 
     def messages(self, batch: Any) -> list[OutgoingMessage]:
-        """Of one pyarrow RecordBatch, in order. Raises OptionError for rows that cannot be sent."""
+        """Return the messages of one pyarrow RecordBatch, in order. Raises OptionError for rows that cannot be sent."""
         columns = {name: batch.column(at).to_pylist() for name, at in self._columns.items()}
         nothing = [None] * batch.num_rows
         fields = [columns.get(name, nothing) for name in _TYPES]

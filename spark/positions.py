@@ -1,4 +1,4 @@
-"""Positions: a queue offset for each queue, and their JSON, which is what checkpoints and options hold.
+"""Positions: one queue offset per queue, and their JSON form in checkpoints and options.
 
     {"topic": {"broker-a": {"0": 23, "1": 42}}}
 
@@ -22,7 +22,7 @@ Positions = dict[MessageQueue, int]
 
 
 def to_tree(positions: Mapping[MessageQueue, int]) -> dict[str, dict[str, dict[str, int]]]:
-    """As nested plain dicts in a fixed order, ready for json."""
+    """Return nested plain dicts in a fixed order, ready for json."""
     tree: dict[str, dict[str, dict[str, int]]] = {}
     for queue in sorted(positions):
         tree.setdefault(queue.topic, {}).setdefault(queue.broker_name, {})[str(queue.queue_id)] = positions[queue]
@@ -30,7 +30,7 @@ def to_tree(positions: Mapping[MessageQueue, int]) -> dict[str, dict[str, dict[s
 
 
 def from_tree(tree: Any, what: str = "offsets") -> Positions:
-    """The inverse. Raises OptionError saying what does not fit; `what` names the source of the tree."""
+    """The inverse of `to_tree`. `what` names the origin of the tree in the OptionError for one that is malformed."""
     positions: Positions = {}
     for topic, brokers in _members(tree, what):
         for broker, queues in _members(brokers, f"{what}: topic {topic!r}"):
@@ -44,7 +44,7 @@ def from_tree(tree: Any, what: str = "offsets") -> Positions:
 
 
 def parse(text: str, option: str) -> Any:
-    """JSON text of an option. Raises OptionError naming it."""
+    """Parse the JSON text of an option. Raises OptionError naming it."""
     try:
         return json.loads(text)
     except ValueError as error:
@@ -58,8 +58,8 @@ def _members(tree: Any, what: str) -> list[tuple[str, Any]]:
 
 
 def limited(start: Positions, latest: Positions, max_rows: int) -> Positions:
-    """`latest`, pulled back so that at most `max_rows` messages (and at least one) lie behind `start`; each queue gets
-    its share of the backlog. Queues that `start` does not know begin at 0."""
+    """Return `latest`, pulled back so that at most `max_rows` messages (and at least one) follow `start`, shared among
+    the queues in proportion to their backlog. Queues that are not in `start` begin at 0."""
     backlog = {queue: max(end - start.get(queue, 0), 0) for queue, end in latest.items()}
     total = sum(backlog.values())
     if total <= max_rows:
@@ -76,8 +76,8 @@ def limited(start: Positions, latest: Positions, max_rows: int) -> Positions:
 
 
 def split(ranges: list[tuple[MessageQueue, int, int]], min_parts: int) -> list[tuple[MessageQueue, int, int]]:
-    """The ranges (queue, begin, end), cut into at least `min_parts` where there are that many messages; the longest
-    are cut most. Empty ranges go."""
+    """Cut ranges (queue, begin, end) into at least `min_parts`, if there are that many messages. The longest ranges are
+    cut most; empty ones are dropped."""
     ranges = [item for item in ranges if item[2] > item[1]]
     total = sum(end - begin for _, begin, end in ranges)
     if len(ranges) >= min_parts or not total:
@@ -97,8 +97,8 @@ def resolve(
     option: str,
     bound: Callable[[MessageQueue, int], int],
 ) -> Positions:
-    """Offsets of `queues` from an option that names some of them; `bound(queue, EARLIEST or LATEST)` answers where
-    these are. Raises OptionError for a queue that is not read."""
+    """Return the offsets of `queues` from an option that names some of them. `bound(queue, EARLIEST or LATEST)` returns
+    the actual offset. Raises OptionError for a queue that is not read."""
     for queue in wanted:
         if queue not in queues:
             raise OptionError(

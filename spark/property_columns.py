@@ -1,4 +1,4 @@
-"""The properties of many records at once: the stored texts (protocol.properties) cut into names and values by Arrow."""
+"""The properties of many records at once: Arrow splits the stored texts (protocol.properties) into names and values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _INDICES: Final[dict[tuple[int, int], Any]] = {}
 
 
 def every(step: int, first: int, count: int) -> Any:
-    """Indices first, first + step, ...: `count` of them. They are kept; there are few steps and firsts."""
+    """Return the `count` indices first, first + step, ... Cached: there are few combinations of step and first."""
     indices = _INDICES.get((step, first))
     if indices is None or len(indices) < count:
         wanted = max(count, 1024)
@@ -22,7 +22,7 @@ def every(step: int, first: int, count: int) -> Any:
 
 
 def as_text(raw: Any) -> Any:
-    """A binary array as strings; broken UTF-8 reads as U+FFFD."""
+    """Return a binary array as strings; invalid UTF-8 becomes U+FFFD."""
     try:
         return raw.cast(pa.string())
     except pa.ArrowInvalid:
@@ -30,7 +30,7 @@ def as_text(raw: Any) -> Any:
 
 
 class PropertyColumns:
-    """The tables of `count` records: `offsets` says where each record's pairs begin among `names` and `values`."""
+    """The properties of `count` records. `offsets`: where the pairs of each record begin in `names` and `values`."""
 
     def __init__(self, raw: Any) -> None:
         """`raw` is a binary array of stored texts, at least one."""
@@ -47,13 +47,13 @@ class PropertyColumns:
         self._rows = compute.list_parent_indices(pa.ListArray.from_arrays(offsets, names))
 
     def _has_names_twice(self) -> bool:
-        """Whether one record has two pairs of one name."""
+        """Return whether any record has the same name twice."""
         places = compute.multiply(self._rows, len(self._codes.dictionary))
         places = compute.add(places, self._codes.indices.cast(pa.int64()))
         return bool(compute.count_distinct(places).as_py() < len(places))
 
     def value_of(self, name: str) -> Any:
-        """One property as a string array; null where a record has none."""
+        """Return one property as a string array; null for records without it."""
         code = compute.index(self._codes.dictionary, name).as_py()
         if code < 0:
             return pa.nulls(self.count, pa.string())
@@ -65,7 +65,7 @@ class PropertyColumns:
 
 
 def _well_formed(text: Any) -> tuple[Any, Any, Any] | None:
-    """Offsets, names and values; None when a pair is no pair."""
+    """Return offsets, names and values; None when a pair is malformed."""
     if compute.any(compute.ends_with(text, properties.PROPERTY_SEPARATOR)).as_py():
         text = compute.utf8_rtrim(text, properties.PROPERTY_SEPARATOR)
     pairs = compute.split_pattern(text, properties.PROPERTY_SEPARATOR)

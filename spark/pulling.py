@@ -1,13 +1,13 @@
-"""Reading a range of one queue: several pulls under way at a time, records in order.
+"""Reading a range of one queue: several pulls in flight, records in order.
 
-A broker answers at most 32 messages or 256 KiB for one pull, so one pull after the other would leave the connection
-idle most of the time. Without a filter the next offsets are known in advance: the range is cut into steps, `depth`
-of them are asked for at once, and a step that comes back short is asked for again from where it ended. With a filter
-only the answer says where to go on, so there is one pull at a time.
+A broker returns at most 32 messages or 256 KiB per pull, so sequential pulls would leave the connection idle most of
+the time. Without a filter the next offsets are known in advance: the range is cut into steps, `depth` of them are in
+flight, and a step that comes back short is requested again from where it ended. With a filter only the response says
+where to continue, so there is one pull at a time.
 
-What may happen to the range while it is read: its beginning may be deleted by retention, its end may be lost by a
-broker that crashed, the broker may be away for a while. The first two are DataLost or skipped, as the caller says; the
-third is waited for as long as `Cluster` allows.
+While a range is read, retention may delete its beginning, a crashed broker may lose its end, and the broker may be away
+for a while. The first two raise DataLost or are skipped, as the caller chooses; the third is waited out as long as
+`Cluster` allows.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from triomq.spark.connection import BlockingConnection
 from triomq.spark.errors import DataLost
 
 END_GRACE_SECONDS: Final = 10.0
-"""How long a queue may end before the end of the range until that counts as lost: a broker that restarts rebuilds its
-queues while it already answers."""
+"""How long a queue may be shorter than the range before the rest counts as lost. A restarting broker already serves
+requests while it rebuilds its queues."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pull:
-    """How ranges are pulled. `count`: messages for each pull; `depth`: pulls under way at a time; `max_rate`: offsets a
-    second, 0 for no limit."""
+    """How to pull. `count`: messages per pull; `depth`: pulls in flight; `max_rate`: offsets a second, 0 for no
+    limit."""
 
     group: str
     expression: str = SUB_ALL
@@ -53,7 +53,7 @@ class Pull:
 
 
 class QueueRange:
-    """Offsets [begin, end) of one queue on their way in. `next_offset` is where the records given out so far end."""
+    """The offsets [begin, end) of one queue. `next_offset`: where the records yielded so far end."""
 
     def __init__(self, cluster: Cluster, queue: MessageQueue, begin: int, end: int, pull: Pull) -> None:
         self._cluster = cluster
@@ -61,52 +61,52 @@ class QueueRange:
         self._end = end
         self._pull = pull
         self._span = pull.count
-        self._asked: deque[tuple[int, int, int]] = deque()  # request number, begin and end of the step
+        self._asked: deque[tuple[int, int, int]] = deque()  # request number, begin and end of each step in flight
         self._ask_from = begin
         self._redo: tuple[int, int] | None = None
         self._ended_early_at: float | None = None
         self.next_offset = begin
 
     def close(self) -> None:
-        """Leave answers that are still under way unread (when the caller stops early)."""
+        """Stop early: drop the connection with the responses that are still in flight."""
         if self._asked:
             self._cluster.drop(self._cluster.address(self._queue.topic, self._queue.broker_name))
             self._start_again()
 
     def bodies(self) -> Iterator[tuple[bytes, int, int]]:
-        """Pieces of consecutive records in order, each with the offsets [begin, end) that count of it: records outside
-        were not asked for. Raises DataLost, BrokerError."""
+        """Yield runs of encoded records in order, each with the offsets [begin, end) that belong to the range; a run
+        may hold records outside of them. Raises DataLost, BrokerError."""
         what = f"reading {self._queue.topic}/{self._queue.broker_name}/{self._queue.queue_id}"
         first, started = self.next_offset, self._cluster.clock()
         while self.next_offset < self._end:
-            answer, begin, end = self._cluster.until_done(what, self._next_answer)
-            piece = self._judge(answer, begin, end)
+            response, begin, end = self._cluster.until_done(what, self._next_response)
+            piece = self._judge(response, begin, end)
             if piece is not None:
                 yield piece
             if self._pull.max_rate:
                 self._cluster.pause(started + (self.next_offset - first) / self._pull.max_rate - self._cluster.clock())
 
-    def _next_answer(self) -> tuple[RemotingCommand, int, int]:
-        """The answer to the oldest step; later ones are kept under way."""
+    def _next_response(self) -> tuple[RemotingCommand, int, int]:
+        """Return the response to the oldest step and keep later steps in flight."""
         address = self._cluster.address(self._queue.topic, self._queue.broker_name)
         try:
             connection = self._cluster.connection(address)
             self._ask(connection)
             number, begin, end = self._asked[0]
-            answer = connection.receive(number)
+            response = connection.receive(number)
         except CONNECTION_ERRORS:
             self._start_again()
             self._cluster.drop(address)
             raise
         self._asked.popleft()
-        if answer.code not in PULL_STATUS:  # the responses still under way go with the connection
+        if response.code not in PULL_STATUS:  # the responses in flight go with the connection
             self._start_again()
             self._cluster.drop(address)
-            raise refused(answer, address, f"pulling from {self._queue.topic} queue {self._queue.queue_id}")
-        return answer, begin, end
+            raise refused(response, address, f"pulling from {self._queue.topic} queue {self._queue.queue_id}")
+        return response, begin, end
 
     def _start_again(self) -> None:
-        """With nothing under way; the connection is dropped by the caller."""
+        """Forget the steps in flight; the caller drops the connection."""
         self._asked.clear()
         self._redo = None
         self._ask_from = self.next_offset
@@ -143,17 +143,17 @@ class QueueRange:
         )
         return new_request(RequestCode.PULL_MESSAGE, header)
 
-    def _judge(self, answer: RemotingCommand, begin: int, end: int) -> tuple[bytes, int, int] | None:
-        """Where the answer leads: advances `next_offset`, asks again for what is missing of a step."""
-        status = PULL_STATUS[answer.code]
-        header = answer.header(PullMessageResponseHeader)
+    def _judge(self, response: RemotingCommand, begin: int, end: int) -> tuple[bytes, int, int] | None:
+        """Return the run of records in a response, if any; advance `next_offset`, and note what a step still lacks."""
+        status = PULL_STATUS[response.code]
+        header = response.header(PullMessageResponseHeader)
         reached = header.next_begin_offset
         if status is PullStatus.FOUND:
             self._ended_early_at = None
             if not self._pull.is_filtered and reached < end:
                 self._span = max(min(self._span, reached - begin), 1)
             self._go_on(reached, end)
-            return answer.body, begin, min(reached, end)
+            return response.body, begin, min(reached, end)
         if begin < header.min_offset:
             self._lost(begin, min(header.min_offset, self._end), "deleted before they were read")
             self._go_on(header.min_offset, end)
@@ -171,7 +171,7 @@ class QueueRange:
             self._redo = (reached, step_end)
 
     def _wait_for_the_end(self, begin: int, step_end: int, max_offset: int) -> None:
-        """The queue ends before the range does: give a restarting broker some time, then call it lost."""
+        """The queue is shorter than the range: give a restarting broker some time, then count the rest as lost."""
         now = self._cluster.clock()
         if self._ended_early_at is None:
             self._ended_early_at = now

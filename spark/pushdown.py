@@ -1,7 +1,7 @@
-"""Filters of a query that narrow what is read: topic, broker, queue, offset and time.
+"""Push-down of query filters on topic, broker, queue, offset and time.
 
-`Limits` is what they come to. Conditions on topic, broker name and queue are held exactly, so Spark need not look
-again; those on offsets and times cut the ranges, and Spark still evaluates them.
+`Limits` collects them. Conditions on topic, broker name and queue are applied exactly, so Spark need not evaluate them
+again; those on offsets and times narrow the ranges, and Spark still evaluates them.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Limits:
 
 
 def pushed(filters: Iterable[Any], limits: Limits, *, has_broker: bool = True) -> tuple[Limits, list[Any]]:
-    """The narrowed limits, and the filters that Spark must still evaluate (pyspark.sql.datasource.Filter)."""
+    """Return the narrowed limits and the filters that Spark must still evaluate (pyspark.sql.datasource.Filter)."""
     remaining = []
     for item in filters:
         narrowed = _narrow(limits, item, has_broker)
@@ -56,7 +56,7 @@ def pushed(filters: Iterable[Any], limits: Limits, *, has_broker: bool = True) -
 
 
 def _narrow(limits: Limits, item: Any, has_broker: bool) -> tuple[Limits, bool] | None:
-    """New limits and whether they hold the filter exactly; None when they cannot hold it."""
+    """Return new limits and whether they express the filter exactly; None when they cannot express it."""
     kind = type(item).__name__
     path: tuple[str, ...] = getattr(item, "attribute", ())
     if len(path) != 1 or (path[0] == "brokerName" and not has_broker):
@@ -80,7 +80,7 @@ def _narrow(limits: Limits, item: Any, has_broker: bool) -> tuple[Limits, bool] 
             limits, min_physical=max(limits.min_physical, low), max_physical=min(limits.max_physical, high)
         ), False
     if column in _TIME_COLUMNS and isinstance(value, datetime):
-        # stored times are whole ms: the bounds are taken inclusively, Spark looks again
+        # Stored times are whole ms: bounds are inclusive here, and Spark evaluates the filter again.
         low, high = _interval(kind.replace("Than", "ThanOrEqual").replace("OrEqualOrEqual", "OrEqual"), _to_ms(value))
         return replace(limits, min_ms=max(limits.min_ms, low), max_ms=min(limits.max_ms, high + 1)), False
     return None

@@ -1,6 +1,6 @@
-"""What source and stream share: which queues, from where to where, and one range as Arrow batches.
+"""What batch and streaming reads share: the choice of queues, their bounds, and one range as Arrow batches.
 
-`Plan` is made on the driver; `QueuePart` travels to the executors, where `read_part` pulls it.
+The driver makes a `Plan`; each `QueuePart` travels to an executor, where `read_part` pulls it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _TIME_NEVER: Final = 2**62
 
 
 class QueuePart(InputPartition):  # type: ignore[misc, unused-ignore]
-    """Offsets [begin, end) of one queue: the work of one task."""
+    """The offsets [begin, end) of one queue: the work of one task."""
 
     def __init__(self, topic: str, broker_name: str, queue_id: int, begin: int, end: int) -> None:
         self.topic = topic
@@ -39,10 +39,11 @@ class QueuePart(InputPartition):  # type: ignore[misc, unused-ignore]
 
 
 def read_part(part: Any, options: SourceOptions, names: Sequence[str], schema: Any) -> Iterator[Any]:
-    """The rows of one part as Arrow record batches. A part that is no QueuePart (Spark's own empty one) has none."""
+    """Yield the rows of one part as Arrow record batches. Spark's own empty part, which is not a QueuePart, has
+    none."""
     if not isinstance(part, QueuePart):
         return
-    # only here: Arrow's functions take a while to load, and planning does without them
+    # Imported here because Arrow's functions take a while to load and planning does not need them.
     from triomq.spark.record_columns import BYTES_PER_BATCH, RecordColumns, why_not
 
     queue = MessageQueue(part.topic, part.broker_name, part.queue_id)
@@ -80,7 +81,7 @@ def read_part(part: Any, options: SourceOptions, names: Sequence[str], schema: A
 
 
 def _wanted_tags(options: SourceOptions) -> frozenset[str] | None:
-    """The broker compares hashes of tags; different tags may share one."""
+    """Return the tags to compare here. The broker compares only their hashes, which different tags may share."""
     if options.filter_type != TAG or options.filter == SUB_ALL:
         return None
     return build_subscription("T", options.filter).tags_set
@@ -94,8 +95,8 @@ class Plan:
         self.cluster = cluster
 
     def queues(self, *, skip_missing: bool = False) -> list[MessageQueue]:
-        """All queues that are read now, sorted. Raises OptionError when a topic or an assigned queue is not there,
-        unless these are to be skipped: a broker that is away takes its queues along."""
+        """Return all queues to read, sorted. Raises OptionError when a topic or an assigned queue does not exist,
+        unless `skip_missing`: the queues of a broker that is away are missing from the route."""
         options = self.options
         if options.topic_pattern is not None:
             topics = self.cluster.topics_matching(options.topic_pattern)
@@ -127,7 +128,8 @@ class Plan:
         return chosen
 
     def check_filter(self, queues: Sequence[MessageQueue]) -> None:
-        """A broker passes everything when an SQL92 expression does not compile, so ask it first."""
+        """Have each broker compile the SQL92 expression: RocketMQ's brokers pass every message when they cannot. Raises
+        OptionError."""
         options = self.options
         if options.filter_type != SQL92:
             return
@@ -143,7 +145,7 @@ class Plan:
                 raise OptionError(f"option filter: {error}") from None
 
     def bound(self, bound: Bound, queues: list[MessageQueue], option: str) -> Positions:
-        """Offsets of one end of the read; `option` is "starting" or "ending"."""
+        """Return the offsets of one end of the read. `option`: "starting" or "ending"."""
         if bound.timestamp_ms is not None or bound.timestamps is not None:
             return self._by_time(bound, queues, f"{option}OffsetsByTimestamp")
         edges: dict[int, Positions] = {}
@@ -183,7 +185,7 @@ class Plan:
         return found
 
     def parts(self, starts: Positions, ends: Positions) -> list[QueuePart]:
-        """The work between two positions. Queues that `starts` does not know are new: they begin at 0."""
+        """Return the parts between two positions. Queues that are not in `starts` are new and begin at 0."""
         begins = self.checked_starts({queue: starts.get(queue, 0) for queue in ends}, ends)
         ranges = [(queue, begins[queue], ends[queue]) for queue in sorted(ends)]
         return [
@@ -192,7 +194,8 @@ class Plan:
         ]
 
     def checked_starts(self, starts: Positions, ends: Positions) -> Positions:
-        """`starts`, moved to the oldest message where that is later. Raises DataLost unless told otherwise."""
+        """Return `starts`, moved to the oldest message where that is later. Raises DataLost unless
+        failOnDataLoss=false."""
         busy = [queue for queue in starts if ends[queue] > starts[queue]]
         oldest = self.cluster.min_offsets(busy) if busy else {}
         checked = dict(starts)
@@ -208,5 +211,5 @@ class Plan:
 
 
 def latest(plan: Plan, queues: list[MessageQueue]) -> Positions:
-    """The ends of all queues now."""
+    """Return the present ends of all queues."""
     return plan.bound(Bound(LATEST), queues, "ending")

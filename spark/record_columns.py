@@ -1,10 +1,10 @@
 """Stored records as Arrow columns, many at a time.
 
-`RecordColumns` walks over records that stand in one buffer (a mapped segment, the bodies of pull answers) and notes
-where the parts of each begin. Read as the offsets of an Arrow array these notes are all parts of all records, so Arrow
-gathers bodies, topics and properties itself, and the fixed fields are strides over the gathered heads: no Python object
-is made for a field. What is rare (IPv6 hosts, compressed bodies, properties that are not well formed) is made row by
-row; the answer is the same.
+`RecordColumns` walks over the records in one buffer (a mapped segment, or the bodies of pull responses) and notes
+where the parts of each record begin. These notes are the offsets of an Arrow array over all parts of all records, so
+Arrow itself gathers bodies, topics and properties, and the fixed fields are strides over the gathered heads: no Python
+object is made per field. Rare cases (IPv6 hosts, compressed bodies, malformed properties) are decoded row by row, with
+the same result.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ Builder = Callable[["_Records", Any], Any]
 
 ROWS_PER_BATCH: Final = 8192
 BYTES_PER_BATCH: Final = 8 * 1024 * 1024
-_BYTES_PER_RUN: Final = 1024 * 1024  # the bounds above are looked at between runs
+_BYTES_PER_RUN: Final = 1024 * 1024  # the bounds above are checked between runs
 LOG_APPEND_TIME: Final = 1
 _LEAST, _MOST = -(2**63), 2**63
 
-# The parts of a record, between which `_bounds` has its borders: fixed fields, body, length of the topic, topic, length
-# of the properties, properties. The seventh part is what lies before the next record that was taken.
+# The parts of a record, whose borders are in `_bounds`: fixed fields, body, topic length, topic, properties length,
+# properties. The seventh part is the gap before the next record taken.
 _PARTS: Final = 7
 _HEAD, _BODY, _TOPIC, _PROPERTIES = 0, 1, 3, 5
 
 _BODY_CRC_AT, _FLAG_AT, _BORN_TIME_AT, _BORN_HOST_AT, _STORE_TIME_AT = 8, 16, 40, 48, 56
-_RECONSUME_TIMES_AT, _PREPARED_AT = 72, 76  # as the one before: with IPv4 hosts
+_RECONSUME_TIMES_AT, _PREPARED_AT = 72, 76  # with IPv4 hosts, as above
 
 # TOTALSIZE, MAGICCODE, BODYCRC, QUEUEOFFSET, SYSFLAG, and with IPv4 hosts BODYLENGTH
 _FRONT = struct.Struct(">iii8xq8xi44xi")
@@ -60,7 +60,7 @@ _HOSTS_V6: Final = sys_flag.BORN_HOST_V6 | sys_flag.STORE_HOST_V6
 
 
 class RecordColumns:
-    """Collects records as columns. One owner, one thread; emptied by every `take`."""
+    """Collects records as columns until `take`. One owner, one thread."""
 
     def __init__(self, schema: Any, names: Sequence[str], broker_name: str | None) -> None:
         """`schema` is the pyarrow schema of the columns `names`."""
@@ -84,7 +84,7 @@ class RecordColumns:
         return len(self._bounds) // _PARTS
 
     def fits(self, data: Buffer, at: int) -> bool:
-        """Whether a record there can join what was collected: the same buffer, and behind it."""
+        """Return whether a record there can be added: it is in the same buffer, behind the last one."""
         return not self._bounds or (data is self._data and at >= self._bounds[-1])
 
     def add_run(
@@ -99,11 +99,13 @@ class RecordColumns:
         keeps: Callable[[], bool] | None = None,
         check_crc: bool = False,
     ) -> int:
-        """Take the consecutive records that begin in [at, limit) and end at or before `end`. The answer is where the
-        run stopped: at `at` when no good record is there (`why_not` says why), else behind it; to be called again while
-        that is before `limit`, after a `take` when `is_full`. Records whose queue offset is not in [first, last) are
-        passed over, and those for which `keeps`, which looks at `last_at` and the others, is false. Where `fits` is
-        false, `take` first."""
+        """Add the consecutive records that begin in [at, limit) and end at or before `end`, and return where the run
+        stopped.
+
+        That is `at` itself when there is no valid record (`why_not` says why). While it is before `limit`, call again,
+        after a `take` when `is_full`. Skips records whose queue offset is outside of [first, last), and those for which
+        `keeps` returns False; `keeps` may look at `last_at` and its neighbours. Call `take` first when `fits` is
+        False."""
         self._data = data
         bounds = self._bounds
         front = _FRONT.unpack_from
@@ -149,7 +151,7 @@ class RecordColumns:
 
     @property
     def last_at(self) -> int:
-        """Where the last record begins in its buffer."""
+        """Position of the last record in its buffer."""
         return self._bounds[-_PARTS]
 
     @property
@@ -161,8 +163,8 @@ class RecordColumns:
         return bytes(self._data[self._bounds[-2] : self._bounds[-1]])
 
     def take(self) -> Any:
-        """Everything collected as one pyarrow RecordBatch, which shares no memory with the buffer; empties the
-        collection."""
+        """Return what was collected as one pyarrow RecordBatch, which shares no memory with the buffer, and start
+        over."""
         records = _Records(self._data, self._bounds, self._inflated, self._broker_name)
         arrays = [build(records, kind) for build, kind in self._builders]
         self._clear()
@@ -170,10 +172,10 @@ class RecordColumns:
 
 
 def why_not(data: Buffer, at: int, end: int) -> str:
-    """Why `add_run` stopped at a place where it should have found a record."""
+    """Say why there is no valid record at a position where `add_run` stopped."""
     size, magic = struct.unpack_from(">ii", data, at) if end - at >= FIXED_BYTES else (end - at, 0)
     if magic != MESSAGE_MAGIC or not FIXED_BYTES <= size <= end - at or not has_good_lengths(data, at, size):
-        return f"{size} bytes with magic {magic & 0xFFFFFFFF:#010x} are no record"
+        return f"{size} bytes with magic {magic & 0xFFFFFFFF:#010x} are not a record"
     if not has_good_crc(data, at):
         return "the body of a record does not match its CRC"
     body_at = at + _V4_BYTES + host_bytes(data, at)
@@ -190,7 +192,7 @@ def _inflated(data: Buffer, begin: int, end: int, flags: int) -> bytes:
 
 
 class _Records:
-    """The records of one batch. What several columns need is made once, when the first of them asks."""
+    """The records of one batch. Parts that several columns need are computed once, on first use."""
 
     def __init__(
         self, data: Buffer, bounds: list[int], inflated: dict[int, bytes], broker_name: str | None
@@ -213,8 +215,8 @@ class _Records:
 
     @cached_property
     def fixed_fields(self) -> memoryview:
-        """The fixed fields, 88 bytes each: where hosts are IPv6 they are cut out, so that all numbers stand where they
-        stand with IPv4."""
+        """The fixed fields, 88 bytes each. IPv6 hosts are cut out, so that all numbers have the same positions as with
+        IPv4."""
         heads = self.heads
         if compute.max(compute.binary_length(heads)).as_py() > _V4_BYTES:
             return memoryview(b"".join(map(_with_short_hosts, heads.to_pylist())))
@@ -263,7 +265,7 @@ def _with_short_hosts(head: bytes) -> bytes:
     return head[:_BORN_HOST_AT] + bytes(8) + head[born_end : born_end + 8] + bytes(8) + head[-16:]
 
 
-# -- one builder for each column: (records, pyarrow type) -> array ---------------------------------------------------
+# -- one builder per column: (records, pyarrow type) -> array ---------------------------------------------------
 
 
 def _constant(value_of: Callable[[_Records], Any]) -> Builder:
@@ -299,7 +301,7 @@ def _body(records: _Records, kind: Any) -> Any:
     if not records.inflated:
         return records.part(_BODY)
     bodies = [records.inflated.get(row, body) for row, body in enumerate(records.part(_BODY).to_pylist())]
-    # joined at once: letting Arrow grow its buffer costs several times as much
+    # Joined at once: growing Arrow's buffer costs several times as much.
     ends = array("i", accumulate(map(len, bodies), initial=0))
     return pa.Array.from_buffers(kind, len(bodies), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(bodies))])
 

@@ -1,8 +1,8 @@
-"""Storing messages: one queue after the other, batches where the protocol allows them, nothing twice.
+"""Storing messages: in order within each queue, in batches where the protocol allows them.
 
-Messages of one queue leave in order, one request at a time. Delayed and very large messages go alone. A request whose
-answer was lost may or may not have been stored; an idempotent write then looks (triomq.spark.markers) before it sends
-the rest again, any other write sends it again.
+Each queue has one request at a time. Delayed and very large messages are sent alone. A request whose response was lost
+may or may not have been stored: an idempotent write then searches the queue (triomq.spark.markers) before it sends the
+rest again; any other write sends everything again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MESSAGES_PER_BATCH: Final = 2000
 
 
 class Sender:
-    """Collects messages by queue and stores them. One owner, one thread; `flush` at the end."""
+    """Collects messages by queue and stores them. Call `flush` at the end. One owner, one thread."""
 
     def __init__(
         self,
@@ -43,7 +43,8 @@ class Sender:
         max_rate: int = 0,
         first_queue: int = 0,
     ) -> None:
-        """`max_rate`: messages a second, 0 for no limit. `first_queue`: where taking turns begins."""
+        """`max_rate`: messages a second, 0 for no limit. `first_queue`: number of the queue where round robin
+        starts."""
         self._max_rate = max_rate
         self._cluster = cluster
         self._started = cluster.clock()
@@ -64,7 +65,8 @@ class Sender:
         self.skipped = 0
 
     def queues(self, topic: str) -> list[MessageQueue]:
-        """Writable queues of a topic, sorted; those it will get when the first message creates it."""
+        """Return the sorted writable queues of a topic. A topic that does not exist has those that the first message
+        will create. Raises OptionError when there are none."""
         queues = self._queues.get(topic)
         if queues is None:
             route = self._cluster.publish_route(topic)
@@ -78,11 +80,11 @@ class Sender:
         return self._queues[topic]
 
     def used_queues(self) -> list[MessageQueue]:
-        """All queues of all topics written to, also those of delayed messages."""
+        """Return all queues of all topics written to, including those of delayed messages."""
         return [queue for queues in (*self._queues.values(), *self._delayed_queues.values()) for queue in queues]
 
     def _delayed(self, broker_name: str) -> list[MessageQueue]:
-        """Where a broker keeps delayed messages, and where this task's are found again."""
+        """Return the queues in which a broker keeps delayed messages, where this task finds its own again."""
         queues = self._delayed_queues.get(broker_name)
         if queues is None:
             route = self._cluster.route(SCHEDULE_TOPIC)
@@ -93,7 +95,7 @@ class Sender:
         return queues
 
     def add(self, message: OutgoingMessage) -> None:
-        """Take one message; sends when its queue has a batch together."""
+        """Add one message, and send a batch when its queue has enough."""
         queue = self._choose(message)
         if message.delay_level and self._stored is not None:
             self._delayed(queue.broker_name)
@@ -120,7 +122,7 @@ class Sender:
             self._flush_queue(queue)
 
     def flush(self) -> None:
-        """Store everything that was taken."""
+        """Store everything that was added."""
         for queue in list(self._buffers):
             self._flush_queue(queue)
 
@@ -152,7 +154,7 @@ class Sender:
         if not fitting:
             raise OptionError(f"sink: {where}: there is no such queue")
         brokers = ", ".join(queue.broker_name for queue in fitting)
-        raise OptionError(f"sink: {where}: several brokers have it ({brokers}); say which in the column brokerName")
+        raise OptionError(f"sink: {where}: several brokers have it ({brokers}); name one in the column brokerName")
 
     def _flush_queue(self, queue: MessageQueue) -> None:
         messages = self._buffers.pop(queue, None)
@@ -168,7 +170,7 @@ class Sender:
             self._store(queue, messages[first : first + step])
 
     def _store(self, queue: MessageQueue, messages: list[OutgoingMessage]) -> None:
-        """Until all are stored. Raises SendAborted."""
+        """Send until all are stored. Raises SendAborted."""
         deadline = self._cluster.clock() + self._cluster.options.retry_timeout_ms / 1000
         refusals = 0
         while messages:
@@ -205,15 +207,15 @@ class Sender:
         if self._stored is not None and not messages[0].delay_level:
             self._stored.confirm(queue, result.queue_offset + len(messages))
         elif self._stored is not None:
-            # the response does not say in which of the delay queues it went: account for all of them
-            self._stored.of_lost_answer(self._delayed(queue.broker_name))
+            # The response does not say which delay queue it went to, so all of them are accounted for.
+            self._stored.of_lost_response(self._delayed(queue.broker_name))
 
     def _not_stored(self, queue: MessageQueue, messages: list[OutgoingMessage]) -> list[OutgoingMessage]:
-        """Those of `messages`, which got no answer, that must be sent again."""
+        """Return those of `messages`, for which no response came, that must be sent again."""
         if self._stored is None:
             return messages
         is_delayed = bool(messages[0].delay_level)
-        found = self._stored.of_lost_answer(self._delayed(queue.broker_name) if is_delayed else [queue])
+        found = self._stored.of_lost_response(self._delayed(queue.broker_name) if is_delayed else [queue])
         left = []
         for message in messages:
             if found[message.digest] > 0:

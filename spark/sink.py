@@ -1,16 +1,16 @@
-"""The sink of the format `rocketmq`: rows of a batch or of a stream's micro-batches become messages.
+"""The sink of the format `rocketmq`: it turns the rows of a batch, or of a stream's micro-batches, into messages.
 
-Guarantee, with idempotence=batch (the default). A streaming query stores each row exactly once, across task retries,
-failed batches, and restarts from its checkpoint after any crash of driver, executor or broker, provided that
+With idempotence=batch (the default) a streaming query stores each row exactly once, across task retries, failed
+batches, and restarts from its checkpoint after any crash of driver, executor or broker, provided that
 
-* running the batch again computes the same rows in each partition (their order does not matter), as replayable sources
-  without random functions do; and that partitions hold the same rows (a fixed spark.sql.shuffle.partitions);
-* no second attempt of a task writes at the same time (leave speculation off), and no request that was lost for longer
-  than the attempt after it is stored late;
-* brokers keep what they have confirmed, and the messages of the last batch have not been deleted by retention.
+* running a batch again computes the same rows in each partition, in any order: replayable sources, no random functions,
+  a fixed spark.sql.shuffle.partitions;
+* no second attempt of a task writes at the same time (leave speculation off), and no lost request is stored later than
+  the attempt that follows it;
+* brokers keep what they have confirmed, and retention has not deleted the messages of the last batch.
 
-A batch write (df.write) is safe against task retries in the same way; with the option writeId also against running the
-whole job again. With idempotence=none every row is stored at least once.
+A batch write (df.write) is safe against task retries in the same way, and with the option writeId also against running
+the whole job again. With idempotence=none every row is stored at least once.
 """
 
 from __future__ import annotations
@@ -38,13 +38,14 @@ from triomq.spark.time_search import offsets_at_time
 BATCH_ID = "streaming.sql.batchId"
 QUERY_ID = "sql.streaming.queryId"
 CLOCK_SLACK_MS = 60_000
-"""By how much the clocks of driver and brokers may differ (only for task retries of a batch write without writeId)."""
+"""How far the clocks of driver and brokers may differ. Matters only for task retries of a batch write without
+writeId."""
 
 FindBegins = Callable[[Cluster, Sequence[MessageQueue]], Positions | None]
 
 
 class Written(WriterCommitMessage):  # type: ignore[misc, unused-ignore]
-    """What one task did: queues it wrote to, and counts."""
+    """What one task reports: its target queues and its counts of rows."""
 
     def __init__(self, key: str, queues: list[MessageQueue], sent: int, skipped: int) -> None:
         self.key = key
@@ -70,7 +71,7 @@ def _now_ms() -> int:
 
 
 class _TaskWrite:
-    """One task's write. `key` is empty when the write is not idempotent."""
+    """The write of one task. `key` is empty when the write is not idempotent."""
 
     def __init__(self, options: SinkOptions, columns: Mapping[str, int], key: str, batch_id: int) -> None:
         self.options = options
@@ -139,7 +140,7 @@ class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc, unused-ig
         query_id = context.getLocalProperty(QUERY_ID) if context is not None else None
         batch_id = context.getLocalProperty(BATCH_ID) if context is not None else None
         if self.options.is_idempotent and (query_id is None or batch_id is None):
-            raise OptionError("option idempotence: Spark does not tell the batch; set idempotence=none")
+            raise OptionError("option idempotence: Spark passes no batch number to tasks; set idempotence=none")
         key = markers.write_key(self.options.write_id or str(query_id)) if self.options.is_idempotent else ""
         task = _TaskWrite(self.options, self.columns, key, int(batch_id or 0))
 
@@ -149,7 +150,7 @@ class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc, unused-ig
         return task.run(iterator, find_begins)
 
     def commit(self, messages: list[Any], batchId: int) -> None:
-        """The next batch need not look at what this one stored."""
+        """Note where the next batch begins, so that it need not read what this one stored."""
         done = [message for message in messages if isinstance(message, Written) and message.key]
         queues = sorted({queue for message in done for queue in message.queues})
         if queues:

@@ -2,9 +2,9 @@
 
     spark.read.format("rocketmq").option("nameServer", "127.0.0.1:9876").option("subscribe", "Orders").load()
 
-The readers live in Spark's planning worker on the driver; their `read` runs in the executors, where a new connection
-is made for each task. State of a stream is the checkpoint's: positions as JSON (triomq.spark.positions). Nothing is
-kept here but the options, the target of Trigger.AvailableNow and the time of the last trigger.
+The readers live in Spark's planning worker on the driver; their `read` runs in the executors, with a new connection for
+each task. The state of a stream is in its checkpoint: positions as JSON (triomq.spark.positions). A reader holds
+nothing but its options, the target of Trigger.AvailableNow and the time of the last trigger.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from triomq.spark.reading import Plan, QueuePart, latest, read_part
 
 
 def columns_of(schema: Any, row_format: str) -> list[str]:
-    """Checked column names of a StructType."""
+    """Return the checked column names of a StructType."""
     return check_columns([(item.name, item.dataType.simpleString()) for item in schema.fields], row_format)
 
 
@@ -78,7 +78,7 @@ class RocketMQSource(DataSource):  # type: ignore[misc, unused-ignore]
 
 
 class PushingRocketMQSource(RocketMQSource):
-    """The same with filter push-down; Spark wants it switched on, which `triomq.spark.register` does."""
+    """RocketMQSource with filter push-down, which Spark must have enabled; `triomq.spark.register` does that."""
 
     pushes_filters = True
 
@@ -142,7 +142,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
     @property
     def plan(self) -> Plan:
-        """Made on the driver on first use: it holds connections, which do not travel."""
+        """Created on the driver on first use: it holds connections, which cannot be pickled."""
         if self._plan is None:
             self._plan = Plan(self.options, Cluster(self.options.connection))
         return self._plan
@@ -187,7 +187,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         return latest(self.plan, queues)
 
     def _checked_end(self, queue: MessageQueue, begin: int, end: int | None) -> int:
-        """Queues never go backwards: a deleted one stays where it is; one that lost its tail is data loss."""
+        """Return the end of a queue, which never moves backwards: a deleted queue stays where it is, and one that lost
+        its tail is data loss."""
         if end is None or (self._target is not None and end < begin):
             return begin
         if end < begin:
@@ -214,7 +215,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         return self.plan.parts(positions.from_tree(start, "checkpoint"), positions.from_tree(end, "checkpoint"))
 
     def commit(self, end: dict[str, Any]) -> None:
-        """With commitOffsets the group's offsets at the brokers follow, for those who watch its lag."""
+        """With commitOffsets, store the position as the group's offsets at the brokers, so that its lag can be
+        watched."""
         if self.options.commit_offsets:
             self.plan.cluster.store_group_offsets(self.options.group, positions.from_tree(end, "checkpoint"))
 

@@ -1,9 +1,8 @@
-"""A store directory read from outside: segments of the commit log, entries of consume queues. Never written to, never
-locked; the directory may be closed, a copy, or in use by a running broker.
+"""A store directory read from outside: segments of the commit log and entries of consume queues.
 
-What may be seen of a file that a broker is writing: its used part, then zeros, or a record that is only half there.
-Whoever reads the last used segment therefore stops at the first bytes that are no whole record with a good CRC. In
-earlier segments such bytes are damage.
+Nothing is written or locked; the directory may be closed, a copy, or in use by a running broker. A file that a broker
+is writing shows its used part, followed by zeros or by half a record. Readers of the last used segment therefore stop
+at the first bytes that are not a whole record with a valid CRC. In earlier segments such bytes are damage.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _TWO_LONGS = struct.Struct(">qq")
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """One file of a sequence: `start` is its name, the offset of its first byte."""
+    """One file of a sequence. `start`: its name, which is the offset of its first byte."""
 
     path: str
     start: int
@@ -46,7 +45,7 @@ class Segment:
 
 
 def segments(directories: tuple[str, ...]) -> list[Segment]:
-    """Files with names of 20 digits, in the order of their offsets. Empty when there are none."""
+    """Return the files whose names have 20 digits, ordered by offset."""
     found = []
     for directory in directories:
         if not Path(directory).is_dir():
@@ -94,8 +93,8 @@ class MappedSegment:
 
 
 def next_record(data: Any, at: int, end: int) -> int:
-    """Size of the record at `at`; 0 where the used part ends (zeros, or a blank record), -1 for bytes that are no
-    record. Looks at the lengths only."""
+    """Return the size of the record at `at`: 0 where the used part ends (zeros or a blank record), -1 for bytes that
+    are not a record. Checks only the lengths."""
     if end - at < 8:
         return 0
     size, magic = _WORD.unpack_from(data, at)[0], _WORD.unpack_from(data, at + 4)[0]
@@ -107,13 +106,13 @@ def next_record(data: Any, at: int, end: int) -> int:
 
 
 def is_blank(data: Any, at: int, end: int) -> bool:
-    """Whether a blank record stands there: the log goes on in the next segment."""
+    """Return whether there is a blank record, after which the log continues in the next segment."""
     magic: int = _WORD.unpack_from(data, at + 4)[0] if end - at >= 8 else 0
     return magic == BLANK_MAGIC
 
 
 def has_good_lengths(data: Any, at: int, size: int) -> bool:
-    """Whether body, topic and properties add up to the record's size."""
+    """Return whether the lengths of body, topic and properties add up to the record's size."""
     body_at = at + 88 + host_bytes(data, at)
     end = at + size
     if body_at > end:
@@ -150,7 +149,8 @@ def store_timestamp(data: Any, at: int) -> int:
 
 
 def good_end(segment: Segment) -> tuple[int, bool]:
-    """Physical offset behind the last good record (CRC included) of a segment, and whether it ends with a blank."""
+    """Return the physical offset behind the last valid record (CRC included) of a segment, and whether a blank record
+    follows."""
     with MappedSegment(segment) as data:
         at = 0
         end = segment.size_bytes
@@ -160,7 +160,7 @@ def good_end(segment: Segment) -> tuple[int, bool]:
 
 
 def used_segments(found: list[Segment]) -> list[Segment]:
-    """Without the empty ones at the end, which were made ahead."""
+    """Return the segments without the empty ones at the end, which brokers allocate ahead."""
     used = list(found)
     while used and not _is_used(used[-1]):
         used.pop()
@@ -175,8 +175,10 @@ def _is_used(segment: Segment) -> bool:
 
 
 def recovered_end(root: str, found: list[Segment]) -> int:
-    """Physical offset where the log ends after RocketMQ's own recovery of this directory: from the file where that
-    begins, the first bytes that are no good record. Raises StoreDamaged for files it would refuse."""
+    """Return the physical offset where the log ends after RocketMQ's own recovery of this directory.
+
+    That is at the first bytes that are not a valid record, counted from the file where recovery starts. Raises
+    StoreDamaged for files that a broker refuses."""
     if not found:
         return 0
     size = found[0].size_bytes
@@ -188,7 +190,7 @@ def recovered_end(root: str, found: list[Segment]) -> int:
             )
     first = _first_recovered(root, found)
     end = found[first].start
-    for segment in found[first:]:  # a missing file between them is not noticed
+    for segment in found[first:]:  # like RocketMQ, this does not notice a missing file between two others
         end, is_full = good_end(segment)
         if not is_full:
             break
@@ -207,7 +209,7 @@ def _first_recovered(root: str, found: list[Segment]) -> int:
 
 
 def _checkpoint_ms(root: str) -> int:
-    """Store time up to which everything is known to be on disk ("min timestamp" of the checkpoint)."""
+    """Store time in ms up to which everything is known to be on disk (the checkpoint's "min timestamp")."""
     path = Path(root) / "checkpoint"
     if not path.exists() or path.stat().st_size < 16:
         return 0
@@ -237,7 +239,7 @@ class QueueFiles:
         return self.files[0].start // ENTRY_BYTES if self.files else 0
 
     def end(self) -> int:
-        """Queue offset behind the last good entry (offset >= 0, size > 0) of the last three files."""
+        """Queue offset behind the last valid entry (offset >= 0, size > 0) of the last three files."""
         end = self.first
         for file, data in list(zip(self.files, self._data, strict=True))[-RECOVERED_FILES:]:
             used = 0
@@ -251,7 +253,8 @@ class QueueFiles:
         return end
 
     def entries(self, begin: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-        """(queue offset, physical offset, size, tags code) of the offsets [begin, end) that the files hold."""
+        """Yield (queue offset, physical offset, size, tags code) for the offsets in [begin, end) that the files
+        hold."""
         for file, data in zip(self.files, self._data, strict=True):
             low = max(begin * ENTRY_BYTES, file.start)
             high = min(end * ENTRY_BYTES, file.end - file.size_bytes % ENTRY_BYTES)

@@ -2,9 +2,9 @@
 
     spark.read.format("rocketmq-store").load("/data/store")
 
-`split=segment` (default): every message of the log in physical order, one task for each segment; also messages that no
-queue shows (half messages, deleted topics). `split=queue`: what consumers would get, one task for each range of a
-queue. The files must be visible under the same path on driver and executors.
+`split=segment` (default) reads every message of the log in physical order, one task per segment, including messages
+that are in no queue (half messages, deleted topics). `split=queue` reads what consumers would get, one task per range
+of a queue. Driver and executors must see the files under the same path.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _PLACE = struct.Struct(">i4xqq")  # queue id, queue offset, physical offset
 
 
 class SegmentPart(InputPartition):  # type: ignore[misc, unused-ignore]
-    """One segment up to a physical offset; `is_last`: bytes that are no record end it quietly."""
+    """One segment up to a physical offset. `is_last`: bytes that are not a record end it without an error."""
 
     def __init__(self, segment: Segment, begin: int, end: int, is_last: bool) -> None:
         self.segment = segment
@@ -89,7 +89,7 @@ class StoreSource(DataSource):  # type: ignore[misc, unused-ignore]
 
 
 class PushingStoreSource(StoreSource):
-    """The same with filter push-down, see triomq.spark.source.PushingRocketMQSource."""
+    """StoreSource with filter push-down; see triomq.spark.source.PushingRocketMQSource."""
 
     pushes_filters = True
 
@@ -187,7 +187,7 @@ class StoreReader(DataSourceReader):  # type: ignore[misc, unused-ignore]
                 yield columns.take()
 
     def _selection(self, columns: RecordColumns, data: Any) -> Callable[[], bool] | None:
-        """Whether the record that `columns` took last is wanted; None when all are."""
+        """Return a predicate on the last record of `columns`, or None when every record is wanted."""
         limits = self.limits
         if not self.options.topics and self.options.topic_pattern is None and limits == Limits():
             return None
@@ -257,7 +257,7 @@ class PushingStoreReader(StoreReader):
 
 
 def _map_at(log: list[Segment], physical_offset: int) -> tuple[Segment, Any] | None:
-    """The segment that holds an offset, mapped; the mapping is closed with its last use."""
+    """Map the segment that holds an offset; the mapping closes when nothing uses it any more."""
     for segment in log:
         if segment.start <= physical_offset < segment.end:
             return segment, MappedSegment(segment).__enter__()
@@ -265,7 +265,7 @@ def _map_at(log: list[Segment], physical_offset: int) -> tuple[Segment, Any] | N
 
 
 def _configured_broker(root: str) -> str | None:
-    """brokerName of a broker.conf that lies in the store directory or beside it."""
+    """Return brokerName from a broker.conf in the store directory or next to it."""
     from pathlib import Path
 
     for path in (Path(root) / "broker.conf", Path(root).parent / "broker.conf"):

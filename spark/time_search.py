@@ -1,9 +1,9 @@
 """The first message of a queue stored at or after a time: exactly.
 
-The broker's own search answers the nearest message, so it may be one off, and worse when many messages share a
-millisecond. Its answer is the starting point here; from there the store times of single messages are looked at, in
-growing steps until the time is enclosed, then by halving. Store times grow along a queue except when the broker's
-clock was set back; then any of the places where the time is passed may be found.
+The broker's own search returns the nearest message, so it may be off by one, and by more when many messages share a
+millisecond. Its result is the starting point here. From there the search reads the store times of single messages, in
+growing steps until the time is enclosed, then by bisection. Store times increase along a queue unless the broker's
+clock was set back; then the search may find any of the positions where the time is passed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PROBE_GROWTH: Final = 4
 
 
 def first_at_or_after(timestamp_ms: int, begin: int, end: int, hint: int, store_time_at: StoreTimeAt) -> int:
-    """The first offset in [begin, end) whose store time is >= `timestamp_ms`, or `end`."""
+    """Return the first offset in [begin, end) whose store time is >= `timestamp_ms`, or `end`."""
     low, high = begin, end  # invariant: everything before low is too early, everything from high on is not
     at = min(max(hint, begin), end - 1)
     step = 1
@@ -44,7 +44,7 @@ def first_at_or_after(timestamp_ms: int, begin: int, end: int, hint: int, store_
 def offsets_at_time(
     cluster: Cluster, timestamps: dict[MessageQueue, int], group: str, queues: Sequence[MessageQueue]
 ) -> dict[MessageQueue, int]:
-    """For each queue the offset of the first message stored at or after its time in `timestamps`."""
+    """Return for each queue the offset of the first message stored at or after its time (ms) in `timestamps`."""
     begins = cluster.min_offsets(queues)
     ends = cluster.max_offsets(queues)
     found = {}
@@ -63,7 +63,7 @@ def offsets_at_time(
 
 
 def store_time(cluster: Cluster, queue: MessageQueue, queue_offset: int, group: str) -> int:
-    """Store time in ms of one message; 0 when it is gone, so that the search goes on behind it."""
+    """Return the store time of one message in ms; 0 when it is gone, so that the search continues after it."""
     pull = Pull(group, count=1, depth=1, fail_on_data_loss=False)
     for body, _, _ in QueueRange(cluster, queue, queue_offset, queue_offset + 1, pull).bodies():
         if body:

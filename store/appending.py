@@ -397,10 +397,11 @@ class Appending:
     def _take_back(self, pending: list[DispatchEntry], error: OSError) -> None:
         """Nothing of this commit happened."""
         committed = self._log.committed_offset
-        for entry in pending:
-            for queue in (entry.queue, *(more for more, _ in entry.more_queues or ())):
-                if queue is not None:
-                    queue.next_offset = queue.end + queue.buffered_count
+        for entry in reversed(pending):  # so that the first entry of each queue has the last word
+            if entry.queue is not None:
+                entry.queue.next_offset = entry.queue_offset
+                for more, queue_offset in entry.more_queues or ():
+                    more.next_offset = queue_offset
         failure: StoreError
         is_full = error.errno in _DISK_FULL
         try:

@@ -12,6 +12,8 @@ from pathlib import Path
 
 from triomq.protocol.settings import setting
 
+_NO_EFFECT = "accepted for compatibility, has no effect"
+
 
 class BrokerRole(Enum):
     ASYNC_MASTER = "ASYNC_MASTER"
@@ -42,7 +44,7 @@ class StoreSettings:
     store_path_dledger_commit_log: str | None = setting(
         "storePathDLedgerCommitLog",
         None,
-        meaning="DLedger data directory (comma list allowed); null = <root>/dledger-<dLegerSelfId>/data",
+        meaning=_NO_EFFECT,
         important=True,
     )
     read_only_commit_log_store_paths: str | None = setting(
@@ -65,7 +67,7 @@ class StoreSettings:
         "mappedFileSizeConsumeQueueExt", 50_331_648, meaning="ext file size", minimum=64
     )
     bit_map_length_consume_queue_ext: int = setting(
-        "bitMapLengthConsumeQueueExt", 64, meaning="bits reserved per ext unit when no bit map length is known"
+        "bitMapLengthConsumeQueueExt", 64, meaning=_NO_EFFECT
     )
     flush_interval_commit_log_ms: int = setting(
         "flushIntervalCommitLog",
@@ -84,12 +86,12 @@ class StoreSettings:
         changeable=True,
     )
     use_reentrant_lock_when_put_message: bool = setting(
-        "useReentrantLockWhenPutMessage", True, meaning="accepted for compatibility, has no effect", changeable=True
+        "useReentrantLockWhenPutMessage", True, meaning=_NO_EFFECT, changeable=True
     )
     flush_commit_log_timed: bool = setting(
         "flushCommitLogTimed",
         True,
-        meaning="flush loop sleeps a fixed time (true) or can be woken up by puts",
+        meaning=_NO_EFFECT,
         important=True,
         changeable=True,
     )
@@ -116,7 +118,7 @@ class StoreSettings:
     destroy_mapped_file_interval_forcibly_ms: int = setting(
         "destroyMapedFileIntervalForcibly",
         120_000,
-        meaning="accepted for compatibility, has no effect",
+        meaning=_NO_EFFECT,
         changeable=True,
     )
     redelete_hung_file_interval_ms: int = setting(
@@ -148,7 +150,7 @@ class StoreSettings:
         changeable=True,
     )
     put_msg_index_high_water: int = setting(
-        "putMsgIndexHightWater", 600_000, meaning="accepted for compatibility, has no effect", changeable=True
+        "putMsgIndexHightWater", 600_000, meaning=_NO_EFFECT, changeable=True
     )
     max_message_size_bytes: int = setting(
         "maxMessageSize", 4_194_304, meaning="largest message body in bytes", minimum=1, changeable=True
@@ -167,7 +169,7 @@ class StoreSettings:
         "commitCommitLogLeastPages", 4, meaning="pages needed for a commit of the transient pool", changeable=True
     )
     flush_least_pages_when_warm_mapped_file: int = setting(
-        "flushLeastPagesWhenWarmMapedFile", 4096, meaning="accepted for compatibility, has no effect", changeable=True
+        "flushLeastPagesWhenWarmMapedFile", 4096, meaning=_NO_EFFECT, changeable=True
     )
     flush_consume_queue_least_pages: int = setting(
         "flushConsumeQueueLeastPages", 2, meaning="pages needed for a consume queue flush", minimum=0, changeable=True
@@ -181,7 +183,7 @@ class StoreSettings:
     commit_commit_log_thorough_interval_ms: int = setting(
         "commitCommitLogThoroughInterval",
         200,
-        meaning="ms after which a commit ignores the page minimum",
+        meaning=_NO_EFFECT,
         changeable=True,
     )
     flush_consume_queue_thorough_interval_ms: int = setting(
@@ -239,7 +241,7 @@ class StoreSettings:
     message_index_safe: bool = setting(
         "messageIndexSafe", False, meaning="recovery also respects indexMsgTimestamp", important=True, changeable=True
     )
-    ha_listen_port: int = setting("haListenPort", 10_912, meaning="always overwritten with listenPort+1")
+    ha_listen_port: int = setting("haListenPort", 10_912, meaning="no effect: always listenPort + 1")
     ha_send_heartbeat_interval_ms: int = setting(
         "haSendHeartbeatInterval", 5000, meaning="ms of silence after which HA sides send a heartbeat", changeable=True
     )
@@ -297,7 +299,7 @@ class StoreSettings:
         "offsetCheckInSlave", False, meaning="a slave corrects pull offsets itself", changeable=True
     )
     debug_lock_enable: bool = setting(
-        "debugLockEnable", False, meaning="accepted for compatibility, has no effect", changeable=True
+        "debugLockEnable", False, meaning=_NO_EFFECT, changeable=True
     )
     duplication_enable: bool = setting(
         "duplicationEnable",
@@ -325,26 +327,26 @@ class StoreSettings:
     transient_store_pool_size: int = setting(
         "transientStorePoolSize",
         5,
-        meaning="number of such buffers, each of mappedFileSizeCommitLog",
+        meaning=_NO_EFFECT,
         minimum=1,
         changeable=True,
     )
     fast_fail_if_no_buffer_in_store_pool: bool = setting(
-        "fastFailIfNoBufferInStorePool", False, meaning="accepted for compatibility, has no effect", changeable=True
+        "fastFailIfNoBufferInStorePool", False, meaning=_NO_EFFECT, changeable=True
     )
     enable_dleger_commit_log: bool = setting(
         "enableDLegerCommitLog", False, meaning="DLedger instead of the plain CommitLog"
     )
-    dleger_group: str | None = setting("dLegerGroup", None, meaning="raft group name")
-    dleger_peers: str | None = setting("dLegerPeers", None, meaning="'n0-host:port;n1-host:port;n2-host:port'")
-    dleger_self_id: str | None = setting("dLegerSelfId", None, meaning="own id, e.g. n0")
+    dleger_group: str | None = setting("dLegerGroup", None, meaning=_NO_EFFECT)
+    dleger_peers: str | None = setting("dLegerPeers", None, meaning=_NO_EFFECT)
+    dleger_self_id: str | None = setting("dLegerSelfId", None, meaning=_NO_EFFECT)
     preferred_leader_id: str | None = setting(
-        "preferredLeaderId", None, meaning="node that should become leader", changeable=True
+        "preferredLeaderId", None, meaning=_NO_EFFECT, changeable=True
     )
     enable_batch_push: bool = setting(
         "enableBatchPush",
         False,
-        meaning="accepted for compatibility, has no effect",
+        meaning=_NO_EFFECT,
         changeable=True,
         shown_as="isEnableBatchPush",
     )
@@ -356,16 +358,16 @@ class StoreSettings:
         "enableMultiDispatch", False, meaning="dispatch one message to several %LMQ% queues"
     )
     max_lmq_consume_queue_num: int = setting(
-        "maxLmqConsumeQueueNum", 20_000, meaning="limit of LMQ consume queues", changeable=True
+        "maxLmqConsumeQueueNum", 20_000, meaning=_NO_EFFECT, changeable=True
     )
     enable_schedule_async_deliver: bool = setting(
         "enableScheduleAsyncDeliver", False, meaning="asynchronous delivery of delay messages", changeable=True
     )
     schedule_async_deliver_max_pending_limit: int = setting(
-        "scheduleAsyncDeliverMaxPendingLimit", 2000, meaning="pending deliveries per level", changeable=True
+        "scheduleAsyncDeliverMaxPendingLimit", 2000, meaning=_NO_EFFECT, changeable=True
     )
     schedule_async_deliver_max_resend_num_to_block: int = setting(
-        "scheduleAsyncDeliverMaxResendNum2Blocked", 3, meaning="resends before a level blocks", changeable=True
+        "scheduleAsyncDeliverMaxResendNum2Blocked", 3, meaning=_NO_EFFECT, changeable=True
     )
 
     disk_space_warning_level_ratio: float = setting(

@@ -406,9 +406,18 @@ class MessageStore:
     # -- lock and abort files ----------------------------------------------------------------------------------------
 
     def lock(self) -> None:
-        """Keep other processes out of the directory. Raises StoreLocked. `load` does it."""
+        """Keep other processes out of the directory; nothing happens when that is done already. `load` does it. Raises
+        StoreLocked, and StoreRefused when a path cannot be a directory."""
+        if self._lock_fd >= 0:
+            return
         for directory in (self.paths.root, *self.paths.commit_logs):
-            self.files.make_directories(directory)
+            try:
+                self.files.make_directories(directory)
+            except (FileExistsError, NotADirectoryError):
+                raise StoreRefused(
+                    f"{directory} cannot be a directory of the store: it is a file, or a part of the path is; set "
+                    "storePathRootDir or storePathCommitLog to a directory, or move the file away"
+                ) from None
         fd = self.files.create(self.paths.lock, 4)
         if not self.files.lock(fd):
             self.files.close(fd)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+import triomq
 from triomq.broker.config import BrokerSettings
 from triomq.daemon.configuration import load_configuration
 from triomq.daemon.environment import read_environment
@@ -66,6 +67,29 @@ def test_docker_compose() -> None:
         assert services[f"{name}-s"]["profiles"] == ["2m-2s"]
         ports = [int(values["listenPort"]), int(slave["listenPort"])]
         assert services[name]["ports"] == [f"{p}:{p}" for port in ports for p in (port, port - 2)]
+
+
+def test_every_service_is_built_here_checked_for_health_and_keeps_its_data() -> None:
+    document = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+    for name, service in document["services"].items():
+        assert service["image"] == f"triomq:{triomq.__version__}"
+        assert (service["build"], service["pull_policy"]) == (".", "build")
+        assert service["volumes"] == [f"{name}:/var/lib/triomq"]
+        assert name in document["volumes"]
+        content = document["configs"].get(name, {"content": "listenPort=9876"})["content"]
+        kind = "namesrv" if name == "namesrv" else "broker"
+        check = ["CMD", "python", "-m", "triomq.daemon.health", kind, java_properties.parse(content)["listenPort"]]
+        assert service["healthcheck"]["test"] == check
+        waits_for = {other: {"condition": "service_healthy"} for other in ("namesrv", name.removesuffix("-s"))}
+        expected = {other: wait for other, wait in waits_for.items() if other != name}
+        assert service.get("depends_on", {}) == expected
+
+
+def test_the_image_says_its_version_and_how_it_is_checked() -> None:
+    text = (ROOT / "Dockerfile").read_text()
+    assert f"ARG VERSION={triomq.__version__}\n" in text
+    assert 'ENV TRIOMQ_HEALTH="broker 10911"' in text
+    assert re.search(r"HEALTHCHECK .* CMD python -m triomq.daemon.health \$TRIOMQ_HEALTH", text)
 
 
 def test_the_image_has_every_package() -> None:

@@ -15,6 +15,7 @@ import pytest
 
 import triomq
 from docs.generators import check_site, repository_pages, request_table, settings_tables
+from triomq.namesrv.config import NamesrvSettings
 from triomq.protocol.codes import RequestCode
 from triomq.protocol.settings import declarations
 from triomq.testing import LocalCluster
@@ -149,6 +150,12 @@ def test_tables_have_a_row_for_each_setting() -> None:
     table = settings_tables.broker_settings()
     keys = [one.key for record in settings_tables.BROKER_RECORDS.values() for one in declarations(record)]
     assert re.findall(r"(?m)^\| `([^`]+)` \|", table) == keys
+
+
+@pytest.mark.parametrize("record", [*settings_tables.BROKER_RECORDS.values(), NamesrvSettings])
+def test_a_setting_has_an_effect_exactly_when_its_declaration_does_not_deny_it(record: type) -> None:
+    wrong = [one.key for one in declarations(record) if one.has_effect != settings_tables.is_read(one)]
+    assert wrong == []
 
 
 def test_a_setting_that_nothing_reads_is_listed_as_ignored_and_another_is_not() -> None:

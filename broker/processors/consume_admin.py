@@ -14,8 +14,8 @@ import trio
 
 from triomq.broker.configuration import Configuration
 from triomq.broker.filters.message_filter import message_filter
+from triomq.broker.metrics.stats import GROUP_GET_NUMS, BrokerStats
 from triomq.broker.processors.topic_admin import NOT_SET
-from triomq.broker.stats import GROUP_GET_NUMS, BrokerStats
 from triomq.broker.tables.consumers import ConsumerTable
 from triomq.broker.tables.filters import ConsumerFilter, FilterTable
 from triomq.broker.tables.groups import GroupTable

@@ -6,8 +6,8 @@ from __future__ import annotations
 import structlog
 
 from triomq.broker.configuration import Configuration
+from triomq.broker.metrics.stats import BrokerStats
 from triomq.broker.processors.topic_admin import refuse_on_slave, saved
-from triomq.broker.stats import BrokerStats
 from triomq.broker.tables.groups import GroupTable
 from triomq.broker.tables.offsets import OffsetTable
 from triomq.protocol.bodies.subscription_group import SubscriptionGroupConfig

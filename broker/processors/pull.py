@@ -15,8 +15,8 @@ import structlog
 from triomq.broker.configuration import Configuration
 from triomq.broker.filters.selection import FilterChooser
 from triomq.broker.long_polling import LongPolling, ParkedPull
-from triomq.broker.stats import BrokerStats
-from triomq.broker.store_pace import StorePace
+from triomq.broker.metrics.stats import BrokerStats
+from triomq.broker.metrics.store_metrics import StoreMetrics
 from triomq.broker.tables.groups import GroupTable
 from triomq.broker.tables.offsets import OffsetTable
 from triomq.broker.tables.topics import TopicTable
@@ -64,7 +64,7 @@ class PullProcessor:
         offsets: OffsetTable,
         filters: FilterChooser,
         stats: BrokerStats,
-        pace: StorePace,
+        pace: StoreMetrics,
         *,
         pool: Pool,
         offset_moved: OffsetMoved,

@@ -13,8 +13,8 @@ import structlog
 
 from triomq.broker.configuration import Configuration
 from triomq.broker.message_writer import MessageWriter, tags_code
+from triomq.broker.metrics.stats import BrokerStats
 from triomq.broker.processors.send import SendHeader, SendProcessor
-from triomq.broker.stats import BrokerStats
 from triomq.broker.tables.producers import ProducerTable
 from triomq.protocol import properties as property_text
 from triomq.protocol import property_names as names

@@ -6,8 +6,8 @@ from __future__ import annotations
 import structlog
 
 from triomq.broker.configuration_update import ConfigurationUpdate
+from triomq.broker.metrics.stats import BrokerStats
 from triomq.broker.runtime_info import RuntimeInfo
-from triomq.broker.stats import BrokerStats
 from triomq.protocol.bodies.kv_table import KVTable
 from triomq.protocol.codes import RequestCode, ResponseCode
 from triomq.protocol.command import RemotingCommand, new_response

@@ -16,7 +16,7 @@ import structlog
 
 from triomq.broker.configuration import Configuration
 from triomq.broker.message_writer import MessageWriter, PendingPut, tags_code
-from triomq.broker.stats import BrokerStats
+from triomq.broker.metrics.stats import BrokerStats
 from triomq.broker.tables.groups import GroupTable
 from triomq.broker.tables.topics import TopicTable
 from triomq.protocol import permission, sys_flag

@@ -12,8 +12,8 @@ import structlog
 
 from triomq.broker.configuration import Configuration
 from triomq.broker.message_writer import MessageWriter, PendingPut, tags_code
+from triomq.broker.metrics.stats import BrokerStats
 from triomq.broker.processors.send import FAQ, MAX_RECONSUME_VERSION
-from triomq.broker.stats import BrokerStats
 from triomq.broker.tables.groups import GroupTable
 from triomq.broker.tables.topics import TopicTable
 from triomq.protocol import permission

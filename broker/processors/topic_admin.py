@@ -9,7 +9,7 @@ from typing import Protocol
 import structlog
 
 from triomq.broker.configuration import Configuration
-from triomq.broker.stats import BrokerStats
+from triomq.broker.metrics.stats import BrokerStats
 from triomq.broker.tables.topics import TopicTable
 from triomq.protocol import permission
 from triomq.protocol.bodies.consume_stats import TopicOffset, TopicStatsTable

@@ -19,6 +19,7 @@ from triomq.client.administer.messages import MessageAdmin, MessageTrack, TrackT
 from triomq.client.core.config import ClientConfig, ClientOptions
 from triomq.client.core.errors import ClientClosed, ConfigurationError
 from triomq.client.instance.client import Client
+from triomq.client.instance.event_loop import check_in_trio
 from triomq.protocol import java_properties
 from triomq.protocol.bodies.acl import GetBrokerClusterAclConfigResponseBody, PlainAccessConfig
 from triomq.protocol.bodies.broker_stats import BrokerStatsData
@@ -54,6 +55,7 @@ class Admin(MessageAdmin):
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
+        check_in_trio(type(self).__name__)
         if self._owns_client:
             await self._stack.enter_async_context(self._client)
         elif not self._client.is_open:
@@ -119,6 +121,7 @@ class Admin(MessageAdmin):
         await self._broker(broker_address, RequestCode.UPDATE_AND_CREATE_ACL_CONFIG, header)
 
     async def delete_acl_account(self, broker_address: str, access_key: str) -> None:
+        """Delete an account from the ACL of one broker."""
         header = DeleteAccessConfigRequestHeader(access_key=access_key)
         await self._broker(broker_address, RequestCode.DELETE_ACL_CONFIG, header)
 

@@ -23,6 +23,7 @@ class AdminBase:
 
     @property
     def client(self) -> Client:
+        """The client that sends the requests."""
         return self._client
 
     async def _broker(

@@ -82,6 +82,7 @@ class GroupAdmin(AdminBase):
         return SubscriptionGroupWrapper.decode(answer.body)
 
     async def group_config(self, broker_address: str, group: str) -> SubscriptionGroupConfig | None:
+        """Return the configuration of a group at one broker; None when it does not have it."""
         return (await self.group_configs(broker_address)).subscription_group_table.get(group)
 
     # Progress.
@@ -97,6 +98,7 @@ class GroupAdmin(AdminBase):
         return ConsumeStats(offset_table=table, consume_tps=tps)
 
     async def consume_stats_at(self, broker_address: str, group: str, topic: str | None = None) -> ConsumeStats:
+        """Return the offsets of a group at one broker, of one topic or of all that it consumes."""
         header = GetConsumeStatsRequestHeader(consumer_group=group, topic=topic)
         answer = await self._broker(
             broker_address, RequestCode.GET_CONSUME_STATS, header, timeout_seconds=CLIENT_ANSWER_SECONDS

@@ -109,9 +109,11 @@ class TopicAdmin(AdminBase):
         await self.delete_order_conf(topic)
 
     async def delete_topic_at(self, broker_address: str, topic: str) -> None:
+        """Delete a topic at one broker."""
         await self._broker(broker_address, RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequestHeader(topic=topic))
 
     async def delete_topic_at_name_servers(self, topic: str, *, cluster: str | None = None) -> None:
+        """Delete the routes of a topic at all name servers, of one cluster or of all."""
         header = DeleteTopicFromNamesrvRequestHeader(topic=topic, cluster_name=cluster)
         await self._every_name_server(RequestCode.DELETE_TOPIC_IN_NAMESRV, header)
 
@@ -133,12 +135,15 @@ class TopicAdmin(AdminBase):
         return TopicList.decode(answer.body)
 
     async def unit_topics(self) -> list[str]:
+        """Return the topics with a unit flag, sorted."""
         return await self._topic_list(RequestCode.GET_UNIT_TOPIC_LIST)
 
     async def unit_subscribed_topics(self) -> list[str]:
+        """Return the topics that unit consumers subscribe to, sorted."""
         return await self._topic_list(RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST)
 
     async def unit_subscribed_non_unit_topics(self) -> list[str]:
+        """Return the topics without a unit flag that unit consumers subscribe to, sorted."""
         return await self._topic_list(RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST)
 
     async def _topic_list(self, code: RequestCode) -> list[str]:
@@ -166,6 +171,7 @@ class TopicAdmin(AdminBase):
         return TopicStatsTable(offset_table=table)
 
     async def topic_stats_at(self, broker_address: str, topic: str) -> TopicStatsTable:
+        """Return the bounds of a topic's queues at one broker."""
         header = GetTopicStatsInfoRequestHeader(topic=topic)
         answer = await self._broker(broker_address, RequestCode.GET_TOPIC_STATS_INFO, header)
         return TopicStatsTable.decode(answer.body)
@@ -195,6 +201,7 @@ class TopicAdmin(AdminBase):
     # Order configurations, and the name servers' key-value table below them.
 
     async def order_conf(self, topic: str) -> str | None:
+        """Return the order configuration of a topic ("broker-a:4;broker-b:4"); None when it has none."""
         return await self.get_kv(ORDER_TOPIC_CONFIG, topic)
 
     async def put_order_conf(self, topic: str, conf: str) -> None:
@@ -203,9 +210,11 @@ class TopicAdmin(AdminBase):
         await self.put_kv(ORDER_TOPIC_CONFIG, topic, conf)
 
     async def delete_order_conf(self, topic: str) -> None:
+        """Delete the order configuration of a topic at all name servers."""
         await self.delete_kv(ORDER_TOPIC_CONFIG, topic)
 
     async def get_kv(self, namespace: str, key: str) -> str | None:
+        """Return a value that the name servers keep; None when there is none."""
         header = GetKVConfigRequestHeader(namespace=namespace, key=key)
         accept = (ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND)
         answer = await self._name_server(RequestCode.GET_KV_CONFIG, header, accept=accept)
@@ -214,10 +223,12 @@ class TopicAdmin(AdminBase):
         return answer.header(GetKVConfigResponseHeader).value
 
     async def put_kv(self, namespace: str, key: str, value: str) -> None:
+        """Store a value at all name servers."""
         header = PutKVConfigRequestHeader(namespace=namespace, key=key, value=value)
         await self._every_name_server(RequestCode.PUT_KV_CONFIG, header)
 
     async def delete_kv(self, namespace: str, key: str) -> None:
+        """Delete a value at all name servers."""
         header = DeleteKVConfigRequestHeader(namespace=namespace, key=key)
         await self._every_name_server(RequestCode.DELETE_KV_CONFIG, header)
 

@@ -20,8 +20,9 @@ import trio
 
 from triomq.client.consume.assigned import AssignedQueue
 from triomq.client.consume.blocking_point import tell_when_blocked
-from triomq.client.consume.consuming import DEFAULT_MAX_RECONSUME_TIMES, OK, ConsumeOwner, Consuming, Listener, Verdict
+from triomq.client.consume.consuming import OK, ConsumeOwner, Consuming, Listener, Verdict
 from triomq.client.consume.delivery import Delivery
+from triomq.client.consume.failed_messages import DEFAULT_MAX_RECONSUME_TIMES
 from triomq.client.consume.offset_store import OffsetStore
 from triomq.client.core.consume_rules import ConsumeRules
 from triomq.client.core.hooks import ConsumeHook
@@ -176,7 +177,7 @@ class ConcurrentConsuming(Consuming):
             log.warning("a broadcast message failed and is dropped", group=self._owner.group, count=len(left))
         else:
             for message in left:
-                ok = await self._send_back(
+                ok = await self._failed.deliver_again(
                     message, assigned.queue.broker_name, verdict.delay_level, self._max_reconsume_times
                 )
                 (done if ok else again).append(message)
@@ -270,7 +271,7 @@ class ConcurrentConsuming(Consuming):
                 late = assigned.window.overdue(now_ms, int(self._rules.consume_timeout_seconds * 1000))
                 for message in late:
                     log.warning("consuming takes too long, sent back", queue=str(assigned.queue), id=message.msg_id)
-                    if self._owner.is_broadcasting or await self._send_back(
+                    if self._owner.is_broadcasting or await self._failed.deliver_again(
                         message, assigned.queue.broker_name, 3, self._max_reconsume_times
                     ):
                         self._settled(assigned, assigned.window.remove([message]))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
 from typing import Self
@@ -22,18 +23,23 @@ from triomq.client.consume.offset_store import BrokerOffsets, FileOffsets, Offse
 from triomq.client.consume.pull_loop import PullLoop, PullOwner
 from triomq.client.consume.pulling import Puller
 from triomq.client.consume.rebalance import Holder, Rebalancer
+from triomq.client.consume.running_info import ConsumerFacts, describe
 from triomq.client.core.allocation import Averagely, Strategy
 from triomq.client.core.config import ClientConfig, ClientOptions
 from triomq.client.core.consume_rules import ConsumeRules
 from triomq.client.core.consumer_stats import ConsumerStats
 from triomq.client.core.errors import ClientClosed, ConfigurationError, MQClientError, NoRoute
+from triomq.client.core.group_names import check_group
 from triomq.client.core.hooks import FilterHook
 from triomq.client.core.log import get_logger
 from triomq.client.core.results import ConsumeFromWhere, MessageModel
 from triomq.client.instance.client import Client
+from triomq.client.instance.event_loop import check_in_trio
 from triomq.client.instance.members import ConsumerMember
 from triomq.client.instance.subscribing import subscription
 from triomq.protocol import system_topics
+from triomq.protocol.bodies.heartbeat import ConsumerData
+from triomq.protocol.bodies.running_info import ConsumerRunningInfo
 from triomq.protocol.message import MessageExt
 from triomq.protocol.message_queue import MessageQueue
 from triomq.protocol.subscription import SQL92, TAG, SubscriptionData
@@ -45,38 +51,41 @@ UNSETTLED_SECONDS = 1.0
 LEAVE_SECONDS = 5.0
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GroupSettings:
+    """How a member of a group consumes, whatever it does with the messages. Raises ConfigurationError."""
+
+    rules: ConsumeRules
+    model: MessageModel
+    ordered: bool
+    consume_from: ConsumeFromWhere
+    consume_from_time: datetime | None
+    strategy: Strategy | None
+    filter_hooks: Iterable[FilterHook]
+
+    def __post_init__(self) -> None:
+        if self.consume_from is ConsumeFromWhere.CONSUME_FROM_TIMESTAMP and self.consume_from_time is None:
+            raise ConfigurationError("CONSUME_FROM_TIMESTAMP needs consume_from_time")
+
+
 class GroupConsumer(ConsumerMember, Holder, PullOwner):
     """See the module's text."""
 
-    def __init__(
-        self,
-        group: str,
-        client: Client | None,
-        options: ClientOptions,
-        rules: ConsumeRules,
-        *,
-        model: MessageModel,
-        ordered: bool,
-        consume_from: ConsumeFromWhere,
-        consume_from_time: datetime | None,
-        strategy: Strategy | None,
-        filter_hooks: Iterable[FilterHook],
-    ) -> None:
-        if not group.strip() or group == system_topics.DEFAULT_CONSUMER_GROUP:
-            raise ConfigurationError(f"the consumer group must have a name of its own, not {group!r}")
+    consume_type: str
+    """How messages reach this consumer, as brokers call it."""
+
+    def __init__(self, group: str, client: Client | None, options: ClientOptions, settings: GroupSettings) -> None:
+        check_group(group, "consumer")
         if client is not None and options:
             raise ConfigurationError(f"options of the shared client cannot be changed here: {', '.join(options)}")
-        if consume_from is ConsumeFromWhere.CONSUME_FROM_TIMESTAMP and consume_from_time is None:
-            raise ConfigurationError("CONSUME_FROM_TIMESTAMP needs consume_from_time")
         self._client = client if client is not None else Client(ClientConfig(**options))
         self._owns_client = client is None
         self.group_name = group
         self._group = self._client.namespace.wrap(group)
-        self.model = model
-        self.rules = rules
+        self.model = settings.model
+        self.rules = settings.rules
+        self._settings = settings
         self.stats = ConsumerStats(self._client.config.now_ms)
-        self._consume_from = consume_from
-        self._consume_from_time = consume_from_time
         self._subscriptions: dict[str, SubscriptionData] = {}
         self._started_ms = 0
         self._stack = AsyncExitStack()
@@ -90,9 +99,15 @@ class GroupConsumer(ConsumerMember, Holder, PullOwner):
             self._offsets = FileOffsets(config.offset_directory, self._client.client_id, self.group)
         else:
             self._offsets = BrokerOffsets(self._client, self.group)
-        self._puller = Puller(self._client, self.group, list(filter_hooks))
+        self._puller = Puller(self._client, self.group, list(settings.filter_hooks))
         self._rebalancer = Rebalancer(
-            self._client, self.group, model, strategy or Averagely(), self._offsets, self, ordered=ordered
+            self._client,
+            self.group,
+            self.model,
+            settings.strategy or Averagely(),
+            self._offsets,
+            self,
+            ordered=settings.ordered,
         )
         self._loop = PullLoop(self._client, self, self._puller, self.rules, self._submit, self._skipped)
 
@@ -118,6 +133,7 @@ class GroupConsumer(ConsumerMember, Holder, PullOwner):
 
     @property
     def client(self) -> Client:
+        """The client that this consumer uses."""
         return self._client
 
     @property
@@ -126,6 +142,7 @@ class GroupConsumer(ConsumerMember, Holder, PullOwner):
         return self._group
 
     async def __aenter__(self) -> Self:
+        check_in_trio(type(self).__name__)
         if self._nursery is not None:
             raise ClientClosed("this consumer is already open")
         async with AsyncExitStack() as stack:
@@ -175,6 +192,7 @@ class GroupConsumer(ConsumerMember, Holder, PullOwner):
         self._client.consumers.pop(self.group, None)
 
     def start_soon(self, function: Callable[..., Awaitable[None]], *args: object) -> None:
+        """Run a task for as long as this consumer is open."""
         self._open_nursery().start_soon(function, *args)
 
     def _open_nursery(self) -> trio.Nursery:
@@ -197,6 +215,11 @@ class GroupConsumer(ConsumerMember, Holder, PullOwner):
         self._tell_brokers = True
         self.wake_rebalance()
 
+    def _check_subscribed(self) -> None:
+        """A wait for messages that cannot come would last for ever."""
+        if not self._subscriptions:
+            raise ConfigurationError(f"nothing is subscribed: call {type(self).__name__}.subscribe(topic) first")
+
     def topics(self) -> set[str]:
         return set(self._subscriptions)
 
@@ -209,6 +232,40 @@ class GroupConsumer(ConsumerMember, Holder, PullOwner):
 
     # ConsumerMember, Holder and PullOwner, as far as it is the same for all.
 
+    def heartbeat_data(self) -> ConsumerData:
+        return ConsumerData(
+            group_name=self.group,
+            consume_type=self.consume_type,
+            message_model=self.model.value,
+            consume_from_where=self._settings.consume_from.value,
+            subscription_data_set=self._announced_subscriptions(),
+            unit_mode=self._client.config.unit_mode,
+        )
+
+    def _announced_subscriptions(self) -> list[SubscriptionData]:
+        """What brokers learn by heartbeats."""
+        return self.subscriptions()
+
+    def running_info(self, with_stacks: bool) -> ConsumerRunningInfo:
+        facts = ConsumerFacts(
+            group=self.group_name,
+            model=self.model,
+            consume_from=self._settings.consume_from,
+            consume_type=self.consume_type,
+            ordered=self._settings.ordered,
+            concurrency=self.rules.concurrency,
+            started_ms=self._started_ms,
+            subscriptions=self.subscriptions(),
+        )
+        return describe(
+            self._client,
+            facts,
+            self._rebalancer.assigned.values(),
+            self._offsets.table,
+            self.stats,
+            with_stacks=with_stacks,
+        )
+
     def wake_rebalance(self) -> None:
         self._wake.set()
 
@@ -219,7 +276,7 @@ class GroupConsumer(ConsumerMember, Holder, PullOwner):
         stored = await self._offsets.read(queue)
         if stored is not None:
             return stored
-        return await begin_offset(self._client, queue, self._consume_from, self._consume_from_time)
+        return await begin_offset(self._client, queue, self._settings.consume_from, self._settings.consume_from_time)
 
     def opened(self, assigned: AssignedQueue) -> None:
         self.start_soon(self._run_queue, assigned)
@@ -240,6 +297,7 @@ class GroupConsumer(ConsumerMember, Holder, PullOwner):
 
     @property
     def is_broadcasting(self) -> bool:
+        """Whether every member consumes every message."""
         return self.model is MessageModel.BROADCASTING
 
     def cached_bytes_total(self) -> int:

@@ -24,9 +24,8 @@ from typing import Unpack
 
 import trio
 
-from triomq.client.consume import running_info
 from triomq.client.consume.assigned import AssignedQueue
-from triomq.client.consume.group_consumer import GroupConsumer
+from triomq.client.consume.group_consumer import GroupConsumer, GroupSettings
 from triomq.client.core import requests
 from triomq.client.core.allocation import Strategy
 from triomq.client.core.config import ClientOptions
@@ -37,13 +36,13 @@ from triomq.client.core.log import get_logger
 from triomq.client.core.results import ConsumeFromWhere, MessageModel
 from triomq.client.instance.client import Client
 from triomq.client.instance.subscribing import subscription
-from triomq.protocol.bodies.heartbeat import CONSUME_ACTIVELY, ConsumerData
-from triomq.protocol.bodies.running_info import ConsumeMessageDirectlyResult, ConsumerRunningInfo
+from triomq.protocol.bodies.heartbeat import CONSUME_ACTIVELY
+from triomq.protocol.bodies.running_info import ConsumeMessageDirectlyResult
 from triomq.protocol.codes import ResponseCode
 from triomq.protocol.errors import RequestRefused
 from triomq.protocol.message import MessageExt
 from triomq.protocol.message_queue import MessageQueue
-from triomq.protocol.subscription import TAG
+from triomq.protocol.subscription import TAG, SubscriptionData
 
 __all__ = ["LitePullConsumer", "MessageExt", "MessageQueue"]
 
@@ -74,14 +73,16 @@ class LitePullConsumer(GroupConsumer):
             group,
             client,
             options,
-            # Brokers need not know the subscription of queues assigned by hand, so it goes along with each pull.
-            replace(rules or ConsumeRules(pull_batch_size=10), send_expression=True),
-            model=model,
-            ordered=False,
-            consume_from=consume_from,
-            consume_from_time=consume_from_time,
-            strategy=strategy,
-            filter_hooks=filter_hooks,
+            # Brokers need not know the subscription of queues assigned by hand, so each pull carries it.
+            GroupSettings(
+                rules=replace(rules or ConsumeRules(pull_batch_size=10), send_expression=True, concurrency=1),
+                model=model,
+                ordered=False,
+                consume_from=consume_from,
+                consume_from_time=consume_from_time,
+                strategy=strategy,
+                filter_hooks=filter_hooks,
+            ),
         )
         self.auto_commit = auto_commit
         self.auto_commit_seconds = auto_commit_seconds
@@ -139,6 +140,7 @@ class LitePullConsumer(GroupConsumer):
         """The messages of one pull (at most `rules.pull_batch_size`, of one queue), as soon as there are some; an empty
         list when the time is over."""
         self._open_nursery()
+        self._check_subscribed()
         if self.auto_commit:
             self._count_polls()
         if self.auto_commit and trio.current_time() >= self._next_commit:
@@ -185,6 +187,7 @@ class LitePullConsumer(GroupConsumer):
                 assigned.paused = True
 
     def resume(self, queues: Iterable[MessageQueue]) -> None:
+        """Hand out messages of these queues again."""
         for queue in map(self._wire, queues):
             self._paused.discard(queue)
             assigned = self._rebalancer.assigned.get(queue)
@@ -213,11 +216,13 @@ class LitePullConsumer(GroupConsumer):
         self._rebalancer.reopen(wire, queue_offset)
 
     async def seek_to_begin(self, queue: MessageQueue) -> None:
+        """Go on at the oldest message of a queue."""
         wire = self._wire(queue)
         address = await self._client.master_of(wire.broker_name, wire.topic)
         await self.seek(queue, await self._client.call(address, requests.min_offset(wire)))
 
     async def seek_to_end(self, queue: MessageQueue) -> None:
+        """Go on behind the newest message of a queue."""
         wire = self._wire(queue)
         address = await self._client.master_of(wire.broker_name, wire.topic)
         await self.seek(queue, await self._client.call(address, requests.max_offset(wire)))
@@ -262,15 +267,10 @@ class LitePullConsumer(GroupConsumer):
 
     # ConsumerMember.
 
-    def heartbeat_data(self) -> ConsumerData:
-        return ConsumerData(
-            group_name=self.group,
-            consume_type=CONSUME_ACTIVELY,
-            message_model=self.model.value,
-            consume_from_where=self._consume_from.value,
-            subscription_data_set=[] if self._assigned_by_hand is not None else self.subscriptions(),
-            unit_mode=self._client.config.unit_mode,
-        )
+    consume_type = CONSUME_ACTIVELY
+
+    def _announced_subscriptions(self) -> list[SubscriptionData]:
+        return [] if self._assigned_by_hand is not None else self.subscriptions()
 
     async def persist_offsets(self) -> None:
         if self.auto_commit:
@@ -288,21 +288,6 @@ class LitePullConsumer(GroupConsumer):
                 log.warning("offset not stored", queue=str(queue), error=str(error))
             self._positions[queue] = queue_offset
             self._rebalancer.reopen(queue, queue_offset)
-
-    def running_info(self, with_stacks: bool) -> ConsumerRunningInfo:
-        return running_info.of_consumer(
-            self._client,
-            self._rebalancer.assigned.values(),
-            self._offsets.table,
-            self.stats,
-            self.subscriptions(),
-            properties={"consumerGroup": self.group_name, "messageModel": self.model.value},
-            consume_type=CONSUME_ACTIVELY,
-            ordered=False,
-            concurrency=1,
-            started_ms=self._started_ms,
-            with_stacks=with_stacks,
-        )
 
     async def consume_directly(self, message: MessageExt, broker_name: str | None) -> ConsumeMessageDirectlyResult:
         raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"the group {self.group} polls and has no listener")

@@ -20,11 +20,12 @@ from triomq.client.consume.pulling import Puller
 from triomq.client.core import requests
 from triomq.client.core.config import ClientConfig, ClientOptions
 from triomq.client.core.errors import ClientClosed, ConfigurationError
+from triomq.client.core.group_names import check_group
 from triomq.client.core.hooks import FilterHook
 from triomq.client.core.results import MessageModel, PullResult, PullStatus
 from triomq.client.instance.client import Client
+from triomq.client.instance.event_loop import check_in_trio
 from triomq.client.instance.subscribing import subscription
-from triomq.protocol import system_topics
 from triomq.protocol.bodies.heartbeat import CONSUME_ACTIVELY, CONSUME_FROM_LAST_OFFSET, ConsumerData
 from triomq.protocol.bodies.running_info import ConsumeMessageDirectlyResult, ConsumerRunningInfo
 from triomq.protocol.codes import ResponseCode
@@ -54,8 +55,7 @@ class PullConsumer:
         filter_hooks: Iterable[FilterHook] = (),
         **options: Unpack[ClientOptions],
     ) -> None:
-        if not group.strip() or group == system_topics.DEFAULT_CONSUMER_GROUP:
-            raise ConfigurationError(f"the consumer group must have a name of its own, not {group!r}")
+        check_group(group, "consumer")
         if client is not None and options:
             raise ConfigurationError(f"options of the shared client cannot be changed here: {', '.join(options)}")
         self._client = client if client is not None else Client(ClientConfig(**options))
@@ -76,9 +76,11 @@ class PullConsumer:
 
     @property
     def client(self) -> Client:
+        """The client that this consumer uses."""
         return self._client
 
     async def __aenter__(self) -> Self:
+        check_in_trio(type(self).__name__)
         async with AsyncExitStack() as stack:
             if self._owns_client:
                 await stack.enter_async_context(self._client)

@@ -44,20 +44,16 @@ class Puller:
         max_count: int,
         suspend_seconds: float = 0.0,
         timeout_seconds: float = 10.0,
-        commit_offset: int | None = None,
         send_expression: bool = True,
-        lite: bool = False,
     ) -> PullResult:
         """Up to `max_count` messages from `queue_offset` on.
 
-        `suspend_seconds`: how long the broker may hold the request until there is something; `commit_offset`: stored
-        for the group along the way; `send_expression`: False when the broker knows it from our heartbeats. Raises
-        BrokerRefused, BrokerUnreachable, BrokerUnknown, OperationTimeout, NoRoute.
+        `suspend_seconds`: how long the broker may hold the request until there is something. `send_expression`: False
+        when the broker knows it from our heartbeats. Raises BrokerRefused, BrokerUnreachable, BrokerUnknown,
+        OperationTimeout, NoRoute.
         """
         broker = await self._client.readable_broker(queue.broker_name, queue.topic, self._suggested_ids.get(queue, 0))
-        flags = sys_flag.PULL_LITE if lite else 0
-        if commit_offset is not None and broker.is_master:
-            flags |= sys_flag.PULL_COMMIT_OFFSET
+        flags = 0
         if suspend_seconds > 0:
             flags |= sys_flag.PULL_SUSPEND
         if send_expression:
@@ -69,7 +65,7 @@ class Puller:
             queue_offset=queue_offset,
             max_msg_nums=max_count,
             sys_flag=flags,
-            commit_offset=commit_offset or 0,
+            commit_offset=0,
             suspend_timeout_millis=int(suspend_seconds * 1000),
             subscription=subscription.sub_string if send_expression else None,
             sub_version=subscription.sub_version,

@@ -24,7 +24,6 @@ of the group at a time; a failed one holds up its queue.
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from datetime import datetime
@@ -32,12 +31,13 @@ from typing import Any, Self, Unpack
 
 import trio
 
-from triomq.client.consume import running_info
 from triomq.client.consume.assigned import AssignedQueue
 from triomq.client.consume.concurrent import ConcurrentConsuming, OfferedMessage
-from triomq.client.consume.consuming import Listener, OrderedConsuming
+from triomq.client.consume.consuming import Listener
+from triomq.client.consume.current_deliveries import CurrentDeliveries
 from triomq.client.consume.delivery import Delivery
-from triomq.client.consume.group_consumer import GroupConsumer
+from triomq.client.consume.group_consumer import GroupConsumer, GroupSettings
+from triomq.client.consume.ordered import OrderedConsuming
 from triomq.client.core.allocation import Strategy
 from triomq.client.core.config import ClientOptions
 from triomq.client.core.consume_rules import ConsumeRules
@@ -50,8 +50,8 @@ from triomq.client.instance.handlers import Handler
 from triomq.client.instance.subscribing import subscription
 from triomq.client.produce.trace import TraceSender
 from triomq.protocol import system_topics
-from triomq.protocol.bodies.heartbeat import CONSUME_PASSIVELY, ConsumerData
-from triomq.protocol.bodies.running_info import ConsumeMessageDirectlyResult, ConsumerRunningInfo
+from triomq.protocol.bodies.heartbeat import CONSUME_PASSIVELY
+from triomq.protocol.bodies.running_info import ConsumeMessageDirectlyResult
 from triomq.protocol.message import MessageExt
 from triomq.protocol.message_queue import MessageQueue
 from triomq.protocol.subscription import TAG, SubscriptionData
@@ -102,13 +102,15 @@ class PushConsumer(GroupConsumer):
             group,
             client,
             options,
-            rules or ConsumeRules(),
-            model=model,
-            ordered=ordered,
-            consume_from=consume_from,
-            consume_from_time=consume_from_time,
-            strategy=strategy,
-            filter_hooks=filter_hooks,
+            GroupSettings(
+                rules=rules or ConsumeRules(),
+                model=model,
+                ordered=ordered,
+                consume_from=consume_from,
+                consume_from_time=consume_from_time,
+                strategy=strategy,
+                filter_hooks=filter_hooks,
+            ),
         )
         self.ordered = ordered
         self.consume_hooks: list[ConsumeHook] = list(consume_hooks)
@@ -120,9 +122,7 @@ class PushConsumer(GroupConsumer):
         self._listener_set = trio.Event()
         self._received = 0
         self._deliveries_in, self._deliveries_out = trio.open_memory_channel[Delivery](0)
-        self._current: weakref.WeakKeyDictionary[trio.lowlevel.Task, Delivery] = weakref.WeakKeyDictionary()
-        self._last: tuple[trio.lowlevel.Task, Delivery] | None = None
-        """The entry of `_current` that was made last: mostly there is one task that loops, and this is faster."""
+        self._current = CurrentDeliveries()
         self._consuming: ConcurrentConsuming | OrderedConsuming = self._make_consuming(self._listen_call)
 
     # Life.
@@ -196,6 +196,7 @@ class PushConsumer(GroupConsumer):
         """The next message, to be settled with `ack` or `retry_later`. Not together with a listener."""
         self._open_nursery()
         if self._listener is None:
+            self._check_subscribed()
             self._iterating = True
             self._set_listener(self._hand_out)
         elif not self._iterating:
@@ -214,36 +215,27 @@ class PushConsumer(GroupConsumer):
     async def __anext__(self) -> MessageExt:
         self.ack()
         delivery = await self.receive()
-        if self._last is not None:
-            self._current[self._last[0]] = self._last[1]
-        self._last = (trio.lowlevel.current_task(), delivery)
+        self._current.put(delivery)
         return delivery.message
 
     def ack(self) -> None:
         """The message this task got last from its `async for` is consumed. Asking for the next one does the same."""
-        delivery = self._take_current()
+        delivery = self._current.take()
         if delivery is not None:
             delivery.ack()
 
     def retry_later(self, delay_level: int = 0) -> None:
         """The message this task got last from its `async for` shall be delivered again later; see `RetryLater`."""
-        delivery = self._take_current()
+        delivery = self._current.take()
         if delivery is not None:
             delivery.retry_later(delay_level)
-
-    def _take_current(self) -> Delivery | None:
-        task = trio.lowlevel.current_task()
-        last = self._last
-        if last is not None and last[0] is task:
-            self._last = None
-            return last[1]
-        return self._current.pop(task, None)
 
     def suspend(self) -> None:
         """Pull and consume nothing until `resume`; the queues stay with this member."""
         self._paused = True
 
     def resume(self) -> None:
+        """Go on after `suspend`."""
         self._paused = False
         for assigned in self._rebalancer.assigned.values():
             assigned.notify()
@@ -257,6 +249,7 @@ class PushConsumer(GroupConsumer):
 
     async def wait_assigned(self, topic: str) -> list[MessageQueue]:
         """Wait until this member has its share of the topic's queues, at least one; the share."""
+        self._check_subscribed()
         wire = self._client.namespace.wrap(topic)
         while not (self._rebalancer.last_shares.get(wire) and self._rebalancer.of_topic(wire)):
             await self._shared.wait()
@@ -264,21 +257,13 @@ class PushConsumer(GroupConsumer):
 
     # ConsumerMember.
 
+    consume_type = CONSUME_PASSIVELY
+
     def topics(self) -> set[str]:
         topics = set(self._subscriptions)
         if not self.is_broadcasting:
             topics.add(system_topics.retry_topic(self.group))
         return topics
-
-    def heartbeat_data(self) -> ConsumerData:
-        return ConsumerData(
-            group_name=self.group,
-            consume_type=CONSUME_PASSIVELY,
-            message_model=self.model.value,
-            consume_from_where=self._consume_from.value,
-            subscription_data_set=self.subscriptions(),
-            unit_mode=self._client.config.unit_mode,
-        )
 
     async def persist_offsets(self) -> None:
         await self._offsets.persist()
@@ -290,25 +275,6 @@ class PushConsumer(GroupConsumer):
                 continue
             await self._restart_at(assigned, queue_offset)
         self.wake_rebalance()
-
-    def running_info(self, with_stacks: bool) -> ConsumerRunningInfo:
-        return running_info.of_consumer(
-            self._client,
-            self._rebalancer.assigned.values(),
-            self._offsets.table,
-            self.stats,
-            self.subscriptions(),
-            properties={
-                "consumerGroup": self.group_name,
-                "messageModel": self.model.value,
-                "consumeFromWhere": self._consume_from.value,
-            },
-            consume_type=CONSUME_PASSIVELY,
-            ordered=self.ordered,
-            concurrency=self.rules.concurrency,
-            started_ms=self._started_ms,
-            with_stacks=with_stacks,
-        )
 
     async def consume_directly(self, message: MessageExt, broker_name: str | None) -> ConsumeMessageDirectlyResult:
         message.topic = self._client.namespace.unwrap(message.topic)

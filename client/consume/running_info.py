@@ -5,48 +5,61 @@ from __future__ import annotations
 import sys
 import threading
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 import trio
 
 from triomq.client.consume.assigned import AssignedQueue
 from triomq.client.core.consumer_stats import ConsumerStats
 from triomq.client.core.offsets import OffsetTable
+from triomq.client.core.results import ConsumeFromWhere, MessageModel
 from triomq.client.instance.client import Client
 from triomq.protocol.bodies import running_info as body
 from triomq.protocol.codes import V4_9_7, version_name
 from triomq.protocol.subscription import SubscriptionData
 
 
-def of_consumer(
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ConsumerFacts:
+    """What does not change while a consumer is open, but for the subscriptions. `group`: the application's name."""
+
+    group: str
+    model: MessageModel
+    consume_from: ConsumeFromWhere
+    consume_type: str
+    ordered: bool
+    concurrency: int
+    started_ms: int
+    subscriptions: list[SubscriptionData]
+
+
+def describe(
     client: Client,
+    facts: ConsumerFacts,
     assigned: Iterable[AssignedQueue],
     offsets: OffsetTable,
     stats: ConsumerStats,
-    subscriptions: list[SubscriptionData],
     *,
-    properties: Mapping[str, str],
-    consume_type: str,
-    ordered: bool,
-    concurrency: int,
-    started_ms: int,
     with_stacks: bool,
 ) -> body.ConsumerRunningInfo:
-    """The answer to GET_CONSUMER_RUNNING_INFO."""
+    """Return the response body of GET_CONSUMER_RUNNING_INFO."""
     wall_ms, monotonic_ms = client.config.now_ms(), int(trio.current_time() * 1000)
     return body.ConsumerRunningInfo(
         properties={
-            **properties,
+            "consumerGroup": facts.group,
+            "messageModel": facts.model.value,
+            "consumeFromWhere": facts.consume_from.value,
             body.PROP_NAMESERVER_ADDR: ";".join(client.name_servers.addresses),
-            body.PROP_CONSUME_TYPE: consume_type,
-            body.PROP_CONSUME_ORDERLY: "true" if ordered else "false",
-            body.PROP_THREADPOOL_CORE_SIZE: str(concurrency),
+            body.PROP_CONSUME_TYPE: facts.consume_type,
+            body.PROP_CONSUME_ORDERLY: "true" if facts.ordered else "false",
+            body.PROP_THREADPOOL_CORE_SIZE: str(facts.concurrency),
             body.PROP_CLIENT_VERSION: version_name(V4_9_7),
-            body.PROP_CONSUMER_START_TIMESTAMP: str(started_ms),
+            body.PROP_CONSUMER_START_TIMESTAMP: str(facts.started_ms),
         },
         mq_table={one.queue: _queue_info(one, offsets, wall_ms - monotonic_ms) for one in assigned},
-        status_table={one.topic: stats.of_topic(one.topic) for one in subscriptions},
-        subscription_set=subscriptions,
+        status_table={one.topic: stats.of_topic(one.topic) for one in facts.subscriptions},
+        subscription_set=facts.subscriptions,
         jstack=all_stacks() if with_stacks else None,
     )
 

@@ -36,6 +36,8 @@ class SendRules:
     """Bodies of at least this size are compressed; 0 turns compression off."""
     compression: int = sys_flag.COMPRESSION_ZLIB
     compression_level: int = 5
+    max_delay_level: int = 18
+    """The highest delay level of the brokers: the number of entries in their messageDelayLevel."""
 
 
 class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,11 +75,21 @@ class MessagePreparer:
             raise InvalidMessage(
                 f"the body has {len(message.body)} bytes, more than max_message_bytes={self._rules.max_message_bytes}"
             )
+        if names.DELAY in message.properties:
+            self._check_delay_level(message)
         try:
             system_topics.check_topic_name(message.topic)
             system_topics.check_may_send(message.topic)
         except RequestRefused as error:
             raise InvalidMessage(f"topic {message.topic!r}: {error.remark}") from None
+
+    def _check_delay_level(self, message: Message) -> None:
+        level, highest = message.properties[names.DELAY], self._rules.max_delay_level
+        if not str(level).isascii() or not str(level).isdigit() or int(level) > highest:
+            raise InvalidMessage(
+                f"delay_level is {level}, not 0 to {highest}; for brokers with more levels (messageDelayLevel) set "
+                "SendRules(max_delay_level=...)"
+            )
 
     def single(self, message: Message, extra: dict[str, str] | None = None) -> Outgoing:
         """One message; `extra` properties override its own. Raises InvalidMessage."""
@@ -129,6 +141,8 @@ class MessagePreparer:
         every = list(messages)
         for message in every:
             self.check(message)
+            if message.properties and not all(isinstance(value, str) for value in message.properties.values()):
+                raise _not_text(message.properties)
             if message.topic != every[0].topic:
                 raise InvalidMessage(f"a batch has one topic, not {every[0].topic!r} and {message.topic!r}")
             if message.wait_store_msg_ok != every[0].wait_store_msg_ok:
@@ -158,6 +172,14 @@ class MessagePreparer:
         return packed, sys_flag.COMPRESSED | rules.compression
 
 
+def _not_text(properties: dict[str, str]) -> InvalidMessage:
+    """The error for properties of which some name or value is not a string."""
+    for name, value in properties.items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            return InvalidMessage(f"property {name!r} is {value!r}; names and values must be strings")
+    raise AssertionError("all properties are strings")
+
+
 def unit_bytes(message: Message) -> int:
     """Upper bound of a message's size inside a batch request, its id included."""
     text = property_text.format(message.properties)
@@ -179,9 +201,12 @@ def _runs(messages: list[Message], max_bytes: int) -> Iterator[list[Message]]:
 
 
 def _format(properties: dict[str, str]) -> str:
-    text = property_text.format(properties)
+    try:
+        text = "\x02".join([name + "\x01" + value for name, value in properties.items()])
+    except TypeError:
+        raise _not_text(properties) from None
     if properties and text.count("\x02") != len(properties) - 1:
-        raise InvalidMessage("a property name or value contains the separator \\u0002 (or is no text)")
+        raise InvalidMessage("a property name or value contains the separator \\u0002")
     if len(text) > property_text.MAX_PROPERTIES_BYTES // 4:
         size_bytes = len(text.encode("utf-8", "replace"))
         if size_bytes > property_text.MAX_PROPERTIES_BYTES:

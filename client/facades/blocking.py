@@ -8,29 +8,35 @@
         for message in consumer:                # acknowledged when the next one is asked for
             ...
 
-Methods have the names, arguments and errors of the trio classes (producer.py, push_consumer.py, ...). The work is
-done by the trio core in one background thread that all objects share; listeners run in threads, and may call anything
-here. Objects may be used by several threads. Without `with`: `start()` and `close()`.
+Methods have the names, arguments and errors of the trio classes. The trio client does the work in one background thread
+that all objects share; listeners run in threads, and may call anything here. Several threads may use one object.
+Without `with`: `start()` and `close()`.
 """
 
 from __future__ import annotations
 
+import asyncio
+import math
 import threading
-import weakref
+import warnings
+from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, Self
 
-from triomq.client.administer import admin as core_admin
-from triomq.client.consume import lite_pull_consumer as core_lite
-from triomq.client.consume import pull_consumer as core_pull
-from triomq.client.consume import push_consumer as core_push
+import trio
+
 from triomq.client.consume.delivery import Delivery
-from triomq.client.core.config import ClientOptions
 from triomq.client.core.errors import ClientClosed
 from triomq.client.facades import portal as portals
-from triomq.client.facades.portal import Held, Portal, blocking, plain
-from triomq.client.produce import producer as core_producer
-from triomq.client.produce import transaction_producer as core_transaction
+from triomq.client.facades.methods import BlockingKind
+from triomq.client.facades.tables import (
+    AdminFacade,
+    LitePullConsumerFacade,
+    ProducerFacade,
+    PullConsumerFacade,
+    PushConsumerFacade,
+    TransactionProducerFacade,
+)
 from triomq.client.produce.request_reply import reply_to
 from triomq.protocol.message import Message, MessageExt
 from triomq.protocol.message_queue import MessageQueue
@@ -49,18 +55,14 @@ __all__ = [
 ]
 
 
-class _Face:
-    """An object of the core that lives in the portal's thread."""
-
-    def __init__(self, core: Any) -> None:
-        self._core = core
-        self._portal: Portal | None = None
-        self._held: Held | None = None
+class BlockingFacade(BlockingKind):
+    """Opened with `with` or `start`; what waits blocks the calling thread."""
 
     def start(self) -> Self:
         """Connect; `with` does it, too."""
         if self._portal is not None:
             raise ClientClosed(f"this {type(self).__name__} is already open")
+        self._warn_in_event_loop()
         portal = portals.acquire()
         try:
             self._held = portal.hold(self._core).result()
@@ -71,7 +73,8 @@ class _Face:
         return self
 
     def close(self, *, failed: bool = False) -> None:
-        """Leave the group, store offsets, disconnect. May be called twice."""
+        """Leave the group, store offsets, disconnect. May be called twice. `failed`: leave as after an exception, so
+        that messages in progress are not waited for."""
         portal, held = self._portal, self._held
         if portal is None or held is None:
             return
@@ -89,50 +92,34 @@ class _Face:
     ) -> None:
         self.close(failed=error is not None)
 
+    def _wait(self, method: Callable[..., Awaitable[Any]], args: Any, kwargs: Any) -> Any:
+        return self._opened().run(method, *args, **kwargs)
 
-class Producer(_Face):
+    def _warn_in_event_loop(self) -> None:
+        name = type(self).__name__
+        if asyncio._get_running_loop() is not None:
+            better = f"triomq.aio.{name}"
+        elif trio.lowlevel.in_trio_run():
+            better = f"triomq.{name}"
+        else:
+            return
+        warnings.warn(
+            f"triomq.blocking.{name} blocks the event loop that runs in this thread; use {better}",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+
+
+class Producer(BlockingFacade, ProducerFacade):
     """See `triomq.Producer`."""
 
-    _core: core_producer.Producer
 
-    def __init__(self, group: str, **options: Any) -> None:
-        super().__init__(core_producer.Producer(group, **options))
-
-    send = blocking(core_producer.Producer.send)
-    send_oneway = blocking(core_producer.Producer.send_oneway)
-    send_batch = blocking(core_producer.Producer.send_batch)
-    send_many = blocking(core_producer.Producer.send_many)
-    request = blocking(core_producer.Producer.request)
-    queues = blocking(core_producer.Producer.queues)
-
-
-class TransactionProducer(Producer):
+class TransactionProducer(BlockingFacade, TransactionProducerFacade):
     """See `triomq.TransactionProducer`. The two functions run in threads."""
 
-    def __init__(
-        self, group: str, execute: core_transaction.Execute, check: core_transaction.Check, **options: Any
-    ) -> None:
-        _Face.__init__(self, core_transaction.TransactionProducer(group, execute, check, **options))
 
-    send_in_transaction = blocking(core_transaction.TransactionProducer.send_in_transaction)
-
-
-class PushConsumer(_Face):
+class PushConsumer(BlockingFacade, PushConsumerFacade):
     """See `triomq.PushConsumer`. Loop over it, or give it a listener, which runs in threads."""
-
-    _core: core_push.PushConsumer
-
-    def __init__(self, group: str, **options: Any) -> None:
-        super().__init__(core_push.PushConsumer(group, **options))
-        self._current: weakref.WeakKeyDictionary[threading.Thread, Delivery] = weakref.WeakKeyDictionary()
-
-    subscribe = plain(core_push.PushConsumer.subscribe)
-    unsubscribe = plain(core_push.PushConsumer.unsubscribe)
-    listen = plain(core_push.PushConsumer.listen)
-    listen_batch = plain(core_push.PushConsumer.listen_batch)
-    suspend = plain(core_push.PushConsumer.suspend)
-    resume = plain(core_push.PushConsumer.resume)
-    wait_assigned = blocking(core_push.PushConsumer.wait_assigned)
 
     def __iter__(self) -> Self:
         return self
@@ -145,120 +132,31 @@ class PushConsumer(_Face):
         return message
 
     def receive(self, timeout_seconds: float | None = None) -> MessageExt | None:
-        """The next message for this thread, or None when the time is over. The one before is NOT acknowledged by
-        this."""
-        if self._portal is None:
-            raise ClientClosed("this PushConsumer is closed: use it inside `with`, or call start()")
-        delivery = self._portal.run(_receive, self._core, timeout_seconds)
+        """Return the next message for this thread, or None when the time is over. This does NOT acknowledge the one
+        before."""
+
+        async def receive() -> Delivery | None:
+            with trio.move_on_after(math.inf if timeout_seconds is None else timeout_seconds):
+                return await self._core.receive()
+            return None
+
+        delivery = self._opened().run(receive)
         if delivery is None:
             return None
-        self._current[threading.current_thread()] = delivery
+        self._current[self._receiver()] = delivery
         return delivery.message
 
-    def ack(self) -> None:
-        """The message this thread got last is consumed. Asking a loop for the next one does the same."""
-        delivery = self._current.pop(threading.current_thread(), None)
-        if delivery is not None and self._portal is not None:
-            self._portal.call(delivery.ack)
-
-    def retry_later(self, delay_level: int = 0) -> None:
-        """The message this thread got last shall be delivered again later; see `RetryLater`."""
-        delivery = self._current.pop(threading.current_thread(), None)
-        if delivery is not None and self._portal is not None:
-            self._portal.call(delivery.retry_later, delay_level)
-
-    @property
-    def assigned_queues(self) -> list[MessageQueue]:
-        if self._portal is None:
-            return []
-        return self._portal.call(lambda: self._core.assigned_queues)
+    def _receiver(self) -> threading.Thread:
+        return threading.current_thread()
 
 
-async def _receive(core: core_push.PushConsumer, timeout_seconds: float | None) -> Delivery | None:
-    import math
-
-    import trio
-
-    with trio.move_on_after(math.inf if timeout_seconds is None else timeout_seconds):
-        return await core.receive()
-    return None
-
-
-class PullConsumer(_Face):
+class PullConsumer(BlockingFacade, PullConsumerFacade):
     """See `triomq.PullConsumer`."""
 
-    _core: core_pull.PullConsumer
 
-    def __init__(self, group: str, **options: Any) -> None:
-        super().__init__(core_pull.PullConsumer(group, **options))
-
-    queues = blocking(core_pull.PullConsumer.queues)
-    pull = blocking(core_pull.PullConsumer.pull)
-    min_offset = blocking(core_pull.PullConsumer.min_offset)
-    max_offset = blocking(core_pull.PullConsumer.max_offset)
-    search_offset = blocking(core_pull.PullConsumer.search_offset)
-    earliest_store_time_ms = blocking(core_pull.PullConsumer.earliest_store_time_ms)
-    committed_offset = blocking(core_pull.PullConsumer.committed_offset)
-    update_offset = plain(core_pull.PullConsumer.update_offset)
-    commit = blocking(core_pull.PullConsumer.commit)
-    send_back = blocking(core_pull.PullConsumer.send_back)
-
-
-class LitePullConsumer(_Face):
+class LitePullConsumer(BlockingFacade, LitePullConsumerFacade):
     """See `triomq.LitePullConsumer`."""
 
-    _core: core_lite.LitePullConsumer
 
-    def __init__(self, group: str, **options: Any) -> None:
-        super().__init__(core_lite.LitePullConsumer(group, **options))
-
-    subscribe = plain(core_lite.LitePullConsumer.subscribe)
-    unsubscribe = plain(core_lite.LitePullConsumer.unsubscribe)
-    assign = blocking(core_lite.LitePullConsumer.assign)
-    queues = blocking(core_lite.LitePullConsumer.queues)
-    poll = blocking(core_lite.LitePullConsumer.poll)
-    pause = plain(core_lite.LitePullConsumer.pause)
-    resume = plain(core_lite.LitePullConsumer.resume)
-    seek = blocking(core_lite.LitePullConsumer.seek)
-    seek_to_begin = blocking(core_lite.LitePullConsumer.seek_to_begin)
-    seek_to_end = blocking(core_lite.LitePullConsumer.seek_to_end)
-    offset_for_time = blocking(core_lite.LitePullConsumer.offset_for_time)
-    position = blocking(core_lite.LitePullConsumer.position)
-    committed = blocking(core_lite.LitePullConsumer.committed)
-    commit = blocking(core_lite.LitePullConsumer.commit)
-
-    @property
-    def assignment(self) -> list[MessageQueue]:
-        return self._core.assignment if self._portal is None else self._portal.call(lambda: self._core.assignment)
-
-
-class Admin(_Face):
-    """See `triomq.Admin`: every async method of it, blocking."""
-
-    _core: core_admin.Admin
-
-    def __init__(self, *, timeout_seconds: float = 5.0, **options: Unpack[ClientOptions]) -> None:
-        super().__init__(core_admin.Admin(timeout_seconds=timeout_seconds, **options))
-
-    create_topic = blocking(core_admin.Admin.create_topic)
-    delete_topic = blocking(core_admin.Admin.delete_topic)
-    topics = blocking(core_admin.Admin.topics)
-    route = blocking(core_admin.Admin.route)
-    topic_stats = blocking(core_admin.Admin.topic_stats)
-    create_group = blocking(core_admin.Admin.create_group)
-    delete_group = blocking(core_admin.Admin.delete_group)
-    consume_stats = blocking(core_admin.Admin.consume_stats)
-    consumer_connection = blocking(core_admin.Admin.consumer_connection)
-    reset_offset = blocking(core_admin.Admin.reset_offset)
-    cluster_info = blocking(core_admin.Admin.cluster_info)
-    clusters = blocking(core_admin.Admin.clusters)
-    message_by_id = blocking(core_admin.Admin.message_by_id)
-    messages_by_key = blocking(core_admin.Admin.messages_by_key)
-    broker_runtime = blocking(core_admin.Admin.broker_runtime)
-    broker_config = blocking(core_admin.Admin.broker_config)
-
-    def __getattr__(self, name: str) -> Any:
-        """The less common methods."""
-        if name.startswith("_"):
-            raise AttributeError(name)
-        return blocking(getattr(core_admin.Admin, name)).__get__(self)
+class Admin(BlockingFacade, AdminFacade):
+    """See `triomq.Admin`."""

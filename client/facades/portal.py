@@ -11,13 +11,12 @@ in a task of its own, because trio wants a block to be entered and left by the s
 
 from __future__ import annotations
 
-import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from concurrent.futures import CancelledError, Future
 from contextlib import AbstractAsyncContextManager, suppress
-from functools import partial, wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from functools import partial
+from typing import Any, ParamSpec, TypeVar
 
 import trio
 
@@ -38,6 +37,7 @@ class Held:
         self.entered: Future[None] = Future()
         self.left: Future[None] = Future()
         self.leave = trio.Event()
+        self.scope = trio.CancelScope()
         self.failed = False
 
 
@@ -97,13 +97,17 @@ class Portal:
     # Held blocks.
 
     def hold(self, block: AbstractAsyncContextManager[Any]) -> Future[Held]:
-        """Enter a block; the future is done when it is entered, or failed."""
+        """Enter a block; the future is done when it is entered, or failed. Cancelling the future leaves the block."""
 
         async def enter() -> Held:
             held = Held()
             assert self._nursery is not None
             self._nursery.start_soon(self._keep, block, held)
-            await wait_future(held.entered)
+            try:
+                await wait_future(held.entered)
+            except trio.Cancelled:
+                held.scope.cancel()
+                raise
             return held
 
         return self.submit(enter)
@@ -119,20 +123,21 @@ class Portal:
         return self.submit(leave)
 
     async def _keep(self, block: AbstractAsyncContextManager[Any], held: Held) -> None:
-        try:
-            async with block:
-                held.entered.set_result(None)
-                await held.leave.wait()
-                if held.failed:
-                    raise _LeftByError
-        except _LeftByError:
-            held.left.set_result(None)
-        except BaseException as error:
-            (held.left if held.entered.done() else held.entered).set_exception(error)
-            if not isinstance(error, Exception):
-                raise
-        else:
-            held.left.set_result(None)
+        with held.scope:
+            try:
+                async with block:
+                    held.entered.set_result(None)
+                    await held.leave.wait()
+                    if held.failed:
+                        raise _LeftByError
+            except _LeftByError:
+                held.left.set_result(None)
+            except BaseException as error:
+                (held.left if held.entered.done() else held.entered).set_exception(error)
+                if not isinstance(error, Exception):
+                    raise
+            else:
+                held.left.set_result(None)
 
     # The thread.
 
@@ -223,6 +228,21 @@ def acquire() -> Portal:
         return _shared
 
 
+def in_thread(function: Callable[[], T]) -> Future[T]:
+    """Run a function that blocks in a thread of its own. It cannot be cancelled: `cancel` returns False."""
+    future: Future[T] = Future()
+    future.set_running_or_notify_cancel()
+
+    def run() -> None:
+        try:
+            future.set_result(function())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="triomq-portal", daemon=True).start()
+    return future
+
+
 def release() -> None:
     """Give it back; the last one ends the thread."""
     global _shared, _users
@@ -231,51 +251,3 @@ def release() -> None:
         if _users == 0 and _shared is not None:
             _shared.stop()
             _shared = None
-
-
-# Turning methods of the core into methods of a face. A face has `_core` and `_portal` (None while it is closed).
-
-
-def blocking(method: Callable[Concatenate[Any, P], Awaitable[T]]) -> Callable[Concatenate[Any, P], T]:
-    """An async method of the core as a method that blocks."""
-    name = method.__name__
-
-    @wraps(method)
-    def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        if self._portal is None:
-            raise ClientClosed(f"this {type(self).__name__} is closed: use it inside `with`, or call start()")
-        answer: T = self._portal.run(getattr(self._core, name), *args, **kwargs)
-        return answer
-
-    return call
-
-
-def awaited(
-    method: Callable[Concatenate[Any, P], Awaitable[T]],
-) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
-    """An async method of the core as a coroutine for asyncio."""
-    name = method.__name__
-
-    @wraps(method)
-    async def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        if self._portal is None:
-            raise ClientClosed(f"this {type(self).__name__} is closed: use it inside `async with`")
-        future: Future[T] = self._portal.submit(getattr(self._core, name), *args, **kwargs)
-        return await asyncio.wrap_future(future)
-
-    return call
-
-
-def plain(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
-    """A plain method of the core, run in the portal's thread once that is running."""
-    name = method.__name__
-
-    @wraps(method)
-    def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        function: Callable[..., T] = getattr(self._core, name)
-        if self._portal is None:
-            return function(*args, **kwargs)
-        answer: T = self._portal.call(function, *args, **kwargs)
-        return answer
-
-    return call

@@ -56,6 +56,7 @@ class Caller:
 
     @property
     def is_open(self) -> bool:
+        """Whether requests can be sent: inside the `async with` block."""
         return self._remoting is not None
 
     async def invoke(

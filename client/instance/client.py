@@ -27,6 +27,7 @@ from triomq.client.core.errors import ClientClosed, ConfigurationError, MQClient
 from triomq.client.core.log import get_logger
 from triomq.client.instance import inbound
 from triomq.client.instance.caller import tls_context
+from triomq.client.instance.event_loop import check_in_trio
 from triomq.client.instance.members import ConsumerMember, ProducerMember
 from triomq.client.instance.pending_replies import PendingReplies
 from triomq.client.instance.router import Router
@@ -56,6 +57,7 @@ class Client(Router):
         self._heartbeat_lock = trio.Lock()
 
     async def __aenter__(self) -> Self:
+        check_in_trio(type(self).__name__)
         if self._remoting is not None:
             raise ClientClosed("this client is already open")
         tls = tls_context(self.config)

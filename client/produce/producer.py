@@ -19,12 +19,14 @@ import trio
 
 from triomq.client.core.config import ClientConfig, ClientOptions
 from triomq.client.core.errors import ClientClosed, ConfigurationError
+from triomq.client.core.group_names import check_group
 from triomq.client.core.hooks import SendHook
 from triomq.client.core.log import get_logger
 from triomq.client.core.outgoing import SendRules
 from triomq.client.core.queue_choice import QueueSelector, by_hash, by_random
 from triomq.client.core.results import SendResult, SendStatus
 from triomq.client.instance.client import Client
+from triomq.client.instance.event_loop import check_in_trio
 from triomq.client.produce import request_reply
 from triomq.client.produce.pipeline import Pipeline
 from triomq.client.produce.sender import Attempts, Sender
@@ -70,8 +72,7 @@ class Producer:
         trace: bool | str = False,
         **options: Unpack[ClientOptions],
     ) -> None:
-        if not group.strip():
-            raise ConfigurationError("the producer group must have a name")
+        check_group(group, "producer")
         if client is not None and options:
             raise ConfigurationError(f"options of the shared client cannot be changed here: {', '.join(options)}")
         if retries < 0 or max_in_flight < 1 or not send_timeout_seconds > 0:
@@ -101,9 +102,11 @@ class Producer:
 
     @property
     def client(self) -> Client:
+        """The client that this producer uses."""
         return self._client
 
     async def __aenter__(self) -> Self:
+        check_in_trio(type(self).__name__)
         if self._open:
             raise ClientClosed("this producer is already open")
         self._sender.use_current_clock()

@@ -1,8 +1,7 @@
-"""Tables of settings, made from their declarations, from the source that reads them, and from RocketMQ's defaults.
+"""Tables of settings, made from their declarations and compared with RocketMQ's defaults.
 
-A declaration says key, default, bounds, meaning, and whether an update request may change it while the server runs.
-Whether a setting has an effect is seen from the source: some module has to read it. RocketMQ 4.9.7's defaults are in
-tests/broker/broker_spec.json.
+A declaration says key, default, bounds, unit, meaning, whether an update request may change it while the server runs,
+and whether it has an effect. RocketMQ 4.9.7's defaults are in tests/broker/broker_spec.json.
 """
 
 from __future__ import annotations
@@ -65,7 +64,6 @@ MACHINE_DEFAULTS = {
 """Defaults that depend on the surroundings without a formula."""
 
 PORTS = {"broker": "10911", "namesrv": "9876"}
-_UNITS = {"ms": "ms", "seconds": "s", "hours": "h", "bytes": "bytes", "percent": "%", "ratio": "0 to 1"}
 
 
 def broker_settings() -> str:
@@ -107,7 +105,7 @@ def differences() -> str:
             apache = apache_defaults(record)
             if one.shown_as not in apache:
                 own.append(one.key)
-            elif not has_effect(one):
+            elif not one.has_effect:
                 ignored.append(one.key)
             elif (theirs := apache[one.shown_as]) is not None and _is_other(one, record, theirs):
                 ours = _code(_default_text(one, record, "broker"))
@@ -130,9 +128,9 @@ def _table(record: type, server: str) -> str:
     rows = ["| key | default | unit | range | changeable | meaning |", "|---|---|---|---|---|---|"]
     for one in declarations(record):
         default = _code(_default_text(one, record, server))
-        changeable = "yes" if one.changeable and has_effect(one) else ""
-        bounds = _bounds(one) if has_effect(one) else ""
-        rows.append(f"| `{one.key}` | {default} | {_unit(one)} | {bounds} | {changeable} | {_meaning(one, record)} |")
+        changeable = "yes" if one.changeable and one.has_effect else ""
+        bounds = _bounds(one) if one.has_effect else ""
+        rows.append(f"| `{one.key}` | {default} | {one.unit} | {bounds} | {changeable} | {_meaning(one, record)} |")
     return "\n".join(rows)
 
 
@@ -141,7 +139,7 @@ def _meaning(one: Declaration, record: type) -> str:
     text = _cell(one.meaning.replace(" (TrioMQ only)", ""))
     if one.shown_as not in apache:
         return f"*TrioMQ only.* {text}"
-    if has_effect(one):
+    if one.has_effect:
         return text
     why = re.sub(r"^(accepted for compatibility, has )?no effect(: )?", "", text)
     if not why:
@@ -162,13 +160,10 @@ def _source() -> str:
     return "\n".join(path.read_text() for path in paths if path.relative_to(ROOT).as_posix() not in DECLARING)
 
 
-def has_effect(one: Declaration) -> bool:
-    """Whether anything reads the setting."""
-    if "no effect" in one.meaning:
-        return False
-    used = re.search(rf"\.{one.name}\b", _source()) is not None
+def is_read(one: Declaration) -> bool:
+    """Whether some module reads the setting; tests compare that with what its declaration claims."""
     declared = "\n".join((ROOT / name).read_text() for name in DECLARING)
-    return used or re.search(rf"self\.{one.name}\b", declared) is not None
+    return any(re.search(rf"{owner}\.{one.name}\b", text) for owner, text in (("", _source()), ("self", declared)))
 
 
 @cache
@@ -224,7 +219,7 @@ def _evaluated(formula: str) -> Any:
 
 def _count_honoured() -> int:
     return sum(
-        has_effect(one) and one.shown_as in apache_defaults(record)
+        one.has_effect and one.shown_as in apache_defaults(record)
         for record in BROKER_RECORDS.values()
         for one in declarations(record)
     )
@@ -239,10 +234,6 @@ def _bounds(one: Declaration) -> str:
     if low is not None and high is not None:
         return f"{low:,} to {high:,}"
     return f"≥ {low:,}" if low is not None else f"≤ {high:,}" if high is not None else ""
-
-
-def _unit(one: Declaration) -> str:
-    return _UNITS.get(one.name.rpartition("_")[2], "")
 
 
 def _code(text: str) -> str:

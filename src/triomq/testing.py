@@ -5,7 +5,7 @@ The pytest plugin with the fixtures `rocketmq`, `rocketmq_proc` and `rocketmq_fa
 """
 
 from triomq.broker.embedded import LocalCluster, ProcessCluster
-from triomq.broker.virtual_clock import VirtualClock, run_now_ms
+from triomq.broker.embedded.virtual_clock import VirtualClock, run_now_ms
 
 __all__ = [
     "LocalCluster",

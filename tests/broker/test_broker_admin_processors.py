@@ -9,12 +9,12 @@ from broker_fakes import FakeClock, FakeConnection, FakeStore, request
 from triomq.broker.config import BrokerSettings
 from triomq.broker.configuration import Configuration
 from triomq.broker.filters.bloom import BloomFilter
+from triomq.broker.metrics.stats import BrokerStats
 from triomq.broker.processors.consume_admin import ConsumeAdminProcessor
 from triomq.broker.processors.group_admin import GroupAdminProcessor
 from triomq.broker.processors.producer_admin import ProducerAdminProcessor
 from triomq.broker.processors.reset import ResetProcessor
 from triomq.broker.processors.topic_admin import TopicAdminProcessor
-from triomq.broker.stats import BrokerStats
 from triomq.broker.tables.consumers import ConsumerTable
 from triomq.broker.tables.filters import FilterTable
 from triomq.broker.tables.groups import GroupTable

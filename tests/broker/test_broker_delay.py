@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from triomq.broker.delay import DelayedDelivery, DelayOffsets, real_message
-from triomq.broker.stats import BrokerStats
+from triomq.broker.metrics.stats import BrokerStats
 from triomq.protocol.bodies.offset import DelayOffsetSerializeWrapper
 from triomq.protocol.errors import RecordError
 from triomq.protocol.record import decode_record

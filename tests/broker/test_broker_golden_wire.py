@@ -129,10 +129,10 @@ class Conversation:
         command = RemotingCommand(
             header["code"],
             flag=header["flag"],
-            version=header["version"],
             body=body_of(frame),
             ext_fields=fields,
         )
+        command.version = header["version"]
         if frame["type"] == "oneway" or recorded is None:
             await client.invoke_oneway(self._addresses[frame["to"]], command)
             return

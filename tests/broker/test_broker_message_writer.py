@@ -11,9 +11,10 @@ from broker_store_lab import Lab, open_lab
 
 from triomq.broker import message_writer
 from triomq.broker.message_writer import PendingPut
-from triomq.store.config import FlushDiskType
+from triomq.store.config import BrokerRole, FlushDiskType
 from triomq.store.files import Data
 from triomq.store.results import PutStatus
+from triomq.store.watermark import Watermark
 
 pytestmark = pytest.mark.skipif(
     not str(message_writer.__file__).endswith(".py"), reason="compiled classes have no interpreted subclasses"
@@ -154,3 +155,41 @@ async def test_what_is_on_disk_is_not_kept_until_its_deadline(
         assert [status for _, status in notes] == [OK] * 40
         assert lab.writer.waiting_for_disk <= 1
         nursery.cancel_scope.cancel()
+
+
+class Slaves:
+    """One slave that is near, and how far it has the log."""
+
+    def __init__(self) -> None:
+        self.replicated = Watermark()
+
+    def is_near(self, end_offset: int) -> bool:
+        return True
+
+
+async def test_a_put_waits_for_its_last_byte_on_the_slave(tmp_path: Path) -> None:
+    async with open_lab(tmp_path, store={"broker_role": BrokerRole.SYNC_MASTER}) as lab:
+        slaves = Slaves()
+        lab.writer = message_writer.MessageWriter(lab.configuration, lab.store, lab._wake, slaves)
+        notes: list[tuple[str, PutStatus]] = []
+        lab.is_committing = False
+        first, second = Put(notes, "a"), Put(notes, "b")
+        for pending in (first, second):
+            lab.writer.put(lab.message("T", b"x", 0, {}), {}, True, pending)
+        lab.store.commit()
+        slaves.replicated.advance(first.result.last_offset)
+        assert notes == [], "the slave lacks the first one's last byte"
+        slaves.replicated.advance(first.result.last_offset + 1)
+        assert notes == [("a", OK)]
+        slaves.replicated.advance(second.result.last_offset)
+        assert notes == [("a", OK)], "and now the second one's"
+        slaves.replicated.advance(second.result.last_offset + 1)
+        assert notes == [("a", OK), ("b", OK)]
+        third, fourth = Put(notes, "c"), Put(notes, "d")
+        for pending in (third, fourth):
+            lab.writer.put(lab.message("T", b"x", 0, {}), {}, True, pending)
+        lab.store.commit()
+        slaves.replicated.advance(fourth.result.last_offset)
+        assert notes[2:] == [("c", OK)], "one report that passes the third and lacks a byte of the fourth"
+        slaves.replicated.advance(fourth.result.last_offset + 1)
+        assert notes[2:] == [("c", OK), ("d", OK)]

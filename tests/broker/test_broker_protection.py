@@ -8,12 +8,12 @@ import trio.testing
 from broker_fakes import FakeClock
 
 from triomq.broker.configuration import Configuration
+from triomq.broker.metrics.stats import BrokerStats
+from triomq.broker.metrics.watermark_log import WatermarkLog
 from triomq.broker.pools import Pools
 from triomq.broker.protection import Protection
-from triomq.broker.stats import BrokerStats
 from triomq.broker.tables.groups import GroupTable
 from triomq.broker.tables.offsets import OffsetTable
-from triomq.broker.watermark_log import WatermarkLog
 
 
 class FakeLog:
@@ -134,11 +134,11 @@ async def test_watermark_lines_are_for_pools_with_work(autojump_clock: trio.test
 
 @pytest.mark.parametrize("seconds", [0.0, 0.02])
 async def test_timed_commits_count_their_messages(seconds: float, autojump_clock: trio.testing.MockClock) -> None:
-    from triomq.broker.store_pace import StorePace
+    from triomq.broker.metrics.store_metrics import StoreMetrics
 
     clock = FakeClock()
     stats = BrokerStats("C", now_ms=clock)
-    pace = StorePace(stats, now_ms=clock)
+    pace = StoreMetrics(stats, now_ms=clock)
 
     def commit() -> None:
         autojump_clock.jump(seconds)

@@ -14,9 +14,9 @@ from broker_store_lab import STORE_HOST, Lab, WallClock, open_lab
 from golden_data import golden_frames
 
 from triomq.broker.message_writer import MessageWriter
+from triomq.broker.metrics.stats import BrokerStats
 from triomq.broker.processors.reply import ReplyProcessor
 from triomq.broker.processors.send import SendProcessor
-from triomq.broker.stats import BrokerStats
 from triomq.broker.tables.groups import GroupTable
 from triomq.protocol import properties as property_text
 from triomq.protocol.bodies.topic_config import TopicConfig

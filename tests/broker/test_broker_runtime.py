@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from triomq.broker.config import BrokerSettings
 from triomq.broker.configuration import Configuration
 from triomq.broker.configuration_update import ConfigurationUpdate, merged_properties
+from triomq.broker.metrics.stats import BrokerStats
+from triomq.broker.metrics.store_metrics import StoreMetrics
 from triomq.broker.pools import Pools
 from triomq.broker.processors.runtime import RuntimeProcessor
 from triomq.broker.runtime_info import RuntimeInfo, bytes_text
-from triomq.broker.stats import BrokerStats
-from triomq.broker.store_pace import StorePace
 from triomq.daemon.configuration import read_file
 from triomq.protocol import java_properties
 from triomq.protocol.codes import ResponseCode
@@ -41,7 +41,7 @@ class Runtime:
         self.update = ConfigurationUpdate(self.configuration, now_ms=self.clock)
         self.store = FakeStore()
         self.stats = BrokerStats("C", now_ms=self.clock)
-        self.pace = StorePace(self.stats, now_ms=self.clock)
+        self.pace = StoreMetrics(self.stats, now_ms=self.clock)
         info = RuntimeInfo(
             self.configuration,
             self.store,

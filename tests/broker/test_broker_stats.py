@@ -6,10 +6,10 @@ import structlog
 from broker_fakes import FakeClock
 from golden_data import golden_frames
 
-from triomq.broker.sampling import DAY, HOUR, MINUTE, Flow, timelines
-from triomq.broker.stats import NEVER_COUNTED, STATS_NAMES, BrokerStats
-from triomq.broker.stats_log import StatsLog
-from triomq.broker.store_pace import StorePace
+from triomq.broker.metrics.sampling import DAY, HOUR, MINUTE, Flow, timelines
+from triomq.broker.metrics.stats import NEVER_COUNTED, STATS_NAMES, BrokerStats
+from triomq.broker.metrics.stats_log import StatsLog
+from triomq.broker.metrics.store_metrics import StoreMetrics
 
 
 @pytest.fixture
@@ -285,7 +285,7 @@ async def test_lines_of_the_statistics_log(stats: BrokerStats) -> None:
 
 
 def test_rates_come_from_samples_of_each_second(stats: BrokerStats, clock: FakeClock) -> None:
-    pace = StorePace(stats, now_ms=clock)
+    pace = StoreMetrics(stats, now_ms=clock)
     assert pace.values()["putTps"] == "  ", "three numbers, none yet"
     pace.sample()
     for second in range(60):
@@ -305,7 +305,7 @@ def test_rates_come_from_samples_of_each_second(stats: BrokerStats, clock: FakeC
 
 
 def test_put_times_are_those_of_commits(stats: BrokerStats, clock: FakeClock) -> None:
-    pace = StorePace(stats, now_ms=clock)
+    pace = StoreMetrics(stats, now_ms=clock)
     pace.commit_took(80.0)
     stats.stored(9, 900)
     pace.commit_took(0.4)
@@ -326,7 +326,7 @@ def test_put_times_are_those_of_commits(stats: BrokerStats, clock: FakeClock) ->
 def test_all_values_are_like_the_real_brokers(stats: BrokerStats, clock: FakeClock) -> None:
     frame = golden_frames("admin_json", scenario="admin:clusterList_m", answers="GET_BROKER_RUNTIME_INFO")[0]
     real = json.loads(frame["body"])["table"]
-    pace = StorePace(stats, now_ms=clock)
+    pace = StoreMetrics(stats, now_ms=clock)
     clock.advance(61_000)
     values = pace.values()
     assert set(values) <= set(real)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +13,7 @@ from broker_whole import SETTINGS, now_ms, pull_fields, send_fields, whole_broke
 
 from triomq.broker.configuration import Configuration
 from triomq.broker.controller import BrokerController
+from triomq.daemon.errors import ExitCode
 from triomq.protocol.codes import ResponseCode
 from triomq.protocol.command import new_request
 from triomq.remoting.client import open_client
@@ -102,3 +106,25 @@ async def test_a_full_disk_refuses_sends_and_serves_reads(tmp_path: Path, clock:
         code, _, body = await ask(11, pull_fields("TBW102"))
         assert b"before" in body and b"after" in body and b"refused" not in body
         nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(
+    ("key", "path"),
+    [("storePathRootDir", "file"), ("storePathRootDir", "file/below"), ("storePathCommitLog", "file")],
+)
+def test_a_store_path_that_is_a_file_is_refused_with_its_own_name(tmp_path: Path, key: str, path: str) -> None:
+    (tmp_path / "file").touch()
+    values = {**SETTINGS, "storePathRootDir": str(tmp_path / "store"), key: str(tmp_path / path)}
+    (tmp_path / "broker.conf").write_text("".join(f"{name}={value}\n" for name, value in values.items()))
+    result = subprocess.run(
+        [sys.executable, "-m", "triomq.broker", "-c", str(tmp_path / "broker.conf")],
+        env={**os.environ, "HOME": str(tmp_path), "ROCKETMQ_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert result.returncode == ExitCode.REFUSED
+    lines = result.stderr.splitlines()
+    assert len(lines) == 1, result.stderr
+    assert f"{tmp_path / path} cannot be a directory" in lines[0] and key in lines[0]

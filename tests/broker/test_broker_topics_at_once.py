@@ -240,6 +240,26 @@ async def test_a_nameserver_that_restarts_during_a_registration_gets_all_topics(
     assert around.nameservers.perm(A, "Built") == around.nameservers.perm(A, "T") == 6
 
 
+async def test_a_registration_taken_over_a_connection_that_is_closed_by_now_counts_for_nothing(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """Its response was read, then the connection broke, before the task that waits for the response ran."""
+    around = Surroundings(nursery, A)
+    await around.registration.start()
+    invoke = around.nameservers.invoke
+
+    async def closing(address: str, command: RemotingCommand, seconds: float = 3.0) -> RemotingCommand:
+        response = await invoke(address, command, seconds)
+        around.nameservers.close(address)
+        return response
+
+    around.registration._known_links[A]._send = closing
+    await around.create("T")
+    around.registration._known_links[A]._send = invoke
+    await around.create("U")
+    assert around.nameservers.registrations[-1] == (A, {"Built", "T", "U"})
+
+
 async def test_an_administrator_who_leaves_takes_nobodys_registration_along(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:

@@ -208,10 +208,11 @@ def test_what_was_not_carried_out_ends_the_run() -> None:
     assert run.half_offset == 0
 
 
-def test_a_minute_is_enough() -> None:
+@pytest.mark.parametrize(("run_ms", "done"), [(60_000, [(Kind.CHECK, 0)]), (60_001, [])])
+def test_a_run_ends_after_a_minute(run_ms: int, done: list[tuple[Kind, int]]) -> None:
     queues = Queues({0: half(0)})
-    queues.run(now_ms=NOW_MS + 60_001)
-    assert queues.done == []
+    queues.run(now_ms=NOW_MS + run_ms)
+    assert queues.done == done
 
 
 def test_the_op_offset_of_another_life_is_corrected() -> None:

@@ -16,8 +16,8 @@ from golden_data import copy_golden_store, golden_frames
 from structlog.testing import capture_logs
 
 from triomq.broker.delay import DelayedDelivery, DelayOffsets
+from triomq.broker.metrics.stats import BrokerStats
 from triomq.broker.processors.end_transaction import EndTransactionProcessor, ResumeCheckProcessor
-from triomq.broker.stats import BrokerStats
 from triomq.broker.tables.offsets import OffsetTable
 from triomq.broker.tables.producers import ProducerTable
 from triomq.broker.transaction_check import HalfMessage
@@ -96,9 +96,12 @@ async def open_transactions(root: Path, **options: Any) -> AsyncIterator[Transac
         yield Transactions(lab)
 
 
-async def test_commit(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_commit_stores_the_message_and_an_op_that_ends_its_half_message(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
     async with open_transactions(tmp_path) as transactions:
         lab = transactions.lab
+        await lab.put_half("Other", b"another half message, so that neither offset is 0")
         half = await lab.put_half("T", b"pay", 3, TAGS="A", KEYS="k", UNIQ_KEY="U", WAIT="true", color="red")
         assert lab.bodies("T", 3) == []
         response = transactions.end(half, COMMIT)
@@ -110,19 +113,21 @@ async def test_commit(tmp_path: Path, autojump_clock: trio.testing.MockClock) ->
             8,
             half.physical_offset,
         )
-        stored = lab.messages(TRANS_HALF_TOPIC)[0]
+        stored = lab.messages(TRANS_HALF_TOPIC)[1]
         assert message.properties == stored.properties
         assert message.properties["REAL_TOPIC"] == "T"
         assert message.properties["TRAN_MSG"] == "true"
         assert (message.flag, message.born_timestamp, message.born_host) == (7, stored.born_timestamp, stored.born_host)
         op = lab.messages(TRANS_OP_HALF_TOPIC)[0]
-        assert (op.body, op.properties, op.sys_flag) == (b"0", {"TAGS": "d", "WAIT": "true"}, 0)
+        assert (op.body, op.properties, op.sys_flag) == (b"1", {"TAGS": "d", "WAIT": "true"}, 0)
         assert (op.born_host, op.store_host) == (STORE_HOST, STORE_HOST)
         assert lab.store.queue_entries(TRANS_OP_HALF_TOPIC, 0, 0, 1)[0][2] == 100
         assert transactions.pool.in_flight == 0
 
 
-async def test_rollback(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_rollback_ends_its_half_message_and_stores_nothing(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
     async with open_transactions(tmp_path) as transactions:
         await transactions.lab.put_half("T", b"first")
         half = await transactions.lab.put_half("T", b"second")

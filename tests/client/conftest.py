@@ -16,7 +16,6 @@ from free_ports import free_port
 from triomq.broker.embedded import LocalCluster
 from triomq.client.administer.admin import Admin
 from triomq.client.api import ClientConfig, Producer, TransactionProducer
-from triomq.client.facades import aio, blocking
 
 
 @pytest.fixture(autouse=True)
@@ -28,8 +27,6 @@ def patient_clients(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPa
             (Producer.__init__, "send_timeout_seconds"),
             (TransactionProducer.__init__, "send_timeout_seconds"),
             (Admin.__init__, "timeout_seconds"),
-            (blocking.Admin.__init__, "timeout_seconds"),
-            (aio.Admin.__init__, "timeout_seconds"),
         ):
             monkeypatch.setitem(function.__kwdefaults__, name, float(LIMIT_SECONDS))
         monkeypatch.setattr("triomq.client.consume.group_consumer.LEAVE_SECONDS", float(LIMIT_SECONDS))

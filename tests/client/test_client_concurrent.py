@@ -17,7 +17,9 @@ from triomq.client.core.config import ClientConfig
 from triomq.client.core.consume_rules import ConsumeRules
 from triomq.client.core.results import ConsumeStatus
 from triomq.client.instance.client import Client
+from triomq.protocol import properties as property_text
 from triomq.protocol.codes import RequestCode, ResponseCode
+from triomq.protocol.headers.send import SendMessageRequestHeaderV2
 from triomq.protocol.message import MessageExt
 from triomq.protocol.message_queue import MessageQueue
 
@@ -239,6 +241,28 @@ async def test_what_cannot_be_sent_back_stays_in_the_window_and_comes_again(
         await trio.sleep(2)
         assert times == [0, 1]
         assert one.offset == 1
+
+
+async def test_a_message_that_failed_often_still_finds_its_way_past_a_broker_that_refuses_it(
+    cluster: FakeCluster, autojump_clock: MockClock
+) -> None:
+    cluster.broker.will(RequestCode.CONSUMER_SEND_MSG_BACK, refuse(ResponseCode.SYSTEM_ERROR))
+    cluster.topic("%RETRY%G")
+    async with consuming(cluster) as one:
+
+        async def fail(messages: Sequence[MessageExt]) -> ConsumeStatus:
+            messages[0].reconsume_times = 30
+            return ConsumeStatus.RECONSUME_LATER
+
+        one.listener = fail
+        one.consuming.listen()
+        await one.pulled(b"1")
+        await trio.sleep(1)
+        assert one.offset == 1
+        (sent,) = cluster.broker.of(RequestCode.SEND_MESSAGE_V2)
+        header = sent.header(SendMessageRequestHeaderV2)
+        assert header.topic == "%RETRY%G"
+        assert property_text.parse(header.properties or "")["DELAY"] == "33"
 
 
 async def test_a_broadcast_message_that_fails_is_dropped(cluster: FakeCluster, autojump_clock: MockClock) -> None:

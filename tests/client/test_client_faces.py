@@ -1,4 +1,4 @@
-"""The blocking and the asyncio face: the same core, from threads and from an event loop."""
+"""The blocking and the asyncio facade: the same core, from threads and from an event loop."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from client_cluster import LIMIT_SECONDS, Cluster, fresh
 
-from triomq.client.core.errors import ClientClosed, NoRoute, OperationTimeout
+from triomq import Admin, Client, ClientConfig, LitePullConsumer, Producer, PullConsumer, PushConsumer
+from triomq.client.core.errors import ClientClosed, ConfigurationError, NoRoute, OperationTimeout
 from triomq.client.core.results import LocalTransactionState, PullStatus, SendStatus
 from triomq.client.facades import aio, blocking, portal
 from triomq.protocol.message import Message, MessageExt
@@ -194,3 +195,89 @@ def test_asyncio_errors_and_cancellation(triomq: Cluster) -> None:
             assert await admin.addresses() == [triomq.broker]
 
     run(main())
+
+
+def test_an_asyncio_object_that_is_cancelled_while_it_opens_leaves_no_thread_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked, go_on, given_back = threading.Event(), threading.Event(), threading.Event()
+    acquire, release = portal.acquire, portal.release
+
+    def slow_acquire() -> portal.Portal:
+        asked.set()
+        assert go_on.wait(LIMIT_SECONDS)
+        return acquire()
+
+    def told_release() -> None:
+        release()
+        given_back.set()
+
+    monkeypatch.setattr(portal, "acquire", slow_acquire)
+    monkeypatch.setattr(portal, "release", told_release)
+
+    async def main() -> None:
+        opening = asyncio.create_task(aio.Producer(fresh("P"), name_server="127.0.0.1:1").__aenter__())
+        await asyncio.to_thread(asked.wait, LIMIT_SECONDS)
+        opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+        go_on.set()
+        assert await asyncio.to_thread(given_back.wait, LIMIT_SECONDS)
+
+    run(main())
+    assert portal._users == 0
+
+
+def test_an_asyncio_object_that_is_cancelled_while_it_connects_is_not_left_open(triomq: Cluster) -> None:
+    async def main() -> None:
+        for _ in range(10):
+            opening = asyncio.create_task(aio.Producer(fresh("P"), name_server=triomq.name_server).__aenter__())
+            await asyncio.sleep(0)
+            while portal._shared is None:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+            opening.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await opening
+            assert portal._users == 0
+
+    run(main())
+
+
+def test_trio_classes_say_which_ones_asyncio_programs_use() -> None:
+    async def main() -> None:
+        for made in (
+            Producer("p", name_server="127.0.0.1:1"),
+            PushConsumer("g", name_server="127.0.0.1:1"),
+            PullConsumer("g", name_server="127.0.0.1:1"),
+            LitePullConsumer("g", name_server="127.0.0.1:1"),
+            Admin(name_server="127.0.0.1:1"),
+            Client(ClientConfig(name_server="127.0.0.1:1")),
+        ):
+            with pytest.raises(ConfigurationError, match=r"runs on trio.*triomq\.aio"):
+                await made.__aenter__()
+
+    run(main())
+
+
+def test_blocking_classes_warn_inside_an_event_loop(triomq: Cluster) -> None:
+    async def main() -> None:
+        with (
+            pytest.warns(RuntimeWarning, match=r"blocks the event loop.*triomq\.aio\.Producer") as caught,
+            blocking.Producer(fresh("P"), name_server=triomq.name_server),
+        ):
+            assert caught[0].filename == __file__
+
+    run(main())
+
+
+def test_a_consumer_without_a_subscription_does_not_wait_for_ever(triomq: Cluster) -> None:
+    with blocking.PushConsumer(fresh("G"), name_server=triomq.name_server) as consumer:
+        with pytest.raises(ConfigurationError, match="nothing is subscribed"):
+            next(consumer)
+        with pytest.raises(ConfigurationError, match="nothing is subscribed"):
+            consumer.wait_assigned("T")
+    with (
+        blocking.LitePullConsumer(fresh("G"), name_server=triomq.name_server) as poller,
+        pytest.raises(ConfigurationError, match="nothing is subscribed"),
+    ):
+        poller.poll()

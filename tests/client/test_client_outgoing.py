@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from triomq.client.core.client_id import make_client_id
 from triomq.client.core.config import ClientConfig, Credentials
 from triomq.client.core.errors import ConfigurationError, InvalidMessage
+from triomq.client.core.group_names import check_group
 from triomq.client.core.namespace import Namespace
 from triomq.client.core.outgoing import MessagePreparer, SendRules, unit_bytes
 from triomq.protocol import properties, sys_flag
@@ -34,6 +36,52 @@ def test_a_message_gets_an_id_and_stays_as_it_is() -> None:
     assert read == {"TAGS": "a", "KEYS": "k1 k2"}
     assert len(one.message_id) == 32
     assert one.message_id != two.message_id
+
+
+@pytest.mark.parametrize("level", [1, 18, 0])
+def test_a_delay_level_that_brokers_have_is_sent(level: int) -> None:
+    message = Message("T", b"b")
+    message.delay_level = level
+    assert properties.parse(preparer().single(message).properties)["DELAY"] == str(level)
+
+
+@pytest.mark.parametrize("level", [99, 19, -1])
+def test_a_delay_level_that_no_broker_has_is_refused(level: int) -> None:
+    message = Message("T", b"b")
+    message.delay_level = level
+    with pytest.raises(InvalidMessage, match=f"delay_level is {level}, not 0 to 18"):
+        preparer().single(message)
+
+
+def test_brokers_may_have_more_delay_levels() -> None:
+    message = Message("T", b"b")
+    message.delay_level = 20
+    assert preparer(SendRules(max_delay_level=20)).single(message).message_id
+
+
+@pytest.mark.parametrize("bad", [{"a": 3}, {"a": b"x"}, {"a": None}, {4: "x"}])
+def test_properties_that_are_not_strings_are_refused_by_name(bad: dict[str, str]) -> None:
+    name, value = next(iter(bad.items()))
+    expected = f"property {name!r} is {value!r}; names and values must be strings"
+    with pytest.raises(InvalidMessage, match=re.escape(expected)):
+        preparer().single(Message("T", b"b", properties=bad))
+    if isinstance(name, str):
+        with pytest.raises(InvalidMessage, match=re.escape(expected)):
+            list(preparer().batches([Message("T", b"b", properties=bad)], 1000))
+
+
+@pytest.mark.parametrize("group", ["my group", "", "  ", "grüppe", "a/b", "x" * 256])
+@pytest.mark.parametrize("kind", ["producer", "consumer"])
+def test_group_names_that_no_broker_takes_are_refused(group: str, kind: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"{kind} group"):
+        check_group(group, kind)
+
+
+def test_group_names_as_brokers_take_them() -> None:
+    for group in ("orders", "A-b_1", "INSTANCE%orders", "x" * 255):
+        check_group(group, "consumer")
+    with pytest.raises(ConfigurationError, match="a name of its own"):
+        check_group("DEFAULT_CONSUMER", "consumer")
 
 
 def test_an_id_of_the_application_is_kept() -> None:

@@ -1,9 +1,11 @@
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
 
+import triomq
 from triomq.daemon.command_line import CommandLine, parse_command_line, settings_listing, warn_of_ignored_words
 from triomq.protocol.settings import setting
 
@@ -17,6 +19,7 @@ from triomq.protocol.settings import setting
         (["-ca.conf", "-pm"], CommandLine(Path("a.conf"), None, True, True)),
         (["--printConfigItem"], CommandLine(print_all=True)),
         (["--printImportantConfig"], CommandLine(print_important=True)),
+        (["--explain", "-m", "--check"], CommandLine(print_important=True, explain=True, check=True)),
         (["start", "-p", "now"], CommandLine(print_all=True, ignored=("start", "now"))),
     ],
 )
@@ -31,7 +34,7 @@ def test_wrong_options_print_help_and_end_with_1(arguments: list[str], capsys: p
     assert caught.value.code == 1
     printed = capsys.readouterr()
     assert printed.out == ""
-    assert "usage: mqnamesrv [-c <arg>] [-h] [-n <arg>] [-p]" in printed.err
+    assert "usage: mqnamesrv [-c <arg>] [-h] [-n <arg>] [-p] [--explain] [--check] [--version]" in printed.err
 
 
 def test_help_ends_with_0(capsys: pytest.CaptureFixture[str]) -> None:
@@ -41,6 +44,15 @@ def test_help_ends_with_0(capsys: pytest.CaptureFixture[str]) -> None:
     printed = capsys.readouterr()
     assert printed.err == ""
     assert " -m,--printImportantConfig    print the important settings and end" in printed.out.splitlines()
+
+
+def test_the_version_names_the_project_the_protocol_and_python(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        parse_command_line("mqnamesrv", ["--version"], letters="chnp")
+    assert caught.value.code == 0
+    line = capsys.readouterr().out
+    assert line.startswith(f"mqnamesrv (TrioMQ) {triomq.__version__}, compatible with RocketMQ 4.9.7, ")
+    assert re.search(r", (compiled|with C speedups|in pure Python) on \w+ 3\.[\d.]+\n$", line)
 
 
 def test_listing() -> None:

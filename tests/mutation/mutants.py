@@ -10,7 +10,8 @@
 | `return` | what is returned becomes None |
 | `drop` | a call, an assignment to an attribute or an item, `+=`, `del`, `raise`, `continue`, `break` becomes `pass` |
 
-Left alone: documentation and other strings, logging, annotations, `__repr__`, assertions, `if TYPE_CHECKING`."""
+Left alone: documentation and other strings, logging and conditions that only guard logging, annotations, `__repr__`,
+assertions, `if TYPE_CHECKING`, decorators of classes, and arguments such as `strict=True` that only catch mistakes."""
 
 from __future__ import annotations
 
@@ -28,6 +29,7 @@ OPERATORS: dict[type[ast.operator], tuple[str, str]] = {
 EXTREMES = {"min": "max", "max": "min"}
 LOGS = {"log", "_log", "logger", "logging", "warnings"}
 SPARED_FUNCTIONS = {"__repr__", "__str__"}
+SPARED_ARGUMENTS = {"compare", "frozen", "init", "kw_only", "repr", "slots", "stacklevel", "strict"}
 DROPPED = (ast.AugAssign, ast.Delete, ast.Raise, ast.Continue, ast.Break)
 
 
@@ -127,8 +129,18 @@ class _Finder(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_If(self, node: ast.If) -> None:
-        if not (isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"):
+        if isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            return
+        if not (all(is_log_statement(each) for each in node.body) and not node.orelse):
             self.generic_visit(node)
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        for statement in node.body:
+            self.visit(statement)
+
+    def visit_keyword(self, node: ast.keyword) -> None:
+        if node.arg not in SPARED_ARGUMENTS:
+            self.visit(node.value)
 
     # -- what is changed
 
@@ -229,6 +241,10 @@ def is_log(call: ast.Call) -> bool:
         if isinstance(function, ast.Attribute) and function.attr in LOGS:
             return True
     return isinstance(function, ast.Name) and function.id in LOGS
+
+
+def is_log_statement(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call) and is_log(statement.value)
 
 
 def find_mutants(path: str, source: str) -> list[Mutant]:

@@ -38,9 +38,9 @@ from trial import Trial, run_trial
 
 PROJECT = Path(__file__).resolve().parents[2]
 BASELINE_SECONDS = 900.0
-TESTS_SECONDS = 15.0  # for one mutant, by the durations of the undisturbed run
-GRACE_SECONDS = 15.0
-SLOWDOWN = 4.0  # what a run may take longer than the undisturbed one before it counts as a timeout
+TESTS_SECONDS = 10.0  # for one mutant, by the durations of the undisturbed run
+GRACE_SECONDS = 10.0
+SLOWDOWN = 3.0  # times the undisturbed run, in CPU time; what takes longer counts as a timeout
 MARKS = "not slow and not interop and not spark"
 KILLED, TIMEOUT, SURVIVED, UNREACHED, NO_VERDICT = "killed", "timeout", "survived", "unreached", "no verdict"
 
@@ -161,11 +161,10 @@ def area_mutants(project: Path, area: Area) -> list[Mutant]:
 
 
 def drawn(project: Path, areas: list[str], count: int, seed: int) -> list[tuple[str, Mutant]]:
-    """So many mutants, as many of each area as it has to give."""
-    dice = random.Random(seed)
+    """So many mutants, as many of each area as it has. What is drawn of an area does not depend on the other areas."""
     pools = {name: area_mutants(project, AREAS[name]) for name in areas}
-    for pool in pools.values():
-        dice.shuffle(pool)
+    for name, pool in pools.items():
+        random.Random(f"{seed} {name}").shuffle(pool)
     chosen: list[tuple[str, Mutant]] = []
     while len(chosen) < count and any(pools.values()):
         for name, pool in pools.items():

@@ -23,7 +23,9 @@ def clamp(x: int, log: object) -> int:
     if 0 <= x < LIMIT and not x & 1:
         x += 2
         log.info("x is", 7)
-    note(x)
+    if x > 8:
+        log.warning("x is large", x=x)
+    note(x, strict=True)
     return min(x, LIMIT)
 '''
 
@@ -45,9 +47,9 @@ def test_every_kind_of_change_is_found_and_texts_and_logging_are_left_alone() ->
         (8, "arithmetic", "+=", "-="),
         (8, "constant", "2", "3"),
         (8, "drop", "x += 2", "pass"),
-        (10, "drop", "note(x)", "pass"),
-        (11, "extreme", "min", "max"),
-        (11, "return", "return min(x, LIMIT)", "return None"),
+        (12, "drop", "note(x, strict=True)", "pass"),
+        (13, "extreme", "min", "max"),
+        (13, "return", "return min(x, LIMIT)", "return None"),
     ]
 
 
@@ -109,9 +111,11 @@ import sys
 from pathlib import Path
 sys.path.insert(0, {here!r})
 import mutate
+import trial
 from areas import AREAS, Area
 mutate.preload()
 mutate.GRACE_SECONDS = 3.0
+trial.IDLE_SECONDS = 3.0
 project = Path({project!r})
 AREAS.clear()
 AREAS["small"] = Area(("room/*.py",), ("tests/test_*.py",))
@@ -128,7 +132,8 @@ def test_a_small_project_gets_the_right_verdicts(tmp_path: Path) -> None:
         "def held(x):\n    return x < 3\n\n\n"
         "def loose(x):\n    return x < 3\n\n\n"
         "def unused(x):\n    return x < 3\n\n\n"
-        "def endless(x):\n    while x:\n        x -= 1\n"
+        "def endless(x):\n    while x:\n        x -= 1\n\n\n"
+        "def idle(event):\n    event.set()\n"
     )
     package = tmp_path / "src" / "triomq"
     (tmp_path / "room").mkdir()
@@ -142,10 +147,12 @@ def test_a_small_project_gets_the_right_verdicts(tmp_path: Path) -> None:
     (tmp_path / ".tmp").mkdir()
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests" / "test_rules.py").write_text(
-        "from triomq.room.rules import endless, held, loose\n\n\n"
+        "import threading\n\n"
+        "from triomq.room.rules import endless, held, idle, loose\n\n\n"
         "def test_held():\n    assert [held(2), held(3)] == [True, False]\n\n\n"
         "def test_loose():\n    assert loose(2) or not loose(2)\n\n\n"
-        "def test_endless():\n    endless(3)\n"
+        "def test_endless():\n    endless(3)\n\n\n"
+        "def test_idle():\n    event = threading.Event()\n    idle(event)\n    event.wait()\n"
     )
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    slow\n    interop\n    spark\n")
     script = SMALL_RUN.format(here=str(Path(__file__).parent), project=str(tmp_path))
@@ -157,6 +164,7 @@ def test_a_small_project_gets_the_right_verdicts(tmp_path: Path) -> None:
     assert verdicts["room/rules.py:6:compare"] == SURVIVED
     assert verdicts["room/rules.py:10:compare"] == UNREACHED
     assert verdicts["room/rules.py:15:drop"] == TIMEOUT
+    assert verdicts["room/rules.py:19:drop"] == TIMEOUT
     assert (tmp_path / "room" / "rules.py").read_text() == source
 
 

@@ -14,12 +14,17 @@ import sys
 import time
 from collections.abc import Generator
 from dataclasses import dataclass, field
+from math import ceil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 MEMORY_BYTES = 3 << 30  # a mutant may allocate without end
+# How long a child may take: it shares the machine, so what it may use is counted in CPU time, and only a child that
+# waits for nothing is found by the clock.
+IDLE_SECONDS = 30.0
+IDLE_FACTOR = 4.0
 
 
 @dataclass(slots=True)
@@ -85,18 +90,20 @@ class _Recorder:
         self.report.write_text(json.dumps(facts))
 
 
-def run_trial(copy: Path, words: list[str], timeout_seconds: float, *, package: str | None = None) -> Trial:
+def run_trial(copy: Path, words: list[str], cpu_seconds: float, *, package: str | None = None) -> Trial:
     """Run pytest with these arguments in a child that finds the project at `copy`. With `package`, a part of the
-    path of the functions of interest, the child also notes which of them each test enters."""
+    path of the functions of interest, the child also notes which of them each test enters. It is ended when it has used
+    so much CPU time, as in an endless loop, or when it runs on and on without using it."""
     report = copy / ".trial.json"
     report.unlink(missing_ok=True)
     began = time.monotonic()
     pid = os.fork()
     if pid == 0:
         os.setpgid(0, 0)
-        _run_child(copy, words, report, package)
-    exit_code = _wait(pid, began + timeout_seconds)
-    trial = Trial(exit_code=exit_code, is_timeout=exit_code is None, seconds=time.monotonic() - began)
+        _run_child(copy, words, report, package, cpu_seconds)
+    exit_code = _wait(pid, began + IDLE_SECONDS + IDLE_FACTOR * cpu_seconds)
+    is_timeout = exit_code in (None, -signal.SIGXCPU)
+    trial = Trial(exit_code=exit_code, is_timeout=is_timeout, seconds=time.monotonic() - began)
     if report.exists():
         facts = json.loads(report.read_text())
         trial.passed, trial.failed = facts["passed"], facts["failed"]
@@ -124,7 +131,7 @@ def _end_group(pid: int) -> None:
         os.killpg(pid, signal.SIGKILL)
 
 
-def _run_child(copy: Path, words: list[str], report: Path, package: str | None) -> None:
+def _run_child(copy: Path, words: list[str], report: Path, package: str | None, cpu_seconds: float) -> None:
     code = 99
     try:
         output = os.open(copy / ".trial.out", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -132,6 +139,7 @@ def _run_child(copy: Path, words: list[str], report: Path, package: str | None) 
         os.dup2(output, 1)
         os.dup2(output, 2)
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+        resource.setrlimit(resource.RLIMIT_CPU, (ceil(cpu_seconds), ceil(cpu_seconds) + 5))
         os.chdir(copy)
         os.environ["PYTHONPATH"] = f"{copy / 'src'}{os.pathsep}{copy}"
         os.environ["TMPDIR"] = str(copy / ".tmp")

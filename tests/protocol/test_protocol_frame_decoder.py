@@ -126,6 +126,17 @@ def test_what_is_no_frame_is_refused_with_the_reason(data: bytes, reason: str | 
         FrameDecoder().feed(data)
 
 
+@pytest.mark.parametrize("serialize_type", [JSON, ROCKETMQ, MSGPACK])
+@pytest.mark.parametrize("too_long", [1, 2, 30])
+def test_a_header_that_reaches_into_the_next_frame_is_refused(serialize_type: int, too_long: int) -> None:
+    frame = bytearray(encode_frame(command(serialize_type, body=b"")))
+    header_bytes = len(frame) - 8
+    frame[5:8] = (header_bytes + too_long).to_bytes(3, "big")
+    refused = f"bad header length: {header_bytes + too_long} in a frame of {header_bytes + 4} bytes"
+    with pytest.raises(FrameError, match=refused):
+        FrameDecoder().feed(bytes(frame) + encode_frame(command(serialize_type)))
+
+
 def test_a_bad_frame_does_not_take_the_good_ones_before_it() -> None:
     with pytest.raises(FrameError) as caught:
         FrameDecoder().feed(encode_frame(command(opaque=5)) + b"\xff\xff\xff\xff")

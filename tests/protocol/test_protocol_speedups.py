@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from triomq.protocol import frame, java, message_id, properties, record, response_template, speedups, sys_flag
 from triomq.protocol import property_names as names
 from triomq.protocol.codes import LanguageCode
-from triomq.protocol.command import JSON, ROCKETMQ, RPC_ONEWAY, RemotingCommand
+from triomq.protocol.command import JAVA, JSON, ROCKETMQ, RPC_ONEWAY, RemotingCommand
 from triomq.protocol.entries import decode_entries
 from triomq.protocol.errors import FrameError, HeaderFieldError
 from triomq.protocol.headers import base
@@ -165,7 +165,7 @@ def test_fill_json(c: ModuleType, given_values: list[Any], pieces: list[bytes], 
 @given(
     values,
     st.lists(st.binary(max_size=10), min_size=5, max_size=5),
-    st.lists(st.one_of(st.integers(-200, 200), st.integers(-(2**33), 2**33)), min_size=5, max_size=5),
+    st.lists(st.one_of(st.integers(-200, 200), st.integers(-(2**33), 2**33)), min_size=4, max_size=4),
     st.binary(max_size=9),
     st.binary(max_size=30),
 )
@@ -214,11 +214,11 @@ def frames(draw: st.DrawFn, codecs: st.SearchStrategy[int]) -> bytes:
         remark=draw(st.sampled_from([None, "", "why", "warum nicht: ü"])),
         serialize_type=draw(codecs),
         language=draw(st.integers(0, 12)),
-        version=draw(st.integers(0, 0xFFFF)),
         ext_fields=draw(
             st.none() | st.dictionaries(st.text(max_size=6), st.text('01aü\x7f\x01\n"\\', max_size=200), max_size=4)
         ),
     )
+    command.version = draw(st.integers(0, 0xFFFF))
     data = bytearray(frame.encode_frame(command))
     for _ in range(draw(st.sampled_from([0, 0, 1, 3]))):
         at = draw(st.integers(8, len(data) - 1))
@@ -358,7 +358,7 @@ def test_nothing_is_kept_or_lost(c: ModuleType) -> None:
     topic, host, text = b"topic" * 3, b"h" * 8, "UNIQ_KEY\x01" + "k" * 40
     columns = base.schema_columns(SendMessageRequestHeaderV2)
     watched = [topic, host, text, columns[0], SendMessageRequestHeaderV2]
-    before = [sys.getrefcount(each) for each in watched]
+    before, nones = [sys.getrefcount(each) for each in watched], sys.getrefcount(None)
     for _ in range(1000):
         outcome(c.write_record, bytearray(), topic, 1, 2, 3, 4, 0, 5, host, 6, host, 7, 8, topic, 9, topic)
         outcome(c.write_record, bytearray(), topic, 1 << 80, 2, 3, 4, 0, 5, host, 6, host, 7, 8, topic, 9, topic)
@@ -366,9 +366,11 @@ def test_nothing_is_kept_or_lost(c: ModuleType) -> None:
         outcome(c.keys_and_tags, topic)
         outcome(c.read_header, topic, SendMessageRequestHeaderV2, *columns)
         outcome(c.fill_json, (topic, topic), (host,), topic)
-        outcome(c.fill_binary, (topic, topic), (host, 1 << 90), 1, 2, 3, 4, 5, topic, topic)
+        outcome(c.fill_binary, (topic, topic), (host, 1 << 90), 1, 2, 3, 4, topic, topic)
+        outcome(c.fill_binary, (topic, topic), (host, 1), 1, 2, 3, 4, topic, topic)
     assert [sys.getrefcount(each) for each in watched] == before
-    assert sys.getrefcount(None) < 2**31
+    if sys.version_info < (3, 12):  # later None has no count
+        assert abs(sys.getrefcount(None) - nones) < 100
 
 
 # -- the contract ------------------------------------------------------------------------------------------------------
@@ -401,6 +403,7 @@ def test_constants_are_those_of_the_python_modules(c: ModuleType) -> None:
         "FIXED_BYTES": record.FIXED_BYTES,
         "BORN_HOST_V6": sys_flag.BORN_HOST_V6,
         "STORE_HOST_V6": sys_flag.STORE_HOST_V6,
+        "JAVA": JAVA,
         "MAX_TOPIC_BYTES": record.MAX_TOPIC_BYTES,
         "MAX_PROPERTIES_BYTES": properties.MAX_PROPERTIES_BYTES,
     }

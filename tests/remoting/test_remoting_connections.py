@@ -21,7 +21,7 @@ from triomq.protocol.frame import FrameDecoder, decode_frame, encode_frame
 from triomq.protocol.headers.offset import GetMaxOffsetRequestHeader
 from triomq.remoting.client import open_client
 from triomq.remoting.config import ClientSettings, ServerSettings
-from triomq.remoting.connection import Connection
+from triomq.remoting.connection import Connection, ConnectionSettings
 from triomq.remoting.errors import ConnectFailed, ConnectionClosed, RemotingTimeout, TooManyRequests
 from triomq.remoting.processor_table import Pool, ProcessorTable
 from triomq.remoting.server import RemotingServer
@@ -401,11 +401,11 @@ async def test_a_peer_that_takes_nothing_is_sent_nothing_more(
 ) -> None:
     turn, transport = Turn(), Clogged()
     connection = Connection(
-        table(), turn, nursery, HERE, HERE, max_frame_bytes=1000, max_unanswered=9, high_water_bytes=1000
+        table(), turn, nursery, HERE, HERE, ConnectionSettings(1000, max_unanswered=9, high_water_bytes=1000)
     )
     connection.transport = transport
     connection.wrote(2000)
-    with pytest.raises(RemotingTimeout, match="takes nothing"):
+    with pytest.raises(RemotingTimeout, match="does not read"):
         await connection.invoke(new_request(ECHO), 3)
     assert trio.current_time() == 3
     turn.end()
@@ -447,7 +447,7 @@ async def test_the_bound_on_unanswered_requests_holds_for_those_who_waited_for_t
 ) -> None:
     turn = Turn()
     connection = Connection(
-        ProcessorTable(), turn, nursery, HERE, HERE, max_frame_bytes=1000, max_unanswered=2, high_water_bytes=10
+        ProcessorTable(), turn, nursery, HERE, HERE, ConnectionSettings(1000, max_unanswered=2, high_water_bytes=10)
     )
     connection.wrote(11)  # the peer takes nothing
     refused: list[TooManyRequests] = []
@@ -487,7 +487,7 @@ async def test_what_is_sent_before_there_is_a_transport_leaves_when_there_is_one
     """A connection is in the client's table, for everybody to use, before the task that serves its stream begins."""
     turn = Turn()
     ours, theirs = trio.testing.memory_stream_pair()
-    connection = Connection(ProcessorTable(), turn, nursery, HERE, HERE, max_frame_bytes=1000, max_unanswered=2)
+    connection = Connection(ProcessorTable(), turn, nursery, HERE, HERE, ConnectionSettings(1000, max_unanswered=2))
     assert connection.send_oneway(new_request(ECHO, body=b"early"))
     turn.end()
     nursery.start_soon(serve_stream, ours, connection, turn)

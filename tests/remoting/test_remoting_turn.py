@@ -1,6 +1,11 @@
-"""A turn whose hook raises: whatever the hook was to finish is unfinished, so nothing that says otherwise may leave."""
+"""Turns: what one wake-up brought is finished together. A hook that raises leaves its work unfinished, so nothing that
+says otherwise may leave."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf
+from typing import cast
 
 import pytest
 import trio
@@ -11,7 +16,7 @@ from triomq.protocol.command import RemotingCommand, new_request, new_response
 from triomq.protocol.frame import encode_frame
 from triomq.remoting.client import open_client
 from triomq.remoting.config import ServerSettings
-from triomq.remoting.connection import Connection
+from triomq.remoting.connection import Connection, ConnectionSettings
 from triomq.remoting.errors import ConnectionClosed
 from triomq.remoting.processor_table import ProcessorTable
 from triomq.remoting.server import RemotingServer
@@ -66,7 +71,7 @@ async def test_a_hook_that_raises_ends_the_turn_and_nothing_leaves_then_or_later
 ) -> None:
     turn, hook, transport = Turn(), Hook(), Written()
     turn.before_flush(hook)
-    connection = Connection(table(), turn, nursery, HERE, HERE, max_frame_bytes=1 << 20, max_unanswered=10)
+    connection = Connection(table(), turn, nursery, HERE, HERE, ConnectionSettings(1 << 20, max_unanswered=10))
     connection.transport = transport
     turn.begin()
     connection.receive(encode_frame(new_request(1, body=b"first")))
@@ -138,3 +143,85 @@ async def test_a_hook_that_raises_outside_of_a_driver_ends_the_server(error: Bas
             with trio.fail_after(10):
                 await trio.sleep_forever()
     assert caught.value.subgroup(type(error)) is not None
+
+
+class Flushed:
+    """Stands for a connection; notes its flushes in `log` and does `then`."""
+
+    def __init__(self, name: str, log: list[str], then: Callable[[], None] = lambda: None) -> None:
+        self.name = name
+        self.log = log
+        self.then = then
+
+    def flush(self) -> None:
+        self.log.append(self.name)
+        self.then()
+
+
+def mark(turn: Turn, connection: Flushed) -> None:
+    turn.mark(cast(Connection, connection))
+
+
+async def test_hooks_run_in_order_before_each_marked_connection_is_flushed_once() -> None:
+    turn, log = Turn(), list[str]()
+    turn.before_flush(lambda: log.append("first hook"))
+    turn.before_flush(lambda: log.append("second hook"))
+    turn.begin()
+    for name in ("a", "b"):
+        mark(turn, Flushed(name, log))
+    turn.end()
+    assert log == ["first hook", "second hook", "a", "b"]
+    turn.end()
+    assert log[4:] == ["first hook", "second hook"], "what was flushed is not flushed again"
+
+
+async def test_a_connection_marked_by_a_hook_or_by_a_flush_leaves_with_the_same_turn() -> None:
+    turn, log = Turn(), list[str]()
+    late = Flushed("marked by a flush", log)
+    early = Flushed("marked by a hook", log, lambda: mark(turn, late))
+    turn.before_flush(lambda: mark(turn, early))
+    turn.end()
+    assert log == ["marked by a hook", "marked by a flush"]
+
+
+async def test_output_outside_of_a_turn_ends_one_soon_and_output_within_one_does_not(
+    autojump_clock: trio.testing.MockClock, nursery: trio.Nursery
+) -> None:
+    turn, log = Turn(), list[str]()
+    nursery.start_soon(turn.run)
+    await trio.testing.wait_all_tasks_blocked()
+    turn.begin()
+    mark(turn, Flushed("within", log))
+    await trio.testing.wait_all_tasks_blocked()
+    assert log == [], "its driver ends that turn"
+    turn.end()
+    assert log == ["within"]
+    for name in ("outside", "outside again"):
+        mark(turn, Flushed(name, log))
+        await trio.testing.wait_all_tasks_blocked()
+    assert log == ["within", "outside", "outside again"]
+
+
+async def test_a_turn_can_be_ended_for_its_hooks_alone(
+    autojump_clock: trio.testing.MockClock, nursery: trio.Nursery
+) -> None:
+    turn, hook = Turn(), Hook()
+    turn.before_flush(hook)
+    nursery.start_soon(turn.run)
+    await trio.testing.wait_all_tasks_blocked()
+    turn.begin()
+    turn.wake()
+    await trio.testing.wait_all_tasks_blocked()
+    assert hook.calls == 0, "a turn is running and will run the hooks"
+    turn.end()
+    turn.wake()
+    await trio.testing.wait_all_tasks_blocked()
+    assert hook.calls == 2
+
+
+async def test_a_turn_knows_when_it_began(autojump_clock: trio.testing.MockClock) -> None:
+    turn = Turn()
+    assert turn.began == inf
+    await trio.sleep(7)
+    turn.begin()
+    assert turn.began == 7

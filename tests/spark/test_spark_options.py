@@ -162,7 +162,7 @@ def test_every_option_is_tested_and_documented() -> None:
         ({**GOOD, "accessKey": "a"}, "option accessKey: accessKey and secretKey"),
         (
             {**GOOD, "maxOffsetPerTrigger": "5"},
-            "option maxoffsetpertrigger: not known; did you mean maxOffsetsPerTrigger",
+            "option maxoffsetpertrigger: unknown; did you mean maxOffsetsPerTrigger",
         ),
         ({"nameServer": "h:1", "assign": '{"T": 1}'}, "option assign: T: expected"),
         ({"nameServer": "h:1", "assign": "[1]"}, "option assign: expected"),

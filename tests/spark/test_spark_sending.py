@@ -103,7 +103,7 @@ class FakeStored:
     def confirm(self, queue: MessageQueue, end: int) -> None:
         self.accounted[queue] = end
 
-    def of_lost_answer(self, queues: list[MessageQueue]) -> Counter[str]:
+    def of_lost_response(self, queues: list[MessageQueue]) -> Counter[str]:
         found: Counter[str] = Counter()
         for queue in queues:
             new = self.broker.stored[queue.queue_id][self.accounted[queue] :]
@@ -270,7 +270,7 @@ def test_a_queue_id_that_several_brokers_have_needs_the_brokers_name() -> None:
     routes = FakeRoutes(T=[("b", 0), ("a", 0), ("a", 1)])
     send(routes, [message("x", queue_id=0, broker_name="b"), message("y", queue_id=1)], None)
     assert [request.header(SendMessageRequestHeaderV2).queue_id for request in routes.sent] == [0, 1]
-    with pytest.raises(OptionError, match=r"queueId 0: several brokers have it \(a, b\); say which"):
+    with pytest.raises(OptionError, match=r"queueId 0: several brokers have it \(a, b\); name one"):
         send(routes, [message("x", queue_id=0)], None)
     with pytest.raises(OptionError, match="queueId 1: there is no such queue"):
         send(routes, [message("x", queue_id=1, broker_name="b")], None)

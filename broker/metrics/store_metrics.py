@@ -1,4 +1,4 @@
-"""StorePace: how fast the store takes and gives messages, as GET_BROKER_RUNTIME_INFO shows it (RocketMQ:
+"""StoreMetrics: how fast the store takes and gives messages, as GET_BROKER_RUNTIME_INFO shows it (RocketMQ:
 StoreStatsService).
 
 Rates come from one sample a second of the totals that BrokerStats keeps, the last ten minutes of them. Times of puts
@@ -17,7 +17,7 @@ from typing import Final, TypeAlias
 import structlog
 import trio
 
-from triomq.broker.stats import BrokerStats
+from triomq.broker.metrics.stats import BrokerStats
 from triomq.protocol.bodies.fastjson_writer import double_text
 from triomq.protocol.clock import NowMs
 
@@ -78,7 +78,7 @@ class PutTimes:
         return "".join(f"{text}:{count} " for text, count in zip(_BUCKET_TEXTS, self.buckets, strict=True))
 
 
-class StorePace:
+class StoreMetrics:
     """See the module's text."""
 
     def __init__(self, stats: BrokerStats, *, now_ms: NowMs) -> None:

@@ -14,8 +14,8 @@ from typing import Final
 import structlog
 import trio
 
-from triomq.broker.sampling import DAY, HOUR, MINUTE
-from triomq.broker.stats import BrokerStats
+from triomq.broker.metrics.sampling import DAY, HOUR, MINUTE
+from triomq.broker.metrics.stats import BrokerStats
 
 log = structlog.get_logger("triomq.broker.stats")
 

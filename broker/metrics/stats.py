@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 
 import structlog
 
-from triomq.broker.sampling import DAY, HOUR, MESSAGES, MINUTE, SIZE_BYTES, Flow, timelines
+from triomq.broker.metrics.sampling import DAY, HOUR, MESSAGES, MINUTE, SIZE_BYTES, Flow, timelines
 from triomq.protocol.bodies.broker_stats import BrokerStatsData, BrokerStatsItem
 from triomq.protocol.clock import NowMs
 

@@ -1,0 +1,34 @@
+"""What `mqbroker --check` looks at beyond the values themselves: directories, access control files, certificates.
+
+Nothing is created or changed, and a store that a running broker has open is not disturbed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from triomq.broker.configuration import Configuration
+from triomq.daemon.directory_check import directory_problem
+from triomq.remoting.tls import DISABLED, TlsError, TlsSettings, client_context, make_server_context
+from triomq.store.layout import Layout
+
+
+def configuration_problems(configuration: Configuration) -> Iterator[str]:
+    """One sentence for each reason why a broker would not start, or would not serve, with this configuration."""
+    layout = Layout(configuration.store)
+    named = [("storePathRootDir", layout.root), *(("storePathCommitLog", path) for path in layout.commit_logs)]
+    problems = [(key, directory_problem(Path(path))) for key, path in named]
+    yield from dict.fromkeys(f"{key}: {problem}" for key, problem in problems if problem)
+    yield from _tls_problems(configuration)
+
+
+def _tls_problems(configuration: Configuration) -> Iterator[str]:
+    tls = TlsSettings.from_values(configuration.properties)
+    try:
+        if tls.mode != DISABLED and not tls.is_test_mode:
+            make_server_context(tls)
+        if tls.use_for_clients(configuration.client.use_tls):
+            client_context(tls)
+    except TlsError as error:
+        yield str(error)

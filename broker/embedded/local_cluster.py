@@ -1,0 +1,211 @@
+"""A NameServer and brokers inside a program; see the package's text.
+
+In a trio program the cluster is a set of tasks of that very run; anywhere else it is a thread with a trio run of its
+own. Importing this module does not import the broker; starting a cluster does.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import threading
+from collections.abc import Mapping
+from concurrent.futures import Future
+from contextlib import AsyncExitStack, suppress
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+import trio
+
+from triomq.broker.embedded.plan import START_SECONDS, STOP_SECONDS, ClusterPlan
+from triomq.broker.embedded.virtual_clock import VirtualClock
+from triomq.protocol.clock import NowMs
+
+if TYPE_CHECKING:
+    from triomq.broker.controller import BrokerController
+    from triomq.broker.extensions import Extensions
+    from triomq.store.files import Files
+
+
+class LocalCluster:
+    """See the module's text. Attributes while it runs: `name_server` ("127.0.0.1:port"), `brokers` (name -> address),
+    `store` (its directory)."""
+
+    def __init__(
+        self,
+        *,
+        brokers: int = 1,
+        store: Path | str | None = None,
+        name_server_port: int = 0,
+        broker_port: int = 0,
+        cluster_name: str = "DefaultCluster",
+        settings: Mapping[str, str] | None = None,
+        extensions: Extensions | None = None,
+        clock: VirtualClock | None = None,
+        now_ms: NowMs | None = None,
+    ) -> None:
+        """`extensions` are hooks and plug-ins for every broker (docs/extending.md). With a `clock` the cluster runs by
+        it in a thread of its own, also under `async with`. `now_ms` is the wall clock of a cluster in a trio program
+        whose clock is not the system's: `run_now_ms()`."""
+        if clock is not None and now_ms is not None:
+            raise ValueError("a cluster with a clock takes its wall clock from there: now_ms is not for it")
+        self._plan = ClusterPlan(brokers, store, name_server_port, broker_port, cluster_name, settings)
+        self._extensions = extensions
+        self.name_server = ""
+        self.brokers: dict[str, str] = {}
+        self.store = Path()
+        self._clock = clock
+        self._now_ms = now_ms
+        self._controllers: list[BrokerController] = []
+        self._stack = AsyncExitStack()
+        self._thread: threading.Thread | None = None
+        self._stop: tuple[trio.lowlevel.TrioToken, trio.Event] | None = None
+        self._ended: Future[None] = Future()
+
+    # In a trio program.
+
+    async def __aenter__(self) -> Self:
+        if self._clock is None:
+            await self._open()
+        else:
+            await trio.to_thread.run_sync(self.start)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._clock is None:
+            await self._stack.aclose()
+        else:
+            with trio.CancelScope(shield=True):
+                await trio.to_thread.run_sync(self.close)
+
+    async def _open(self) -> None:
+        from triomq.broker.embedded.library_log import diverted
+
+        self._controllers.clear()
+        async with AsyncExitStack() as stack:
+            stack.enter_context(diverted())
+            self.store = await self._directory(stack)
+            with_name_server = await self._nursery(stack)
+            self.name_server = await self._start_name_server(with_name_server)
+            with_brokers = await self._nursery(stack)
+            for name in self._plan.broker_names():
+                self.brokers[name] = await self._start_broker(with_brokers, name)
+            self._stack = stack.pop_all()
+
+    async def _directory(self, stack: AsyncExitStack) -> Path:
+        if self._plan.store is not None:
+            await trio.to_thread.run_sync(partial(self._plan.store.mkdir, parents=True, exist_ok=True))
+            return self._plan.store
+        made = Path(await trio.to_thread.run_sync(partial(tempfile.mkdtemp, prefix="triomq-")))
+        stack.callback(shutil.rmtree, made, ignore_errors=True)
+        return made
+
+    @staticmethod
+    async def _nursery(stack: AsyncExitStack) -> trio.Nursery:
+        """A nursery that is cancelled when the stack is left; so the brokers stop first, then the name server."""
+        nursery = await stack.enter_async_context(trio.open_nursery())
+
+        def cancel() -> None:
+            nursery.cancel_scope.cancel()
+
+        stack.callback(cancel)
+        return nursery
+
+    async def _start_name_server(self, nursery: trio.Nursery) -> str:
+        from triomq.namesrv.config import NamesrvSettings
+        from triomq.namesrv.controller import serve
+        from triomq.remoting.config import ServerSettings
+
+        settings = NamesrvSettings(kv_config_path=str(self.store / "namesrv" / "kvConfig.json"))
+        server = ServerSettings(listen_port=self._plan.name_server_port, bind_address="127.0.0.1")
+        on_jump = None if self._clock is None else self._clock.on_jump
+        port: int = await nursery.start(partial(serve, settings, server, on_jump=on_jump))
+        return f"127.0.0.1:{port}"
+
+    async def _start_broker(self, nursery: trio.Nursery, name: str) -> str:
+        from triomq.broker.configuration import Configuration
+        from triomq.broker.controller import BrokerController
+        from triomq.daemon.clock import system_now_ms
+
+        values = self._plan.values(name, self.store, self.name_server)
+        clock = self._clock
+        controller = BrokerController(
+            Configuration.from_values(values, source=f"LocalCluster, {name}"),
+            now_ms=clock.now_ms if clock is not None else self._now_ms or system_now_ms,
+            files=self._files(),
+            extensions=self._extensions,
+            on_jump=None if clock is None else clock.on_jump,
+        )
+        await nursery.start(controller.serve)
+        self._controllers.append(controller)
+        return f"127.0.0.1:{controller.port}"
+
+    def _files(self) -> Files:
+        """A temporary store need not reach the disk, which may be slow or busy."""
+        from triomq.store.files import Files, UnsyncedFiles
+
+        if self._clock is not None:
+            return self._clock.files()
+        return UnsyncedFiles() if self._plan.store is None else Files()
+
+    # Anywhere else.
+
+    def start(self) -> Self:
+        """Start in a thread; returns when brokers are registered."""
+        started: Future[None] = Future()
+        self._thread = threading.Thread(target=self._run, args=(started,), name="triomq-cluster", daemon=True)
+        self._thread.start()
+        started.result(START_SECONDS)
+        return self
+
+    def close(self) -> None:
+        """Stop the thread; the store is closed properly (and removed when it is a temporary one)."""
+        if self._thread is None or self._stop is None:
+            return
+        token, stop = self._stop
+        with suppress(trio.RunFinishedError):
+            token.run_sync_soon(stop.set)
+        self._thread.join(STOP_SECONDS)
+        self._thread = self._stop = None
+        self._ended.result(0)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _run(self, started: Future[None]) -> None:
+        async def main() -> None:
+            stop = trio.Event()
+            await self._open()
+            async with self._stack:
+                self._stop = (trio.lowlevel.current_trio_token(), stop)
+                if self._clock is not None:
+                    self._clock.attach(self._seconds_to_next, self._log_end)
+                    self._stack.callback(self._clock.detach)
+                started.set_result(None)
+                await stop.wait()
+
+        try:
+            trio.run(main, clock=self._clock)
+        except BaseException as error:
+            (self._ended if started.done() else started).set_exception(error)
+        else:
+            self._ended.set_result(None)
+
+    # For the clock.
+
+    def _seconds_to_next(self) -> float:
+        from triomq.broker.embedded.agenda import seconds_to_next
+
+        return min(seconds_to_next(one.parts) for one in self._controllers if one.parts is not None)
+
+    def _log_end(self) -> int:
+        return sum(one.parts.store.committed.value for one in self._controllers if one.parts is not None)

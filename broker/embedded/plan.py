@@ -1,0 +1,64 @@
+"""What an embedded cluster is made of: the settings of its brokers, and where they live."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+# Small files, so that a test does not reserve a gigabyte of disk; filters that a plain broker has switched off; and no
+# requests refused because the machine that runs the tests is a slow one.
+EMBEDDED_SETTINGS: Mapping[str, str] = {
+    "brokerIP1": "127.0.0.1",
+    "bindAddress": "127.0.0.1",
+    "mappedFileSizeCommitLog": str(64 * 1024 * 1024),
+    "mappedFileSizeConsumeQueue": str(20 * 50_000),
+    "maxHashSlotNum": "50000",
+    "maxIndexNum": "200000",
+    "enablePropertyFilter": "true",
+    "osPageCacheBusyTimeOutMills": "30000",
+    "waitTimeMillsInSendQueue": "30000",
+    "waitTimeMillsInPullQueue": "30000",
+    "waitTimeMillsInHeartbeatQueue": "30000",
+    "waitTimeMillsInTransactionQueue": "30000",
+}
+START_SECONDS = 30.0
+STOP_SECONDS = 20.0
+
+
+class ClusterPlan:
+    """The options that both kinds of cluster share. Raises ValueError for those that do not go together."""
+
+    def __init__(
+        self,
+        brokers: int,
+        store: Path | str | None,
+        name_server_port: int,
+        broker_port: int,
+        cluster_name: str,
+        settings: Mapping[str, str] | None,
+    ) -> None:
+        if not 1 <= brokers <= 26:
+            raise ValueError(f"a local cluster has 1 to 26 brokers, not {brokers}")
+        if brokers > 1 and broker_port:
+            raise ValueError("broker_port is for a single broker; several take free ports")
+        self.brokers = brokers
+        self.store = None if store is None else Path(store)
+        self.name_server_port = name_server_port
+        self.broker_port = broker_port
+        self.cluster_name = cluster_name
+        self.settings = dict(settings or {})
+
+    def broker_names(self) -> list[str]:
+        return [f"broker-{letter}" for letter in "abcdefghijklmnopqrstuvwxyz"[: self.brokers]]
+
+    def values(self, name: str, directory: Path, name_server: str) -> dict[str, str]:
+        """The settings of one broker."""
+        return {
+            **EMBEDDED_SETTINGS,
+            "listenPort": str(self.broker_port),
+            "brokerName": name,
+            "brokerClusterName": self.cluster_name,
+            "namesrvAddr": name_server,
+            "storePathRootDir": str(directory / name if self.brokers > 1 else directory),
+            **self.settings,
+        }

@@ -1,0 +1,73 @@
+"""What becomes of messages that the application failed to consume: their brokers deliver them again later.
+
+A broker that cannot take a message back (it is down, or has no such group) is replaced by any other: the message is
+sent again as a new one, to the group's retry topic, by a sender of its own.
+"""
+
+from __future__ import annotations
+
+from triomq.client.core import requests
+from triomq.client.core.errors import MQClientError
+from triomq.client.core.log import get_logger
+from triomq.client.core.outgoing import SendRules
+from triomq.client.instance.client import Client
+from triomq.client.produce.sender import Sender
+from triomq.protocol import property_names as names
+from triomq.protocol import system_topics
+from triomq.protocol.message import Message, MessageExt
+
+log = get_logger("triomq.client.consume")
+
+DEFAULT_MAX_RECONSUME_TIMES = 16
+ANY_DELAY_LEVEL = (1 << 31) - 1
+"""Delay levels of retries grow with each delivery; a broker takes its highest level for those beyond."""
+
+
+class FailedMessages:
+    """Hands failed messages of one group back to the brokers."""
+
+    def __init__(self, client: Client, group: str) -> None:
+        self._client = client
+        self._group = group
+        rules = SendRules(max_delay_level=ANY_DELAY_LEVEL)
+        self._sender = Sender(client, system_topics.CLIENT_INNER_PRODUCER_GROUP, rules=rules)
+
+    async def deliver_again(self, message: MessageExt, broker_name: str, delay_level: int, max_times: int) -> bool:
+        """Hand a failed message to its broker, or else to any broker as a new message of the retry topic. Return False
+        (and log it) when neither worked."""
+        try:
+            address = await self._client.master_of(broker_name)
+            await self._client.call(
+                address,
+                requests.send_back(
+                    self._group,
+                    message,
+                    delay_level=delay_level,
+                    max_reconsume_times=max_times,
+                    unit_mode=self._client.config.unit_mode,
+                ),
+            )
+            return True
+        except MQClientError as error:
+            log.warning("message not sent back", group=self._group, id=message.msg_id, error=str(error))
+        try:
+            await self._sender.send(retry_message(self._group, message, delay_level, max_times))
+        except MQClientError as error:
+            log.warning("message is tried again here", group=self._group, id=message.msg_id, error=str(error))
+            return False
+        return True
+
+
+def retry_message(group: str, failed: MessageExt, delay_level: int, max_times: int) -> Message:
+    """Return the new message that stands for a failed one when its broker cannot take it back (RocketMQ:
+    DefaultMQPushConsumerImpl.sendMessageBack)."""
+    properties = dict(failed.properties)
+    for name in (names.TRANSACTION_PREPARED, names.CONSUME_START_TIME, names.WAIT):
+        properties.pop(name, None)
+    properties.setdefault(names.ORIGIN_MESSAGE_ID, failed.msg_id)
+    properties[names.RETRY_TOPIC] = failed.topic
+    times = max_times if delay_level < 0 else failed.reconsume_times + 1
+    properties[names.RECONSUME_TIME] = str(times)
+    properties[names.MAX_RECONSUME_TIMES] = str(max_times)
+    properties[names.DELAY] = str(delay_level if delay_level > 0 else 3 + failed.reconsume_times)
+    return Message(system_topics.retry_topic(group), failed.body, flag=failed.flag, properties=properties)

@@ -1,0 +1,97 @@
+"""Consuming in order, one message at a time for each queue (RocketMQ: ConsumeMessageOrderlyService).
+
+One task for each held queue takes messages out of the window in order. A failed message holds up its queue and is tried
+again after a pause, or goes to the dead letter topic when it has failed too often. Nothing is consumed while the
+broker's lock on the queue is not confirmed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+
+import trio
+
+from triomq.client.consume.assigned import AssignedQueue
+from triomq.client.consume.consuming import ConsumeOwner, Consuming, Listener
+from triomq.client.consume.offset_store import OffsetStore
+from triomq.client.core.consume_rules import ConsumeRules
+from triomq.client.core.hooks import ConsumeHook
+from triomq.client.instance.client import Client
+from triomq.protocol.message import MessageExt
+
+
+class OrderedConsuming(Consuming):
+    """One task for each held queue."""
+
+    ordered = True
+
+    def __init__(
+        self,
+        client: Client,
+        owner: ConsumeOwner,
+        offsets: OffsetStore,
+        rules: ConsumeRules,
+        listener: Listener,
+        hooks: Sequence[ConsumeHook],
+    ) -> None:
+        super().__init__(client, owner, offsets, rules, listener, hooks)
+        self._limit = trio.CapacityLimiter(rules.concurrency)
+
+    def opened(self, assigned: AssignedQueue) -> Callable[[AssignedQueue], Awaitable[None]] | None:
+        return self.run
+
+    async def submit(self, assigned: AssignedQueue, messages: Sequence[MessageExt]) -> None:
+        """The queue's task was woken by `notify`."""
+
+    async def run(self, assigned: AssignedQueue) -> None:
+        """Consume one queue until it is dropped."""
+        while not assigned.dropped:
+            if self._owner.is_paused or not assigned.may_run or not self._may_consume(assigned):
+                await assigned.wait_change(1)
+                continue
+            messages = assigned.window.take(self._rules.batch_max_size)
+            if not messages:
+                await assigned.wait_change(60)
+                continue
+            assigned.busy += 1
+            try:
+                async with self._limit:
+                    pause_seconds = await self._consume(assigned, messages)
+            finally:
+                assigned.busy -= 1
+                assigned.notify()
+            if pause_seconds > 0:
+                await trio.sleep(pause_seconds)
+
+    def _may_consume(self, assigned: AssignedQueue) -> bool:
+        return self._owner.is_broadcasting or assigned.holds_lock(_now_ms())
+
+    async def _consume(self, assigned: AssignedQueue, messages: Sequence[MessageExt]) -> float:
+        """Returns how long the queue pauses."""
+        assigned.window.last_consume_ms = _now_ms()
+        verdict = await self.call(assigned.queue, messages)
+        if assigned.dropped:
+            return 0
+        if verdict.ok:
+            self._settled(assigned, assigned.window.settle())
+            return 0
+        hopeless = [message for message in messages if self._failed_too_often(message) or verdict.delay_level < 0]
+        if hopeless:
+            buried = [
+                message
+                for message in hopeless
+                if await self._failed.deliver_again(message, assigned.queue.broker_name, -1, 0)
+            ]
+            self._settled(assigned, assigned.window.remove(buried))
+        for message in messages:
+            message.reconsume_times += 1
+        assigned.window.put_back()
+        return 0 if hopeless and len(hopeless) == len(messages) else self._rules.suspend_seconds
+
+    def _failed_too_often(self, message: MessageExt) -> bool:
+        limit = self._rules.max_reconsume_times
+        return 0 <= limit <= message.reconsume_times and not self._owner.is_broadcasting
+
+
+def _now_ms() -> int:
+    return int(trio.current_time() * 1000)

@@ -1,0 +1,110 @@
+"""How a class of the trio client becomes a class of a facade: one description of each method, with its own signature.
+
+    class ProducerFacade(Facade):                           # the table, for both facades
+        send = waiting(core.Producer.send)
+
+    class Producer(AioFacade, ProducerFacade): ...          # producer.send(...) is a coroutine
+    class Producer(BlockingFacade, ProducerFacade): ...     # producer.send(...) blocks
+
+A facade object holds an object of the trio client (`_core`), which lives in the portal's thread. Parameters, types and
+docstrings are those of the trio class: type checkers read them from the descriptors below, `help` and editors at run
+time from the functions that the descriptors return.
+"""
+
+from __future__ import annotations
+
+import types
+from abc import abstractmethod
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial, wraps
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
+
+from triomq.client.core.errors import ClientClosed
+from triomq.client.facades.portal import Held, Portal
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Facade:
+    """An object of the trio client that lives in the portal's thread; base of both facades."""
+
+    def __init__(self, core: Any) -> None:
+        self._core = core
+        self._portal: Portal | None = None
+        self._held: Held | None = None
+
+    @abstractmethod
+    def _wait(self, method: Callable[..., Awaitable[Any]], args: Any, kwargs: Any) -> Any:
+        """Run an async method of the core, and wait for it in the way of this facade."""
+
+    def _callback(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return what the core can call in trio for a function of the application."""
+        return function
+
+    def _call(self, function: Callable[..., T], *args: Any) -> T:
+        """Run a plain function: at once while this object is closed, in the portal's thread when it is open."""
+        return function(*args) if self._portal is None else self._portal.call(function, *args)
+
+    def _opened(self) -> Portal:
+        if self._portal is None:
+            raise ClientClosed(f"this {type(self).__name__} is closed: {self._how_to_open}")
+        return self._portal
+
+    _how_to_open = "use it inside `with`, or call start()"
+
+
+class AioKind(Facade):
+    """Marks facades whose waiting methods are coroutines of asyncio."""
+
+
+class BlockingKind(Facade):
+    """Marks facades whose waiting methods block."""
+
+
+class waiting(Generic[P, T]):
+    """An async method of the core: a coroutine function or a blocking one, by the kind of the facade."""
+
+    def __init__(self, method: Callable[Concatenate[Any, P], Awaitable[T]]) -> None:
+        name = method.__name__
+
+        @wraps(method)
+        def call(facade: Facade, /, *args: Any, **kwargs: Any) -> Any:
+            return facade._wait(getattr(facade._core, name), args, kwargs)
+
+        self._call = call
+
+    @overload
+    def __get__(self, facade: None, kind: type[Facade]) -> Callable[..., Any]: ...
+
+    @overload
+    def __get__(self, facade: AioKind, kind: type[Facade]) -> Callable[P, Coroutine[Any, Any, T]]: ...
+
+    @overload
+    def __get__(self, facade: BlockingKind, kind: type[Facade]) -> Callable[P, T]: ...
+
+    def __get__(self, facade: Facade | None, kind: type[Facade]) -> Callable[..., Any]:
+        return self._call if facade is None else types.MethodType(self._call, facade)
+
+
+def plain(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
+    """A plain method of the core: called at once while the facade is closed, in the portal's thread when it is open."""
+    name = method.__name__
+
+    @wraps(method)
+    def call(facade: Facade, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        function: Callable[..., T] = getattr(facade._core, name)
+        return facade._call(partial(function, *args, **kwargs))
+
+    return call
+
+
+def constructs(core: Callable[P, Any]) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, P], None]]:
+    """Give an `__init__` the signature of the trio class that it constructs."""
+
+    def typed(function: Callable[..., None]) -> Callable[Concatenate[Any, P], None]:
+        function.__doc__ = core.__doc__
+        function.__wrapped__ = core.__init__  # type: ignore[attr-defined]
+        return function
+
+    return typed

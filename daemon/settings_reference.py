@@ -1,0 +1,63 @@
+"""What each setting means, as text: an annotated configuration file (`-p --explain`) and an entry of a manual page.
+
+Everything comes from the declarations in the settings records, so that help, manual pages and documentation cannot
+contradict the code.
+"""
+
+from collections.abc import Iterable, Iterator
+from enum import Enum
+from textwrap import wrap
+from typing import Any
+
+from triomq.daemon.configuration import ConfigurationLayers
+from triomq.protocol.settings import Declaration, declarations, value_text
+
+_WIDTH = 100
+
+
+def explained(records: Iterable[Any], layers: ConfigurationLayers, *, important_only: bool = False) -> str:
+    """All settings with their present values as a configuration file, with comments that say what each means."""
+    entries: list[str] = []
+    for record in records:
+        for declaration in declarations(type(record)):
+            if declaration.important or not important_only:
+                entries.append(_entry(declaration, getattr(record, declaration.name), layers))
+    return "\n".join(entries)
+
+
+def facts(declaration: Declaration, default: str | None = None) -> Iterator[str]:
+    """Short facts about a setting, such as "default 500", "ms" and "changeable at run time". `default` is that of the
+    program, where it has one of its own."""
+    if not declaration.has_effect:
+        return
+    if default is None and declaration.default is not None:
+        default = value_text(declaration.default)
+    if default:
+        yield f"default {default}"
+    elif declaration.is_computed:
+        yield "default computed at the start"
+    if declaration.type is bool:
+        yield "true or false"
+    if isinstance(declaration.type, type) and issubclass(declaration.type, Enum):
+        yield " or ".join(declaration.type.__members__)
+    yield from filter(None, (declaration.unit, _bounds(declaration)))
+    yield "changeable at run time" if declaration.changeable else "needs a restart"
+
+
+def _entry(declaration: Declaration, value: Any, layers: ConfigurationLayers) -> str:
+    source = layers.source(declaration.key)
+    notes = "; ".join(facts(declaration, layers.defaults.get(declaration.key)))
+    lines = wrap(declaration.meaning, _WIDTH - 2) + wrap(notes, _WIDTH - 2)
+    if source != "default":
+        lines.append(f"set by {source}")
+    text = "" if value is None else value_text(value)
+    return "".join(f"# {line}\n" for line in lines) + f"{declaration.shown_as}={text}\n"
+
+
+def _bounds(declaration: Declaration) -> str:
+    low, high = declaration.minimum, declaration.maximum
+    if low is not None and high is not None:
+        return f"from {low} to {high}"
+    if low is not None:
+        return f"at least {low}"
+    return f"at most {high}" if high is not None else ""

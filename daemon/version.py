@@ -1,0 +1,17 @@
+"""What runs here: the version of TrioMQ, of the protocol that it speaks, and of Python."""
+
+import platform
+
+from triomq import __version__
+from triomq.protocol.speedups import running_build
+
+ROCKETMQ_VERSION = "4.9.7"
+
+_BUILDS = {"compiled": "compiled", "speedups": "with C speedups", "pure": "in pure Python"}
+
+
+def version_text(program: str) -> str:
+    """One line for --version."""
+    build = _BUILDS[running_build()]
+    python = f"{platform.python_implementation()} {platform.python_version()}"
+    return f"{program} (TrioMQ) {__version__}, compatible with RocketMQ {ROCKETMQ_VERSION}, {build} on {python}"

@@ -1,0 +1,143 @@
+"""ACL files on the disk: which are read again, how one is written, and the exact bounds of an account."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from broker_fakes import FakeClock
+
+from triomq.broker.acl import accounts, acl_file
+from triomq.broker.acl.access_table import AccessTable
+from triomq.broker.acl.accounts import MIN_KEY_LENGTH, PUB, account_of
+from triomq.broker.acl.errors import AclFileError
+from triomq.protocol.bodies.acl import PlainAccessConfig
+from triomq.protocol.bodies.topic_config import DataVersion
+
+
+def account_text(access_key: str, secret_key: str = "secretsecret") -> str:
+    return f"accounts:\n- accessKey: {access_key}\n  secretKey: {secret_key}\n"
+
+
+def table_of(home: Path, clock: FakeClock | None = None) -> AccessTable:
+    table = AccessTable(home, now_ms=clock or FakeClock())
+    table.load()
+    return table
+
+
+@pytest.mark.parametrize("has_directory", [True, False])
+def test_a_missing_default_file_is_made_empty_and_private(tmp_path: Path, has_directory: bool) -> None:
+    if has_directory:
+        (tmp_path / "conf").mkdir()
+    table_of(tmp_path)
+    path = tmp_path / "conf" / "plain_acl.yml"
+    assert (path.read_bytes(), path.stat().st_mode & 0o777) == (b"", 0o600)
+
+
+def test_a_file_that_did_not_change_keeps_its_accounts_and_its_version(tmp_path: Path) -> None:
+    further = tmp_path / "conf" / "acl" / "team.yml"
+    further.parent.mkdir(parents=True)
+    further.write_text(account_text("team-account"))
+    default = tmp_path / "conf" / "plain_acl.yml"
+    default.write_text(account_text("first-account"))
+    clock = FakeClock()
+    table = table_of(tmp_path, clock)
+    version = table.versions()[str(further)]
+    clock.now_ms += 60_000  # a file that names no version has the time at which it was read
+    default.write_text(account_text("second-account"))
+    assert table.refresh()
+    assert table.account("team-account") is not None
+    assert table.versions()[str(further)] == version
+    assert table.versions()[str(default)] != version
+
+
+def test_a_file_is_written_as_a_block_of_lines_and_a_new_one_is_private(tmp_path: Path) -> None:
+    path = tmp_path / "new.yml"
+    entries = [{"accessKey": "some-account", "secretKey": "some-secret", "admin": "true", "topicPerms": ["A=PUB"]}]
+    old_mask = os.umask(0)
+    try:
+        acl_file.write(path, {"accounts": entries}, DataVersion(counter=3, timestamp=5))
+    finally:
+        os.umask(old_mask)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.read_text() == (
+        "accounts:\n- accessKey: some-account\n  secretKey: some-secret\n  admin: true\n  topicPerms:\n  - A=PUB\n"
+        "dataVersion:\n- counter: 3\n  timestamp: 5\n"
+    )
+
+
+def test_a_file_is_on_the_disk_before_it_takes_the_place_of_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[str] = []
+    sync, replace = os.fdatasync, Path.replace
+
+    def syncing(descriptor: int) -> None:
+        steps.append(f"sync {os.fstat(descriptor).st_size > 0}")
+        sync(descriptor)
+
+    def replacing(self: Path, target: Any) -> Path:
+        steps.append("replace")
+        return replace(self, target)
+
+    monkeypatch.setattr(os, "fdatasync", syncing)
+    monkeypatch.setattr(Path, "replace", replacing)
+    acl_file.write(tmp_path / "some.yml", {}, DataVersion())
+    assert steps == ["sync True", "replace"]
+
+
+@pytest.mark.parametrize(
+    ("access_bytes", "secret_bytes", "is_taken"),
+    [
+        (MIN_KEY_LENGTH, MIN_KEY_LENGTH, True),
+        (MIN_KEY_LENGTH - 1, MIN_KEY_LENGTH, False),
+        (MIN_KEY_LENGTH, MIN_KEY_LENGTH - 1, False),
+    ],
+)
+def test_keys_have_at_least_seven_characters(access_bytes: int, secret_bytes: int, is_taken: bool) -> None:
+    config = PlainAccessConfig(access_key="a" * access_bytes, secret_key="s" * secret_bytes)
+    if is_taken:
+        assert account_of(config).access_key == config.access_key
+    else:
+        with pytest.raises(AclFileError, match="must be longer than 6 characters"):
+            account_of(config)
+
+
+def test_a_changed_account_has_all_of_the_new_values_and_keeps_the_others() -> None:
+    old = {"accessKey": "k", "secretKey": "old-secret", "whiteRemoteAddress": "10.0.0.1", "defaultTopicPerm": "PUB"}
+    config = PlainAccessConfig(
+        access_key="k",
+        secret_key="new-secret",
+        white_remote_address="10.0.0.2",
+        admin=True,
+        default_topic_perm="SUB",
+        default_group_perm="PUB",
+        topic_perms=["A=PUB"],
+        group_perms=["G=SUB"],
+    )
+    [changed] = acl_file.with_account({"accounts": [old]}, config)["accounts"]
+    assert changed == {
+        "accessKey": "k",
+        "secretKey": "new-secret",
+        "whiteRemoteAddress": "10.0.0.2",
+        "admin": True,
+        "defaultTopicPerm": "SUB",
+        "defaultGroupPerm": "PUB",
+        "topicPerms": ["A=PUB"],
+        "groupPerms": ["G=SUB"],
+    }
+    [kept] = acl_file.with_account({"accounts": [old]}, PlainAccessConfig(access_key="k"))["accounts"]
+    assert kept == {**old, "admin": False}
+
+
+def test_an_account_has_one_permission_for_each_resource_up_to_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(accounts, "MAX_RESOURCES", 2)
+
+    def config(*permissions: str) -> PlainAccessConfig:
+        return PlainAccessConfig(access_key="some-account", secret_key="some-secret", topic_perms=list(permissions))
+
+    assert account_of(config("A=PUB", "B=PUB")).permissions == {"A": PUB, "B": PUB}
+    with pytest.raises(AclFileError, match="more than 2 resources"):
+        account_of(config("A=PUB", "B=PUB", "C=PUB"))

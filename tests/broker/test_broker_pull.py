@@ -1,0 +1,174 @@
+"""The pull processor: who may pull, what a pull commits, and what is answered when there is nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from broker_fakes import FakeConnection
+from broker_store_lab import Lab, open_lab
+
+from triomq.broker.filters.bloom import BloomFilter
+from triomq.broker.filters.selection import FilterChooser
+from triomq.broker.metrics.stats import BrokerStats
+from triomq.broker.metrics.store_metrics import StoreMetrics
+from triomq.broker.processors.pull import PullProcessor
+from triomq.broker.tables.consumers import ConsumerTable
+from triomq.broker.tables.filters import FilterTable
+from triomq.broker.tables.groups import GroupTable
+from triomq.protocol import sys_flag
+from triomq.protocol.bodies.base import replace
+from triomq.protocol.bodies.topic_config import TopicConfig
+from triomq.protocol.codes import RequestCode, ResponseCode
+from triomq.protocol.command import RemotingCommand, new_request
+from triomq.protocol.errors import RequestRefused
+from triomq.protocol.headers.pull import PullMessageRequestHeader
+from triomq.remoting.processor_table import Pool
+from triomq.store.config import BrokerRole
+
+COMMIT, SUSPEND, SUBSCRIPTION = sys_flag.PULL_COMMIT_OFFSET, sys_flag.PULL_SUSPEND, sys_flag.PULL_SUBSCRIPTION
+
+
+class Pulls:
+    """A pull processor over a store with three messages in queue 0 of topic T."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.lab = lab
+        self.connection = FakeConnection()
+        self.groups = GroupTable(now_ms=lab.now_ms)
+        self.moved: list[int] = []
+        consumers = ConsumerTable(lab.now_ms)
+        filters = FilterTable(BloomFilter(20, 32), now_ms=lab.now_ms)
+        self.stats = BrokerStats("C", now_ms=lab.now_ms)
+        lab.topics.update(TopicConfig(topic_name="T", read_queue_nums=1, write_queue_nums=1))
+        self.processor = PullProcessor(
+            lab.configuration,
+            lab.store,
+            lab.topics,
+            self.groups,
+            lab.offsets,
+            FilterChooser(lab.configuration, consumers, self.groups, filters, now_ms=lab.now_ms),
+            self.stats,
+            StoreMetrics(self.stats, now_ms=lab.now_ms),
+            pool=Pool("pull", 10),
+            offset_moved=lambda header, queue_offset: self.moved.append(queue_offset),
+        )
+
+    def pull(self, **changes: Any) -> RemotingCommand | None:
+        values: dict[str, Any] = {
+            "consumer_group": "G",
+            "topic": "T",
+            "queue_id": 0,
+            "queue_offset": 0,
+            "max_msg_nums": 32,
+            "sys_flag": SUBSCRIPTION,
+            "commit_offset": 0,
+            "suspend_timeout_millis": 15_000,
+            "subscription": "*",
+            "sub_version": 1,
+        }
+        header = PullMessageRequestHeader(**{**values, **changes})
+        return self.processor(cast(Any, self.connection), new_request(RequestCode.PULL_MESSAGE, header))
+
+    def code(self, **changes: Any) -> int:
+        response = self.pull(**changes)
+        assert response is not None
+        return response.code
+
+    def committed(self) -> int:
+        return self.lab.offsets.query("G", "T", 0)
+
+
+@asynccontextmanager
+async def open_pulls(root: Path, **store: Any) -> AsyncIterator[Pulls]:
+    async with open_lab(root, store=store) as lab:
+        for body in (b"a", b"b", b"c"):
+            await lab.put("T", body)
+        yield Pulls(lab)
+
+
+@pytest.mark.parametrize("role", [BrokerRole.ASYNC_MASTER, BrokerRole.SYNC_MASTER])
+async def test_a_master_takes_the_offset_that_a_pull_commits(tmp_path: Path, role: BrokerRole) -> None:
+    async with open_pulls(tmp_path, broker_role=role) as pulls:
+        assert pulls.code(queue_offset=2, sys_flag=SUBSCRIPTION | COMMIT, commit_offset=1) == 0
+        assert pulls.committed() == 1
+
+
+async def test_a_slave_takes_no_offsets_from_pulls(tmp_path: Path) -> None:
+    """Its table is a copy of its master's; what it took itself would be overwritten, or win over a newer one."""
+    async with open_pulls(tmp_path) as pulls:
+        configuration = pulls.lab.configuration
+        configuration.store = dataclasses.replace(configuration.store, broker_role=BrokerRole.SLAVE)
+        assert pulls.code(queue_offset=2, sys_flag=SUBSCRIPTION | COMMIT, commit_offset=1) == 0
+        assert pulls.committed() == -1
+
+
+async def test_without_the_flag_nothing_is_committed(tmp_path: Path) -> None:
+    async with open_pulls(tmp_path) as pulls:
+        assert pulls.code(commit_offset=2) == 0
+        assert pulls.committed() == -1
+
+
+async def test_a_pull_is_held_only_when_it_asks_for_it(tmp_path: Path) -> None:
+    async with open_pulls(tmp_path) as pulls:
+        assert pulls.code(queue_offset=3) == ResponseCode.PULL_NOT_FOUND
+        assert len(pulls.processor.long_polling) == 0
+        assert pulls.pull(queue_offset=3, sys_flag=SUBSCRIPTION | SUSPEND) is None
+        assert len(pulls.processor.long_polling) == 1
+        await pulls.lab.put("T", b"d")
+        (_, answer) = pulls.connection.answers[-1]
+        assert answer.code == ResponseCode.SUCCESS
+        assert b"d" in answer.body
+        assert len(pulls.processor.long_polling) == 0
+
+
+@pytest.mark.parametrize(
+    ("queue_offset", "code", "moved_to"),
+    [
+        (0, ResponseCode.SUCCESS, None),
+        (2, ResponseCode.SUCCESS, None),
+        (3, ResponseCode.PULL_NOT_FOUND, None),
+        (4, ResponseCode.PULL_OFFSET_MOVED, 3),
+        (-1, ResponseCode.PULL_OFFSET_MOVED, 0),
+    ],
+)
+async def test_offsets_inside_at_and_outside_of_the_queue(
+    tmp_path: Path, queue_offset: int, code: int, moved_to: int | None
+) -> None:
+    async with open_pulls(tmp_path) as pulls:
+        assert pulls.code(queue_offset=queue_offset) == code
+        assert pulls.moved == ([] if moved_to is None else [moved_to])
+
+
+async def test_who_may_not_pull(tmp_path: Path) -> None:
+    def refusal(pulls: Pulls, **changes: Any) -> tuple[int, str]:
+        with pytest.raises(RequestRefused) as refused:
+            pulls.pull(**changes)
+        return refused.value.code, refused.value.remark or ""
+
+    async with open_pulls(tmp_path) as pulls:
+        assert refusal(pulls, topic="Nowhere")[0] == ResponseCode.TOPIC_NOT_EXIST
+        code, remark = refusal(pulls, queue_id=1)
+        assert (code, "queueId[1] is illegal" in remark) == (ResponseCode.SYSTEM_ERROR, True)
+        assert refusal(pulls, queue_id=-1)[0] == ResponseCode.SYSTEM_ERROR
+        config = pulls.groups.find("G")
+        assert config is not None
+        pulls.groups.update(replace(config, consume_enable=False))
+        assert refusal(pulls) == (ResponseCode.NO_PERMISSION, "subscription group no permission, G")
+        pulls.groups.update(config)
+        pulls.lab.topics.update(TopicConfig(topic_name="T", read_queue_nums=1, write_queue_nums=1, perm=2))
+        assert refusal(pulls) == (ResponseCode.NO_PERMISSION, "the topic[T] pulling message is forbidden")
+        pulls.lab.change(broker_permission=2)
+        assert refusal(pulls)[1].endswith("pulling message is forbidden")
+
+
+async def test_what_a_pull_hands_out_is_counted_for_its_group(tmp_path: Path) -> None:
+    async with open_pulls(tmp_path) as pulls:
+        assert pulls.code() == 0
+        assert (pulls.stats.get_total, pulls.stats.get_found_times, pulls.stats.get_missed_times) == (3, 1, 0)
+        assert pulls.code(queue_offset=3) == ResponseCode.PULL_NOT_FOUND
+        assert (pulls.stats.get_total, pulls.stats.get_found_times, pulls.stats.get_missed_times) == (3, 1, 1)

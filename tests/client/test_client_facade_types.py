@@ -1,0 +1,115 @@
+"""Both facades have every method of the trio classes, with its parameters: for type checkers, editors and `help`."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import triomq
+from triomq import aio, blocking
+from triomq.client.consume.group_consumer import GroupConsumer
+from triomq.client.instance.members import ConsumerMember
+
+NAMES = ["Admin", "LitePullConsumer", "Producer", "PullConsumer", "PushConsumer", "TransactionProducer"]
+FACADES = [aio, blocking]
+OF_THE_MEMBER = {
+    name for base in (ConsumerMember, GroupConsumer) for name in vars(base) if name not in ("subscribe", "unsubscribe")
+}
+NOT_FOR_APPLICATIONS = OF_THE_MEMBER | {
+    "check_transaction", "client", "consumed", "offset_illegal", "make_known", "wait_settled",
+}  # fmt: skip
+
+
+def public_methods(core: type) -> list[str]:
+    return [
+        name
+        for name, value in inspect.getmembers(core)
+        if not name.startswith("_") and callable(value) and name not in NOT_FOR_APPLICATIONS
+    ]
+
+
+@pytest.mark.parametrize("module", FACADES)
+@pytest.mark.parametrize("name", NAMES)
+def test_a_facade_has_every_method_with_its_parameters(module: Any, name: str) -> None:
+    core, facade = getattr(triomq, name), getattr(module, name)
+    for method in public_methods(core):
+        assert hasattr(facade, method), f"{module.__name__}.{name} lacks {method}"
+        if method in ("receive", "listen", "listen_batch"):
+            continue  # these differ: a thread waits with a time limit, a listener may be of another kind
+        assert inspect.signature(getattr(facade, method)) == inspect.signature(getattr(core, method)), method
+        assert inspect.getdoc(getattr(facade, method)), method
+
+
+@pytest.mark.parametrize("module", FACADES)
+@pytest.mark.parametrize("name", NAMES)
+def test_a_facade_is_constructed_as_the_trio_class_is(module: Any, name: str) -> None:
+    core, facade = getattr(triomq, name), getattr(module, name)
+    assert inspect.signature(facade.__init__) == inspect.signature(core.__init__)
+
+
+PROGRAM = """
+from triomq import ConsumeRules, Message, SendResult, aio, blocking
+
+
+def send() -> SendResult:
+    with blocking.Producer("orders", name_server="127.0.0.1:9876", retries=3) as producer:
+        return producer.send(Message("Orders", b"..."), timeout_seconds=1)
+
+
+async def main() -> list[SendResult]:
+    async with aio.Producer("orders", send_timeout_seconds=1) as producer:
+        await producer.send(Message("Orders", b"..."), sharding_key="17")
+        return await producer.send_batch([Message("Orders", b"...")])
+
+
+def consume() -> None:
+    with blocking.PushConsumer("billing", rules=ConsumeRules(concurrency=4)) as consumer:
+        consumer.subscribe("Orders", "new || paid")
+        for message in consumer:
+            print(message.body.decode(), consumer.assigned_queues)
+    with blocking.Admin(timeout_seconds=1) as admin:
+        print(admin.topics(cluster="c")[0].upper())
+"""
+
+MISTAKES = {
+    'blocking.Producer("orders", name_servr="127.0.0.1:9876")': 'Unexpected keyword argument "name_servr"',
+    'aio.Producer("orders", retry=3)': 'Unexpected keyword argument "retry"',
+    'blocking.Producer(name_server="127.0.0.1:9876")': 'Missing positional argument "group"',
+    'aio.PushConsumer("billing", rules=3)': 'Argument "rules" to "PushConsumer" has incompatible type "int"',
+    'blocking.Producer("orders").send(Message("T", b""), timeout=3)': 'Unexpected keyword argument "timeout"',
+    'blocking.Producer("orders").send("text")': 'incompatible type "str"; expected "Message"',
+    "blocking.Admin().create_topics()": 'has no attribute "create_topics"',
+    'blocking.Admin().topics(clusters="c")': 'Unexpected keyword argument "clusters"',
+}
+
+
+def check_types(path: Path, program: str) -> str:
+    path.write_text(program)
+    source = Path(triomq.__file__).resolve().parents[1]
+    checked = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "--no-error-summary", str(path)],
+        cwd=path.parent,
+        env={**os.environ, "MYPYPATH": str(source)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert not checked.stderr, checked.stderr
+    return checked.stdout
+
+
+def test_a_type_checker_sees_the_parameters_of_the_facades(tmp_path: Path) -> None:
+    mistakes = "".join(f"\n{mistake}" for mistake in MISTAKES)
+    printed = check_types(tmp_path / "program.py", PROGRAM + mistakes)
+    first = PROGRAM.count("\n") + 2
+    lines = [line for line in printed.splitlines() if " error: " in line]
+    assert [int(line.split(":")[1]) for line in lines] == list(range(first, first + len(MISTAKES))), printed
+    for line, expected in zip(lines, MISTAKES.values(), strict=True):
+        assert expected in line

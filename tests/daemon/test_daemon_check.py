@@ -1,0 +1,66 @@
+"""`--check`: what would keep a daemon from starting is found without starting it, and nothing is written."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from triomq.daemon.directory_check import directory_problem
+
+SOURCE = Path(__file__).resolve().parents[2] / "src"
+
+
+def check(home: Path, program: str, text: str, *options: str) -> subprocess.CompletedProcess[str]:
+    path = home / "a.conf"
+    path.write_text(text)
+    return subprocess.run(
+        [sys.executable, "-m", f"triomq.{program}", "-c", str(path), "--check", *options],
+        env={"PATH": os.environ["PATH"], "HOME": str(home), "PYTHONPATH": str(SOURCE)},
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("program", ["broker", "namesrv"])
+def test_a_valid_configuration(tmp_path: Path, program: str) -> None:
+    done = check(tmp_path, program, "namesrvAddr=127.0.0.1:9876\n")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"mq{program}: the configuration is valid\n", "")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.conf"], "no store, log or pid file"
+
+
+def test_warnings_are_shown_and_do_not_fail(tmp_path: Path) -> None:
+    done = check(tmp_path, "broker", "deleteWhen=25\nbrokerNam=x\n", "stray")
+    assert done.returncode == 0
+    for text in ("there is no hour 25", "did_you_mean=brokerName", "no NameServer is configured", "words=stray"):
+        assert text in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["a.conf"]
+
+
+@pytest.mark.parametrize(
+    ("program", "text", "reason"),
+    [
+        ("broker", "listenPort=x\n", "listenPort: 'x' is not a whole number"),
+        ("broker", "namesrvAddr=a:1,b:1\n", "separated by ';'"),
+        ("broker", "storePathRootDir={home}/a.conf/store\n", "storePathRootDir: {home}/a.conf is not a directory"),
+        ("broker", "storePathCommitLog={home}/log,{home}/a.conf\n", "storePathCommitLog: {home}/a.conf is not a d"),
+        ("broker", "tls.test.mode.enable=false\n", "tls.server.certPath"),
+        ("namesrv", "kvConfigPath={home}/a.conf/kv.json\n", "kvConfigPath: {home}/a.conf is not a directory"),
+        ("namesrv", "tls.test.mode.enable=false\n", "tls.server.certPath"),
+        ("namesrv", "namesrvAddr=a:1,b:1\n", "separated by ';'"),
+    ],
+)
+def test_what_would_keep_it_from_serving(tmp_path: Path, program: str, text: str, reason: str) -> None:
+    done = check(tmp_path, program, text.format(home=tmp_path))
+    assert (done.returncode, done.stdout) == (253, "")
+    assert reason.format(home=tmp_path) in done.stderr
+
+
+def test_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert directory_problem(tmp_path / "not" / "there" / "yet") is None
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    assert directory_problem(tmp_path / "dangling" / "store") == f"{tmp_path}/dangling is not a directory"
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # permissions do not bind root
+    assert directory_problem(tmp_path / "x") == f"{tmp_path} cannot be written by this account"

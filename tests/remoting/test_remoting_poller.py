@@ -1,0 +1,333 @@
+"""The poller over socket pairs: bursts, long turns, descriptors that run out, sockets that take only part."""
+
+from __future__ import annotations
+
+import errno
+import select
+import socket
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+import pytest
+import structlog
+import trio
+import trio.testing
+
+from triomq.protocol.address import HostPort
+from triomq.protocol.command import RemotingCommand, new_request
+from triomq.protocol.frame import FrameDecoder, encode_frame
+from triomq.remoting import poller as poller_module
+from triomq.remoting.connection import Connection
+from triomq.remoting.poller import ACCEPT_BURST, LONG_TURN_SECONDS, TURNS_IN_A_ROW, Poller
+from triomq.remoting.turn import Turn
+
+pytestmark = pytest.mark.skipif(not poller_module.AVAILABLE, reason="epoll is not available here")
+
+HERE = HostPort("127.0.0.1", 1)
+PATIENCE_SECONDS = 10
+
+
+class Handler:
+    """Notes each request with the number of the turn that brought it, and does `then`."""
+
+    def __init__(self) -> None:
+        self.turns = 0
+        self.handled: list[tuple[int, bytes]] = []
+        self.then: Callable[[Connection, RemotingCommand], None] = lambda connection, request: None
+
+    def handle(self, connection: Connection, request: RemotingCommand) -> None:
+        self.handled.append((self.turns, request.body))
+        self.then(connection, request)
+
+    def turn_ends(self) -> None:
+        self.turns += 1
+
+    @property
+    def bodies(self) -> list[bytes]:
+        return [body for _, body in self.handled]
+
+
+class Bench:
+    """A poller with connections whose other ends the test holds."""
+
+    def __init__(self, nursery: trio.Nursery) -> None:
+        self.nursery = nursery
+        self.turn = Turn()
+        self.handler = Handler()
+        self.turn.before_flush(self.handler.turn_ends)
+        self.poller = Poller(self.turn)
+
+    def connection(self, **settings: int) -> tuple[Connection, socket.socket]:
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        connection = Connection(
+            self.handler, self.turn, self.nursery, HERE, HERE, max_frame_bytes=1 << 22, max_unanswered=10, **settings
+        )
+        self.poller.add(ours, connection)
+        return connection, theirs
+
+
+def frame(body: bytes) -> bytes:
+    return encode_frame(new_request(1, body=body))
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    with trio.fail_after(PATIENCE_SECONDS):
+        while not condition():
+            await trio.lowlevel.checkpoint()
+
+
+async def run_for(bench: Bench, condition: Callable[[], bool]) -> None:
+    """Serve until the condition holds."""
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(bench.poller.run)
+        await until(condition)
+        nursery.cancel_scope.cancel()
+
+
+async def test_sockets_that_are_ready_together_are_handled_in_one_turn(nursery: trio.Nursery) -> None:
+    bench = Bench(nursery)
+    peers = [bench.connection()[1] for _ in range(5)]
+    for number, peer in enumerate(peers):
+        peer.sendall(frame(b"%d" % number))
+    await run_for(bench, lambda: len(bench.handler.handled) == 5)
+    assert {turn for turn, _ in bench.handler.handled} == {0}
+    assert sorted(bench.handler.bodies) == [b"0", b"1", b"2", b"3", b"4"]
+
+
+class StepsOf(trio.abc.Instrument):
+    """Notes `count()` whenever the task gives way to others."""
+
+    def __init__(self, count: Callable[[], int]) -> None:
+        self.count = count
+        self.task: trio.lowlevel.Task | None = None
+        self.counts: list[int] = []
+
+    async def run(self, function: Callable[[], Awaitable[None]]) -> None:
+        self.task = trio.lowlevel.current_task()
+        await function()
+
+    def after_task_step(self, task: trio.lowlevel.Task) -> None:
+        if task is self.task:
+            self.counts.append(self.count())
+
+
+async def test_so_many_turns_run_in_a_row_and_then_the_other_tasks(nursery: trio.Nursery) -> None:
+    """Each request makes its peer send the next one, so that the socket is never empty."""
+    bench = Bench(nursery)
+    _, peer = bench.connection()
+    bench.handler.then = lambda *_: peer.sendall(frame(b"next"))
+    peer.sendall(frame(b"first"))
+    steps = StepsOf(lambda: bench.handler.turns)
+    trio.lowlevel.add_instrument(steps)
+    async with trio.open_nursery() as serving:
+        serving.start_soon(steps.run, bench.poller.run)
+        await until(lambda: bench.handler.turns >= 5 * TURNS_IN_A_ROW)
+        serving.cancel_scope.cancel()
+    trio.lowlevel.remove_instrument(steps)
+    assert sorted(set(steps.counts))[:5] == [TURNS_IN_A_ROW * number for number in range(5)]
+
+
+async def test_a_long_turn_leaves_the_other_sockets_to_the_next_one(
+    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(nursery)
+    now = [100.0]
+    monkeypatch.setattr(poller_module.trio, "current_time", lambda: now[0])
+    for number in range(4):
+        bench.connection()[1].sendall(frame(b"%d" % number))
+
+    def takes_long(*_: object) -> None:
+        now[0] += 0.4 * LONG_TURN_SECONDS
+
+    bench.handler.then = takes_long
+    steps = StepsOf(lambda: len(bench.handler.handled))
+    trio.lowlevel.add_instrument(steps)
+    async with trio.open_nursery() as serving:
+        serving.start_soon(steps.run, bench.poller.run)
+        while len(bench.handler.handled) < 4:
+            await trio.lowlevel.checkpoint()
+        monkeypatch.undo()
+        serving.cancel_scope.cancel()
+    trio.lowlevel.remove_instrument(steps)
+    assert [turn for turn, _ in bench.handler.handled] == [0, 0, 0, 1]
+    assert 3 in steps.counts, "the other tasks did not run between the turns"
+
+
+async def test_a_turn_of_just_the_limit_is_not_long(nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(nursery)
+    now = [64.0]
+    monkeypatch.setattr(poller_module, "LONG_TURN_SECONDS", 0.5)
+    for number in range(2):
+        bench.connection()[1].sendall(frame(b"%d" % number))
+
+    def takes_half_a_second(*_: object) -> None:
+        now[0] += 0.5
+
+    bench.handler.then = takes_half_a_second
+    monkeypatch.setattr(poller_module.trio, "current_time", lambda: now[0])
+    ready = bench.poller._epoll.poll(0)
+    assert bench.poller._take_turn(ready) == []
+    monkeypatch.undo()
+    assert len(bench.handler.handled) == 2
+
+
+async def test_a_connection_that_fails_costs_only_itself(nursery: trio.Nursery) -> None:
+    bench = Bench(nursery)
+    (bad, bad_peer), (good, good_peer) = bench.connection(), bench.connection()
+
+    def fail_once(connection: Connection, _: RemotingCommand) -> None:
+        if connection is bad:
+            raise RuntimeError("the handler failed")
+
+    bench.handler.then = fail_once
+    bad_peer.sendall(frame(b"bad"))
+    good_peer.sendall(frame(b"good"))
+    with structlog.testing.capture_logs() as logs:
+        await run_for(bench, lambda: len(bench.handler.handled) == 2)
+    assert bad.close_reason == "it failed; see the log"
+    assert good.close_reason == "stopped", "the end of the poller closed it"
+    assert [entry["event"] for entry in logs] == ["a connection failed"]
+
+
+async def test_a_peer_that_hangs_up_is_closed_with_that_reason(nursery: trio.Nursery) -> None:
+    bench = Bench(nursery)
+    connection, peer = bench.connection()
+    peer.close()
+    await run_for(bench, lambda: not connection.is_open)
+    assert connection.close_reason == "closed by the peer"
+    assert len(bench.poller) == 0
+
+
+async def test_the_end_closes_every_socket(nursery: trio.Nursery) -> None:
+    bench = Bench(nursery)
+    pairs = [bench.connection() for _ in range(3)]
+    await run_for(bench, lambda: True)
+    assert [connection.close_reason for connection, _ in pairs] == ["stopped"] * 3
+    assert [peer.recv(1) for _, peer in pairs] == [b""] * 3
+
+
+async def test_what_a_socket_does_not_take_leaves_in_order_when_it_is_read(nursery: trio.Nursery) -> None:
+    bench = Bench(nursery)
+    connection, peer = bench.connection(high_water_bytes=500_000, low_water_bytes=1000)
+    peer.setblocking(False)
+    bodies = [bytes([number]) * 400_000 for number in range(10)]
+    for body in bodies:
+        assert connection.is_open
+        connection._send(new_request(1, body=body))
+        bench.turn.end()
+    assert connection.paused, "the socket took four megabytes"
+    decoder, received = FrameDecoder(), []
+
+    def read() -> bool:
+        with suppress(BlockingIOError):
+            received.extend(command.body for command in decoder.feed(peer.recv(1 << 16)))
+        return len(received) == len(bodies)
+
+    await run_for(bench, read)
+    assert received == bodies
+    assert not connection.paused
+
+
+async def test_a_paused_connection_is_not_read_from(nursery: trio.Nursery) -> None:
+    bench = Bench(nursery)
+    connection, peer = bench.connection()
+    assert connection.transport is not None
+    async with trio.open_nursery() as serving:
+        serving.start_soon(bench.poller.run)
+        connection.transport.pause_reading()
+        peer.sendall(frame(b"late"))
+        for _ in range(50):
+            await trio.lowlevel.checkpoint()
+        assert bench.handler.handled == []
+        connection.transport.resume_reading()
+        await until(lambda: bench.handler.bodies == [b"late"])
+        serving.cancel_scope.cancel()
+
+
+class ScriptedListener:
+    """A listening socket whose `accept` follows a script: an errno, or a connected socket."""
+
+    def __init__(self, *script: int | socket.socket) -> None:
+        self.script = list(script)
+        self.sock = socket.create_server(("127.0.0.1", 0), backlog=300)
+
+    def fileno(self) -> int:
+        return self.sock.fileno()
+
+    def setblocking(self, flag: bool) -> None:
+        self.sock.setblocking(flag)
+
+    def close(self) -> None:
+        self.sock.close()
+
+    def accept(self) -> tuple[socket.socket, object]:
+        if not self.script:
+            raise BlockingIOError(errno.EAGAIN, "nobody there")
+        step = self.script.pop(0)
+        if isinstance(step, int):
+            raise OSError(step, "scripted")
+        return step, None
+
+    def make_ready(self) -> socket.socket:
+        """Somebody connects; nobody ever takes that connection."""
+        return socket.create_connection(self.sock.getsockname())
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM])
+async def test_a_listener_rests_when_descriptors_run_out_until_it_is_woken(nursery: trio.Nursery, number: int) -> None:
+    bench = Bench(nursery)
+    pair = socket.socketpair()
+    listener = ScriptedListener(number, pair[0])
+    accepted: list[socket.socket] = []
+    bench.poller.listen(listener, accepted.append)  # type: ignore[arg-type]
+    with listener.make_ready(), structlog.testing.capture_logs() as logs:
+        async with trio.open_nursery() as serving:
+            serving.start_soon(bench.poller.run)
+            await until(lambda: len(listener.script) == 1)
+            for _ in range(20):
+                await trio.lowlevel.checkpoint()
+            assert (accepted, len(logs)) == ([], 1), "a listener at rest is not asked again"
+            assert "accepting pauses" in logs[0]["event"]
+            bench.poller.wake_listeners()
+            await until(lambda: accepted == [pair[0]])
+            serving.cancel_scope.cancel()
+    assert listener.fileno() == -1, "the end closes it"
+
+
+async def test_a_listener_at_rest_is_closed_with_the_poller(nursery: trio.Nursery) -> None:
+    bench = Bench(nursery)
+    listener = ScriptedListener(errno.EMFILE)
+    bench.poller.listen(listener, lambda _: None)  # type: ignore[arg-type]
+    with listener.make_ready():
+        await run_for(bench, lambda: not listener.script)
+    assert listener.fileno() == -1
+
+
+@pytest.mark.parametrize(
+    ("number", "is_logged"), [(errno.EAGAIN, False), (errno.ECONNABORTED, False), (errno.EPERM, True)]
+)
+async def test_another_failure_to_accept_does_not_make_a_listener_rest(
+    nursery: trio.Nursery, number: int, is_logged: bool
+) -> None:
+    bench = Bench(nursery)
+    pair = socket.socketpair()
+    listener = ScriptedListener(number, pair[0])
+    accepted: list[socket.socket] = []
+    bench.poller.listen(listener, accepted.append)  # type: ignore[arg-type]
+    with listener.make_ready(), structlog.testing.capture_logs() as logs:
+        await run_for(bench, lambda: accepted == [pair[0]])
+    assert [entry["event"] for entry in logs] == (["accept failed"] if is_logged else [])
+
+
+async def test_a_rush_of_connections_does_not_keep_the_others_waiting(nursery: trio.Nursery) -> None:
+    bench = Bench(nursery)
+    pairs = [socket.socketpair() for _ in range(ACCEPT_BURST + 1)]
+    listener = ScriptedListener(*(ours for ours, _ in pairs))
+    accepted: list[socket.socket] = []
+    bench.poller.listen(listener, accepted.append)  # type: ignore[arg-type]
+    with listener.make_ready():
+        bench.poller._take_turn([(listener.fileno(), select.EPOLLIN)])
+        assert len(accepted) == ACCEPT_BURST
+        assert not any(sock.getblocking() for sock in accepted)
+        await run_for(bench, lambda: len(accepted) == ACCEPT_BURST + 1)
