@@ -122,7 +122,7 @@ def find_command(name: str) -> Command | None:
     """The command of this name or alias, in any case."""
     wanted = name.lower()
     for row in ROWS:
-        if wanted in (row[0].lower(), row[1].lower()):
+        if wanted and wanted in (row[0].lower(), row[1].lower()):
             return Command(row)
     return None
 

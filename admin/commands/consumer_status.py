@@ -27,7 +27,7 @@ def consumer_status(run: Run) -> None:
     if run.has("i"):
         info = running_info(run, group, run.get("i"), with_stacks=with_stacks)
         run.out.text(info_text(info))
-        run.out.item(clientId=run.get("i"), **info)
+        run.out.item(clientId=run.get("i"), **_info_item(info))
         return
     connections = consumer_connections(run, group, run.get("b"))["connectionSet"]
     now = int(time.time() * 1000)
@@ -46,9 +46,18 @@ def consumer_status(run: Run) -> None:
         if run.out.is_text:
             _write(path, info_text(info))
         run.out.line(layout % (len(infos), client, version_name(connection["version"]), path))
-        run.out.item(clientId=client, **info)
+        run.out.item(clientId=client, **_info_item(info))
     if infos:
         run.out.text(_judgement(infos))
+
+
+def _info_item(info: dict[str, Any]) -> dict[str, Any]:
+    """ConsumerRunningInfo as JSON: its map by queue becomes a list."""
+    queues = [
+        {"topic": topic, "brokerName": name, "queueId": number, **state}
+        for (topic, name, number), state in sorted(queue_items(info.get("mqTable", {})), key=lambda item: item[0])
+    ]
+    return {**info, "mqTable": queues}
 
 
 def _write(path: str, text: str) -> None:

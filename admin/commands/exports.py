@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import time
 
 from triomq.admin import bodies
 from triomq.admin.commands.brokers import first_number, runtime_table
 from triomq.admin.commands.name_servers import properties_of
 from triomq.admin.commands.rates import rates_of
 from triomq.admin.errors import AdminError
-from triomq.admin.java_text import hash_ordered, pretty_json, string_hash, string_map
+from triomq.admin.java_text import concurrent_order, hash_ordered, pretty_json, string_hash
 from triomq.admin.run import ShowHelp
 
 TYPE_CHECKING = False
@@ -49,12 +50,13 @@ def export_metadata(run: Run) -> None:
                     config[count] += topics[name][count]
             topics[name] = config
         groups.update(_groups(run, address)["subscriptionGroupTable"])
-    tables = {"topicConfigTable": topics, "subscriptionGroupTable": groups}
+    topics, groups, now = string_map_of(topics), string_map_of(groups), int(time.time() * 1000)
     if run.has("t"):
-        _write(run, directory, "topic.json", {"topicConfigTable": topics})
+        _write(run, directory, "topic.json", {"exportTime": now, "topicConfigTable": topics})
     elif run.has("g"):
-        _write(run, directory, "subscriptionGroup.json", {"subscriptionGroupTable": groups})
+        _write(run, directory, "subscriptionGroup.json", {"exportTime": now, "subscriptionGroupTable": groups})
     else:
+        tables = {"exportTime": now, "topicConfigTable": topics, "subscriptionGroupTable": groups}
         _write(run, directory, "metadata.json", tables)
     run.out.line()
 
@@ -64,8 +66,8 @@ def _topics(run: Run, address: str) -> dict[str, Any]:
     body: dict[str, Any] = bodies.loads(run.session.call(address, 21).body)
     system = set(bodies.loads(run.session.call(address, 305).body).get("topicList", []))
     kept = {
-        name: dict(sorted(config.items()))
-        for name, config in body["topicConfigTable"].items()
+        name: dict(sorted(body["topicConfigTable"][name].items()))
+        for name in concurrent_order(list(body["topicConfigTable"]))
         if name not in system and (run.has("s") or not name.startswith(("%RETRY%", "%DLQ%")))
     }
     return {"dataVersion": _version(body), "topicConfigTable": kept}
@@ -76,8 +78,8 @@ def _groups(run: Run, address: str) -> dict[str, Any]:
     system = ("TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP", "CID_ONS-HTTP-PROXY", "CID_ONSAPI_PULL",
               "CID_ONSAPI_PERMISSION", "CID_ONSAPI_OWNER", "CID_SYS_RMQ_TRANS")  # fmt: skip
     kept = {
-        name: dict(sorted(config.items()))
-        for name, config in body["subscriptionGroupTable"].items()
+        name: dict(sorted(body["subscriptionGroupTable"][name].items()))
+        for name in concurrent_order(list(body["subscriptionGroupTable"]))
         if name not in system
     }
     return {"dataVersion": _version(body), "subscriptionGroupTable": kept}
@@ -110,7 +112,7 @@ def export_configs(run: Run) -> None:
                 continue
             masters += 1
             table = properties_of(run.session.call(address, 26).body)
-            brokers[name] = string_map({key: table.get(key, "") for key in CONFIG_KEYS})
+            brokers[name] = {key: table.get(key, "") for key in concurrent_order(list(CONFIG_KEYS))}
     scale = {"namesrvSize": len(run.session.name_servers), "slaveBrokerSize": slaves, "masterBrokerSize": masters}
     value = {"clusterScale": string_map_of(scale), "brokerConfigs": string_map_of(brokers)}
     _write(run, run.get("f") or DIRECTORY, "configs.json", value)
@@ -201,4 +203,5 @@ def _clients(run: Run, address: str, groups: dict[str, Any]) -> set[str]:
 
 
 def _day(table: dict[str, str], verb: str) -> int:
-    return int(table.get(f"msg{verb}TotalTodayNow", "0")) - int(table.get(f"msg{verb}TotalTodayMorning", "0"))
+    """The messages of yesterday."""
+    return int(table.get(f"msg{verb}TotalTodayMorning", "0")) - int(table.get(f"msg{verb}TotalYesterdayMorning", "0"))

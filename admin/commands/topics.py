@@ -352,14 +352,11 @@ def groups_of(run: Run, topic: str) -> list[str]:
 
 def allocate_mq(run: Run) -> None:
     """AllocateMessageQueueAveragely over all write queues, as a client of each address would divide them."""
+    from triomq.admin.messages import queues_of
+
     topic = run.get("t")
     addresses = [text for text in run.get("i").split(",") if text]
-    queues = [
-        (data["brokerName"], number)
-        for data in run.session.route(topic)["queueDatas"]
-        if data["perm"] & 4
-        for number in range(data["readQueueNums"])
-    ]
+    queues = [(queue.broker_name, queue.queue_id) for queue in queues_of(run, topic)]
     result: dict[str, list[dict[str, Any]]] = {}
     for index, address in enumerate(addresses):
         share, rest = divmod(len(queues), len(addresses))
