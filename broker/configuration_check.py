@@ -11,7 +11,7 @@ from pathlib import Path
 from triomq.broker.configuration import Configuration
 from triomq.daemon.directory_check import directory_problem
 from triomq.remoting.tls import DISABLED, TlsError, TlsSettings, client_context, make_server_context
-from triomq.store.layout import Layout
+from triomq.store.disk.layout import Layout
 
 
 def configuration_problems(configuration: Configuration) -> Iterator[str]:

@@ -32,9 +32,9 @@ _PROTOCOL = __name__.rpartition(".")[0]
 
 
 def accelerated(reference: F) -> F:
-    """The C function of the same name (less "_reference") from the `_speedups` module beside `reference`, or
-    `reference` itself where that module is not built."""
-    module = load(reference.__module__.rpartition(".")[0])
+    """The C function of the same name (less "_reference") from the `_speedups` module of the room (`triomq.store`) that
+    `reference` belongs to, or `reference` itself where that module is not built."""
+    module = load(".".join(reference.__module__.split(".")[:2]))
     found: F = getattr(module, reference.__name__.removesuffix(SUFFIX), reference)
     return found
 

@@ -99,13 +99,10 @@ class RecordColumns:
         keeps: Callable[[], bool] | None = None,
         check_crc: bool = False,
     ) -> int:
-        """Add the consecutive records that begin in [at, limit) and end at or before `end`, and return where the run
-        stopped.
-
-        That is `at` itself when there is no valid record (`why_not` says why). While it is before `limit`, call again,
-        after a `take` when `is_full`. Skips records whose queue offset is outside of [first, last), and those for which
-        `keeps` returns False; `keeps` may look at `last_at` and its neighbours. Call `take` first when `fits` is
-        False."""
+        """Add the consecutive records that begin in [at, limit) and end at or before `end`. Return where the run
+        stopped: at `at` itself when there is no valid record (`why_not` says why); while that is before `limit`, call
+        again, after a `take` when `is_full`. Skips records whose queue offset is outside of [first, last), and those
+        for which `keeps`, which may look at `last_at`, returns False. Call `take` first when `fits` is False."""
         self._data = data
         bounds = self._bounds
         front = _FRONT.unpack_from

@@ -16,11 +16,11 @@ import trio
 
 from triomq.protocol import java_properties
 from triomq.protocol.settings import bind
-from triomq.store import offline
 from triomq.store.config import StoreSettings
 from triomq.store.errors import StoreError
 from triomq.store.message_store import MessageStore
-from triomq.store.progress import Bar, Progress, StartProgress, unseen
+from triomq.store.upkeep import offline
+from triomq.store.upkeep.progress import Bar, Progress, StartProgress, unseen
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -22,12 +22,12 @@ from triomq.protocol import property_names as names
 from triomq.protocol.clock import NowMs
 from triomq.protocol.java import cached_string_hash
 from triomq.protocol.record import BatchUnit
-from triomq.store.commit_log import CommitLog
-from triomq.store.consume_queue import ConsumeQueue
-from triomq.store.dispatch import Dispatch, DispatchEntry
 from triomq.store.errors import StoreBroken, StoreError, StoreFull
 from triomq.store.fail_stop import FailStop
-from triomq.store.queue_table import QueueTable
+from triomq.store.log.commit_log import CommitLog
+from triomq.store.queues.consume_queue import ConsumeQueue
+from triomq.store.queues.dispatch import Dispatch, DispatchEntry
+from triomq.store.queues.queue_table import QueueTable
 from triomq.store.results import MessageToStore, PutResult, PutStatus
 from triomq.store.watermark import Watermark
 

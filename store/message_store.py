@@ -20,28 +20,23 @@ from triomq.protocol.bodies import fastjson
 from triomq.protocol.clock import NowMs
 from triomq.protocol.record import BatchUnit
 from triomq.protocol.system_topics import LMQ_PREFIX, is_system_topic
-from triomq.store import recovery
 from triomq.store.appending import Appending
-from triomq.store.checkpoint import Checkpoint
-from triomq.store.commit_log import CommitLog
 from triomq.store.config import BrokerRole, FlushDiskType, StoreSettings
-from triomq.store.consume_queue import ENTRY, ConsumeQueue
 from triomq.store.delay import DelayLevels
-from triomq.store.dispatch import BitMapOf, Dispatch
+from triomq.store.disk.files import Files
+from triomq.store.disk.json_config import JsonFile
+from triomq.store.disk.layout import Layout
+from triomq.store.disk.mapped_file import OpenFiles
+from triomq.store.disk.own_thread import OwnThread
 from triomq.store.errors import StoreClosed, StoreLocked, StoreRefused
 from triomq.store.fail_stop import FailStop
-from triomq.store.files import Files
-from triomq.store.flush import PAGE_BYTES, Flush
-from triomq.store.index import Index
-from triomq.store.json_config import JsonFile
-from triomq.store.layout import Layout
-from triomq.store.mapped_file import OpenFiles
-from triomq.store.own_thread import OwnThread
-from triomq.store.progress import LogLines, Progress, Teller
-from triomq.store.queue_table import QueueTable
+from triomq.store.log.commit_log import CommitLog
+from triomq.store.queues.consume_queue import ENTRY, ConsumeQueue
+from triomq.store.queues.dispatch import BitMapOf, Dispatch
+from triomq.store.queues.index import Index
+from triomq.store.queues.queue_table import QueueTable
 from triomq.store.raw_log import RawLog
 from triomq.store.reading import Reading
-from triomq.store.recovery import Recovery
 from triomq.store.results import (
     ExtUnit,
     GetResult,
@@ -51,9 +46,14 @@ from triomq.store.results import (
     QueryResult,
     RecoveryReport,
 )
-from triomq.store.retention import Retention
-from triomq.store.tail_cut import TailCut
-from triomq.store.warm_up import WarmUp
+from triomq.store.upkeep import recovery
+from triomq.store.upkeep.checkpoint import Checkpoint
+from triomq.store.upkeep.flush import PAGE_BYTES, Flush
+from triomq.store.upkeep.progress import LogLines, Progress, Teller
+from triomq.store.upkeep.recovery import Recovery
+from triomq.store.upkeep.retention import Retention
+from triomq.store.upkeep.tail_cut import TailCut
+from triomq.store.upkeep.warm_up import WarmUp
 from triomq.store.watermark import Watermark
 
 log = structlog.get_logger("triomq.store")

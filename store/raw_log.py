@@ -16,13 +16,13 @@ import structlog
 from triomq.protocol import record
 from triomq.protocol.errors import RecordError
 from triomq.store.appending import Appending
-from triomq.store.commit_log import CommitLog
-from triomq.store.consume_queue import ConsumeQueue
-from triomq.store.dispatch import Dispatch, DispatchEntry
 from triomq.store.errors import LogCut
 from triomq.store.fail_stop import FailStop
-from triomq.store.log_scan import ScannedRecord, quick_record, scanned
-from triomq.store.queue_table import QueueTable
+from triomq.store.log.commit_log import CommitLog
+from triomq.store.log.log_scan import ScannedRecord, quick_record, scanned
+from triomq.store.queues.consume_queue import ConsumeQueue
+from triomq.store.queues.dispatch import Dispatch, DispatchEntry
+from triomq.store.queues.queue_table import QueueTable
 
 log = structlog.get_logger("triomq.store.raw_log")
 

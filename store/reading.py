@@ -14,13 +14,13 @@ import structlog
 
 from triomq.protocol import record, sys_flag
 from triomq.protocol.errors import RecordError
-from triomq.store.commit_log import CommitLog
 from triomq.store.config import BrokerRole, StoreSettings
-from triomq.store.consume_queue import ENTRY, ENTRY_BYTES, ConsumeQueue
-from triomq.store.index import Index
-from triomq.store.log_scan import LOST_TOPIC
-from triomq.store.mapped_file import MappedFile
-from triomq.store.queue_table import QueueTable
+from triomq.store.disk.mapped_file import MappedFile
+from triomq.store.log.commit_log import CommitLog
+from triomq.store.log.log_scan import LOST_TOPIC
+from triomq.store.queues.consume_queue import ENTRY, ENTRY_BYTES, ConsumeQueue
+from triomq.store.queues.index import Index
+from triomq.store.queues.queue_table import QueueTable
 from triomq.store.results import GetResult, GetStatus, MessageFilter, QueryResult
 
 log = structlog.get_logger("triomq.store.read")

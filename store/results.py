@@ -6,7 +6,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final, Protocol
 
-from triomq.store.log_scan import Damage
+from triomq.store.log.log_scan import Damage
 
 
 class PutStatus(Enum):

@@ -26,7 +26,7 @@ from triomq.protocol.clock import NowMs
 if TYPE_CHECKING:
     from triomq.broker.controller import BrokerController
     from triomq.broker.extensions import Extensions
-    from triomq.store.files import Files
+    from triomq.store.disk.files import Files
 
 
 class LocalCluster:
@@ -146,7 +146,7 @@ class LocalCluster:
 
     def _files(self) -> Files:
         """A temporary store need not reach the disk, which may be slow or busy."""
-        from triomq.store.files import Files, UnsyncedFiles
+        from triomq.store.disk.files import Files, UnsyncedFiles
 
         if self._clock is not None:
             return self._clock.files()
@@ -205,7 +205,7 @@ class LocalCluster:
     def _seconds_to_next(self) -> float:
         from triomq.broker.embedded.agenda import seconds_to_next
 
-        return min(seconds_to_next(one.parts) for one in self._controllers if one.parts is not None)
+        return min(seconds_to_next(one.serving) for one in self._controllers if one.serving is not None)
 
     def _log_end(self) -> int:
-        return sum(one.parts.store.committed.value for one in self._controllers if one.parts is not None)
+        return sum(one.serving.store.committed.value for one in self._controllers if one.serving is not None)

@@ -32,7 +32,7 @@ from math import inf
 import trio
 
 from triomq.protocol.clock import JumpHeard, NowMs
-from triomq.store.files import Files, UnsyncedFiles
+from triomq.store.disk.files import Files, UnsyncedFiles
 
 SHORTEST_JUMP_SECONDS = 0.1
 """What is due now and stays due (a message that the store refuses) is looked at again after so long."""

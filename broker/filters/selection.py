@@ -112,7 +112,8 @@ class FilterChooser:
         if group is None:
             raise RequestRefused(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist\n{FAQ}")
         config = self._groups.find(header.consumer_group)
-        if config is not None and not config.consume_broadcast_enable and group.message_model == BROADCASTING:
+        is_broadcast = group.consumption.message_model == BROADCASTING
+        if is_broadcast and config is not None and not config.consume_broadcast_enable:
             raise RequestRefused(
                 ResponseCode.NO_PERMISSION,
                 f"the consumer group[{header.consumer_group}] can not consume by broadcast way",

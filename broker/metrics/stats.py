@@ -96,7 +96,7 @@ class BrokerStats:
         self.stored_total = 0
         self.stored_size_total_bytes = 0
         self.get_total = 0
-        self.read_total = 0
+        self.internal_get_total = 0
         self.get_found_times = 0
         self.get_missed_times = 0
         self.put_total_yesterday_morning = 0
@@ -125,16 +125,20 @@ class BrokerStats:
         flow.size_bytes += size_bytes
         flow.times += 1
         self.get_total += message_count
-        self.read_total += message_count
         self.get_found_times += 1
 
     def internal_get(self, message_count: int) -> None:
         """The broker read messages of a queue for itself."""
-        self.read_total += message_count
+        self.internal_get_total += message_count
         if message_count:
             self.get_found_times += 1
         else:
             self.get_missed_times += 1
+
+    @property
+    def read_total(self) -> int:
+        """Messages read from queues, by clients and by the broker for itself."""
+        return self.get_total + self.internal_get_total
 
     def get_missed(self) -> None:
         """A pull found nothing."""

@@ -17,8 +17,7 @@ import structlog
 from triomq.broker.configuration import Configuration
 from triomq.broker.message_writer import MessageWriter, PendingPut, tags_code
 from triomq.broker.metrics.stats import BrokerStats
-from triomq.broker.tables.groups import GroupTable
-from triomq.broker.tables.topics import TopicTable
+from triomq.broker.tables.metadata import Metadata
 from triomq.protocol import permission, sys_flag
 from triomq.protocol import properties as property_text
 from triomq.protocol import property_names as names
@@ -89,8 +88,7 @@ class SendProcessor:
     def __init__(
         self,
         configuration: Configuration,
-        topics: TopicTable,
-        groups: GroupTable,
+        metadata: Metadata,
         writer: MessageWriter,
         stats: BrokerStats,
         *,
@@ -100,8 +98,8 @@ class SendProcessor:
         disk_text: Callable[[], str],
     ) -> None:
         self._configuration = configuration
-        self._topics = topics
-        self._groups = groups
+        self._topics = metadata.topics
+        self._groups = metadata.groups
         self._writer = writer
         self._stats = stats
         self._store_host = store_host

@@ -7,8 +7,8 @@ synchronous master's producers do not wait for that. With SYNC_FLUSH what is on 
 is a report every haSendHeartbeatInterval. A master that is silent for haHousekeepingInterval is given up.
 
 What goes wrong ends the connection, and after a pause there is another one. A disk that is full is tried again until it
-is not. An end of the log that the master does not have is cut and saved (store/tail_cut.py). A log that has nothing in
-common with the master's stays as it is: then `refused` says so, and nothing is taken over from that master.
+is not. An end of the log that the master does not have is cut and saved (store/upkeep/tail_cut.py). A log that has
+nothing in common with the master's stays as it is: then `refused` says so, and nothing is taken over from that master.
 
 Only this task writes to the store of a slave.
 """

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from triomq.store.files import Files
-from triomq.store.json_config import JsonFile
+from triomq.store.disk.files import Files
+from triomq.store.disk.json_config import JsonFile
 
 T = TypeVar("T")
 

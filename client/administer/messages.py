@@ -11,7 +11,6 @@ from triomq.client.administer.groups import GroupAdmin
 from triomq.client.administer.topics import TopicAdmin
 from triomq.client.core import requests
 from triomq.client.core.errors import BrokerRefused, BrokerUnreachable, MQClientError, NoRoute
-from triomq.protocol import property_names as names
 from triomq.protocol.bodies.consume_queue import QueryConsumeQueueResponseBody
 from triomq.protocol.codes import RequestCode, ResponseCode
 from triomq.protocol.command import new_request
@@ -203,8 +202,3 @@ class MessageAdmin(TopicAdmin, GroupAdmin):
         """Have the broker check a given-up half message again."""
         header = ResumeCheckHalfMessageRequestHeader(msg_id=offset_message_id)
         await self._broker(broker_address, RequestCode.RESUME_CHECK_HALF_MESSAGE, header)
-
-
-def original_topic(message: MessageExt) -> str:
-    """The topic a message of a retry or dead letter topic was first sent to."""
-    return message.properties.get(names.RETRY_TOPIC) or message.topic

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from triomq.protocol.bodies import fastjson
@@ -59,12 +59,6 @@ class OffsetTable:
     def snapshot(self, topic: str | None = None) -> dict[MessageQueue, int]:
         """A copy, of one topic or of all."""
         return {queue: at for queue, at in self._offsets.items() if topic is None or queue.topic == topic}
-
-    def keep_only(self, queues: Iterable[MessageQueue]) -> None:
-        """Forget every queue that is not listed."""
-        keep = set(queues)
-        for queue in [queue for queue in self._offsets if queue not in keep]:
-            self.remove(queue)
 
 
 _UNSAFE_IN_PATH = re.compile(r"[^A-Za-z0-9._#@%-]")

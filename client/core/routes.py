@@ -214,13 +214,6 @@ class RouteTable:
         chosen = brokers[turn % len(brokers)]
         return self.readable(chosen.broker_name)
 
-    def name_of(self, address: str) -> str | None:
-        """The broker name that listens at this address."""
-        for name, addresses in self._brokers.items():
-            if address in addresses.values():
-                return name
-        return None
-
 
 def _same(one: TopicRouteData, other: TopicRouteData) -> bool:
     """Equal but for the order of the lists."""

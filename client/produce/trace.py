@@ -184,11 +184,6 @@ def _keys(message_id: str | None, keys: str | None) -> tuple[str, ...]:
     return tuple(key for key in (message_id, *(keys or "").split(" ")) if key)
 
 
-def parse_lines(body: str) -> list[list[str]]:
-    """The fields of each line of a trace message."""
-    return [part.split(FIELD_END) for part in body.split(LINE_END) if part]
-
-
 def pack(lines: Iterable[TraceLine]) -> list[tuple[str, set[str]]]:
     """Lines as bodies of at most MAX_BODY_BYTES, with the keys of each."""
     packed: list[tuple[str, set[str]]] = []

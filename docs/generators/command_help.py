@@ -11,6 +11,7 @@ MODULES = {
     "mqnamesrv": ("triomq.namesrv", "-h"),
     "mqpipeline": ("triomq.spark.jobs.main", "--help"),
     "python -m triomq.store": ("triomq.store", "--help"),
+    "python -m triomq.daemon.health": ("triomq.daemon.health", "--help"),
     "bin/quickstart": ("triomq.broker.quickstart", "--help"),
 }
 

@@ -446,7 +446,9 @@ SEND = RequestCode.SEND_MESSAGE_V2
         (signed(SEND, {"b": "any"}, access_key=OPERATOR, secret_key=OPERATOR_SECRET), STRANGER, None),
     ],
 )
-def test_checks(control: AccessControl, request_: RemotingCommand, remote: str, sentence: str | None) -> None:
+def test_each_request_is_checked_in_rocketmqs_order_and_words(
+    control: AccessControl, request_: RemotingCommand, remote: str, sentence: str | None
+) -> None:
     assert refusal(control, request_, remote) == sentence
 
 
@@ -492,7 +494,9 @@ HEARTBEAT = (
         (b"billing", b"%RETRY%billing", None),
     ],
 )
-def test_heartbeats(control: AccessControl, group: bytes, topic: bytes, sentence: str | None) -> None:
+def test_a_heartbeat_needs_permission_for_all_it_subscribes_to(
+    control: AccessControl, group: bytes, topic: bytes, sentence: str | None
+) -> None:
     assert refusal(control, signed(34, body=HEARTBEAT % (group, topic))) == sentence
 
 
@@ -643,7 +647,9 @@ def test_the_file_keeps_its_mode_and_what_it_had_besides(admin: Admin) -> None:
         ({"whiteRemoteAddress": "1.2.3"}, None),
     ],
 )
-def test_refused_accounts(admin: Admin, fields: dict[str, str], remark: str | None) -> None:
+def test_an_account_that_cannot_be_used_is_refused_and_nothing_is_written(
+    admin: Admin, fields: dict[str, str], remark: str | None
+) -> None:
     if remark is None:
         fields = {"accessKey": "longenough", "secretKey": "longenough", **fields}
     before = admin.path.read_bytes()
@@ -655,7 +661,7 @@ def test_refused_accounts(admin: Admin, fields: dict[str, str], remark: str | No
     assert "secretKey" not in str(logs)
 
 
-def test_deleting(admin: Admin) -> None:
+def test_an_account_can_be_deleted_and_one_that_is_not_there_cannot(admin: Admin) -> None:
     response = admin.ask(51, accessKey=SHOP)
     assert (response.code, response.serialize_type) == (0, 0)
     assert admin.table.account(SHOP) is None

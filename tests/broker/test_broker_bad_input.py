@@ -27,8 +27,8 @@ from triomq.protocol.codes import ResponseCode
 from triomq.protocol.command import RemotingCommand
 from triomq.protocol.settings import bind
 from triomq.remoting.errors import RemotingTimeout
-from triomq.store import offline
 from triomq.store.config import StoreSettings
+from triomq.store.upkeep import offline
 
 SPEC: dict[str, Any] = json.loads((Path(__file__).parent / "broker_spec.json").read_text())
 CODES = sorted(int(code) for code in SPEC["requests"])
@@ -84,9 +84,10 @@ def thread(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Thread]:
     assert thread.ask(28).code == 0
     kept = thread.ask(11, pull_fields("Kept", consumerGroup="KeptG"))
     assert [message.body for message in record.iterate_records(kept.body)] == KEPT
-    parts = thread.broker.controller.parts
-    assert parts is not None
-    assert {pool.name: pool.in_flight for pool in parts.pools.all() if pool.in_flight} == {}, "requests left behind"
+    serving = thread.broker.controller.serving
+    assert serving is not None
+    pools = serving.tables.pools.all()
+    assert {pool.name: pool.in_flight for pool in pools if pool.in_flight} == {}, "requests left behind"
     thread.stop()
     directory = str(folder / "store")
     values, _ = bind(StoreSettings, {**SETTINGS, "storePathRootDir": directory}, source="test")

@@ -19,14 +19,14 @@ from triomq.protocol.command import new_request
 from triomq.protocol.record import iterate_records
 from triomq.remoting.client import RemotingClient, open_client
 from triomq.remoting.errors import ConnectionClosed, RemotingError
+from triomq.store.disk.files import Data, Files
 from triomq.store.errors import StoreFailed
-from triomq.store.files import Data, Files
 
 RAISING_BROKER = """
 import os, sys
 import triomq.broker.controller as controller
 from triomq.broker.__main__ import main
-from triomq.store.files import Files
+from triomq.store.disk.files import Files
 
 class RaisingFiles(Files):
     def pwrite(self, fd, data, at):
@@ -70,8 +70,8 @@ async def send(client: RemotingClient, address: str, body: bytes) -> int:
 async def bodies_of(folder: Path) -> list[bytes]:
     """What a restarted broker delivers."""
     async with whole_broker(folder) as broker:
-        assert broker.controller.parts is not None
-        report = broker.controller.parts.store.recovery_report
+        assert broker.controller.serving is not None
+        report = broker.controller.serving.store.recovery_report
         assert report is not None and not report.was_clean
         answer = await broker.pull("T")
         return [found.body for found in iterate_records(answer.body)]
@@ -109,13 +109,13 @@ async def test_a_hook_that_raises_leaves_no_clean_store(tmp_path: Path) -> None:
     with pytest.raises(BaseExceptionGroup):
         async with trio.open_nursery() as nursery:
             await nursery.start(controller.serve)
-            assert controller.parts is not None
+            assert controller.serving is not None
 
             def hook() -> None:
                 raise RuntimeError("boom")
 
-            controller.parts.turn.before_flush(hook)
-            controller.parts.turn.wake()
+            controller.serving.tables.surroundings.turn.before_flush(hook)
+            controller.serving.tables.surroundings.turn.wake()
             with trio.fail_after(10):
                 await trio.sleep_forever()
     assert (tmp_path / "store" / "abort").exists()

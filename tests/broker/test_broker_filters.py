@@ -48,7 +48,7 @@ def test_bloom_layout_and_positions_are_those_of_rocketmq(bloom: BloomFilter) ->
 
 
 @pytest.mark.parametrize(("text", "hashed"), [(b"", 0), (b"hello", 0xCBD8A7B341BD9B02)])
-def test_murmur(text: bytes, hashed: int) -> None:
+def test_hashes_are_murmur3(text: bytes, hashed: int) -> None:
     assert murmur3_64(text) == hashed
 
 

@@ -12,7 +12,7 @@ from broker_store_lab import Lab, open_lab
 from triomq.broker import message_writer
 from triomq.broker.message_writer import PendingPut
 from triomq.store.config import BrokerRole, FlushDiskType
-from triomq.store.files import Data
+from triomq.store.disk.files import Data
 from triomq.store.results import PutStatus
 from triomq.store.watermark import Watermark
 

@@ -25,7 +25,7 @@ from triomq.protocol.errors import RequestRefused
 from triomq.protocol.settings import bind, declarations
 from triomq.remoting.config import ClientSettings, ServerSettings
 from triomq.store.config import StoreSettings
-from triomq.store.files import Files
+from triomq.store.disk.files import Files
 from triomq.store.watermark import Watermark
 
 

@@ -17,7 +17,7 @@ from triomq.daemon.errors import ExitCode
 from triomq.protocol.codes import ResponseCode
 from triomq.protocol.command import new_request
 from triomq.remoting.client import open_client
-from triomq.store.files import Files
+from triomq.store.disk.files import Files
 
 
 class CountingFiles(Files):

@@ -18,7 +18,7 @@ from triomq.client.api import (
     Producer,
     PushConsumer,
 )
-from triomq.client.produce.trace import parse_lines
+from triomq.client.produce.trace import FIELD_END, LINE_END
 from triomq.protocol.bodies.subscription_group import SubscriptionGroupConfig
 from triomq.protocol.codes import ResponseCode
 from triomq.protocol.system_topics import TRACE_TOPIC
@@ -32,6 +32,10 @@ async def until_caught_up(admin: Admin, group: str, topic: str) -> None:
         return (await admin.consume_stats(group, topic)).total_diff() == 0
 
     await until_answer(caught_up)
+
+
+def trace_lines(body: str) -> list[list[str]]:
+    return [part.split(FIELD_END) for part in body.split(LINE_END) if part]
 
 
 async def test_topics_live_and_die(cluster: Cluster) -> None:
@@ -224,7 +228,7 @@ async def test_message_trace(cluster: Cluster) -> None:
             lines: list[list[str]] = []
             while len(lines) < 3:
                 found = await admin.messages_by_key(TRACE_TOPIC, result.message_id)
-                lines = [line for message in found for line in parse_lines(message.body.decode())]
+                lines = [line for message in found for line in trace_lines(message.body.decode())]
                 lines = [line for line in lines if result.message_id in line]
                 await trio.sleep(LOOK_SECONDS)
     by_kind = {line[0]: line for line in lines}

@@ -124,6 +124,6 @@ def test_failures_have_the_old_names(triomq: Cluster) -> None:
         small.send_sync(message("T", "more than ten bytes"))
 
 
-def test_not_started(triomq: Cluster) -> None:
+def test_a_producer_that_was_not_started_says_so(triomq: Cluster) -> None:
     with pytest.raises(compat.RocketMQException, match="start"):
         compat.Producer("P").send_sync(message("T", "b"))

@@ -20,7 +20,7 @@ from triomq.protocol.entries import decode_entries
 from triomq.protocol.errors import FrameError, HeaderFieldError
 from triomq.protocol.headers import base
 from triomq.protocol.headers.send import SendMessageRequestHeaderV2
-from triomq.store import log_scan
+from triomq.store.log import log_scan
 
 Target = Callable[[bytes], None]
 

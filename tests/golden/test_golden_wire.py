@@ -294,7 +294,7 @@ def test_bodies_through_their_records_byte_for_byte(recorded: dict[str, list[Rec
     assert seen["HeartbeatData"] >= 80
 
 
-def test_compressed_registrations(recorded: dict[str, list[Recorded]]) -> None:
+def test_compressed_registrations_are_read_and_written_alike(recorded: dict[str, list[Recorded]]) -> None:
     packed = [item for item in each(recorded) if "body_inflated_hex" in item.facts]
     assert len(packed) >= 2
     for item in packed:
@@ -305,7 +305,7 @@ def test_compressed_registrations(recorded: dict[str, list[Recorded]]) -> None:
         assert len(body.topic_config_serialize_wrapper.topic_config_table) == 32
 
 
-def test_signatures(recorded: dict[str, list[Recorded]]) -> None:
+def test_recorded_signatures_are_made_again_from_their_secrets(recorded: dict[str, list[Recorded]]) -> None:
     keys = {"RocketMQ": "1234567890", "rocketmq2": "12345678"}
     good = Counter[str]()
     for item in recorded["frames_acl_json"]:

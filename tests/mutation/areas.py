@@ -55,7 +55,7 @@ AREAS = {
     "store": Area(
         ("store/*.py",),
         ("tests/store/test_*.py",),
-        ("store/__main__.py", "store/config.py", "store/progress.py", "store/errors.py"),
+        ("store/__main__.py", "store/config.py", "store/upkeep/progress.py", "store/errors.py"),
     ),
     "long polling": Area(
         ("broker/long_polling.py", "broker/processors/pull.py"),

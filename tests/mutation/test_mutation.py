@@ -170,7 +170,7 @@ def test_a_small_project_gets_the_right_verdicts(tmp_path: Path) -> None:
 
 def test_names_that_are_not_there_are_refused() -> None:
     words = [sys.executable, str(Path(__file__).parent / "mutate.py")]
-    for more in (["nowhere"], ["--replay", "store/flush.py:1:compare"]):
+    for more in (["nowhere"], ["--replay", "store/upkeep/flush.py:1:compare"]):
         done = subprocess.run([*words, *more], capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode != 0
         assert "no such area" in done.stderr or "no mutant" in done.stderr

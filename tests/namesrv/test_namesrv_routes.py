@@ -124,7 +124,7 @@ def test_a_closed_connection_takes_only_its_own_brokers() -> None:
     assert addresses(table) == {"b-b": {0: "b:1"}}
 
 
-def test_silence() -> None:
+def test_a_broker_that_is_silent_for_too_long_is_dropped_with_its_owner() -> None:
     table = RouteTable()
     owner = object()
     register(table, "T", now=0, owner=owner)

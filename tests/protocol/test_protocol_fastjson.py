@@ -40,7 +40,7 @@ QUEUE = MessageQueue("T", "b-a", 0)
         ("[]", []),
     ],
 )
-def test_reading(text: str, value: Any) -> None:
+def test_fastjsons_dialect_is_read(text: str, value: Any) -> None:
     if value is None:
         loads(text.encode())  # read somehow, its value is not specified
     else:
@@ -60,7 +60,7 @@ def test_reading(text: str, value: Any) -> None:
         ('{"$ref":5}', {"$ref": 5}),
     ],
 )
-def test_references(text: str, value: Any) -> None:
+def test_references_within_a_document_are_resolved(text: str, value: Any) -> None:
     assert loads(text.encode()) == value
 
 
@@ -121,7 +121,7 @@ def test_nesting_is_bounded(start: str) -> None:
         loads(start.encode() * 100_000)
 
 
-def test_not_utf8() -> None:
+def test_bytes_that_are_not_utf8_are_refused_with_their_place() -> None:
     with pytest.raises(BodyError, match="byte 6"):
         loads(b'{"a":"\xff"}')
 
@@ -191,7 +191,7 @@ def test_texts_have_no_raw_control_characters(text: str) -> None:
     assert not re.search("[\x00-\x1f\x7f-\x9f\u2028\u2029]", written)
 
 
-def test_escapes() -> None:
+def test_texts_are_escaped_as_fastjson_does() -> None:
     assert dumps('a"b\\c/d') == b'"a\\"b\\\\c/d"'
     assert dumps("\x01\x02\b\t\n\f\r\x1f\x7f\u2028") == b'"\\u0001\\u0002\\b\\t\\n\\f\\r\\u001F\\u007F\\u2028"'
     assert dumps("ä体\U0001f600") == '"ä体\U0001f600"'.encode()
@@ -236,7 +236,7 @@ def test_sets_come_in_java_order() -> None:
     assert dumps(frozenset({QUEUE})) == b'[{"brokerName":"b-a","queueId":0,"topic":"T"}]'
 
 
-def test_pretty_form() -> None:
+def test_the_pretty_form_has_fastjsons_tabs_and_line_ends() -> None:
     value = {"offsetTable": {"%RETRY%G@G": {0: 1}, "T@G": {0: 5, 1: 7}}, "e": {}, "bits": [1, 2], "l": ["a", {"b": 1}]}
     assert dumps_pretty(value).decode() == (
         '{\n\t"offsetTable":{\n\t\t"%RETRY%G@G":{0:1\n\t\t},\n\t\t"T@G":{0:5,1:7\n\t\t}\n\t},\n\t"e":{},\n'

@@ -64,7 +64,6 @@ def test_derived_names() -> None:
     assert not system_topics.is_lmq(None)
     assert system_topics.is_retry_topic("%RETRY%G")
     assert not system_topics.is_retry_topic("%DLQ%G")
-    assert system_topics.is_dlq_topic("%DLQ%G")
 
 
 @pytest.mark.parametrize(("perm", "text"), [(0, "---"), (2, "-W-"), (4, "R--"), (6, "RW-"), (7, "RWX")])
@@ -86,13 +85,13 @@ def test_queues_are_ordered_as_in_java() -> None:
 
 @pytest.mark.parametrize("expression", [None, "", "*"])
 @pytest.mark.parametrize("expression_type", [None, "", "TAG"])
-def test_everything(expression: str | None, expression_type: str | None) -> None:
+def test_no_expression_and_a_star_subscribe_to_everything(expression: str | None, expression_type: str | None) -> None:
     data = build_subscription("T", expression, expression_type, sub_version=5)
     assert (data.sub_string, data.tags_set, data.code_set, data.sub_version) == ("*", frozenset(), frozenset(), 5)
     assert data.expression_type == "TAG"
 
 
-def test_tags() -> None:
+def test_tags_are_split_at_double_bars_and_trimmed() -> None:
     data = build_subscription("T", " TagA ||TagB||| | || ")
     assert data.tags_set == {"TagA", "TagB", "| |"}
     assert data.code_set == {2598919, 2598920, string_hash("| |")}

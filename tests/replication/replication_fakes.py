@@ -16,7 +16,7 @@ from triomq.broker.configuration import Configuration
 from triomq.broker.replication.log_follower import LogFollower
 from triomq.broker.replication.log_server import LogServer, Write
 from triomq.store.config import BrokerRole, FlushDiskType
-from triomq.store.files import Files
+from triomq.store.disk.files import Files
 from triomq.store.message_store import MessageStore
 
 FILLER_SIZE = 0x7FFFFFFF

@@ -21,9 +21,9 @@ from trio.testing import MockClock
 from triomq.broker.replication import log_follower
 from triomq.broker.replication.log_server import GIVE_WAY_BYTES, GIVE_WAY_SECONDS, TURN_BYTES, CatchUp
 from triomq.protocol import sys_flag
-from triomq.store import tail_cut
 from triomq.store.config import BrokerRole, FlushDiskType
-from triomq.store.files import Files
+from triomq.store.disk.files import Files
+from triomq.store.upkeep import tail_cut
 from triomq.store.watermark import Watermark
 
 

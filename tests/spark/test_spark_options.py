@@ -102,7 +102,7 @@ def value_at(options: Any, path: str) -> Any:
 
 
 @pytest.mark.parametrize(("kind", "name", "least", "field"), NUMBERS)
-def test_numbers(kind: str, name: str, least: int, field: str) -> None:
+def test_a_number_is_whole_and_not_less_than_its_least(kind: str, name: str, least: int, field: str) -> None:
     assert value_at(read_by(kind, {name: str(least + 3)}), field) == least + 3
     for text, message in [
         ("7.5", f"option {name}: '7.5' is not a whole number"),
@@ -114,14 +114,14 @@ def test_numbers(kind: str, name: str, least: int, field: str) -> None:
 
 
 @pytest.mark.parametrize(("kind", "name", "field"), FLAGS)
-def test_flags(kind: str, name: str, field: str) -> None:
+def test_a_flag_is_true_or_false_in_any_case(kind: str, name: str, field: str) -> None:
     assert [value_at(read_by(kind, {name: text}), field) for text in ("true", "FALSE")] == [True, False]
     with pytest.raises(OptionError, match=f"^option {re.escape(name)}: 'yes' is neither true nor false$"):
         read_by(kind, {name: "yes"})
 
 
 @pytest.mark.parametrize(("kind", "name", "field", "choices"), CHOICES)
-def test_choices(kind: str, name: str, field: str, choices: str) -> None:
+def test_a_choice_is_one_of_those_listed_in_any_case(kind: str, name: str, field: str, choices: str) -> None:
     found = [value_at(read_by(kind, {name: text.upper()}), field) for text in choices.split(", ")]
     assert found == ([True, False] if name == "idempotence" else choices.split(", "))
     with pytest.raises(OptionError, match=f"^option {name}: 'other' is none of {choices}$"):
@@ -129,7 +129,7 @@ def test_choices(kind: str, name: str, field: str, choices: str) -> None:
 
 
 @pytest.mark.parametrize(("kind", "name", "field"), TEXTS)
-def test_texts(kind: str, name: str, field: str) -> None:
+def test_a_text_is_trimmed(kind: str, name: str, field: str) -> None:
     assert value_at(read_by(kind, {name: " a:1 "}), field) in ("a:1", ("a:1",))
 
 

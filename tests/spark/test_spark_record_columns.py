@@ -154,7 +154,7 @@ def test_why_a_record_was_not_taken_is_said() -> None:
     for data, why in (
         (good[:-1], "102 bytes with magic 0xdaa320a7 are not a record"),
         (good[:4] + bytes(4) + good[8:], "magic 0x00000000 are not a record"),
-        (good[:39] + b"\x30" + good[40:], "no record"),  # IPv6 hosts would not fit
+        (good[:39] + b"\x30" + good[40:], "not a record"),  # IPv6 hosts would not fit
         (good[:88] + b"BODY" + good[92:], "does not match its CRC"),
         (one(b"no zlib", flags=sys_flag.COMPRESSED), "damaged ZLIB body"),
     ):

@@ -8,7 +8,7 @@ import random
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from triomq.store.files import Data, Files
+from triomq.store.disk.files import Data, Files
 
 SECTOR_BYTES = 512
 

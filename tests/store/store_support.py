@@ -11,7 +11,7 @@ from triomq.protocol import properties
 from triomq.protocol.address import HostPort
 from triomq.protocol.java import string_hash
 from triomq.store.config import StoreSettings
-from triomq.store.files import Files
+from triomq.store.disk.files import Files
 from triomq.store.message_store import MessageStore
 from triomq.store.results import MessageToStore
 

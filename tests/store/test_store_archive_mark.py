@@ -11,10 +11,10 @@ from store_support import WallClock, message, open_store, small_settings
 from structlog.testing import capture_logs
 from test_store_retention import HOUR_MS, NOON_MS, DiskFiles, check_consistent, filled, log_files
 
-from triomq.store.archive_mark import read_mark, write_mark
-from triomq.store.files import Files
+from triomq.store.disk.files import Files
 from triomq.store.message_store import MessageStore
 from triomq.store.results import PutStatus
+from triomq.store.upkeep.archive_mark import read_mark, write_mark
 
 FILE_BYTES = 4096
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triomq.store.consume_queue import ENTRY_BYTES, ConsumeQueue
-from triomq.store.files import Files
-from triomq.store.mapped_file import OpenFiles
+from triomq.store.disk.files import Files
+from triomq.store.disk.mapped_file import OpenFiles
+from triomq.store.queues.consume_queue import ENTRY_BYTES, ConsumeQueue
 
 PER_FILE = 10
 SIZE_BYTES = 100

@@ -88,7 +88,7 @@ def check(store: MessageStore, ledger: Ledger, must_have: set[str]) -> int:
 
 
 @pytest.mark.parametrize("seed", range(15))
-async def test_power_failures(seed: int, tmp_path: Path) -> None:
+async def test_whatever_a_power_failure_leaves_is_recovered(seed: int, tmp_path: Path) -> None:
     choose = random.Random(seed)
     files = RecordingFiles()
     ledger = Ledger()

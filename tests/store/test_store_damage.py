@@ -21,8 +21,8 @@ from store_support import WallClock, abandon, message, open_store
 
 from triomq.protocol import record, sys_flag
 from triomq.protocol.errors import RecordError
+from triomq.store.disk.files import Data, Files
 from triomq.store.errors import StoreError
-from triomq.store.files import Data, Files
 from triomq.store.message_store import MessageStore
 from triomq.store.results import PutResult, PutStatus
 
@@ -127,7 +127,7 @@ def flip(path: Path, choose: random.Random) -> None:
 
 @pytest.mark.parametrize("is_closed", [True, False], ids=["closed", "killed"])
 @pytest.mark.parametrize("directory", ["commitlog", "consumequeue", "index", "checkpoint", "config"])
-async def test_flipped_bits(tmp_path: Path, directory: str, is_closed: bool) -> None:
+async def test_flipped_bits_cost_only_what_they_hit(tmp_path: Path, directory: str, is_closed: bool) -> None:
     choose = random.Random(seed_of(f"{directory} {'closed' if is_closed else 'killed'}"))
     original = tmp_path / "original"
     written = await filled(original, choose, is_closed=is_closed)
@@ -327,7 +327,7 @@ async def test_any_call_may_fail(tmp_path: Path, code: int, count: int) -> None:
 
 
 @pytest.mark.parametrize("is_closed", [True, False], ids=["closed", "killed"])
-async def test_vanished_files(tmp_path: Path, is_closed: bool) -> None:
+async def test_a_vanished_file_costs_only_what_was_in_it(tmp_path: Path, is_closed: bool) -> None:
     """What hangs on a missing log file is missing; everything else is made anew from the log."""
     original = tmp_path / "original"
     written = await filled(original, random.Random(4), is_closed=is_closed)

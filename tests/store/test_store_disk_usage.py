@@ -5,7 +5,7 @@ from collections import namedtuple
 
 import pytest
 
-from triomq.store.files import Files
+from triomq.store.disk.files import Files
 
 Usage = namedtuple("Usage", "total used free")
 

@@ -11,11 +11,11 @@ import trio
 from store_support import WallClock, inline, message, open_store, small_settings
 
 from triomq.protocol import record
-from triomq.store.checkpoint import Checkpoint
+from triomq.store.disk.files import Data, Files
 from triomq.store.errors import StoreFailed
-from triomq.store.files import Data, Files
 from triomq.store.message_store import MessageStore
 from triomq.store.results import PutResult, PutStatus
+from triomq.store.upkeep.checkpoint import Checkpoint
 
 
 class Interrupt(BaseException):

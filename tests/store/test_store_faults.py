@@ -158,7 +158,7 @@ async def test_a_full_disk_at_the_index(tmp_path: Path) -> None:
     await store.close()
 
 
-async def test_kinds_of_waits() -> None:
+async def test_a_wait_ends_when_the_mark_passes_it_is_rejected_or_it_is_taken_back() -> None:
     mark = Watermark(5)
     told: list[tuple[int, Exception | None]] = []
 

@@ -10,10 +10,10 @@ import trio
 from store_support import WallClock, message, small_settings
 from trio.testing import MockClock
 
-from triomq.store.checkpoint import Checkpoint
 from triomq.store.config import FlushDiskType
-from triomq.store.files import Files
+from triomq.store.disk.files import Files
 from triomq.store.message_store import MessageStore
+from triomq.store.upkeep.checkpoint import Checkpoint
 
 LONG_MS = 3_600_000
 

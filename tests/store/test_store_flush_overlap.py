@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from store_support import WallClock, message, small_settings
 
-from triomq.store.files import Files
+from triomq.store.disk.files import Files
 from triomq.store.message_store import MessageStore
 
 

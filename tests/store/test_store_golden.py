@@ -14,7 +14,7 @@ from store_support import WallClock, abandon, inline
 
 from triomq.protocol import properties, record
 from triomq.protocol.system_topics import SCHEDULE_TOPIC, is_system_topic
-from triomq.store.log_scan import scanned
+from triomq.store.log.log_scan import scanned
 from triomq.store.message_store import MessageStore
 from triomq.store.results import MessageToStore
 
@@ -214,7 +214,7 @@ async def test_damage_costs_the_damaged_record_only(name: str, tmp_path: Path) -
     await store.close()
 
 
-async def test_ext_units(tmp_path: Path) -> None:
+async def test_ext_units_are_read_as_the_real_broker_wrote_them(tmp_path: Path) -> None:
     store = await open_golden(copy_golden_store("1d_sql92_ext", tmp_path))
     compared = 0
     for topic, queues in golden_expectation("1d_sql92_ext")["queues"].items():

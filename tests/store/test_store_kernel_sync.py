@@ -14,9 +14,9 @@ import trio.testing
 from store_support import WallClock, message, small_settings
 
 from triomq.store.config import FlushDiskType
+from triomq.store.disk.files import Files, UnsyncedFiles
+from triomq.store.disk.kernel_sync import KernelSync
 from triomq.store.errors import StoreBroken
-from triomq.store.files import Files, UnsyncedFiles
-from triomq.store.kernel_sync import KernelSync
 from triomq.store.message_store import MessageStore
 
 

@@ -99,7 +99,7 @@ async def test_a_record_never_crosses_a_file_end(tmp_path: Path) -> None:
     await store.close()
 
 
-async def test_batch(tmp_path: Path) -> None:
+async def test_a_batch_is_appended_as_a_row_of_messages_of_one_queue(tmp_path: Path) -> None:
     store = await open_store(tmp_path)
     units = [BatchUnit(0, b"body%d" % n, b"KEYS\x01key%d\x02TAGS\x01A" % n) for n in range(5)]
     store.append(message())

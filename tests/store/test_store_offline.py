@@ -11,7 +11,7 @@ from store_golden import open_golden
 from store_support import message, open_store, small_settings, unique_key
 
 from triomq.store.__main__ import main
-from triomq.store.offline import verify
+from triomq.store.upkeep.offline import verify
 
 
 def picture(root: Path) -> dict[str, tuple[int, bytes]]:
@@ -34,7 +34,9 @@ def picture(root: Path) -> dict[str, tuple[int, bytes]]:
         ("k10_cut_file", "is shorter than mappedFileSizeCommitLog"),
     ],
 )
-def test_verify(name: str, problem: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_verify_names_each_problem_and_changes_nothing(
+    name: str, problem: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     root = copy_golden_store(name, tmp_path)
     before = picture(root)
     code = main(["verify", str(root), "-c", str(root / "broker.conf")])
@@ -47,7 +49,9 @@ def test_verify(name: str, problem: str | None, tmp_path: Path, capsys: pytest.C
         assert any(line.startswith("PROBLEM") and problem in line for line in shown.splitlines()), shown
 
 
-def test_dump(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_dump_prints_every_message_of_the_log_from_an_offset_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     root = copy_golden_store("k00_killed", tmp_path)
     assert main(["dump", str(root)]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
@@ -59,7 +63,7 @@ def test_dump(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == rows[400:]
 
 
-def test_rebuild(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rebuild_makes_the_queues_anew_from_the_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     import trio
 
     root = copy_golden_store("c07_no_consumequeue_of_one_queue", tmp_path)
@@ -88,7 +92,9 @@ async def test_an_open_store_is_not_rebuilt(tmp_path: Path, capsys: pytest.Captu
     await store.close()
 
 
-def test_nonsense(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_directory_or_file_that_is_not_there_is_one_line_and_code_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["verify", str(tmp_path / "nowhere")]) == 2
     assert main(["verify", str(tmp_path), "-c", str(tmp_path / "none")]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 2

@@ -64,7 +64,9 @@ async def test_a_full_disk_behind_a_write_buffer(tmp_path: Path) -> None:
     await store.close()
 
 
-async def test_warm_up(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
+async def test_the_next_log_file_is_made_ahead_when_asked_for(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
     store = await open_store(tmp_path, warm_mapped_file_enable=True)
     next_file = tmp_path / "commitlog" / f"{4096:020d}"
     async with trio.open_nursery() as nursery:
@@ -119,7 +121,7 @@ async def test_several_log_paths(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("lmq", [False, True])
-async def test_multi_dispatch(tmp_path: Path, lmq: bool) -> None:
+async def test_a_message_for_several_queues_is_in_each_of_them(tmp_path: Path, lmq: bool) -> None:
     options = {"enable_multi_dispatch": True, "enable_lmq": lmq}
     store = await open_store(tmp_path, **options)
     properties = b"INNER_MULTI_DISPATCH\x01%LMQ%x,%LMQ%y,%LMQ%x\x02WAIT\x01true"

@@ -7,7 +7,7 @@ import threading
 import pytest
 import trio
 
-from triomq.store.own_thread import OwnThread
+from triomq.store.disk.own_thread import OwnThread
 
 
 async def test_calls_run_in_one_other_thread_and_answer() -> None:

@@ -21,5 +21,5 @@ def quiet() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("part", range(4))
-async def test_power_cuts(part: int, tmp_path: Path, quiet: None) -> None:
+async def test_nothing_acknowledged_is_lost_in_500_power_cuts(part: int, tmp_path: Path, quiet: None) -> None:
     assert await cut_many(tmp_path, 500, seed_of(f"power cuts {part}")) == 500

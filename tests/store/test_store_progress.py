@@ -12,9 +12,9 @@ from store_golden import settings_of
 from store_support import WallClock, abandon, message, open_store, small_settings
 from structlog.testing import capture_logs
 
-from triomq.store import offline
 from triomq.store.message_store import MessageStore
-from triomq.store.progress import Bar, LogLines, Progress, State
+from triomq.store.upkeep import offline
+from triomq.store.upkeep.progress import Bar, LogLines, Progress, State
 
 MIB = 1 << 20
 

@@ -12,12 +12,12 @@ from store_faults import FULL, FailingFiles, RecordingFiles
 from store_support import WallClock, abandon, message, open_store
 
 from triomq.protocol import record
-from triomq.store.checkpoint import SAFETY_MS, Checkpoint
-from triomq.store.consume_queue import ConsumeQueue
-from triomq.store.files import Files
-from triomq.store.mapped_file import OpenFiles
+from triomq.store.disk.files import Files
+from triomq.store.disk.mapped_file import OpenFiles
 from triomq.store.message_store import MessageStore
+from triomq.store.queues.consume_queue import ConsumeQueue
 from triomq.store.results import RecoveryReport
+from triomq.store.upkeep.checkpoint import SAFETY_MS, Checkpoint
 
 SLOW_MS = 10_000
 """Time between two messages, longer than the checkpoint's safety margin: each file's age then tells."""
@@ -103,10 +103,11 @@ async def test_queues_that_end_before_the_note_are_read_on_from_their_end(tmp_pa
     """The note says that the queues were on disk up to its offset. When they are not, it speaks of another state; only
     the log behind the queues' end has to be read, not all of it."""
     store = await open_store(tmp_path, clock=WallClock(step_ms=SLOW_MS))
-    for number in range(7):  # one message fills a file
-        if number == 6:  # and a record begins where the note says
+    for number in range(7):
+        if number == 6:  # a record begins where the note says
             await store._flush.flush_thoroughly()
-        assert store.append(message(body=bytes(2900))).is_ok
+        body = bytes(2900 if number < 5 else 100)  # a large one fills a file
+        assert store.append(message(body=body)).is_ok
         store.commit()
     abandon(store)
     path = next((tmp_path / "consumequeue" / "T" / "0").iterdir())

@@ -12,7 +12,7 @@ import trio
 from store_support import WallClock, message, open_store, unique_key
 
 from triomq.protocol import record
-from triomq.store.files import Files
+from triomq.store.disk.files import Files
 from triomq.store.message_store import MessageStore
 from triomq.store.results import GetStatus, PutStatus
 

@@ -22,9 +22,9 @@ from store_faults import FailingFiles, RecordingFiles, replay_onto
 from store_support import abandon, message, open_store, small_settings
 from structlog.testing import capture_logs
 
-from triomq.store.files import Files
-from triomq.store.layout import Layout
-from triomq.store.salvage import Salvage
+from triomq.store.disk.files import Files
+from triomq.store.disk.layout import Layout
+from triomq.store.log.salvage import Salvage
 
 
 async def damaged_store(root: Path) -> tuple[str, bytes]:

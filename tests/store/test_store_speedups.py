@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from triomq.protocol import record, sys_flag
 from triomq.protocol.java import string_hash
-from triomq.store import consume_queue, index_file, log_scan
+from triomq.store.log import log_scan
+from triomq.store.queues import consume_queue, index_file
 
 any_text = st.text(st.characters(exclude_categories=[]), max_size=40)
 

@@ -1,0 +1,120 @@
+"""A run of equally sized files that together hold one long sequence of bytes (MappedFileQueue).
+
+Holds the files in ascending order of start offset; knows no content. Starts are multiples of the file size. Files may
+be missing in between (somebody deleted one); then `find` answers None there. The first ones go by retention, the last
+ones by truncation, new ones come at the end.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+from triomq.store.disk import layout
+from triomq.store.disk.mapped_file import MappedFile, OpenFiles
+from triomq.store.errors import StoreRefused
+
+
+class FileSequence:
+    """The files of one log or queue. `directory` is where new files go."""
+
+    __slots__ = ("_pool", "directory", "file_size_bytes", "files")
+
+    def __init__(self, pool: OpenFiles, directory: str, file_size_bytes: int) -> None:
+        self._pool = pool
+        self.directory = directory
+        self.file_size_bytes = file_size_bytes
+        self.files: list[MappedFile] = []
+
+    def load(self, directory: str) -> list[MappedFile]:
+        """Take in the files of a directory; names that are no offsets are skipped. Answers those that are shorter than
+        they should be (the caller decides about them). Raises StoreRefused for sizes and starts that do not fit."""
+        short: list[MappedFile] = []
+        for name in self._pool.files.list_directory(directory):
+            start = layout.start_offset(name)
+            if start is None:
+                continue
+            path = f"{directory}/{name}"
+            size = self._pool.files.path_size(path)
+            if size > self.file_size_bytes or start % self.file_size_bytes:
+                raise StoreRefused(
+                    f"{path} has {size} bytes and starts at {start}, but files here are configured to have "
+                    f"{self.file_size_bytes} bytes; set the file size in the configuration to what wrote this store"
+                )
+            file = MappedFile(self._pool, directory, start, self.file_size_bytes)
+            self.files.append(file)
+            if size < self.file_size_bytes:
+                short.append(file)
+        self.files.sort(key=_start)
+        return short
+
+    @property
+    def first_start(self) -> int:
+        """Start of the first file, -1 without files."""
+        return self.files[0].start if self.files else -1
+
+    @property
+    def last(self) -> MappedFile | None:
+        return self.files[-1] if self.files else None
+
+    def find(self, offset: int) -> MappedFile | None:
+        """The file that holds `offset`."""
+        files = self.files
+        if not files:
+            return None
+        at = (offset - files[0].start) // self.file_size_bytes
+        if 0 <= at < len(files):
+            file = files[at]
+            if file.start <= offset < file.start + self.file_size_bytes:
+                return file
+        at = bisect_right(files, offset, key=_start) - 1
+        if at >= 0 and offset < files[at].end:
+            return files[at]
+        return None
+
+    def after(self, file: MappedFile) -> MappedFile | None:
+        """The next existing file behind `file`."""
+        at = bisect_right(self.files, file.start, key=_start)
+        return self.files[at] if at < len(self.files) else None
+
+    def make(self, offset: int, directory: str | None = None) -> MappedFile:
+        """Create the file that shall hold `offset`, which lies behind all others. Raises OSError."""
+        file = MappedFile(
+            self._pool, directory or self.directory, offset - offset % self.file_size_bytes, self.file_size_bytes
+        )
+        file.create()
+        self.files.append(file)
+        return file
+
+    def truncate(self, end: int) -> list[MappedFile]:
+        """Delete the files that begin at or behind `end` and clear what is behind it in its own file. Answers the
+        deleted ones. Does nothing that was done before."""
+        gone = [file for file in self.files if file.start >= end]
+        for file in gone:
+            file.delete()
+        if gone:
+            self.files = [file for file in self.files if file.start < end]
+        last = self.last
+        if last is not None and end < last.end:
+            last.clear_from(end - last.start)
+        return gone
+
+    def drop_first(self) -> MappedFile:
+        """Delete the oldest file."""
+        file = self.files.pop(0)
+        file.delete()
+        return file
+
+    def detach_first(self) -> MappedFile:
+        """Give the oldest file up, closed; the caller unlinks it."""
+        file = self.files.pop(0)
+        file.close()
+        return file
+
+    def delete_all(self) -> None:
+        for file in self.files:
+            file.delete()
+        self.files = []
+
+
+def _start(file: MappedFile) -> int:
+    return file.start

@@ -1,0 +1,97 @@
+"""A JSON file under config/ that survives crashes (ConfigManager).
+
+Save: write `<name>.tmp` and sync it, keep the present file as `<name>.bak`, rename. Load: `<name>`, or `<name>.bak`
+when that is missing, empty or cannot be parsed. When only broken ones are left that is said loudly and they are put
+aside (`<name>.broken`), since starting with an empty table and then saving it would destroy the last trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+import structlog
+
+from triomq.store.disk.files import Files
+
+log = structlog.get_logger("triomq.store.config")
+
+Table = TypeVar("Table")
+
+
+class JsonFile(Generic[Table]):
+    """One file. `parse` turns bytes into the table and raises any exception for bytes that are none."""
+
+    __slots__ = ("_files", "_parse", "path")
+
+    def __init__(self, files: Files, path: str, parse: Callable[[bytes], Table]) -> None:
+        self._files = files
+        self._parse = parse
+        self.path = path
+
+    def load(self) -> Table | None:
+        """The table, from the file or its .bak; None when there is neither."""
+        broken: list[str] = []
+        for path in (self.path, f"{self.path}.bak"):
+            try:
+                data = self._files.read_file(path)
+            except FileNotFoundError:
+                continue
+            if not data.strip():
+                continue
+            try:
+                table = self._parse(data)
+            except Exception as error:  # whatever a damaged file makes the parser raise
+                broken.append(path)
+                log.error("configuration file cannot be read", path=path, error=f"{type(error).__name__}: {error}")
+                continue
+            if path != self.path:
+                log.warning("configuration file restored from its backup", path=self.path, backup=path)
+            return table
+        for path in broken:
+            self._files.rename(path, f"{path}.broken")
+            log.error("starting without this table; the broken file was put aside", path=f"{path}.broken")
+        return None
+
+    def peek(self) -> Table | None:
+        """Like `load`, for somebody who does not own the file: quiet, and nothing is put aside."""
+        for path in (self.path, f"{self.path}.bak"):
+            try:
+                return self._parse(self._files.read_file(path))
+            except Exception:  # missing or broken: its owner will say so
+                continue
+        return None
+
+    def save(self, data: bytes) -> None:
+        """Replace the file. Raises OSError with the old file still in place."""
+        directory = self.path.rpartition("/")[0]
+        self._files.make_directories(directory)
+        temporary = f"{self.path}.tmp"
+        fd = self._files.create(temporary, len(data))
+        try:
+            self._files.pwrite(fd, data, 0)
+            self._files.datasync(fd)
+        finally:
+            self._files.close(fd)
+        self._keep_backup()
+        self._files.rename(temporary, self.path)
+        self._files.sync_directory(directory)
+
+    def _keep_backup(self) -> None:
+        """The present file becomes the backup, unless it is empty or broken while the backup is not."""
+        try:
+            present = self._files.read_file(self.path)
+            self._parse(present)
+        except FileNotFoundError:
+            return
+        except Exception:
+            log.warning("broken configuration file not kept as backup", path=self.path)
+            return
+        temporary = f"{self.path}.bak.tmp"
+        fd = self._files.create(temporary, len(present))
+        try:
+            self._files.pwrite(fd, present, 0)
+            self._files.datasync(fd)
+        finally:
+            self._files.close(fd)
+        self._files.rename(temporary, f"{self.path}.bak")

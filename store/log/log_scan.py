@@ -1,0 +1,402 @@
+"""Walking the log record by record, checking each, and finding the way again behind damage.
+
+A record is good when its magic, all its lengths, its own PHYSICALOFFSET and (on request) its body CRC fit. Where one is
+not good, the walk looks for the next place that is: further on in the file, then in the files behind. A record found
+there must not be older than the last good one, since a log that was cut once may still hold stale records behind its
+end. When there is none, that was the end of the log.
+
+The walk reads pieces of the files, not their mappings: it passes over gigabytes once, and shall not keep them in the
+memory of the process. `next` is what recovery spends its time in.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Final
+from zlib import crc32
+
+from triomq.protocol import record
+from triomq.protocol.errors import RecordError
+from triomq.protocol.record import RecordFields
+from triomq.protocol.speedups import accelerated
+from triomq.store.disk.mapped_file import MappedFile
+from triomq.store.log.commit_log import END_MARGIN_BYTES, CommitLog
+
+# The topic of records that recovery puts in the place of damaged ones.
+LOST_TOPIC: Final = b"rmq_sys_TRIOMQ_LOST"
+
+_MESSAGE_MAGIC: Final = (record.MESSAGE_MAGIC & 0xFFFFFFFF).to_bytes(4, "big")
+_BLANK_MAGIC: Final = (record.BLANK_MAGIC & 0xFFFFFFFF).to_bytes(4, "big")
+_PAGE_BYTES: Final = 4096
+_SECTOR_BYTES: Final = 512
+_SEARCH_BYTES: Final = 1 << 20
+_PIECE_BYTES: Final = 1 << 20
+# Bodies up to this size are copied to be summed up, which costs less than a view.
+_COPY_BYTES: Final = 4096
+
+# TOTALSIZE, MAGICCODE, BODYCRC, QUEUEID, QUEUEOFFSET, PHYSICALOFFSET, SYSFLAG, STORETIMESTAMP, BODYLENGTH of a record
+# with two IPv4 hosts.
+_HEAD: Final = struct.Struct(">iiii4xqqi16xq20xi")
+HEAD_BYTES: Final = _HEAD.size
+_HOSTS_V6: Final = 0x30
+
+
+def scan_record_reference(
+    data: bytes, at: int, end: int
+) -> tuple[int, int, int, int, int, int, int, int, bytes, bytes] | None:
+    """(size, body CRC, queue id, queue offset, physical offset, sys flag, store timestamp, body length, topic, stored
+    properties) of the record with IPv4 hosts that begins at `at` of `data` and lies whole in front of `end`; None for
+    whatever else is there. All its lengths fit; nothing else is checked."""
+    if at < 0 or end > len(data) or end - at < HEAD_BYTES:
+        return None
+    size, magic, crc, queue_id, queue_offset, physical_offset, flags, time, body_length = _HEAD.unpack_from(data, at)
+    if (
+        magic != record.MESSAGE_MAGIC
+        or flags & _HOSTS_V6
+        or not record.FIXED_BYTES <= size <= end - at
+        or not 0 <= body_length <= size - record.FIXED_BYTES
+    ):
+        return None
+    record_end: int = at + size
+    topic_at: int = at + HEAD_BYTES + body_length + 1
+    properties_at: int = topic_at + data[topic_at - 1] + 2
+    if (
+        properties_at > record_end
+        or data[properties_at - 2] << 8 | data[properties_at - 1] != record_end - properties_at
+    ):
+        return None
+    topic, stored_properties = data[topic_at : properties_at - 2], data[properties_at:record_end]
+    return size, crc, queue_id, queue_offset, physical_offset, flags, time, body_length, topic, stored_properties
+
+
+_scan_record: Final = accelerated(scan_record_reference)
+
+
+class ScannedRecord:
+    """What the walk tells of a record."""
+
+    __slots__ = (
+        "body_length",
+        "physical_offset",
+        "properties",
+        "queue_id",
+        "queue_offset",
+        "size_bytes",
+        "store_timestamp",
+        "sys_flag",
+        "topic",
+    )
+
+    def __init__(
+        self,
+        physical_offset: int,
+        size_bytes: int,
+        queue_id: int,
+        queue_offset: int,
+        sys_flags: int,
+        store_timestamp: int,
+        body_length: int,
+        topic: bytes,
+        stored_properties: bytes,
+    ) -> None:
+        self.physical_offset = physical_offset
+        self.size_bytes = size_bytes
+        self.queue_id = queue_id
+        self.queue_offset = queue_offset
+        self.sys_flag = sys_flags
+        self.store_timestamp = store_timestamp
+        self.body_length = body_length
+        self.topic = topic
+        self.properties = stored_properties
+
+
+class Damage:
+    """A stretch of the log that holds no good record although there are good ones behind it; the first of those was
+    stored at `next_timestamp`."""
+
+    __slots__ = ("begin", "end", "next_timestamp", "reason")
+
+    def __init__(self, begin: int, end: int, reason: str, next_timestamp: int) -> None:
+        self.begin = begin
+        self.end = end
+        self.reason = reason
+        self.next_timestamp = next_timestamp
+
+
+class LogScan:
+    """Call `next` until it answers None (or iterate `records()`); then `end` says where the log ends and `damages` what
+    was left out."""
+
+    __slots__ = (
+        "_check_crc",
+        "_data",
+        "_data_at",
+        "_file",
+        "_last_timestamp",
+        "_log",
+        "_position",
+        "_reason",
+        "_resumed_timestamp",
+        "_start",
+        "_stop",
+        "damages",
+        "end",
+        "end_reason",
+    )
+
+    def __init__(self, log: CommitLog, start: int, *, check_crc: bool, stop: int | None = None) -> None:
+        """From `start`, which is the offset of a record or of a file, up to `stop` or the end of the log."""
+        self._log = log
+        self._start = start
+        self._stop = -1 if stop is None else stop
+        self._check_crc = check_crc
+        self._last_timestamp = 0
+        self._resumed_timestamp = 0
+        self._reason = ""
+        self.damages: list[Damage] = []
+        self.end = start
+        self.end_reason = ""
+        # The piece of `_file` that was read last, and where in the file it begins.
+        self._data = b""
+        self._data_at = 0
+        file = self._first_file()
+        self._file = file
+        self._position = start - file.start if file is not None and start > file.start else 0
+
+    def records(self) -> Iterator[ScannedRecord]:
+        """Good records in log order."""
+        found = self.next()
+        while found is not None:
+            yield found
+            found = self.next()
+
+    def next(self) -> ScannedRecord | None:
+        """The next good record in log order, None at the end."""
+        while True:
+            file = self._file
+            if file is None:
+                return None
+            position = self._position
+            if position + END_MARGIN_BYTES <= file.size_bytes:
+                if 0 <= self._stop <= file.start + position:
+                    self.end = file.start + position
+                    self._file = None
+                    return None
+                found = self._good_record(file, position)
+                if found is not None:
+                    self._last_timestamp = found.store_timestamp
+                    self._position = position + found.size_bytes
+                    return found
+                if not self._is_blank(file, position):
+                    self._pass_damage(file, position)
+                    continue
+            self.end = file.end
+            self._go_to(self._log.sequence.after(file), 0)
+
+    @property
+    def offset(self) -> int:
+        """Where the walk is in the log."""
+        return self._file.start + self._position if self._file is not None else self.end
+
+    def _go_to(self, file: MappedFile | None, position: int) -> None:
+        self._file = file
+        self._position = position
+        self._data = b""
+        self._data_at = 0
+
+    def _pass_damage(self, file: MappedFile, position: int) -> None:
+        """Go on behind a place that is not good, or end there."""
+        found = self._resume(file, position)
+        if found is None:
+            self.end = file.start + position
+            self.end_reason = self._reason
+            self._go_to(None, 0)
+            return
+        self._note_damage(file, file.start + position, found[0].start + found[1])
+        self._go_to(found[0], found[1])
+
+    def _first_file(self) -> MappedFile | None:
+        file = self._log.sequence.find(self._start)
+        if file is None:
+            later = [file for file in self._log.sequence.files if file.start >= self._start]
+            return later[0] if later else None
+        return file
+
+    def _note_damage(self, file: MappedFile, begin: int, end: int) -> None:
+        """One entry per file, so that each can be filled on its own."""
+        reason = self._reason
+        current: MappedFile | None = file
+        while current is not None and begin < end:
+            stop = min(end, current.end)
+            if begin < stop:
+                self.damages.append(Damage(begin, stop, reason, self._resumed_timestamp))
+            current = self._log.sequence.after(current)
+            if current is not None:
+                begin = current.start
+
+    def _good_record(self, file: MappedFile, position: int) -> ScannedRecord | None:
+        """The record at this position of the file, None when there is no good one (then `_reason` says why)."""
+        at = position - self._data_at
+        found = _scan_record(self._data, at, len(self._data))
+        if found is None:
+            # It may be what the piece ends in.
+            self._read_piece(file, position)
+            at = 0
+            found = _scan_record(self._data, 0, len(self._data))
+            if found is None:
+                return self._unusual_record(file, position)
+        size, crc, queue_id, queue_offset, physical_offset, flags, time, body_length, topic, stored_properties = found
+        if physical_offset != file.start + position:
+            return self._unusual_record(file, position)
+        if self._check_crc:
+            end = position + size
+            if 0 in stored_properties and _is_torn(stored_properties, end - len(stored_properties), end):
+                return self._unusual_record(file, position)
+            if body_length:
+                body_at: int = at + HEAD_BYTES
+                if body_length > _COPY_BYTES:
+                    found_crc = crc32(memoryview(self._data)[body_at : body_at + body_length])
+                else:
+                    found_crc = crc32(self._data[body_at : body_at + body_length])
+                if found_crc & 0x7FFFFFFF != crc:
+                    return self._unusual_record(file, position)
+        return ScannedRecord(
+            physical_offset, size, queue_id, queue_offset, flags, time, body_length, topic, stored_properties
+        )
+
+    def _read_piece(self, file: MappedFile, position: int) -> None:
+        """Read from there on, at least the whole record that seems to begin there."""
+        self._data = file.pread(position, min(_PIECE_BYTES, file.size_bytes - position))
+        self._data_at = position
+        size = int.from_bytes(self._data[:4], "big")
+        if len(self._data) < size <= file.size_bytes - position and self._data[4:8] == _MESSAGE_MAGIC:
+            self._data = file.pread(position, size)
+
+    def _unusual_record(self, file: MappedFile, position: int) -> ScannedRecord | None:
+        """The same for records with IPv6 hosts, and for whatever is not good, with the reason."""
+        view = memoryview(file.map())
+        file.is_pinned = True
+        try:
+            fields = self._checked_fields(view, file, position)
+            if fields is None:
+                return None
+            return scanned(fields, fields.physical_offset)
+        finally:
+            view.release()
+            file.is_pinned = False
+
+    def _is_blank(self, file: MappedFile, position: int) -> bool:
+        head = file.pread(position, record.BLANK_BYTES)
+        return head[4:] == _BLANK_MAGIC and file.size_bytes - position == int.from_bytes(head[:4], "big")
+
+    def _checked_fields(self, view: memoryview, file: MappedFile, position: int) -> RecordFields | None:
+        try:
+            fields = record.read_fields(view, position, file.size_bytes)
+        except RecordError as error:
+            self._reason = str(error)
+            return None
+        if fields.physical_offset != file.start + position:
+            self._reason = f"the record claims to lie at {fields.physical_offset}"
+            return None
+        if self._check_crc and 0 in fields.properties:
+            end = position + fields.size_bytes
+            if _is_torn(fields.properties, end - len(fields.properties), end):
+                self._reason = "a part of the properties reads as zeros"
+                return None
+        if self._check_crc and fields.body_length:
+            body = view[fields.body_at : fields.body_at + fields.body_length]
+            if record.body_crc(body) != fields.body_crc:
+                self._reason = "the body does not match its CRC"
+                return None
+        return fields
+
+    def _resume(self, file: MappedFile, position: int) -> tuple[MappedFile, int] | None:
+        """The next good record behind a bad place."""
+        at = position + 1
+        current: MappedFile | None = file
+        reason = self._reason
+        while current is not None:
+            found = self._search(current, at)
+            if found >= 0:
+                self._reason = reason
+                return current, found
+            current = self._log.sequence.after(current)
+            at = 0
+        self._reason = reason
+        return None
+
+    def _search(self, file: MappedFile, at: int) -> int:
+        """Position of the next good place in one file, -1 when there is none. Holes are not looked at."""
+        view = memoryview(file.map())
+        file.is_pinned = True
+        try:
+            while at + END_MARGIN_BYTES <= file.size_bytes:
+                found = self._search_window(view, file, at, min(at + _SEARCH_BYTES, file.size_bytes))
+                if found >= 0:
+                    return found
+                # windows overlap by one head, so that none is cut in two
+                behind = min(at + _SEARCH_BYTES, file.size_bytes)
+                if behind == file.size_bytes:
+                    return -1
+                at = max(behind - END_MARGIN_BYTES, at + 1)
+                if not bytes(view[at : min(at + _PAGE_BYTES, file.size_bytes)]).strip(b"\0"):
+                    data_at = file.next_data(at)
+                    if data_at < 0:
+                        return -1
+                    at = max(at, data_at - END_MARGIN_BYTES)
+            return -1
+        finally:
+            view.release()
+            file.is_pinned = False
+
+    def _search_window(self, view: memoryview, file: MappedFile, begin: int, end: int) -> int:
+        window = bytes(view[begin:end])
+        magic_at = window.find(_MESSAGE_MAGIC, 4)
+        while magic_at >= 0:
+            position = begin + magic_at - 4
+            fields = self._checked_fields(view, file, position)
+            if fields is not None and fields.store_timestamp >= self._last_timestamp:
+                self._resumed_timestamp = fields.store_timestamp
+                return position
+            magic_at = window.find(_MESSAGE_MAGIC, magic_at + 1)
+        return -1
+
+
+def quick_record(data: bytes, at: int, limit: int, physical_offset: int) -> ScannedRecord | None:
+    """The record with IPv4 hosts at this place of `data`, which lies whole in front of `limit`; None for whatever else
+    is there. Its lengths are checked, what it says of its own place is not."""
+    found = _scan_record(data, at, limit)
+    if found is None:
+        return None
+    size, _, queue_id, queue_offset, _, flags, store_timestamp, body_length, topic, stored_properties = found
+    return ScannedRecord(
+        physical_offset, size, queue_id, queue_offset, flags, store_timestamp, body_length, topic, stored_properties
+    )
+
+
+def scanned(fields: RecordFields, physical_offset: int) -> ScannedRecord:
+    """The same of a record that was read otherwise, and that lies at this offset."""
+    return ScannedRecord(
+        physical_offset,
+        fields.size_bytes,
+        fields.queue_id,
+        fields.queue_offset,
+        fields.sys_flag,
+        fields.store_timestamp,
+        fields.body_length,
+        fields.topic,
+        fields.properties,
+    )
+
+
+def _is_torn(data: bytes, begin: int, end: int) -> bool:
+    """Whether `data`, which lies at [begin, end) of its file, is all zeros in one of its disk sectors: what a power
+    failure leaves of a sector that was not written. No checksum covers properties."""
+    at = begin
+    while at < end:
+        stop = min(at - at % _SECTOR_BYTES + _SECTOR_BYTES, end)
+        if not data[at - begin : stop - begin].strip(b"\0"):
+            return True
+        at = stop
+    return False

@@ -1,0 +1,81 @@
+"""What is taken out of the log is saved under salvage/: somebody may look for a message that is in it.
+
+A file is written under a name that ends in .part, and takes its own name when it is on disk: what has its own name is
+whole. Parts that a crash left go when the next file is begun; what they were made from is still in the log.
+
+There are two kinds, told apart by the ends of their names: damaged stretches that recovery takes out, and ends of the
+log that a slave takes back. Of each kind the newest are kept, the last one whatever its size.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import structlog
+
+from triomq.store.disk.files import Files
+from triomq.store.disk.layout import Layout
+
+log = structlog.get_logger("triomq.store.salvage")
+
+_PART: Final = ".part"
+
+
+class Salvage:
+    """The saved bytes of one kind. Threads may call it, one at a time; only one kind is written at a time."""
+
+    def __init__(self, files: Files, paths: Layout, suffix: str, *, max_files: int, max_bytes: int) -> None:
+        self._files = files
+        self._root = paths.root
+        self._directory = paths.salvage
+        self._suffix = suffix
+        self._max_files = max_files
+        self._max_bytes = max_bytes
+
+    def path(self, name: str) -> str:
+        return f"{self._directory}/{name}{self._suffix}"
+
+    def begin(self, name: str, size_bytes: int) -> int:
+        """A descriptor to write to; until then the file is a hole. `keep` or `give_up` closes it. Raises OSError."""
+        self._files.make_directories(self._directory)
+        for left in self._files.list_directory(self._directory):
+            if left.endswith(_PART):
+                self._files.unlink(f"{self._directory}/{left}")
+        return self._files.create(self.path(name) + _PART, size_bytes)
+
+    def keep(self, name: str, fd: int) -> str:
+        """Everything is written: have it on disk under its own name, and forget the oldest beyond the bounds. Answers
+        the path. Raises OSError."""
+        path = self.path(name)
+        try:
+            self._files.datasync(fd)
+            self._files.rename(path + _PART, path)
+            self._files.sync_directory(self._directory)
+            self._files.sync_directory(self._root)
+        finally:
+            self._files.close(fd)
+        self._forget_oldest(path)
+        return path
+
+    def give_up(self, name: str, fd: int) -> None:
+        """It cannot be written. Raises OSError."""
+        self._files.close(fd)
+        self._files.unlink(self.path(name) + _PART)
+
+    def _forget_oldest(self, newest: str) -> None:
+        """What cannot be deleted stays until the next time."""
+        try:
+            names = self._files.list_directory(self._directory)
+            paths = [f"{self._directory}/{name}" for name in names if name.endswith(self._suffix)]
+            saved = [(path == newest, self._files.modified_ms(path), path) for path in paths]
+            saved.sort(reverse=True)
+            kept_bytes = 0
+            for number, (is_newest, _, path) in enumerate(saved):
+                size = self._files.path_size(path)
+                kept_bytes += size
+                if not is_newest and (number >= self._max_files or kept_bytes > self._max_bytes):
+                    self._files.unlink(path)
+                    log.warning("the oldest saved part of the log was deleted", path=path, size_bytes=size,
+                                max_files=self._max_files, max_bytes=self._max_bytes)  # fmt: skip
+        except OSError as error:
+            log.error("old saved parts of the log cannot be deleted", error=str(error))

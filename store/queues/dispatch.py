@@ -1,0 +1,228 @@
+"""From a record to its traces: consume queue entries and index keys (ReputMessageService, CommitLogDispatcher).
+
+A DispatchEntry is what dispatch needs to know of one record. Live ones are made by the append, which knows everything
+already; recovery and slaves make them from the bytes of the log. Both go through the same Dispatch.
+
+Transactions of type prepared and rollback enter no consume queue; rollback enters no index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from triomq.protocol import properties, sys_flag
+from triomq.protocol import property_names as names
+from triomq.protocol.java import cached_string_hash
+from triomq.protocol.speedups import accelerated
+from triomq.protocol.system_topics import LMQ_PREFIX, SCHEDULE_TOPIC
+from triomq.store.delay import DelayLevels
+from triomq.store.log.commit_log import CommitLog
+from triomq.store.log.log_scan import LogScan, ScannedRecord
+from triomq.store.queues.consume_queue import ConsumeQueue
+from triomq.store.queues.index import Index
+from triomq.store.queues.queue_table import QueueTable
+from triomq.store.results import ExtUnit, PutResult
+
+log = structlog.get_logger("triomq.store.dispatch")
+
+_keys_and_tags: Final = accelerated(properties.keys_and_tags_reference)
+
+
+class DispatchEntry:
+    __slots__ = (
+        "keys",
+        "more_queues",
+        "physical_offset",
+        "properties",
+        "queue",
+        "queue_offset",
+        "result",
+        "size_bytes",
+        "store_timestamp",
+        "sys_flag",
+        "tags_code",
+        "topic",
+        "uniq_key",
+    )
+
+    def __init__(
+        self,
+        topic: str,
+        queue: ConsumeQueue | None,
+        physical_offset: int,
+        size_bytes: int,
+        queue_offset: int,
+        tags_code: int,
+        store_timestamp: int,
+        sys_flags: int,
+        uniq_key: str | None,
+        keys: str | None,
+        stored_properties: bytes,
+        result: PutResult | None,
+    ) -> None:
+        """`queue` is None for what enters no consume queue."""
+        self.topic = topic
+        self.queue = queue
+        self.physical_offset = physical_offset
+        self.size_bytes = size_bytes
+        self.queue_offset = queue_offset
+        self.tags_code = tags_code
+        self.store_timestamp = store_timestamp
+        self.sys_flag = sys_flags
+        self.uniq_key = uniq_key
+        self.keys = keys
+        self.properties = stored_properties
+        self.result = result
+        # INNER_MULTI_DISPATCH: further queues that get an entry of the same message, with its offset there.
+        self.more_queues: list[tuple[ConsumeQueue, int]] | None = None
+
+
+# (topic, properties) -> bit map of the ext unit, or None (the broker's bloom filter over SQL92 groups).
+BitMapOf = Callable[[str, bytes], bytes | None]
+
+
+class Dispatch:
+    """Applies entries in log order. Owns nothing: queues and index belong to the store."""
+
+    __slots__ = ("_delay_levels", "_index", "_lmq", "_multi_dispatch", "_queues", "bit_map_of")
+
+    def __init__(
+        self, queues: QueueTable, index: Index, delay_levels: DelayLevels, *, multi_dispatch: bool, lmq: bool
+    ) -> None:
+        self._queues = queues
+        self._index = index
+        self._delay_levels = delay_levels
+        self._multi_dispatch = multi_dispatch
+        self.bit_map_of: BitMapOf | None = None
+        self._lmq = lmq
+
+    def apply(self, entry: DispatchEntry) -> None:
+        """Queue entries and index keys of one committed record. Never raises: a failing index stalls."""
+        queue = entry.queue
+        if queue is not None:
+            self._add(queue, entry)
+            if entry.more_queues is not None:
+                for more, _ in entry.more_queues:
+                    self._add(more, entry)
+        self.add_to_index(entry)
+
+    def _add(self, queue: ConsumeQueue, entry: DispatchEntry) -> None:
+        if queue.buffered_count == 0:
+            self._queues.touched.append(queue)
+        self.add_to_queue(queue, entry)
+
+    def add_to_queue(self, queue: ConsumeQueue, entry: DispatchEntry) -> None:
+        """The entry of one record in one queue, which is in `touched` already."""
+        tags_code = entry.tags_code
+        if queue.ext is not None:
+            bit_map = self.bit_map_of(entry.topic, entry.properties) if self.bit_map_of is not None else None
+            tags_code = queue.ext.put(ExtUnit(tags_code, entry.store_timestamp, bit_map))
+        queue.add(entry.physical_offset, entry.size_bytes, tags_code)
+
+    def add_to_index(self, entry: DispatchEntry) -> None:
+        """Keys of one record; what the index has already is the caller's business."""
+        index = self._index
+        if not index.is_enabled or index.stalled_at >= 0 or (entry.uniq_key is None and entry.keys is None):
+            return
+        if entry.sys_flag & sys_flag.TRANSACTION_MASK == sys_flag.TRANSACTION_ROLLBACK:
+            return
+        try:
+            index.add(entry.topic, entry.uniq_key, entry.keys, entry.physical_offset, entry.store_timestamp)
+        except OSError as error:
+            index.stalled_at = entry.physical_offset
+            log.error("index cannot be written, it will be caught up later", error=str(error))
+
+    def add_missing_to_index(self, entry: DispatchEntry) -> None:
+        """Like `add_to_index`, for a record that may be the newest one in the index with only some of its keys."""
+        index = self._index
+        if entry.physical_offset > index.end_physical_offset:
+            self.add_to_index(entry)
+            return
+        try:
+            index.add_missing(entry.topic, entry.uniq_key, entry.keys, entry.physical_offset, entry.store_timestamp)
+        except OSError:
+            index.stalled_at = entry.physical_offset
+
+    def index_again(self, commit_log: CommitLog, begin: int, stop: int) -> int:
+        """Index the records from `begin` on until one begins at or behind `stop`; answers where that is, -1 when the
+        index failed again. It stays stalled, at the record to go on with."""
+        index = self._index
+        scan = LogScan(commit_log, begin, check_crc=False, stop=stop)
+        for fields in scan.records():
+            if fields.physical_offset < index.end_physical_offset:
+                continue
+            entry = self.entry_of(fields)
+            index.stalled_at = -1
+            self.add_missing_to_index(entry)
+            if index.stalled_at >= 0:
+                return -1
+        index.stalled_at = scan.end
+        return scan.end
+
+    # -- from the bytes of the log -----------------------------------------------------------------------------------
+
+    def entry_of(self, fields: ScannedRecord) -> DispatchEntry:
+        """What dispatch has to know of a record in the log."""
+        topic = fields.topic.decode("utf-8", "replace")
+        plain = _keys_and_tags(fields.properties)
+        table: dict[str, str] | None = None
+        if plain is not None:
+            tags_code, uniq_key, keys = plain
+        else:
+            table = properties.parse_bytes(fields.properties)
+            tags_code = self._tags_code(topic, table, fields.store_timestamp)
+            uniq_key, keys = table.get(names.UNIQ_KEY), table.get(names.KEYS)
+        entry = DispatchEntry(
+            topic,
+            self._queue_of(topic, fields),
+            fields.physical_offset,
+            fields.size_bytes,
+            fields.queue_offset,
+            tags_code,
+            fields.store_timestamp,
+            fields.sys_flag,
+            uniq_key,
+            keys,
+            fields.properties,
+            None,
+        )
+        if self._multi_dispatch and entry.queue is not None and table and names.INNER_MULTI_QUEUE_OFFSET in table:
+            entry.more_queues = self._more_queues(table, fields.queue_id)
+        return entry
+
+    def _queue_of(self, topic: str, fields: ScannedRecord) -> ConsumeQueue | None:
+        if fields.sys_flag & sys_flag.TRANSACTION_PREPARED:  # the bit that prepared and rollback share
+            return None
+        try:
+            return self._queues.get(topic, fields.queue_id)
+        except ValueError as error:
+            log.warning("record without a usable queue", physical_offset=fields.physical_offset, error=str(error))
+            return None
+
+    def _tags_code(self, topic: str, table: dict[str, str], store_timestamp: int) -> int:
+        if topic == SCHEDULE_TOPIC and names.DELAY in table:
+            try:
+                level = int(table[names.DELAY])
+            except ValueError:
+                level = 0
+            if level > 0:
+                return self._delay_levels.deliver_at(level, store_timestamp)
+        tags = table.get(names.TAGS)
+        return cached_string_hash(tags) if tags else 0
+
+    def _more_queues(self, table: dict[str, str], queue_id: int) -> list[tuple[ConsumeQueue, int]]:
+        found: list[tuple[ConsumeQueue, int]] = []
+        offsets = table[names.INNER_MULTI_QUEUE_OFFSET].split(",")
+        for name, offset in zip(table.get(names.INNER_MULTI_DISPATCH, "").split(","), offsets, strict=False):
+            try:
+                found.append((self.multi_queue(name, queue_id), int(offset)))
+            except ValueError as error:
+                log.warning("multi dispatch to an unusable queue", queue=name, error=str(error))
+        return found
+
+    def multi_queue(self, name: str, queue_id: int) -> ConsumeQueue:
+        """The queue of one name in INNER_MULTI_DISPATCH. Raises ValueError."""
+        return self._queues.get(name, 0 if self._lmq and name.startswith(LMQ_PREFIX) else queue_id)

@@ -1,0 +1,210 @@
+"""The index: all index files, oldest first; the newest takes new entries (IndexService).
+
+`end_physical_offset` is the offset of the newest message in it. Messages come in log order. The index may fall behind
+without harm, since it can be made from the log: when a write fails (disk full) it stops at `stalled_at`, and its owner
+reads the rest from the log again once there is room.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import structlog
+
+from triomq.store.disk import layout
+from triomq.store.disk.files import Files
+from triomq.store.disk.layout import Layout
+from triomq.store.disk.mapped_file import OpenFiles
+from triomq.store.queues.index_file import IndexFile, file_size_bytes, key_hash, keys_of
+
+log = structlog.get_logger("triomq.store.index")
+
+# New entries of the newest file that may wait in memory before they are written. Each time most pages of the slots are
+# written too, 20 MB.
+WRITE_OUT_BYTES: Final = 4 << 20
+
+
+class Index:
+    __slots__ = (
+        "_entry_limit",
+        "_files",
+        "_paths",
+        "_pool",
+        "_slot_count",
+        "files",
+        "filled",
+        "is_enabled",
+        "stalled_at",
+    )
+
+    def __init__(
+        self, pool: OpenFiles, files: Files, paths: Layout, slot_count: int, entry_limit: int, is_enabled: bool
+    ) -> None:
+        self._pool = pool
+        self._files = files
+        self._paths = paths
+        self._slot_count = slot_count
+        self._entry_limit = entry_limit
+        self.is_enabled = is_enabled
+        self.files: list[IndexFile] = []
+        # Full files that were written out but not synced yet.
+        self.filled: list[IndexFile] = []
+        # Log offset of the first message that could not be indexed, -1 while all is well.
+        self.stalled_at = -1
+
+    def load(self) -> None:
+        """Read the headers. Files of a wrong name are skipped, those of a wrong size removed: the index is made from
+        the log and can be made again."""
+        wanted = file_size_bytes(self._slot_count, self._entry_limit)
+        for name in self._files.list_directory(self._paths.index):
+            if not layout.is_index_name(name):
+                continue
+            path = f"{self._paths.index}/{name}"
+            size = self._files.path_size(path)
+            if size != wanted:
+                log.warning("index file of another size removed, it is rebuilt", path=path, size_bytes=size)
+                self._files.unlink(path)
+                continue
+            file = IndexFile(self._pool, self._paths.index, name, self._slot_count, self._entry_limit)
+            file.load()
+            self.files.append(file)
+
+    def open_for_writing(self) -> None:
+        if self.files and not self.files[-1].is_full:
+            self.files[-1].open_for_writing(self._files)
+
+    @property
+    def end_physical_offset(self) -> int:
+        """Log offset of the newest message that is indexed; -1 for an empty index."""
+        for file in reversed(self.files):
+            if not file.is_empty:
+                return file.end_physical_offset
+        return -1
+
+    @property
+    def end_timestamp(self) -> int:
+        return self.files[-1].end_timestamp if self.files else 0
+
+    def add(self, topic: str, uniq_key: str | None, keys: str | None, physical_offset: int, timestamp: int) -> None:
+        """Index one message. Raises OSError when a new file is needed and cannot be made."""
+        files = self.files
+        if files and not files[-1].is_full:
+            file = files[-1]
+            if file.put(topic, uniq_key, keys, physical_offset, timestamp):
+                if file.buffered_bytes >= WRITE_OUT_BYTES:
+                    file.write_out()
+                return
+        for key in keys_of(uniq_key, keys):
+            self._put(topic, key, physical_offset, timestamp)
+
+    def add_missing(
+        self, topic: str, uniq_key: str | None, keys: str | None, physical_offset: int, timestamp: int
+    ) -> None:
+        """Index what is not there yet of one message (the newest one of the index, when recovery replays it)."""
+        for key in keys_of(uniq_key, keys):
+            code = key_hash(topic, key)
+            if not any(file.has(code, physical_offset) for file in self.files[-2:]):
+                self._put(topic, key, physical_offset, timestamp)
+
+    def _put(self, topic: str, key: str, physical_offset: int, timestamp: int) -> None:
+        files = self.files
+        if not files or files[-1].is_full:
+            self._roll(timestamp)
+        file = files[-1]
+        file.put(topic, key, None, physical_offset, timestamp)
+        if file.buffered_bytes >= WRITE_OUT_BYTES:
+            file.write_out()
+
+    def _roll(self, now_ms: int) -> None:
+        full = self.files[-1] if self.files else None
+        name = layout.index_name(max(now_ms, 0))
+        if full is not None and name <= full.name:
+            name = f"{int(full.name) + 1:017d}"
+        if full is not None:
+            full.write_out()
+        self._files.make_directories(self._paths.index)
+        file = IndexFile(self._pool, self._paths.index, name, self._slot_count, self._entry_limit)
+        file.create(full)
+        file.open_for_writing(self._files)
+        if full is not None:
+            full.close()
+            self.filled.append(full)
+        self.files.append(file)
+
+    def has_room(self) -> bool:
+        """Whether the disk takes entries again."""
+        try:
+            self.write_out()
+            if not self.files or self.files[-1].is_full:
+                self._roll(self.end_timestamp)
+        except OSError:
+            return False
+        return True
+
+    def write_out(self) -> None:
+        """Write what is new to the files. Raises OSError."""
+        if self.files:
+            self.files[-1].write_out()
+
+    def find(self, topic: str, key: str, limit: int, begin_ms: int, end_ms: int) -> list[int]:
+        """Log offsets for a key, at most `limit`, those of the newest file first."""
+        found: list[int] = []
+        code = key_hash(topic, key)
+        for file in reversed(self.files):
+            if file.overlaps(begin_ms, end_ms):
+                file.find(code, begin_ms, end_ms, limit, found)
+            if file.begin_timestamp < begin_ms or len(found) >= limit:
+                break
+        return found
+
+    def repair(self, until_ms: int, physical_end: int) -> None:
+        """After a crash: go back to what was surely on disk. Only full files that end by `until_ms` are (their slots
+        are not written any more); others lose what is younger, and one that has nothing left goes.
+
+        Where one loses something all behind it go, too, although they may look older (a clock that was set back): the
+        index is brought up from its end, so it may have no hole.
+        """
+        kept: list[IndexFile] = []
+        has_lost = False
+        for file in self.files:
+            is_safe = file.is_full and file.end_timestamp <= until_ms and file.end_physical_offset < physical_end
+            if not has_lost and not is_safe:
+                count = file.index_count
+                file.rewind(until_ms, physical_end)
+                has_lost = file.index_count < count
+                if file.is_empty:
+                    file.delete()
+                    continue
+            elif has_lost:
+                file.delete()
+                continue
+            kept.append(file)
+        self.files = kept
+
+    def cut(self, physical_end: int) -> bool:
+        """The log ends here: forget the messages at or beyond that. Answers whether there were any."""
+        if self.end_physical_offset < physical_end:
+            return False
+        self.write_out()
+        for file in self.files:
+            file.close()
+        self.repair(1 << 62, physical_end)
+        self.open_for_writing()
+        return True
+
+    def drop_before(self, log_min_offset: int) -> list[IndexFile]:
+        """Files that only point below the start of the log, oldest first, never the newest; the caller deletes them."""
+        gone: list[IndexFile] = []
+        while len(self.files) > 1 and self.files[0].end_physical_offset < log_min_offset:
+            gone.append(self.files.pop(0))
+        return gone
+
+    def delete_all(self) -> None:
+        for file in self.files:
+            file.delete()
+        self.files = []
+        self.filled = []
+
+    def close(self) -> None:
+        for file in self.files:
+            file.close()

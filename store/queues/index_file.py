@@ -1,0 +1,392 @@
+"""One index file: a hash table on disk from message keys to log offsets.
+
+    header 40:   beginTimestamp 8 | endTimestamp 8 | beginPhyOffset 8 | endPhyOffset 8 | hashSlotCount 4 | indexCount 4
+    slots:       int32 each: number of the newest entry of that slot, 0 = none
+    entries 20:  key hash 4 | physical offset 8 | seconds since beginTimestamp 4 | previous entry of the slot 4
+
+indexCount starts at 1 and entry 0 is never used; a file is full when indexCount reaches the number of entries.
+
+The newest file is written here: its header and slots live in memory (slots in a private mapping), new entries in a
+buffer; `write_out` writes entries, then changed slot pages, then the header, so that a killed process leaves at worst
+slots that point behind indexCount, which readers take for empty. Older files are only read.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+import sys
+from array import array
+from functools import lru_cache
+from typing import Final
+
+from triomq.protocol.java import string_hash
+from triomq.protocol.speedups import accelerated
+from triomq.store.disk.files import Files
+from triomq.store.disk.mapped_file import MappedFile, OpenFiles
+
+HEADER_BYTES: Final = 40
+SLOT_BYTES: Final = 4
+ENTRY_BYTES: Final = 20
+PAGE_BYTES: Final = 4096
+_REWIND_ENTRIES: Final = 65536
+
+_HEADER: Final = struct.Struct(">qqqqii")
+_ENTRY: Final = struct.Struct(">iqii")
+_SLOT: Final = struct.Struct(">i")
+_pack_entry: Final = _ENTRY.pack
+_read_slot: Final = _SLOT.unpack_from
+_write_slot: Final = _SLOT.pack_into
+
+
+# The last characters of a client's message id change from one message to the next, those in front of them every 65 s.
+_CHANGING_CHARACTERS: Final = 8
+
+
+def key_hash_reference(topic: str, key: str) -> int:
+    """Hash of "topic#key": absolute Java hash code, 0 where that has no absolute value.
+
+    The hash is built from the left, so that of the topic and of all but the end of a long key is remembered: what is
+    left to do is a quarter of it.
+    """
+    cut = len(key) - _CHANGING_CHARACTERS
+    if cut <= _CHANGING_CHARACTERS:
+        return _absolute(string_hash(key, _prefix_hash(topic, "")))
+    return _absolute(string_hash(key[cut:], _prefix_hash(topic, key[:cut])))
+
+
+key_hash: Final = accelerated(key_hash_reference)
+
+
+@lru_cache(maxsize=8192)
+def _prefix_hash(topic: str, key_start: str) -> int:
+    return string_hash(f"{topic}#{key_start}")
+
+
+def _absolute(code: int) -> int:
+    return 0 if code == -0x80000000 else -code if code < 0 else code
+
+
+def keys_of(uniq_key: str | None, keys: str | None) -> list[str]:
+    """What one message is found by: its UNIQ_KEY, and the parts of KEYS, which have spaces between them."""
+    found = [uniq_key] if uniq_key else []
+    if keys:
+        found += [key for key in keys.split(" ") if key]
+    return found
+
+
+def write_keys_reference(
+    slots: mmap.mmap | bytearray,
+    dirty_pages: bytearray,
+    entries: bytearray,
+    slot_count: int,
+    number: int,
+    room: int,
+    topic: str,
+    uniq_key: str | None,
+    keys: str | None,
+    physical_offset: int,
+    seconds: int,
+) -> int:
+    """Append an entry for each key of a message, from `number` on, let its slot lead to it and mark the slot's page.
+    Answers how many of the slots were empty (one that leads nowhere is); -1, and nothing is done, when there are more
+    keys than `room`."""
+    wanted = keys_of(uniq_key, keys)
+    if len(wanted) > room:
+        return -1
+    new_slots = 0
+    for key in wanted:
+        code = key_hash(topic, key)
+        slot_at = HEADER_BYTES + code % slot_count * SLOT_BYTES
+        previous: int = _read_slot(slots, slot_at)[0]
+        if previous <= 0 or previous >= number:
+            previous = 0
+            new_slots += 1
+        entries += _pack_entry(code, physical_offset, seconds, previous)
+        _write_slot(slots, slot_at, number)
+        dirty_pages[slot_at // PAGE_BYTES] = 1
+        number += 1
+    return new_slots
+
+
+_write_keys: Final = accelerated(write_keys_reference)
+
+
+class IndexFile:
+    """Reading works on every file, `put` after `open_for_writing`."""
+
+    __slots__ = (
+        "_buffer",
+        "_buffer_start",
+        "_dirty_pages",
+        "_file",
+        "_slot_count",
+        "_slots",
+        "begin_physical_offset",
+        "begin_timestamp",
+        "end_physical_offset",
+        "end_timestamp",
+        "entry_limit",
+        "hash_slot_count",
+        "index_count",
+        "is_dirty",
+    )
+
+    def __init__(self, pool: OpenFiles, directory: str, name: str, slot_count: int, entry_limit: int) -> None:
+        self._file = MappedFile(pool, directory, 0, file_size_bytes(slot_count, entry_limit), name)
+        self._slot_count = slot_count
+        self.entry_limit = entry_limit
+        self.begin_timestamp = 0
+        self.end_timestamp = 0
+        self.begin_physical_offset = 0
+        self.end_physical_offset = 0
+        self.hash_slot_count = 0
+        self.index_count = 1
+        self.is_dirty = False
+        self._slots: mmap.mmap | None = None
+        self._dirty_pages = bytearray()
+        self._buffer = bytearray()
+        self._buffer_start = 1
+
+    @property
+    def name(self) -> str:
+        return self._file.name
+
+    @property
+    def path(self) -> str:
+        return self._file.path
+
+    @property
+    def is_full(self) -> bool:
+        return self.index_count >= self.entry_limit
+
+    @property
+    def is_empty(self) -> bool:
+        return self.index_count <= 1
+
+    # -- life ------------------------------------------------------------------------------------------------------
+
+    def load(self) -> None:
+        """Read the header. Raises OSError."""
+        header = _HEADER.unpack(self._file.pread(0, HEADER_BYTES))
+        (
+            self.begin_timestamp,
+            self.end_timestamp,
+            self.begin_physical_offset,
+            self.end_physical_offset,
+            self.hash_slot_count,
+            self.index_count,
+        ) = header
+        self.index_count = min(max(self.index_count, 1), self.entry_limit)
+        self._buffer_start = self.index_count
+
+    def create(self, predecessor: IndexFile | None) -> None:
+        """A new file; its numbers begin where those of the predecessor end. Raises OSError."""
+        self._file.create()
+        if predecessor is not None:
+            self.begin_timestamp = self.end_timestamp = predecessor.end_timestamp
+            self.begin_physical_offset = self.end_physical_offset = predecessor.end_physical_offset
+        self.is_dirty = True
+
+    def open_for_writing(self, files: Files) -> None:
+        """Take the slots into memory; a second call does nothing."""
+        if self._slots is not None:
+            return
+        slots_bytes = HEADER_BYTES + self._slot_count * SLOT_BYTES
+        self._slots = files.map_private(self._file.fd(), slots_bytes)
+        self._dirty_pages = bytearray((slots_bytes + PAGE_BYTES - 1) // PAGE_BYTES)
+
+    def close(self) -> None:
+        """Give memory and descriptor back; reading opens it again. What was not written out is lost."""
+        if self._slots is not None:
+            self._slots.close()
+            self._slots = None
+            self._dirty_pages = bytearray()
+        self._file.close()
+
+    def delete(self) -> None:
+        self.close()
+        self._file.delete()
+
+    # -- writing ---------------------------------------------------------------------------------------------------
+
+    def put(
+        self, topic: str, uniq_key: str | None, keys: str | None, physical_offset: int, store_timestamp: int
+    ) -> bool:
+        """An entry for each key of one message, in memory only. False, and nothing was done, when there is not room for
+        all of them."""
+        slots = self._slots
+        if slots is None:
+            raise RuntimeError("the index file is not open for writing")
+        is_first = self.index_count <= 1
+        seconds = 0
+        if self.begin_timestamp > 0 and not is_first:
+            seconds = min(max(0, (store_timestamp - self.begin_timestamp) // 1000), 0x7FFFFFFF)
+        before = len(self._buffer)
+        new_slots = _write_keys(
+            slots,
+            self._dirty_pages,
+            self._buffer,
+            self._slot_count,
+            self.index_count,
+            self.entry_limit - self.index_count,
+            topic,
+            uniq_key,
+            keys,
+            physical_offset,
+            seconds,
+        )
+        if new_slots < 0:
+            return False
+        count = (len(self._buffer) - before) // ENTRY_BYTES
+        if count:
+            if is_first:
+                self.begin_physical_offset = physical_offset
+                self.begin_timestamp = store_timestamp
+            self.hash_slot_count += new_slots
+            self.index_count += count
+            self.end_physical_offset = physical_offset
+            self.end_timestamp = store_timestamp
+            self.is_dirty = True
+        return True
+
+    @property
+    def buffered_bytes(self) -> int:
+        return len(self._buffer)
+
+    def write_out(self) -> None:
+        """Write everything new. Raises OSError; it may then be called again."""
+        if not self.is_dirty:
+            return
+        if self._buffer:
+            self._file.write(self._buffer, self._entry_at(self._buffer_start))
+            self._buffer = bytearray()
+            self._buffer_start = self.index_count
+        self._write_slots()
+        self._file.write(self._header(), 0)
+        self.is_dirty = False
+
+    def _write_slots(self) -> None:
+        slots = self._slots
+        if slots is None:
+            return
+        flags = self._dirty_pages
+        page = flags.find(1)
+        while page >= 0:
+            last = flags.find(0, page)
+            if last < 0:
+                last = len(flags)
+            begin = max(page * PAGE_BYTES, HEADER_BYTES)
+            self._file.write(slots[begin : min(last * PAGE_BYTES, len(slots))], begin)
+            flags[page:last] = bytes(last - page)
+            page = flags.find(1, last)
+
+    def _header(self) -> bytes:
+        return _HEADER.pack(
+            self.begin_timestamp,
+            self.end_timestamp,
+            self.begin_physical_offset,
+            self.end_physical_offset,
+            self.hash_slot_count,
+            self.index_count,
+        )
+
+    def borrow(self) -> int:
+        """A descriptor for a sync in a thread; the borrower closes it."""
+        return self._file.borrow()
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    def find(self, code: int, begin_ms: int, end_ms: int, limit: int, found: list[int]) -> None:
+        """Append the log offsets of matching entries, newest first, until `found` has `limit`."""
+        number = self._slot(code)
+        while 0 < number < self.index_count and len(found) < limit:
+            entry_hash, physical_offset, seconds, previous = self._entry(number)
+            entry_ms = self.begin_timestamp + seconds * 1000
+            if entry_hash == code and begin_ms <= entry_ms <= end_ms:
+                found.append(physical_offset)
+            if previous <= 0 or previous >= number or entry_ms < begin_ms:
+                break
+            number = previous
+
+    def has(self, code: int, physical_offset: int) -> bool:
+        """Whether this key of this message is there; looks only as far back as entries of that offset can be."""
+        number = self._slot(code)
+        while 0 < number < self.index_count:
+            entry_hash, entry_offset, _, previous = self._entry(number)
+            if entry_offset < physical_offset or previous >= number:
+                return entry_hash == code and entry_offset == physical_offset
+            if entry_hash == code and entry_offset == physical_offset:
+                return True
+            number = previous
+        return False
+
+    def overlaps(self, begin_ms: int, end_ms: int) -> bool:
+        return begin_ms <= self.end_timestamp and end_ms >= self.begin_timestamp
+
+    def _slot(self, code: int) -> int:
+        at = HEADER_BYTES + code % self._slot_count * SLOT_BYTES
+        data = self._slots[at : at + SLOT_BYTES] if self._slots is not None else self._file.read(at, SLOT_BYTES)
+        return int.from_bytes(data, "big", signed=True)
+
+    def _entry(self, number: int) -> tuple[int, int, int, int]:
+        if number >= self._buffer_start:
+            at = (number - self._buffer_start) * ENTRY_BYTES
+            entry: tuple[int, int, int, int] = _ENTRY.unpack_from(self._buffer, at)
+            return entry
+        return _ENTRY.unpack(self._file.read(self._entry_at(number), ENTRY_BYTES))
+
+    def _entry_at(self, number: int) -> int:
+        return HEADER_BYTES + self._slot_count * SLOT_BYTES + number * ENTRY_BYTES
+
+    # -- repair ----------------------------------------------------------------------------------------------------
+
+    def rewind(self, until_ms: int, physical_end: int) -> None:
+        """After a crash: keep the entries of messages stored at least a second before `until_ms` that lie before
+        `physical_end` in the log, and make slots and header anew from them. Entries of one message stay or go together.
+        Raises OSError."""
+        slots = array("i", bytes(self._slot_count * 4))
+        kept = 1  # number of the first entry that goes
+        end_offset = self.begin_physical_offset
+        end_seconds = 0
+        message: list[tuple[int, int]] = []  # (slot, entry number) of the message that is being read
+        message_offset, message_seconds = -1, 0
+        number = 1
+        is_good = True
+        while is_good and number < self.index_count:
+            count = min(_REWIND_ENTRIES, self.index_count - number)
+            data = self._file.pread(self._entry_at(number), count * ENTRY_BYTES)
+            for code, offset, seconds, _previous in _ENTRY.iter_unpack(data):
+                if offset != message_offset:
+                    if message:
+                        for slot, entry_number in message:
+                            slots[slot] = entry_number
+                        message.clear()
+                        kept, end_offset, end_seconds = number, message_offset, message_seconds
+                    entry_ms = self.begin_timestamp + (seconds + 1) * 1000
+                    is_good = entry_ms <= until_ms and message_offset < offset < physical_end and seconds >= 0
+                    if not is_good:
+                        break
+                    message_offset, message_seconds = offset, seconds
+                message.append((code % self._slot_count, number))
+                number += 1
+        if is_good and message:
+            for slot, entry_number in message:
+                slots[slot] = entry_number
+            kept, end_offset, end_seconds = number, message_offset, message_seconds
+        self.index_count = kept
+        self.hash_slot_count = self._slot_count - slots.count(0)
+        self.end_physical_offset = end_offset
+        # Entries know seconds only; one that is too early would hide messages from queries.
+        self.end_timestamp = min(self.end_timestamp, self.begin_timestamp + end_seconds * 1000 + 999)
+        self._buffer = bytearray()
+        self._buffer_start = kept
+        if sys.byteorder == "little":
+            slots.byteswap()
+        self._file.write(slots.tobytes(), HEADER_BYTES)
+        self._file.write(self._header(), 0)
+        self.is_dirty = False
+
+
+def file_size_bytes(slot_count: int, entry_limit: int) -> int:
+    return HEADER_BYTES + slot_count * SLOT_BYTES + entry_limit * ENTRY_BYTES

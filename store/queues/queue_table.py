@@ -1,0 +1,141 @@
+"""All consume queues of a store, by topic and queue id, and which of them have something to write or sync.
+
+Owns the ConsumeQueue objects: they are made on load and on first use, and go when a topic is deleted. `touched` are the
+queues with buffered entries of the commit in progress; `dirty` those whose files have writes that were not synced;
+`cleaned_start` the start of the log for which retention has done its work here (as long as the log begins there, no
+file of a queue goes).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from triomq.store.disk.files import Files
+from triomq.store.disk.layout import Layout
+from triomq.store.disk.mapped_file import OpenFiles
+from triomq.store.errors import StoreClosed
+from triomq.store.queues.consume_queue import ENTRY_BYTES, ConsumeQueue
+from triomq.store.queues.consume_queue_ext import ConsumeQueueExt
+
+
+class QueueTable:
+    __slots__ = (
+        "_by_topic",
+        "_ext_file_size_bytes",
+        "_file_size_bytes",
+        "_files",
+        "_paths",
+        "_pool",
+        "cleaned_start",
+        "count",
+        "deleted_count",
+        "dirty",
+        "touched",
+        "unsynced_directories",
+    )
+
+    def __init__(
+        self, pool: OpenFiles, files: Files, paths: Layout, file_size_bytes: int, ext_file_size_bytes: int = 0
+    ) -> None:
+        """`ext_file_size_bytes` is 0 without enableConsumeQueueExt."""
+        self._pool = pool
+        self._files = files
+        self._paths = paths
+        self._file_size_bytes = (file_size_bytes + ENTRY_BYTES - 1) // ENTRY_BYTES * ENTRY_BYTES
+        self._ext_file_size_bytes = ext_file_size_bytes
+        self._by_topic: dict[str, dict[int, ConsumeQueue]] = {}
+        self.count = 0
+        self.deleted_count = 0
+        self.cleaned_start = 0
+        self.touched: list[ConsumeQueue] = []
+        # ordered, so that a run can be repeated exactly
+        self.dirty: dict[ConsumeQueue, None] = {}
+        self.unsynced_directories: set[str] = set()
+
+    def load(self, last_files: int) -> None:
+        """Load every queue that has a directory. Raises StoreRefused."""
+        for topic in self._files.list_directory(self._paths.queues):
+            for name in self._files.list_directory(f"{self._paths.queues}/{topic}"):
+                if name.isascii() and name.isdigit():
+                    self._make(topic, int(name)).load(last_files)
+
+    def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        of_topic = self._by_topic.get(topic)
+        return of_topic.get(queue_id) if of_topic is not None else None
+
+    def get(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """The queue, made when there is none (in memory only, until its first entry is written). Raises ValueError for
+        a name that must not become a path."""
+        of_topic = self._by_topic.get(topic)
+        if of_topic is not None:
+            queue = of_topic.get(queue_id)
+            if queue is not None:
+                return queue
+        return self._make(topic, queue_id)
+
+    def _make(self, topic: str, queue_id: int) -> ConsumeQueue:
+        if not topic or topic in (".", "..") or "/" in topic or "\0" in topic or queue_id < 0:
+            raise ValueError(f"topic {topic!r} with queue {queue_id} cannot name a directory")
+        queue = ConsumeQueue(self._pool, self._paths.queue(topic, queue_id), self._file_size_bytes, topic, queue_id)
+        if self._ext_file_size_bytes:
+            directory = self._paths.queue_ext(topic, queue_id)
+            queue.ext = ConsumeQueueExt(self._pool, directory, self._ext_file_size_bytes)
+        self._by_topic.setdefault(topic, {})[queue_id] = queue
+        self.count += 1
+        return queue
+
+    def __iter__(self) -> Iterator[ConsumeQueue]:
+        for of_topic in list(self._by_topic.values()):
+            yield from list(of_topic.values())
+
+    def topics(self) -> dict[str, list[int]]:
+        """Topic -> ids of queues that ever held an entry."""
+        found: dict[str, list[int]] = {}
+        for topic, of_topic in self._by_topic.items():
+            ids = sorted(queue_id for queue_id, queue in of_topic.items() if queue.end)
+            if ids:
+                found[topic] = ids
+        return found
+
+    def write_touched(self, written: list[ConsumeQueue]) -> None:
+        """Write what the present commit added and put the queues in `written`. Raises OSError: what was not written
+        stays in `touched`."""
+        touched = self.touched
+        while touched:
+            queue = touched[-1]
+            if not queue.sequence.files:
+                self._make_directory(queue)
+            queue.write(self.unsynced_directories)
+            touched.pop()
+            self.dirty[queue] = None
+            written.append(queue)
+
+    def _make_directory(self, queue: ConsumeQueue) -> None:
+        """Also remembers whom to sync, so that after a power loss the new names are there."""
+        self._files.make_directories(queue.sequence.directory)
+        self.unsynced_directories.add(f"{self._paths.queues}/{queue.topic}")
+        self.unsynced_directories.add(self._paths.queues)
+        if queue.ext is not None:
+            self._files.make_directories(queue.ext.sequence.directory)
+            self.unsynced_directories.add(f"{self._paths.queues_ext}/{queue.topic}")
+            self.unsynced_directories.add(self._paths.queues_ext)
+
+    def delete(self, queue: ConsumeQueue) -> None:
+        """Remove a queue and its files."""
+        of_topic = self._by_topic.get(queue.topic)
+        if of_topic is None or of_topic.pop(queue.queue_id, None) is None:
+            return
+        self.count -= 1
+        self.deleted_count += 1
+        self.dirty.pop(queue, None)
+        if queue in self.touched:
+            self.touched.remove(queue)
+        queue.drop_mark(StoreClosed(f"queue {queue.queue_id} of {queue.topic} was deleted"))
+        queue.delete()
+        self._files.remove_directory(queue.sequence.directory)
+        if queue.ext is not None:
+            self._files.remove_directory(queue.ext.sequence.directory)
+        if not of_topic:
+            del self._by_topic[queue.topic]
+            self._files.remove_directory(f"{self._paths.queues}/{queue.topic}")
+            self._files.remove_directory(f"{self._paths.queues_ext}/{queue.topic}")

@@ -1,0 +1,139 @@
+"""The checkpoint file: up to which store time each part is known to be on disk (StoreCheckpoint).
+
+    physicMsgTimestamp int64 @0 | logicsMsgTimestamp int64 @8 | indexMsgTimestamp int64 @16 | zero to 4096
+
+RocketMQ reads the first 24 bytes only, so a clean shutdown leaves a note of ours behind them:
+
+    "TRIOMQ11" @32 | log end int64 @40 | digest of queues and index int32 @48 | CRC-32 of bytes 0..51 int32 @52
+
+The CRC covers the three timestamps too: when another broker has used the store since, the note no longer counts. While
+the store is open there is no note.
+
+A second one says from which log offset on a recovery has to read, which the timestamps only tell by whole log files:
+everything in front of it is on disk in the log and in the queues, whose ends make up that sum, and up to another one
+in the index. While the log begins where it did, the queues still have so many entries of what is in front of it
+(-1: retention was about to take some).
+
+    "TRIOMQ12" @64 | log offset int64 @72 | that of the index int64 @80 | sum of the queues' ends int64 @88
+    | start of the log int64 @96 | entries int64 @104 | CRC-32 of bytes 0..23 and 64..111 int32 @112
+"""
+
+from __future__ import annotations
+
+import struct
+from zlib import crc32
+
+from triomq.store.disk.files import Files
+
+SIZE_BYTES = 4096
+SAFETY_MS = 3000
+
+_TIMES = struct.Struct(">qqq")
+_NOTE = struct.Struct(">8sqI")
+_NOTE_AT = 32
+_CRC_AT = _NOTE_AT + _NOTE.size
+_MAGIC = b"TRIOMQ11"
+_SAFE = struct.Struct(">8sqqqqq")
+_SAFE_AT = 64
+_SAFE_CRC_AT = _SAFE_AT + _SAFE.size
+_SAFE_MAGIC = b"TRIOMQ12"
+
+
+class CleanNote:
+    """What a clean shutdown knew: where the log ended, and a digest over the ends of all queues and the index."""
+
+    __slots__ = ("digest", "log_end")
+
+    def __init__(self, log_end: int, digest: int) -> None:
+        self.log_end = log_end
+        self.digest = digest
+
+
+class Checkpoint:
+    """Timestamps are store times in ms; they only mean something to recovery."""
+
+    __slots__ = (
+        "_files",
+        "_path",
+        "index_ms",
+        "log_ms",
+        "note",
+        "queues_ms",
+        "safe_begin",
+        "safe_ends",
+        "safe_entries",
+        "safe_index_offset",
+        "safe_offset",
+    )
+
+    def __init__(self, files: Files, path: str) -> None:
+        self._files = files
+        self._path = path
+        self.log_ms = 0
+        self.queues_ms = 0
+        self.index_ms = 0
+        self.note: CleanNote | None = None
+        self.safe_offset = 0
+        self.safe_index_offset = 0
+        self.safe_ends = 0
+        self.safe_begin = 0
+        self.safe_entries = -1
+
+    def load(self) -> None:
+        """A missing or short file reads as zeros: recovery then begins at the first log file."""
+        try:
+            data = self._files.read_file(self._path)
+        except FileNotFoundError:
+            return
+        data = data[:SIZE_BYTES].ljust(SIZE_BYTES, b"\0")
+        self.log_ms, self.queues_ms, self.index_ms = _TIMES.unpack_from(data)
+        magic, log_end, digest = _NOTE.unpack_from(data, _NOTE_AT)
+        if magic == _MAGIC and crc32(data[:_CRC_AT]) == int.from_bytes(data[_CRC_AT : _CRC_AT + 4], "big"):
+            self.note = CleanNote(log_end, digest)
+        magic, safe_offset, safe_index_offset, safe_ends, safe_begin, safe_entries = _SAFE.unpack_from(data, _SAFE_AT)
+        if magic == _SAFE_MAGIC and _safe_crc(data) == int.from_bytes(data[_SAFE_CRC_AT : _SAFE_CRC_AT + 4], "big"):
+            self.safe_offset = safe_offset
+            self.safe_index_offset = safe_index_offset
+            self.safe_ends = safe_ends
+            self.safe_begin = safe_begin
+            self.safe_entries = safe_entries
+
+    @property
+    def safe_ms(self) -> int:
+        """Messages stored up to then are on disk in the log and in the consume queues."""
+        return max(0, min(self.log_ms, self.queues_ms) - SAFETY_MS)
+
+    def lower(self, store_timestamp: int) -> None:
+        """The log was cut behind the message stored at this time: nothing younger counts as being on disk."""
+        self.log_ms = min(self.log_ms, store_timestamp)
+        self.queues_ms = min(self.queues_ms, store_timestamp)
+        self.index_ms = min(self.index_ms, store_timestamp)
+
+    def forget_offsets(self) -> None:
+        """From now on nothing is known but the times. Raises OSError."""
+        if self.safe_offset or self.safe_index_offset:
+            self.safe_offset = self.safe_index_offset = self.safe_ends = 0
+            self.safe_entries = -1
+            self.save()
+
+    def save(self, note: CleanNote | None = None) -> None:
+        """Write it and sync it. Raises OSError."""
+        data = bytearray(SIZE_BYTES)
+        _TIMES.pack_into(data, 0, self.log_ms, self.queues_ms, self.index_ms)
+        if note is not None:
+            _NOTE.pack_into(data, _NOTE_AT, _MAGIC, note.log_end, note.digest)
+            data[_CRC_AT : _CRC_AT + 4] = crc32(data[:_CRC_AT]).to_bytes(4, "big")
+        offsets = (self.safe_offset, self.safe_index_offset, self.safe_ends, self.safe_begin, self.safe_entries)
+        _SAFE.pack_into(data, _SAFE_AT, _SAFE_MAGIC, *offsets)
+        data[_SAFE_CRC_AT : _SAFE_CRC_AT + 4] = _safe_crc(data).to_bytes(4, "big")
+        self.note = note
+        fd = self._files.create(self._path, SIZE_BYTES)
+        try:
+            self._files.pwrite(fd, data, 0)
+            self._files.datasync(fd)
+        finally:
+            self._files.close(fd)
+
+
+def _safe_crc(data: bytes | bytearray) -> int:
+    return crc32(data[_SAFE_AT:_SAFE_CRC_AT], crc32(data[: _TIMES.size]))

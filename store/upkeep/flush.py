@@ -1,0 +1,311 @@
+"""Getting what was written onto the disk, and saying so: flushed watermark, consume queues, index, checkpoint.
+
+Threads run fdatasync; they get duplicated descriptors and path names, nothing else. What a sync covers is decided
+before it begins: bytes committed while it runs belong to the next one. With SYNC_FLUSH the log is synced a thousand
+times a second, so the kernel does that by itself where it can (kernel_sync), and elsewhere a thread of the log's own
+(own_thread).
+
+A failed fdatasync is never tried again as if nothing had happened: the kernel may have dropped the pages, and a second
+call would succeed without them. The store is then broken until it is opened anew, which reads the disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import structlog
+import trio
+
+from triomq.store.config import FlushDiskType, StoreSettings
+from triomq.store.disk.files import Files
+from triomq.store.disk.kernel_sync import KernelSync
+from triomq.store.disk.mapped_file import MappedFile
+from triomq.store.errors import StoreError
+from triomq.store.fail_stop import FailStop
+from triomq.store.log.commit_log import CommitLog
+from triomq.store.queues.consume_queue import ENTRY_BYTES, ConsumeQueue
+from triomq.store.queues.index import Index
+from triomq.store.queues.index_file import IndexFile
+from triomq.store.queues.queue_table import QueueTable
+from triomq.store.upkeep.checkpoint import Checkpoint, CleanNote
+from triomq.store.watermark import Watermark
+
+log = structlog.get_logger("triomq.store.flush")
+
+Offload = Callable[..., Awaitable[Any]]
+
+PAGE_BYTES = 4096
+# Descriptors that one sync in a thread holds.
+_SYNC_AT_ONCE = 256
+# A checkpoint is made at the latest when the log has grown by so much: a recovery reads about a second then.
+_CHECKPOINT_BYTES = 256 << 20
+# More files than that are synced by syncing their file system: thousands of fdatasync calls take half a minute.
+_SYNC_ONE_BY_ONE = 64
+
+
+class Flush:
+    """The store's flusher. `kernel_sync`, where there is one, is set while the store is open."""
+
+    __slots__ = (
+        "_checkpoint",
+        "_committed",
+        "_fail_stop",
+        "_files",
+        "_index",
+        "_log",
+        "_log_lock",
+        "_offload",
+        "_offload_log",
+        "_queue_lock",
+        "_queues",
+        "_root",
+        "flushed",
+        "kernel_sync",
+        "last_store_timestamp",
+        "settings",
+    )
+
+    def __init__(
+        self,
+        *,
+        files: Files,
+        commit_log: CommitLog,
+        queues: QueueTable,
+        index: Index,
+        checkpoint: Checkpoint,
+        committed: Watermark,
+        flushed: Watermark,
+        offload: Offload,
+        offload_log: Offload,
+        settings: StoreSettings,
+        root: str,
+        last_store_timestamp: Callable[[], int],
+        fail_stop: FailStop,
+    ) -> None:
+        self._files = files
+        self._log = commit_log
+        self._queues = queues
+        self._index = index
+        self._checkpoint = checkpoint
+        self._committed = committed
+        self.flushed = flushed
+        self._offload = offload
+        self._offload_log = offload_log
+        self.settings = settings
+        self._root = root
+        self.last_store_timestamp = last_store_timestamp
+        self._fail_stop = fail_stop
+        self.kernel_sync: KernelSync | None = None
+        self._log_lock = trio.Lock()
+        self._queue_lock = trio.Lock()
+
+    @asynccontextmanager
+    async def halted(self) -> AsyncIterator[None]:
+        """Nothing of log and queues is being synced inside."""
+        async with self._log_lock, self._queue_lock:
+            yield
+
+    # -- log -------------------------------------------------------------------------------------------------------
+
+    async def run_log(self) -> None:
+        """Flush the log until cancelled: as soon as there is something (SYNC_FLUSH, all who wait meanwhile share the
+        next sync), or every interval."""
+        with self._fail_stop.during("a flush of the commit log"):
+            await self._keep_flushing_log()
+
+    async def _keep_flushing_log(self) -> None:
+        last_flush = trio.current_time()
+        seen = self._log.committed_offset
+        while self.flushed.error is None:
+            settings = self.settings
+            if settings.flush_disk_type is FlushDiskType.SYNC_FLUSH:
+                with suppress(StoreError):  # a refused commit, a cut: wait anew
+                    await self._committed.wait_beyond(self.flushed.value)
+                await self.flush_log()
+                continue
+            await trio.sleep(settings.flush_interval_commit_log_ms / 1000)
+            committed = self._log.committed_offset
+            dirty = committed - self.flushed.value
+            is_idle, seen = committed == seen, committed
+            thorough = trio.current_time() - last_flush >= settings.flush_commit_log_thorough_interval_ms / 1000
+            if dirty <= 0:
+                last_flush = trio.current_time()
+            elif is_idle or thorough or dirty >= settings.flush_commit_log_least_pages * PAGE_BYTES:
+                await self.flush_log()
+                last_flush = trio.current_time()
+
+    async def flush_log(self) -> None:
+        """Sync everything committed so far. A failure breaks the store and is not raised."""
+        async with self._log_lock:
+            target = self._log.committed_offset
+            if target <= self.flushed.value or self.flushed.error is not None:
+                return
+            store_timestamp = self.last_store_timestamp()
+            directories = sorted(self._log.unsynced_directories)
+            self._log.unsynced_directories.clear()
+            try:
+                files = self._log.files_between(self.flushed.value, target)
+                if len(files) == 1 and not directories and self.kernel_sync is not None:
+                    await self._sync_in_kernel(self.kernel_sync, files[0])
+                    files = []
+                for at in range(0, len(files), _SYNC_AT_ONCE):
+                    await self._sync(self._offload_log, files[at : at + _SYNC_AT_ONCE], directories)
+            except OSError as error:
+                self._fail_stop.broke(f"the commit log cannot be synced: {error}")
+                return
+            self._checkpoint.log_ms = max(self._checkpoint.log_ms, store_timestamp)
+            self.flushed.advance(target)
+
+    async def _sync_in_kernel(self, kernel_sync: KernelSync, file: MappedFile) -> None:
+        fd = file.borrow()
+        try:
+            await kernel_sync(fd)
+        finally:
+            self._files.close(fd)
+
+    async def _sync(
+        self,
+        offload: Offload,
+        files: Sequence[MappedFile | IndexFile],
+        directories: list[str],
+        *,
+        may_be_gone: bool = False,
+    ) -> None:
+        """In a thread that is waited for even when cancelled, since it holds descriptors of these files."""
+        fds: list[int] = []
+        try:
+            fds += (file.borrow() for file in files)
+            with trio.CancelScope(shield=True):
+                await offload(_sync_all, self._files, fds, directories, may_be_gone)
+        finally:
+            for fd in fds:
+                self._files.close(fd)
+
+    # -- queues, index, checkpoint -----------------------------------------------------------------------------------
+
+    async def run_queues(self) -> None:
+        """Flush consume queues and index until cancelled; all of them and the checkpoint at the thorough interval, and
+        when so much was written that a recovery would take long."""
+        with self._fail_stop.during("a flush of the consume queues"):
+            await self._keep_flushing_queues()
+
+    async def _keep_flushing_queues(self) -> None:
+        last_thorough = trio.current_time()
+        while self.flushed.error is None:
+            await trio.sleep(self.settings.flush_interval_consume_queue_ms / 1000)
+            thorough_seconds = self.settings.flush_consume_queue_thorough_interval_ms / 1000
+            unsafe_bytes = self._log.committed_offset - self._checkpoint.safe_offset
+            if trio.current_time() - last_thorough >= thorough_seconds or unsafe_bytes >= _CHECKPOINT_BYTES:
+                await self.flush_thoroughly()
+                last_thorough = trio.current_time()
+            else:
+                await self.flush_queues(self.settings.flush_consume_queue_least_pages)
+                self.write_index()
+
+    async def flush_queues(self, least_pages: int) -> None:
+        """Sync the queues with at least so many dirty pages. A failure breaks the store."""
+        async with self._queue_lock:
+            least = least_pages * PAGE_BYTES
+            dirty = [queue for queue in self._queues.dirty if (queue.end - queue.synced_end) * ENTRY_BYTES >= least]
+            if not dirty:
+                return
+            directories = sorted(self._queues.unsynced_directories)
+            self._queues.unsynced_directories.clear()
+            ends = [queue.end for queue in dirty]
+            files = _unsynced_files(dirty)
+            try:
+                if len(files) + len(directories) > _SYNC_ONE_BY_ONE:
+                    with trio.CancelScope(shield=True):
+                        await self._offload(self._files.sync_filesystem, self._root)
+                else:
+                    await self._sync(self._offload, files, directories, may_be_gone=True)
+            except OSError as error:
+                self._fail_stop.broke(f"the consume queues cannot be synced: {error}")
+                return
+            for queue, end in zip(dirty, ends, strict=True):
+                queue.synced_end = max(queue.synced_end, end)
+                if queue.synced_end >= queue.end:
+                    self._queues.dirty.pop(queue, None)
+
+    def write_index(self) -> None:
+        """Write new index entries to their file; a full disk only stalls the index."""
+        try:
+            self._index.write_out()
+        except OSError as error:
+            log.error("index cannot be written", error=str(error))
+
+    async def flush_thoroughly(self, note: CleanNote | None = None) -> None:
+        """Everything, then the checkpoint, which therefore never runs ahead of the disk."""
+        store_timestamp = self.last_store_timestamp()
+        safe_offset = self._log.committed_offset
+        begin = max(0, self._log.min_offset)
+        ends = sum([queue.end for queue in self._queues])
+        entries = ends - sum([queue.first_in_files for queue in self._queues])
+        if self._queues.cleaned_start != begin:
+            entries = -1
+        deleted_count = self._queues.deleted_count
+        await self.flush_log()
+        await self.flush_queues(0)
+        is_index_safe = await self._flush_index()
+        if self.flushed.error is not None:
+            return
+        if not self._queues.touched:  # nothing waits for room on the disk
+            self._checkpoint.queues_ms = max(self._checkpoint.queues_ms, store_timestamp)
+            if deleted_count == self._queues.deleted_count:
+                self._checkpoint.safe_offset = safe_offset
+                self._checkpoint.safe_ends = ends
+                self._checkpoint.safe_begin = begin
+                self._checkpoint.safe_entries = entries
+                if is_index_safe:
+                    self._checkpoint.safe_index_offset = safe_offset
+        try:
+            self._checkpoint.save(note)
+        except OSError as error:
+            log.error("checkpoint cannot be written", error=str(error))
+
+    async def _flush_index(self) -> bool:
+        """Whether everything that was to be indexed before is on disk now."""
+        if not self._index.is_enabled or self._index.stalled_at >= 0:
+            return False
+        if not self._index.files:  # no message had a key
+            return True
+        filled = list(self._index.filled)
+        current = self._index.files[-1]
+        try:
+            current.write_out()
+            # One less than RocketMQ's meaning (a full file that ends then), since more may come in the same ms.
+            end_timestamp = current.end_timestamp - 1
+            await self._sync(self._offload, [*filled, current], [])
+        except OSError as error:
+            log.error("index cannot be synced", error=str(error))
+            return False
+        self._index.filled = [file for file in self._index.filled if file not in filled]
+        self._checkpoint.index_ms = max(self._checkpoint.index_ms, end_timestamp)
+        return True
+
+
+def _sync_all(files: Files, fds: list[int], directories: list[str], may_be_gone: bool) -> None:
+    """Runs in a thread."""
+    for fd in fds:
+        files.datasync(fd)
+    for path in directories:
+        if may_be_gone:
+            with suppress(FileNotFoundError):  # removed with a deleted topic: no name in it is left to keep
+                files.sync_directory(path)
+        else:
+            files.sync_directory(path)
+
+
+def _unsynced_files(queues: list[ConsumeQueue]) -> list[MappedFile]:
+    """The files with entries that were not synced, and their ext files."""
+    found: list[MappedFile] = []
+    for queue in queues:
+        begin = queue.synced_end * ENTRY_BYTES
+        found += [
+            file for file in queue.sequence.files if file.end > begin and file.start < queue.end * ENTRY_BYTES
+        ]
+        if queue.ext is not None:
+            found += queue.ext.unsynced_files()
+    return found

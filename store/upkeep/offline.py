@@ -1,0 +1,303 @@
+"""Looking at a store directory that no broker has open: verify, dump, rebuild.
+
+Verifying opens nothing for writing and changes nothing: it reads the files as they are. Rebuilding removes consume
+queues and index and lets the recovery of the store make them anew from the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from triomq.protocol import record, sys_flag
+from triomq.protocol.record import RecordFields
+from triomq.protocol.system_topics import LMQ_PREFIX
+from triomq.store.config import StoreSettings
+from triomq.store.disk import layout
+from triomq.store.disk.files import Files
+from triomq.store.disk.layout import Layout
+from triomq.store.disk.mapped_file import OpenFiles
+from triomq.store.log.commit_log import CommitLog
+from triomq.store.log.log_scan import Damage, LogScan, ScannedRecord
+from triomq.store.queues.consume_queue import ENTRY, ENTRY_BYTES, FILLER_SIZE_BYTES, ConsumeQueue
+from triomq.store.queues.index_file import IndexFile, file_size_bytes
+from triomq.store.upkeep.progress import Progress, StartProgress, unseen
+
+# A look at the clock comes after so many records.
+_STEP_RECORDS = 1024
+
+
+class ReadOnlyFiles(Files):
+    """A seam that cannot write: opening is for reading, everything that changes something raises."""
+
+    def open(self, path: str, *, write: bool = True) -> int:
+        return super().open(path, write=False)
+
+    def create(self, path: str, size_bytes: int) -> int:
+        raise PermissionError(f"{path}: nothing is written here")
+
+    def pwrite(self, fd: int, data: bytes | bytearray | memoryview, at: int) -> None:
+        raise PermissionError("nothing is written here")
+
+    def truncate(self, fd: int, size_bytes: int) -> None:
+        raise PermissionError("nothing is written here")
+
+    def unlink(self, path: str) -> None:
+        raise PermissionError(f"{path}: nothing is written here")
+
+
+class Findings:
+    """What verify found. `problems` are sentences; an empty list means that all is well."""
+
+    __slots__ = ("damages", "log_begin", "log_end", "missing_entries", "problems", "queue_entries", "queues", "records")
+
+    def __init__(self) -> None:
+        self.log_begin = 0
+        self.log_end = 0
+        self.records = 0
+        self.queues = 0
+        self.queue_entries = 0
+        self.missing_entries = 0
+        self.damages: list[Damage] = []
+        self.problems: list[str] = []
+
+
+class OfflineLog:
+    """The log of a directory, opened for reading only."""
+
+    def __init__(self, settings: StoreSettings) -> None:
+        self.paths = Layout(settings)
+        self.pool = OpenFiles(ReadOnlyFiles(), 256)
+        self.log = CommitLog(self.pool, self.paths, settings.mapped_file_size_commit_log_bytes)
+        self.short_files: list[str] = []
+        for directory in dict.fromkeys([*self.paths.commit_logs, *self.paths.read_only_commit_logs]):
+            self.short_files += [file.path for file in self.log.sequence.load(directory)]
+        # a mapping cannot be longer than its file
+        self.log.sequence.files = [file for file in self.log.sequence.files if file.path not in self.short_files]
+        if self.log.sequence.files:
+            self.log.set_end(self.log.sequence.files[-1].end)
+
+    def close(self) -> None:
+        self.pool.close_all()
+
+    def progress(self, start_progress: StartProgress, begin: int) -> Progress:
+        """Of a walk from there to the end."""
+        last = self.log.sequence.last
+        return start_progress("reading the log", begin, last.likely_end if last is not None else begin)
+
+    def records(self, start: int | None = None) -> Iterator[tuple[RecordFields, bytes]]:
+        """Fields and body of every good record from there on."""
+        scan = LogScan(self.log, max(0, self.log.min_offset) if start is None else start, check_crc=True)
+        for found in scan.records():
+            data = self.log.record_at(found.physical_offset)
+            if data is not None:
+                fields = record.read_fields(data, 0, len(data))
+                yield fields, data[fields.body_at : fields.body_at + fields.body_length]
+
+
+class _QueueCheck:
+    """One queue and what the walk over the log says about it.
+
+    Messages in front of the one that its first entry leads to are none of its business: they are older than its files,
+    or of an earlier life of a topic that was deleted and made again.
+    """
+
+    __slots__ = ("begin_physical", "first_missing", "first_wrong", "found", "missing", "queue", "wrong")
+
+    def __init__(self, queue: ConsumeQueue) -> None:
+        self.queue = queue
+        first = queue.entry(queue.first_in_files) if queue.end > queue.first_in_files else None
+        self.begin_physical = first[0] if first is not None and first[1] != FILLER_SIZE_BYTES else 0
+        self.found = 0
+        self.missing = 0
+        self.first_missing = -1
+        self.wrong = 0
+        self.first_wrong = -1
+
+    @property
+    def size_bytes(self) -> int:
+        return (self.queue.end - self.queue.first_in_files) * ENTRY_BYTES
+
+    def compare(self, fields: ScannedRecord) -> None:
+        queue_offset = fields.queue_offset
+        if fields.physical_offset < self.begin_physical:
+            return
+        if queue_offset >= self.queue.end:
+            self.missing += 1
+            self.first_missing = queue_offset if self.first_missing < 0 else self.first_missing
+            return
+        entry = self.queue.entry(queue_offset)
+        if entry is not None and entry[:2] == (fields.physical_offset, fields.size_bytes):
+            self.found += 1
+        elif entry is not None:
+            self.wrong += 1
+            self.first_wrong = queue_offset if self.first_wrong < 0 else self.first_wrong
+
+
+def verify(settings: StoreSettings, start_progress: StartProgress = unseen) -> Findings:
+    """Read the whole log, compare it with every queue, and look at the index headers. Raises StoreRefused for sizes
+    that do not fit."""
+    offline = OfflineLog(settings)
+    findings = Findings()
+    findings.log_begin = max(0, offline.log.min_offset)
+    findings.problems += [f"{path} is shorter than mappedFileSizeCommitLog" for path in offline.short_files]
+    checks = _load_queues(settings, offline)
+    gone = _verify_log(offline, findings, checks, offline.progress(start_progress, findings.log_begin))
+    for (topic, queue_id), count in sorted(gone.items()):
+        findings.problems.append(
+            f"queue {topic}/{queue_id} has no files, but {count} messages in the log (a deleted topic, or lost files)"
+        )
+    progress = start_progress("checking queues", 0, sum(check.size_bytes for check in checks.values()))
+    for check in checks.values():
+        _verify_queue(check, findings)
+        progress.at(findings.queue_entries * ENTRY_BYTES)
+    progress.over()
+    _verify_index(settings, offline, findings)
+    offline.close()
+    return findings
+
+
+def _load_queues(settings: StoreSettings, offline: OfflineLog) -> dict[tuple[str, int], _QueueCheck]:
+    files = ReadOnlyFiles()
+    size = (settings.mapped_file_size_consume_queue_bytes + ENTRY_BYTES - 1) // ENTRY_BYTES * ENTRY_BYTES
+    checks: dict[tuple[str, int], _QueueCheck] = {}
+    for topic in files.list_directory(offline.paths.queues):
+        for name in files.list_directory(f"{offline.paths.queues}/{topic}"):
+            if name.isascii() and name.isdigit():
+                queue = ConsumeQueue(offline.pool, offline.paths.queue(topic, int(name)), size, topic, int(name))
+                queue.peek()
+                checks[topic, int(name)] = _QueueCheck(queue)
+    return checks
+
+
+def _verify_log(
+    offline: OfflineLog, findings: Findings, checks: dict[tuple[str, int], _QueueCheck], progress: Progress
+) -> dict[tuple[str, int], int]:
+    """Answers the queues that have messages but no files."""
+    gone: dict[tuple[str, int], int] = {}
+    scan = LogScan(offline.log, findings.log_begin, check_crc=True)
+    for fields in scan.records():
+        findings.records += 1
+        if not fields.sys_flag & sys_flag.TRANSACTION_PREPARED:
+            queue = (fields.topic.decode("utf-8", "replace"), fields.queue_id)
+            check = checks.get(queue)
+            if check is not None:
+                check.compare(fields)
+            else:
+                gone[queue] = gone.get(queue, 0) + 1
+        if findings.records % _STEP_RECORDS == 0:
+            progress.at(scan.offset)
+    progress.over()
+    findings.log_end = scan.end
+    findings.damages = scan.damages
+    for damage in scan.damages:
+        findings.problems.append(
+            f"log damaged from {damage.begin} to {damage.end} ({damage.end - damage.begin} bytes): {damage.reason}"
+        )
+    for earlier, later in zip(offline.log.sequence.files, offline.log.sequence.files[1:], strict=False):
+        if earlier.end != later.start:
+            findings.problems.append(f"log files are missing between {earlier.path} and {later.path}")
+    return gone
+
+
+def _verify_queue(check: _QueueCheck, findings: Findings) -> None:
+    queue = check.queue
+    findings.queues += 1
+    fillers = 0
+    ahead = 0
+    good = 0
+    queue_offset = queue.first_in_files
+    while queue_offset < queue.end:
+        entries = list(ENTRY.iter_unpack(queue.entries(queue_offset, 1000)))
+        for physical_offset, size, _ in entries:
+            if size == FILLER_SIZE_BYTES:
+                fillers += 1
+            elif physical_offset + size > findings.log_end:
+                ahead += 1
+            elif physical_offset >= findings.log_begin:
+                good += 1
+        queue_offset = queue_offset + len(entries) if entries else queue.next_file_offset(queue_offset)
+        findings.queue_entries += len(entries)
+    where = f"queue {queue.topic}/{queue.queue_id}"
+    if not check.wrong and check.found < good and not queue.topic.startswith(LMQ_PREFIX):
+        check.wrong, check.first_wrong = good - check.found, queue.first_in_files
+    if check.wrong:
+        findings.problems.append(
+            f"{where}: {check.wrong} entries do not lead to their messages, the first at {check.first_wrong}"
+        )
+    if ahead:
+        findings.problems.append(f"{where}: {ahead} entries lead behind the end of the log")
+    if fillers:
+        findings.problems.append(f"{where}: {fillers} entries stand for messages that are lost")
+    if check.missing:
+        findings.missing_entries += check.missing
+        findings.problems.append(
+            f"{where}: {check.missing} messages of the log are not in it, from {check.first_missing} on"
+        )
+
+
+def _verify_index(settings: StoreSettings, offline: OfflineLog, findings: Findings) -> None:
+    files = ReadOnlyFiles()
+    wanted = file_size_bytes(settings.max_hash_slot_num, settings.max_index_num)
+    end = -1
+    for name in files.list_directory(offline.paths.index):
+        path = f"{offline.paths.index}/{name}"
+        if not layout.is_index_name(name):
+            continue
+        if files.path_size(path) != wanted:
+            findings.problems.append(f"{path} has {files.path_size(path)} bytes instead of {wanted}")
+            continue
+        file = IndexFile(offline.pool, offline.paths.index, name, settings.max_hash_slot_num, settings.max_index_num)
+        file.load()
+        if not file.is_empty:
+            end = max(end, file.end_physical_offset)
+    if end >= findings.log_end:
+        findings.problems.append(f"the index leads to {end}, behind the end of the log at {findings.log_end}")
+
+
+def dump(settings: StoreSettings, start: int | None = None, start_progress: StartProgress = unseen) -> Iterator[str]:
+    """One line of JSON per record, bodies left out."""
+    import json
+
+    offline = OfflineLog(settings)
+    progress = offline.progress(start_progress, max(0, offline.log.min_offset) if start is None else start)
+    for number, (fields, body) in enumerate(offline.records(start)):
+        if number % _STEP_RECORDS == 0:
+            progress.at(fields.physical_offset)
+        yield json.dumps(
+            {
+                "physicalOffset": fields.physical_offset,
+                "size": fields.size_bytes,
+                "topic": fields.topic.decode("utf-8", "replace"),
+                "queueId": fields.queue_id,
+                "queueOffset": fields.queue_offset,
+                "sysFlag": fields.sys_flag,
+                "bornTimestamp": fields.born_timestamp,
+                "storeTimestamp": fields.store_timestamp,
+                "bodyLength": len(body),
+                "bodyCrc": record.body_crc(body),
+                "properties": fields.properties.decode("utf-8", "replace").replace("\x01", "=").replace("\x02", " "),
+            },
+            ensure_ascii=False,
+        )
+    progress.over()
+    offline.close()
+
+
+def clear_derived(settings: StoreSettings) -> list[str]:
+    """Move consume queues, ext files and index aside and mark the store as not cleanly closed; the next `load` makes
+    them from the whole log. Answers where the old ones are."""
+    paths = Layout(settings)
+    moved: list[str] = []
+    for path in (paths.queues, paths.queues_ext, paths.index):
+        if Path(path).exists():
+            target = Path(f"{path}.before-rebuild")
+            number = 1
+            while target.exists():
+                number += 1
+                target = Path(f"{path}.before-rebuild-{number}")
+            Path(path).rename(target)
+            moved.append(str(target))
+    Path(paths.checkpoint).unlink(missing_ok=True)
+    Path(paths.abort).touch()
+    return moved

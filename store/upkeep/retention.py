@@ -1,0 +1,292 @@
+"""Throwing old files away, and refusing messages while the disk is nearly full (CleanCommitLogService and friends).
+
+Holds how many manual runs are asked for, and the file that could not be deleted; the log start it cleaned up to is
+QueueTable.cleaned_start. Log files go oldest first and never the last one; then the queue and index files that only
+lead below the log's start go. With archiveBeforeDelete a log file that is not wholly below the archive mark stays, for
+whatever reason it should go, and so do those behind it. Nothing is taken from under a reader: reads copy, and this runs
+in the store's own thread, except for the unlinks, which go to a thread as they can take long. A file that cannot be
+unlinked is tried again after redeleteHangedFileInterval, and until it is gone nothing else goes: giving up more files
+would free nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from math import inf
+from typing import Any
+
+import structlog
+import trio
+
+from triomq.protocol.clock import NowMs
+from triomq.store.appending import Appending
+from triomq.store.config import StoreSettings
+from triomq.store.disk.files import Files
+from triomq.store.disk.layout import Layout
+from triomq.store.disk.mapped_file import MappedFile
+from triomq.store.log.commit_log import CommitLog
+from triomq.store.queues.consume_queue import ENTRY_BYTES, ConsumeQueue
+from triomq.store.queues.index import Index
+from triomq.store.queues.queue_table import QueueTable
+from triomq.store.upkeep.archive_mark import read_mark
+
+log = structlog.get_logger("triomq.store.retention")
+
+Offload = Callable[..., Awaitable[Any]]
+
+FIRST_CLEAN_SECONDS = 60.0
+DISK_CHECK_SECONDS = 10.0
+# One run deletes at most so many log files, and a manual request is good for so many runs.
+FILES_PER_RUN = 10
+MANUAL_RUNS = 20
+_HOUR_MS = 3_600_000
+_QUEUES_PER_TURN = 200
+
+
+class Retention:
+    __slots__ = (
+        "_appending",
+        "_archived_until",
+        "_files",
+        "_hung",
+        "_index",
+        "_log",
+        "_manual_runs",
+        "_next_run",
+        "_now_ms",
+        "_offload",
+        "_paths",
+        "_queues",
+        "_redelete_at",
+        "_wake",
+        "_was_busy",
+        "settings",
+    )
+
+    def __init__(
+        self,
+        *,
+        files: Files,
+        paths: Layout,
+        commit_log: CommitLog,
+        queues: QueueTable,
+        index: Index,
+        appending: Appending,
+        now_ms: NowMs,
+        offload: Offload,
+        settings: StoreSettings,
+        archived_until: Callable[[], int | None] | None = None,
+    ) -> None:
+        """`archived_until` tells up to which physical offset the log is archived; by default the archive mark does."""
+        self._files = files
+        self._paths = paths
+        self._log = commit_log
+        self._queues = queues
+        self._index = index
+        self._appending = appending
+        self._now_ms = now_ms
+        self._offload = offload
+        self._archived_until = archived_until or self._read_mark
+        self.settings = settings
+        self._manual_runs = 0
+        self._hung: str | None = None  # given up, but still on the disk
+        self._redelete_at = 0.0
+        self._wake = trio.Event()
+        self._next_run = 0.0
+        self._was_busy = False
+
+    # -- tasks -----------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Clean every cleanResourceInterval until cancelled."""
+        with trio.move_on_after(FIRST_CLEAN_SECONDS):
+            await self._wake.wait()
+        while True:
+            try:
+                self._was_busy = await self.clean() > 0
+            except OSError as error:
+                log.error("cleaning failed, it is tried again", error=str(error))
+            self._wake = trio.Event()
+            self._next_run = trio.current_time() + self.settings.clean_resource_interval_ms / 1000
+            with trio.move_on_at(self._next_run):
+                await self._wake.wait()
+
+    async def watch_disk(self) -> None:
+        """Look at the disk every ten seconds until cancelled."""
+        await trio.sleep(1)
+        while True:
+            self.check_disk()
+            await trio.sleep(DISK_CHECK_SECONDS)
+
+    def ask(self) -> None:
+        """Delete what may go at the next runs, whatever the hour; the first one begins now."""
+        self._manual_runs = MANUAL_RUNS
+        self._wake.set()
+
+    def seconds_to_next_deletion(self) -> float:
+        """Time to the next file while a run is busy, to the next run after one that was, inf otherwise."""
+        return self._next_run - trio.current_time() if self._was_busy else inf
+
+    # -- disk --------------------------------------------------------------------------------------------------------
+
+    def check_disk(self) -> None:
+        """Refuse puts above the warning ratio, and leave full directories out of the log's turns."""
+        settings = self.settings
+        usage = {path: self._files.disk_usage_ratio(path) for path in self._paths.commit_logs}
+        self._log.full_directories = frozenset(
+            path for path, ratio in usage.items() if ratio > settings.disk_space_clean_forcibly_ratio
+        )
+        ratio = min(usage.values())
+        was_full = self._appending.is_refused_for("disk")
+        if ratio > settings.disk_space_warning_level_ratio:
+            text = f"the disk of {self._paths.commit_logs[0]} is {ratio:.0%} full; free space or lower fileReservedTime"
+            self._appending.refuse("disk", text)
+            if not was_full:
+                log.error("disk nearly full, messages are refused", ratio=round(ratio, 3))
+        elif was_full:
+            self._appending.refuse("disk", None)
+            log.info("disk has room again, messages are taken", ratio=round(ratio, 3))
+
+    def usage_ratio(self) -> float:
+        """The higher of the log's (its emptiest directory) and the queues' disk usage."""
+        of_log = min(self._files.disk_usage_ratio(path) for path in self._paths.commit_logs)
+        return max(of_log, self._files.disk_usage_ratio(self._paths.root))
+
+    # -- cleaning --------------------------------------------------------------------------------------------------
+
+    async def clean(self) -> int:
+        """One run; answers how many log files went. Raises OSError."""
+        if self._hung is not None:
+            if trio.current_time() < self._redelete_at:
+                return 0
+            await self._unlink(self._hung)
+            log.info("file deleted at last", path=self._hung)
+            self._hung = None
+        gone = await self._clean_log()
+        start = self._log.min_offset
+        if start > self._queues.cleaned_start:
+            await self._clean_queues(start)
+            await self._clean_index(start)
+            self._queues.cleaned_start = start
+        return gone
+
+    def _is_time(self, usage: float) -> bool:
+        settings = self.settings
+        if self._manual_runs > 0:
+            self._manual_runs -= 1
+            return True
+        percent = min(95, max(10, settings.disk_max_used_space_ratio_percent))
+        if usage * 100 > percent:
+            return True
+        hour = datetime.fromtimestamp(self._now_ms() / 1000).hour
+        return any(part.strip().isdigit() and int(part) == hour for part in settings.delete_when.split(";"))
+
+    async def _clean_log(self) -> int:
+        settings = self.settings
+        usage = self.usage_ratio()
+        is_time = self._is_time(usage)
+        is_forced = usage > settings.disk_space_clean_forcibly_ratio and settings.clean_file_forcibly_enable
+        gone = 0
+        archived = self._archived() if settings.archive_before_delete else None
+        files = self._log.sequence.files
+        while len(files) > 1 and gone < FILES_PER_RUN:
+            reason = self._why_delete(files[0], is_time, is_forced)
+            if reason is None:
+                break
+            if archived is not None and files[0].end > archived:
+                self._tell_behind(archived, is_time, is_forced)
+                break
+            if gone:
+                await trio.sleep(settings.delete_commit_log_files_interval_ms / 1000)
+            file = self._log.sequence.detach_first()
+            log.info("commit log file deleted", path=file.path, reason=reason)
+            self._was_busy = True
+            self._next_run = trio.current_time() + settings.delete_commit_log_files_interval_ms / 1000
+            await self._unlink(file.path)
+            gone += 1
+        return gone
+
+    def _why_delete(self, oldest: MappedFile, is_time: bool, is_forced: bool) -> str | None:
+        settings = self.settings
+        limit = settings.max_store_bytes
+        if limit and self._log.committed_offset - oldest.start > limit:
+            return "maxStoreBytes"
+        if is_forced:
+            return "disk nearly full"
+        reserved_ms = settings.file_reserved_time_hours * _HOUR_MS
+        try:
+            if is_time and self._files.modified_ms(oldest.path) + reserved_ms <= self._now_ms():
+                return "expired"
+        except FileNotFoundError:
+            return "vanished"
+        return None
+
+    def _read_mark(self) -> int | None:
+        return read_mark(self._files, self._paths.archive_mark)
+
+    def _archived(self) -> int:
+        """Up to where the log is archived; 0 when nothing is, or when it cannot be told."""
+        try:
+            until = self._archived_until() or 0
+            if until > self._log.committed_offset:
+                raise ValueError(f"it says {until}, the log ends at {self._log.committed_offset}: not of this log")
+            return until
+        except (OSError, ValueError) as error:
+            log.error("archive mark not usable, nothing counts as archived", error=str(error))
+            return 0
+
+    def _tell_behind(self, archived: int, is_time: bool, is_forced: bool) -> None:
+        """One line about the files that should go and have to wait for the archive."""
+        waiting = 0
+        size_bytes = 0
+        for file in self._log.sequence.files[:-1]:
+            if self._why_delete(file, is_time, is_forced) is None:
+                break
+            waiting += 1
+            size_bytes += file.end - max(file.start, archived)
+        log.warning(
+            "archive is behind, log files are kept",
+            files=waiting,
+            size_bytes=size_bytes,
+            archived_until=archived,
+            log_start=self._log.min_offset,
+        )
+
+    async def _clean_queues(self, log_start: int) -> None:
+        pause = self.settings.delete_consume_queue_files_interval_ms / 1000
+        for number, queue in enumerate(self._queues):
+            if number % _QUEUES_PER_TURN == 0:
+                await trio.lowlevel.checkpoint()
+            while len(queue.sequence.files) > 1 and _is_below(queue, log_start):
+                file = queue.sequence.detach_first()
+                await self._unlink(file.path)
+                await trio.sleep(pause)
+            queue.correct_min_offset(log_start)
+            if queue.ext is not None:
+                queue.clean_ext()
+
+    async def _clean_index(self, log_start: int) -> None:
+        pause = self.settings.delete_consume_queue_files_interval_ms / 1000
+        for file in self._index.drop_before(log_start):
+            file.close()
+            await self._unlink(file.path)
+            await trio.sleep(pause)
+
+    async def _unlink(self, path: str) -> None:
+        try:
+            with trio.CancelScope(shield=True):
+                await self._offload(self._files.unlink, path)
+        except FileNotFoundError:
+            return
+        except OSError:
+            self._hung = path
+            self._redelete_at = trio.current_time() + self.settings.redelete_hung_file_interval_ms / 1000
+            raise
+
+
+def _is_below(queue: ConsumeQueue, log_start: int) -> bool:
+    """Whether the last entry of the queue's first file leads below the log."""
+    last = queue.sequence.files[0].end // ENTRY_BYTES - 1
+    entry = queue.entry(last)
+    return entry is None or entry[0] < log_start

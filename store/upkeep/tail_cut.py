@@ -1,0 +1,152 @@
+"""Taking back the end of a slave's log that its master does not have, and everything that was made from it.
+
+The bytes are saved first (salvage.py): they may hold messages that a former master acknowledged. Then queues, index and
+log end at the cut, in this order, so that a crash in between leaves what recovery makes whole: queues that are behind
+their log. Nothing is flushed meanwhile. Those who wait for offsets behind the cut get LogCut.
+
+Only for stores of slaves: nobody else may write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import structlog
+import trio
+
+from triomq.protocol import record
+from triomq.store.disk.files import Files
+from triomq.store.disk.layout import Layout, file_name
+from triomq.store.errors import LogCut
+from triomq.store.fail_stop import FailStop
+from triomq.store.log.commit_log import CommitLog
+from triomq.store.log.salvage import Salvage
+from triomq.store.queues.index import Index
+from triomq.store.queues.queue_table import QueueTable
+from triomq.store.upkeep.checkpoint import Checkpoint
+from triomq.store.upkeep.flush import Flush
+from triomq.store.watermark import Watermark
+
+log = structlog.get_logger("triomq.store.tail_cut")
+
+MAX_SAVED = 16
+MAX_SAVED_BYTES = 4 << 30
+_COPY_BYTES = 1 << 20
+_STEPS_BETWEEN_LOOKS = 4096
+_MAGIC = (record.MESSAGE_MAGIC & 0xFFFFFFFF).to_bytes(4, "big")
+_BLANK_MAGIC = (record.BLANK_MAGIC & 0xFFFFFFFF).to_bytes(4, "big")
+
+
+class TailCut:
+    """The parts of one store that a cut concerns. `offload` runs a blocking function elsewhere."""
+
+    def __init__(
+        self,
+        *,
+        files: Files,
+        paths: Layout,
+        commit_log: CommitLog,
+        queues: QueueTable,
+        index: Index,
+        checkpoint: Checkpoint,
+        flush: Flush,
+        committed: Watermark,
+        flushed: Watermark,
+        offload: Callable[..., Awaitable[Any]],
+        fail_stop: FailStop,
+    ) -> None:
+        self._files = files
+        self._salvage = Salvage(files, paths, ".tail", max_files=MAX_SAVED, max_bytes=MAX_SAVED_BYTES)
+        self._log = commit_log
+        self._queues = queues
+        self._index = index
+        self._checkpoint = checkpoint
+        self._flush = flush
+        self._committed = committed
+        self._flushed = flushed
+        self._offload = offload
+        self._fail_stop = fail_stop
+
+    async def border(self, physical_offset: int) -> int:
+        """Start of the record, whole or not, that holds the byte at this offset, or the offset itself when a record may
+        begin there. Walks the log file from its start, with looks at the event loop."""
+        file = self._log.sequence.find(physical_offset)
+        at = file.start if file is not None else physical_offset
+        steps = 0
+        while at < physical_offset:
+            head = self._log.read_some(at, 8)
+            behind = self._log.next_file_start(at)
+            if head[4:8] == _MAGIC:
+                behind = min(at + max(8, int.from_bytes(head[:4], "big")), behind)
+            elif head[4:8] != _BLANK_MAGIC:
+                return at
+            if behind > physical_offset:
+                return at
+            at = behind
+            steps += 1
+            if steps % _STEPS_BETWEEN_LOOKS == 0:
+                await trio.lowlevel.checkpoint()
+        return at
+
+    async def cut(self, physical_offset: int, newest_store_timestamp: Callable[[], int]) -> str:
+        """End the log at this record border; answers where what was behind it is saved. Raises OSError when that fails:
+        nothing was changed, or the store is broken."""
+        async with self._flush.halted():
+            end = self._log.committed_offset
+            saved = await self._save(physical_offset, end)
+            refused: OSError | None = None
+            with self._fail_stop.during("a cut of the log's end"):
+                try:
+                    self._take_away(physical_offset, newest_store_timestamp)
+                except OSError as error:
+                    self._fail_stop.broke(f"the end of the log cannot be taken back: {error}")
+                    refused = error
+            if refused is not None:
+                raise refused
+        log.error(
+            "the end of the log differs from the master's and was cut",
+            physical_offset=physical_offset,
+            size_bytes=end - physical_offset,
+            saved_as=saved,
+        )
+        return saved
+
+    def _take_away(self, physical_offset: int, newest_store_timestamp: Callable[[], int]) -> None:
+        self._checkpoint.forget_offsets()
+        self._cut_queues(physical_offset)
+        self._log.sequence.truncate(physical_offset)
+        self._log.set_end(physical_offset)
+        self._index.cut(physical_offset)
+        self._checkpoint.lower(newest_store_timestamp())
+        self._checkpoint.save()
+        self._index.filled = [file for file in self._index.filled if file in self._index.files]
+        reason = LogCut(f"the log was cut at {physical_offset}, where it differs from the master's")
+        self._committed.set_back(physical_offset, reason)
+        if self._flushed.value > physical_offset:
+            self._flushed.set_back(physical_offset, reason)
+
+    def _cut_queues(self, physical_offset: int) -> None:
+        for queue in self._queues:
+            if queue.max_physical_end > physical_offset:
+                queue.end_mark.reject(LogCut(f"the end of queue {queue.queue_id} of {queue.topic} was cut"))
+                queue.truncate_beyond(physical_offset)
+
+    async def _save(self, begin: int, end: int) -> str:
+        name = f"{file_name(begin)}-{end}"
+        fd = self._salvage.begin(name, end - begin)
+        try:
+            at = begin
+            while at < end:
+                data = self._log.read_some(at, min(_COPY_BYTES, end - at))
+                if not data:  # a file is missing in between
+                    at = min(self._log.next_file_start(at), end)
+                    continue
+                await self._offload(self._files.pwrite, fd, data, at - begin)
+                at += len(data)
+        except BaseException:
+            self._salvage.give_up(name, fd)
+            raise
+        with trio.CancelScope(shield=True):  # the descriptor is its own now
+            saved: str = await self._offload(self._salvage.keep, name, fd)
+        return saved

@@ -1,0 +1,72 @@
+"""Preparing the next log file ahead (warmMapedFileEnable): its blocks are reserved before the first message needs them.
+
+The prepared file has its name already, but it belongs to nobody until the log comes to it; recovery takes an all-zero
+file behind the end of the log away again. A disk without room for it is no error here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import structlog
+import trio
+
+from triomq.store.disk.files import Files
+from triomq.store.disk.layout import file_name
+from triomq.store.log.commit_log import CommitLog
+
+log = structlog.get_logger("triomq.store.warm_up")
+
+Offload = Callable[..., Awaitable[Any]]
+
+
+class WarmUp:
+    """Looks once a second; prepares one file when the current one is half full."""
+
+    __slots__ = ("_files", "_log", "_offload", "_prepared")
+
+    def __init__(self, files: Files, commit_log: CommitLog, offload: Offload) -> None:
+        self._files = files
+        self._log = commit_log
+        self._offload = offload
+        self._prepared = ""
+
+    async def run(self) -> None:
+        while True:
+            await trio.sleep(1)
+            await self.prepare()
+
+    async def prepare(self) -> None:
+        """Prepare the next file if it is time to."""
+        commit_log = self._log
+        size = commit_log.file_size_bytes
+        last = commit_log.sequence.last
+        if last is None or commit_log.next_offset - last.start < size // 2 or commit_log.next_offset >= last.end:
+            return
+        path = f"{commit_log.directory_for(last.end)}/{file_name(last.end)}"
+        if path == self._prepared:
+            return
+        self._prepared = path
+        try:
+            with trio.CancelScope(shield=True):
+                await self._offload(_prepare, self._files, path, size)
+        except OSError as error:
+            log.warning("the next commit log file could not be prepared", path=path, error=str(error))
+
+    def forget(self) -> None:
+        """At a clean end: take away a prepared file that the log did not come to."""
+        if self._prepared and all(file.path != self._prepared for file in self._log.sequence.files):
+            try:
+                self._files.unlink(self._prepared)
+            except FileNotFoundError:
+                return
+
+
+def _prepare(files: Files, path: str, size_bytes: int) -> None:
+    """Runs in a thread."""
+    fd = files.create(path, size_bytes)
+    try:
+        files.allocate(fd, 0, size_bytes)
+    finally:
+        files.close(fd)

@@ -1,0 +1,58 @@
+"""docker-compose.yml in use, without Docker: its commands run in namespaces with the ports that they publish."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from compose_network import ComposeNetwork, why_not
+
+ROOT = Path(__file__).resolve().parents[2]
+CLIENT = """
+from triomq import Message
+from triomq.blocking import Producer, PullConsumer
+
+with Producer("compose", name_server="127.0.0.1:9876") as producer:
+    results = [producer.send(Message("Compose", b"%d" % number)) for number in range(16)]
+print(sorted({result.queue.broker_name for result in results}), {result.status.name for result in results})
+with PullConsumer("compose", name_server="127.0.0.1:9876") as consumer:
+    bodies = []
+    for queue in consumer.queues("Compose"):
+        bodies += [int(message.body) for message in consumer.pull(queue, "*", 0).messages]
+print(sorted(bodies) == list(range(16)))
+"""
+
+
+def compose_file(**variables: str) -> dict[str, dict[str, dict[str, object]]]:
+    """The parsed file with ${NAME:-default} replaced, as Compose does it."""
+    text = (ROOT / "docker-compose.yml").read_text()
+    replaced = re.sub(r"\$\{(\w+):-([^}]*)\}", lambda match: variables.get(match[1], match[2]), text)
+    document: dict[str, dict[str, dict[str, object]]] = yaml.safe_load(replaced)
+    return document
+
+
+@pytest.mark.slow
+def test_a_message_goes_through_two_masters_and_their_slaves(tmp_path: Path) -> None:
+    reason = why_not()
+    if reason:
+        pytest.skip(reason)
+    variables = {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT / "src"),
+        "HOME": str(tmp_path),
+    }
+    with ComposeNetwork(compose_file(BROKER_ROLE="SYNC_MASTER"), tmp_path / "compose", variables) as network:
+        for name in ("namesrv", "broker-a", "broker-b", "broker-a-s", "broker-b-s"):
+            network.start(name)
+            network.wait_until_healthy(name)
+        done = network.run("host", [sys.executable, "-c", CLIENT])
+        assert (done.returncode, done.stderr) == (0, "")
+        # SEND_OK of a SYNC_MASTER: the slave has the message, too.
+        assert done.stdout == "['broker-a', 'broker-b'] {'SEND_OK'}\nTrue\n"
+    for name in ("broker-a", "broker-b"):
+        assert (tmp_path / "compose" / name / "store" / "commitlog").is_dir()
+        assert not (tmp_path / "compose" / name / "store" / "abort").exists(), "stopped cleanly, in its volume"
