@@ -57,7 +57,7 @@ def run(program: Program, name_server: str, directory: Path) -> subprocess.Compl
     file = directory / (program.title if is_test else "program.py")
     file.write_text(program.text.replace("127.0.0.1:9876", name_server))
     words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", file.name] if is_test else [file.name]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYSPARK_PYTHON": sys.executable}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     return subprocess.run(
         [sys.executable, *words],
         cwd=directory,
@@ -223,3 +223,11 @@ def test_the_embedded_cluster_handles_every_request_that_goes_to_a_server() -> N
 def test_the_reference_describes_every_public_name() -> None:
     described = re.findall(r"(?m)^::: triomq\.(\w+)$", (ROOT / "docs/reference/client.md").read_text())
     assert sorted([*described, "__version__"]) == sorted(triomq.__all__)
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_files_that_a_document_names_exist(path: Path) -> None:
+    rooms = "|".join(sorted(link.name for link in (ROOT / "src/triomq").iterdir() if link.is_symlink()))
+    named = re.findall(rf"`((?:{rooms}|bin|docs|tests|benchmarks|examples|packaging|src)/[\w./-]*)`", path.read_text())
+    placeholder = re.compile(r"/[A-Z]+$")
+    assert [name for name in named if not (ROOT / name).exists() and not placeholder.search(name)] == []

@@ -34,7 +34,7 @@ OTHERS: dict[str, set[str]] = {
     "remoting": {"structlog", "trio", "outcome", "msgspec"},
     "store": {"structlog", "trio", "msgspec", "crcmod", "outcome"},
     "namesrv": {"structlog", "trio", "msgspec"},
-    "broker": {"structlog", "trio", "msgspec", "yaml", "lark", "outcome"},
+    "broker": {"structlog", "trio", "msgspec", "yaml", "outcome"},
     "client": {"structlog", "trio", "msgspec", "pytest", "outcome"},
     "spark": {"structlog", "trio", "msgspec", "pyspark", "pyarrow", "matplotlib"},
     "admin": {"structlog", "trio", "msgspec"},

@@ -112,6 +112,8 @@ def differences() -> str:
                 other_default.append(f"`{one.key}` ({ours}, RocketMQ {_code(theirs)})")
     refused = [f"`{key}={value}`: {reason}" for key, value, reason in refused_values()]
     own += [one.key for one in declarations(NamesrvSettings) if one.key not in ROCKETMQ_NAMESRV_KEYS]
+    moved = [key for key in own if key in property_keys() and key != "namesrvAddr"]
+    own = [key for key in own if key not in moved]
     lines = [
         f"**Honoured**: {_count_honoured()} keys of the broker, with the meaning that RocketMQ 4.9.7 gives them.",
         f"**Accepted and ignored** ({len(set(ignored))}): they may stay in the file and are listed by `-p`, but size "
@@ -119,6 +121,9 @@ def differences() -> str:
         + ", ".join(_ignored_name(key) for key in dict.fromkeys(ignored)) + ".",
         "**Refused at the start**: " + "; ".join(refused) + ".",
         "**Another default**: " + (", ".join(other_default) or "none") + ".",
+        "**Settings here, only system properties in RocketMQ** (which work here as well): "
+        + ", ".join(f"`{key}`" for key in moved)
+        + ".",
         "**TrioMQ only**: " + ", ".join(f"`{key}`" for key in dict.fromkeys(own)) + ".",
     ]
     return "\n\n".join(lines)
@@ -143,7 +148,15 @@ def _meaning(one: Declaration, record: type) -> str:
         return f"*Accepted and ignored:* {why}" if why else "*Accepted and ignored.*"
     if bounds := _bounds(one):
         text += f" ({bounds})"
-    return text if one.shown_as in apache else f"*TrioMQ only.* {text}"
+    if one.shown_as in apache:
+        return text
+    text = text.replace(" (RocketMQ: a system property)", "")
+    return f"*RocketMQ: a system property.* {text}" if one.key in property_keys() else f"*TrioMQ only.* {text}"
+
+
+def property_keys() -> set[str]:
+    """Keys that system properties feed; for those that RocketMQ's files do not know, the property is its only way."""
+    return {key for keys in daemon_configuration._PROPERTY_KEYS.values() for key in keys}
 
 
 @cache
