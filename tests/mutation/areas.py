@@ -68,7 +68,12 @@ AREAS = {
          "tests/client/test_client_virtual_time.py"),
     ),
     "transactions": Area(
-        ("broker/transactions.py", "broker/transaction_check.py", "broker/processors/end_transaction.py"),
+        (
+            "broker/transactions.py",
+            "broker/producer_checks.py",
+            "broker/transaction_check.py",
+            "broker/processors/end_transaction.py",
+        ),
         BROKER_TESTS,
     ),
     "acl": Area(
