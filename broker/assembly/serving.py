@@ -22,13 +22,14 @@ from triomq.broker.message_writer import MessageWriter
 from triomq.broker.offset_moved import OffsetMovedEvents
 from triomq.broker.processors.pull import PullProcessor
 from triomq.broker.processors.send import SendProcessor
+from triomq.broker.producer_checks import ProducerChecks, TransactionChecks
 from triomq.broker.protection import Protection
 from triomq.broker.registration import Registration
 from triomq.broker.replication.log_follower import LogFollower
 from triomq.broker.replication.log_server import LogServer
 from triomq.broker.replication.master_tables import MasterTables
 from triomq.broker.tasks import Schedule
-from triomq.broker.transactions import ProducerChecks, TransactionChecks, TransactionLog, TransactionStore
+from triomq.broker.transactions import TransactionLog, TransactionStore
 from triomq.daemon.errors import StartError
 from triomq.protocol.address import HostPort
 from triomq.remoting.client import RemotingClient

@@ -12,6 +12,7 @@ from functools import lru_cache
 from triomq.broker.configuration import Configuration
 from triomq.broker.errors import FilterError
 from triomq.broker.filters.message_filter import message_filter
+from triomq.broker.put_responses import FAQ
 from triomq.broker.tables.consumers import ConsumerTable
 from triomq.broker.tables.filters import ConsumerFilter, FilterTable
 from triomq.broker.tables.groups import GroupTable
@@ -30,7 +31,6 @@ from triomq.protocol.subscription import (
 from triomq.protocol.system_topics import is_retry_topic
 from triomq.store.results import MessageFilter
 
-FAQ = "See http://rocketmq.apache.org/docs/faq/ for further details."
 BROADCASTING = "BROADCASTING"
 COMPILED_FILTERS = 1024
 

@@ -14,8 +14,9 @@ import trio
 
 from triomq.broker.configuration import Configuration
 from triomq.broker.filters.message_filter import message_filter
-from triomq.broker.metrics.stats import GROUP_GET_NUMS, BrokerStats
-from triomq.broker.processors.topic_admin import NOT_SET
+from triomq.broker.metrics.stats import BrokerStats
+from triomq.broker.metrics.stats_names import GROUP_GET_NUMS
+from triomq.broker.put_responses import NOT_SET
 from triomq.broker.tables.filters import ConsumerFilter
 from triomq.broker.tables.metadata import Metadata
 from triomq.protocol.bodies.base import replace

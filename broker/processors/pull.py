@@ -17,6 +17,7 @@ from triomq.broker.filters.selection import FilterChooser
 from triomq.broker.long_polling import LongPolling, ParkedPull
 from triomq.broker.metrics.stats import BrokerStats
 from triomq.broker.metrics.store_metrics import StoreMetrics
+from triomq.broker.put_responses import FAQ
 from triomq.broker.tables.metadata import Metadata
 from triomq.protocol import permission, sys_flag
 from triomq.protocol.bodies.subscription_group import SubscriptionGroupConfig
@@ -42,7 +43,6 @@ _FOUND: Final = GetStatus.FOUND
 
 _TEMPLATE: Final = ResponseTemplate(("suggestWhichBrokerId", "nextBeginOffset", "minOffset", "maxOffset"))
 
-FAQ = "See http://rocketmq.apache.org/docs/faq/ for further details."
 MAX_WAIT_MS = 120_000
 """Longest time a pull is held, whatever it asks for."""
 

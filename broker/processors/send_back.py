@@ -13,7 +13,8 @@ import structlog
 from triomq.broker.configuration import Configuration
 from triomq.broker.message_writer import MessageWriter, PendingPut, tags_code
 from triomq.broker.metrics.stats import BrokerStats
-from triomq.broker.processors.send import FAQ, MAX_RECONSUME_VERSION
+from triomq.broker.processors.send import MAX_RECONSUME_VERSION
+from triomq.broker.put_responses import FAQ
 from triomq.broker.tables.metadata import Metadata
 from triomq.protocol import permission
 from triomq.protocol import properties as property_text

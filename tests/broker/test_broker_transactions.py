@@ -19,10 +19,11 @@ from triomq.broker.delay import DelayedDelivery, DelayOffsets
 from triomq.broker.message_writer import AwaitedPut
 from triomq.broker.metrics.stats import BrokerStats
 from triomq.broker.processors.end_transaction import EndTransactionProcessor, ResumeCheckProcessor
+from triomq.broker.producer_checks import ProducerChecks, TransactionChecks
 from triomq.broker.tables.offsets import OffsetTable
 from triomq.broker.tables.producers import ProducerTable
 from triomq.broker.transaction_check import HalfMessage, HalfRead
-from triomq.broker.transactions import ProducerChecks, TransactionChecks, TransactionLog
+from triomq.broker.transactions import TransactionLog
 from triomq.protocol.codes import RequestCode, ResponseCode
 from triomq.protocol.command import RemotingCommand, new_request
 from triomq.protocol.errors import HeaderFieldError, RecordError, RequestRefused
