@@ -138,7 +138,7 @@ def retry_topic(group: str) -> str:
 
 
 def dlq_topic(group: str) -> str:
-    """`%DLQ%<group>`: messages that the group failed to consume for good."""
+    """`%DLQ%<group>`: messages whose consumption the group gave up."""
     return DLQ_PREFIX + group
 
 

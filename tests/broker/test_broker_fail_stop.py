@@ -148,7 +148,7 @@ async def test_a_process_whose_commit_raises_ends_with_one_line_that_says_why(tm
     finally:
         process.kill()
         process.wait()
-    lines = errors.splitlines()
+    lines = [line for line in errors.splitlines() if " WARN " not in line]  # it has no NameServer, and says so
     assert process.returncode == ExitCode.FAILED & 0xFF
     assert len(lines) == 1, errors
     assert lines[0].startswith("mqbroker: ") and "a commit failed" in lines[0]

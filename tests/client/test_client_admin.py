@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 import trio
-from client_cluster import LIMIT_SECONDS, LOOK_SECONDS, Cluster, fresh, send_all, until, until_answer
+from client_cluster import LIMIT_SECONDS, LOOK_SECONDS, Cluster, fresh, send_all, trace_lines, until, until_answer
 
 from triomq.client.administer.admin import Admin, TrackType
 from triomq.client.api import (
@@ -18,7 +18,6 @@ from triomq.client.api import (
     Producer,
     PushConsumer,
 )
-from triomq.client.produce.trace import FIELD_END, LINE_END
 from triomq.protocol.bodies.subscription_group import SubscriptionGroupConfig
 from triomq.protocol.codes import ResponseCode
 from triomq.protocol.system_topics import TRACE_TOPIC
@@ -32,10 +31,6 @@ async def until_caught_up(admin: Admin, group: str, topic: str) -> None:
         return (await admin.consume_stats(group, topic)).total_diff() == 0
 
     await until_answer(caught_up)
-
-
-def trace_lines(body: str) -> list[list[str]]:
-    return [part.split(FIELD_END) for part in body.split(LINE_END) if part]
 
 
 async def test_topics_live_and_die(cluster: Cluster) -> None:

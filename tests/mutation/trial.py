@@ -54,14 +54,13 @@ class _Recorder:
         seen = self.codes
 
         def note(frame: Any, event: str, argument: object) -> None:
-            if event == "call":
-                seen.add(frame.f_code)
+            seen.add(frame.f_code)  # without a trace function of its own a frame reports nothing but its beginning
 
-        sys.setprofile(note)
+        sys.settrace(note)
         try:
             return (yield)
         finally:
-            sys.setprofile(None)
+            sys.settrace(None)
             self.trial.entered[item.nodeid] = [
                 (code.co_filename.partition(self.package)[2], code.co_firstlineno)
                 for code in seen
