@@ -186,5 +186,5 @@ class RawLog:
             self._queues.touched.append(queue)
 
 
-_MAGIC = (record.MESSAGE_MAGIC & 0xFFFFFFFF).to_bytes(4, "big")
-_BLANK_MAGIC = (record.BLANK_MAGIC & 0xFFFFFFFF).to_bytes(4, "big")
+_MAGIC = record.MESSAGE_MAGIC_BYTES
+_BLANK_MAGIC = record.BLANK_MAGIC_BYTES
