@@ -331,9 +331,9 @@ async def test_an_unreachable_nameserver_is_logged_once_until_it_is_back(surroun
         around.client.answers[A] = lambda request: None
         await around.registration.register_all()
     assert [entry["event"] for entry in captured] == [
-        "NameServer cannot be reached; it is tried again",
+        "NameServer unreachable; retrying",
         "NameServer is back",
-        "NameServer cannot be reached; it is tried again",
+        "NameServer unreachable; retrying",
     ]
     assert captured[0]["nameserver"] == A
 
