@@ -78,7 +78,8 @@ from triomq.remoting.processor_table import BeforeHook, Pool, Processor, Process
 from triomq.remoting.turn import Turn
 from triomq.store.config import BrokerRole
 from triomq.store.disk.files import Files
-from triomq.store.message_store import MessageStore, Offload
+from triomq.store.disk.own_thread import Offload
+from triomq.store.message_store import MessageStore
 
 log = structlog.get_logger("triomq.broker.parts")
 

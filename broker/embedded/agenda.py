@@ -16,7 +16,7 @@ from triomq.store.config import BrokerRole
 def seconds_to_next(parts: Parts) -> float:
     """Time to the next delayed message, transaction check, or deletion of a file by a retention that is at it; inf when
     nothing is pending."""
-    soonest = parts.store.seconds_to_next_deletion()
+    soonest = parts.store.upkeep.seconds_to_next_deletion()
     if parts.configuration.store.broker_role is not BrokerRole.SLAVE:
         soonest = min(soonest, parts.checks.seconds_to_next() if _has_unchecked(parts) else inf)
         due_ms = parts.delivery.next_due_ms()
@@ -30,4 +30,4 @@ def _has_unchecked(parts: Parts) -> bool:
     topic = parts.topics.get(TRANS_HALF_TOPIC)  # made by the first check
     queue_ids = range(topic.read_queue_nums if topic is not None else 1)
     half_offset = parts.transactions.half_offset
-    return any(half_offset(each) < parts.store.max_offset(TRANS_HALF_TOPIC, each) for each in queue_ids)
+    return any(half_offset(each) < parts.store.reading.max_offset(TRANS_HALF_TOPIC, each) for each in queue_ids)

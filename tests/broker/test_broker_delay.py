@@ -68,8 +68,8 @@ async def test_the_delivered_message_is_the_one_that_was_sent(
         assert message.properties == {**sent_properties, "REAL_TOPIC": "T", "REAL_QID": "3"}
         assert (message.flag, message.born_timestamp, message.born_host) == (7, START_MS, scheduled.born_host)
         assert message.prepared_transaction_offset == 0
-        assert lab.store.queue_entries("T", 3, 0, 1)[0][2] == ord("A")
-        assert len(lab.store.query_by_key("T", "k1", 10, 0, 2**62).records) == 1
+        assert lab.store.reading.queue_entries("T", 3, 0, 1)[0][2] == ord("A")
+        assert len(lab.store.reading.query_by_key("T", "k1", 10, 0, 2**62).records) == 1
 
 
 async def test_a_level_above_the_last_is_the_last(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
@@ -90,7 +90,7 @@ async def test_due_together_is_written_together(tmp_path: Path, autojump_clock: 
         commits: list[int] = []
 
         def counted() -> None:
-            commits.append(lab.store.max_offset("T", 0))
+            commits.append(lab.store.reading.max_offset("T", 0))
             commit()
 
         lab.store.commit = counted  # type: ignore[method-assign]
@@ -109,7 +109,7 @@ async def test_thousands_pending_cost_nothing_until_they_are_due(
             await lab.put("T", b"%d" % number, number % 4, DELAY="18")
         await settle()
         looks: list[int] = []
-        entries = lab.store.queue_entries
+        entries = lab.store.reading.queue_entries
 
         def counted(topic: str, queue_id: int, queue_offset: int, count: int) -> list[tuple[int, int, int]]:
             looks.append(count)
@@ -209,7 +209,7 @@ async def test_what_cannot_be_delivered_is_skipped(tmp_path: Path, autojump_cloc
         await lab.put(TRANS_HALF_TOPIC, b"half", DELAY="1")
         lost = await lab.put("T", b"lost", DELAY="1")
         await lab.put("T", b"kept", DELAY="1")
-        record_at = lab.store.record_at
+        record_at = lab.store.reading.record_at
 
         def without_lost(physical_offset: int) -> bytes | None:
             return None if physical_offset == lost.physical_offset else record_at(physical_offset)
@@ -324,18 +324,19 @@ async def test_the_store_of_rocketmq_goes_on(tmp_path: Path, autojump_clock: tri
             decode_record(data)
             for queue_id, queue in queues.items()
             for offset, physical_offset, *_ in queue["entries"]
-            if offset >= done.get(int(queue_id) + 1, 0) and (data := lab.store.record_at(physical_offset)) is not None
+            if offset >= done.get(int(queue_id) + 1, 0)
+            and (data := lab.store.reading.record_at(physical_offset)) is not None
         ]
         assert pending
         wanted = sorted((m.properties["REAL_TOPIC"], m.properties["UNIQ_KEY"]) for m in pending)
-        before = lab.store.max_physical_offset
+        before = lab.store.reading.max_physical_offset
         file = MemoryFile((root / "config" / "delayOffset.json").read_text())
         async with delivering(lab, file):
             await trio.sleep(2 * 3600 + 10)
         delivered = []
         at = before
-        while at < lab.store.max_physical_offset:
-            data = lab.store.record_at(at)
+        while at < lab.store.reading.max_physical_offset:
+            data = lab.store.reading.record_at(at)
             if data is None:
                 at = (at // (1 << 20) + 1) << 20
                 continue
