@@ -28,8 +28,11 @@ from typing import Any, TypeVar
 import structlog
 import trio
 
+from triomq.broker.assembly.processors import register
+from triomq.broker.assembly.serving import build_serving
+from triomq.broker.assembly.tables import Surroundings, Tables, build_tables
 from triomq.broker.configuration import Configuration
-from triomq.broker.parts import Parts
+from triomq.broker.extensions import Extensions
 from triomq.daemon.clock import system_now_ms
 from triomq.daemon.run import settle_memory
 from triomq.protocol.address import HostPort
@@ -192,8 +195,8 @@ def reads(workload: Workload) -> list[list[bytes]]:
 class HotPath:
     """A broker whose connections are fed by hand."""
 
-    def __init__(self, parts: Parts, turn: Turn, table: ProcessorTable, nursery: trio.Nursery) -> None:
-        self._parts = parts
+    def __init__(self, tables: Tables, turn: Turn, table: ProcessorTable, nursery: trio.Nursery) -> None:
+        self._tables = tables
         self._turn = turn
         self._table = table
         self._nursery = nursery
@@ -231,7 +234,7 @@ class HotPath:
 
     def messages(self) -> tuple[int, int]:
         """Return the numbers of messages put and got since the start."""
-        return self._parts.stats.put_total, self._parts.stats.get_total
+        return self._tables.stats.put_total, self._tables.stats.get_total
 
 
 def measure(path: HotPath, workload: Workload, rounds: int) -> Measured:
@@ -277,13 +280,12 @@ async def for_each(workloads: tuple[Workload, ...], look: Callable[[HotPath, Wor
     configuration = Configuration.from_values(values)
     turn = Turn()
     table = ProcessorTable()
-    parts = Parts(configuration, Files(), None, turn, system_now_ms)
-    await parts.store.load()
+    tables = build_tables(Surroundings(configuration, turn, system_now_ms, Files(), None, Extensions()))
+    await tables.store.load()
     try:
         async with open_client(ClientSettings()) as client, trio.open_nursery() as nursery:
-            parts.build(10_911, client)
-            parts.register(table, ProcessorTable())
-            path = HotPath(parts, turn, table, nursery)
+            register(build_serving(tables, 10_911, client), table, ProcessorTable())
+            path = HotPath(tables, turn, table, nursery)
             if any(workload.kind == "pull" for workload in workloads):
                 path.connect(4)
                 path.run(reads(Workload("", "send", JSON, 4, 64, requests=STORED_FOR_PULLS)))
@@ -291,7 +293,7 @@ async def for_each(workloads: tuple[Workload, ...], look: Callable[[HotPath, Wor
             return [look(path, workload) for workload in workloads]
     finally:
         gc.unfreeze()
-        await parts.store.close()
+        await tables.store.close()
 
 
 def run(workloads: tuple[Workload, ...], look: Callable[[HotPath, Workload], T]) -> list[T]:

@@ -76,8 +76,8 @@ def _run(
 
     async def reload() -> None:
         files.reopen()
-        if controller.parts is not None:
-            update = controller.parts.update
+        if controller.serving is not None:
+            update = controller.serving.update
             await settings_file.reload(update.take, update.values)
 
     with pid_file(environment.run_directory, PROGRAM):

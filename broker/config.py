@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from functools import partial
 
 from triomq.broker.local_address import host_name, local_address
 from triomq.protocol.settings import setting
 
 _CPU_COUNT = os.cpu_count() or 1
+_changeable = partial(setting, changeable=True)
 _NO_EFFECT = "accepted for compatibility, has no effect"
 _POOL_SIZE = "no effect: one event loop handles all requests; the ...QueueCapacity keys bound them"
 
@@ -38,12 +40,11 @@ class BrokerSettings:
     rocketmq_home: str | None = setting(
         "rocketmqHome", _rocketmq_home, meaning="installation directory; ACL files lie under its conf/"
     )
-    namesrv_addr: str | None = setting(
+    namesrv_addr: str | None = _changeable(
         "namesrvAddr",
         _namesrv_addr,
         meaning='NameServer list "host:port;host:port"; the option -n overrides it',
         important=True,
-        changeable=True,
     )
     broker_ip1: str = setting(
         "brokerIP1",
@@ -59,374 +60,221 @@ class BrokerSettings:
     broker_id: int = setting(
         "brokerId", 0, meaning="0 master, above 0 slave; masters always use 0", important=True, minimum=-1
     )
-    broker_permission: int = setting(
+    broker_permission: int = _changeable(
         "brokerPermission",
         6,
         meaning="bits: 4 read, 2 write; when one is missing every topic is registered with this permission",
         minimum=0,
         maximum=7,
-        changeable=True,
     )
-    default_topic_queue_nums: int = setting(
+    default_topic_queue_nums: int = _changeable(
         "defaultTopicQueueNums",
         8,
         meaning="queues of the TBW102 template, the upper limit for auto-created topics",
         minimum=1,
         maximum=65536,
-        changeable=True,
     )
-    auto_create_topic_enable: bool = setting(
-        "autoCreateTopicEnable",
-        True,
-        meaning="unknown topics are created on the first send",
-        important=True,
-        changeable=True,
+    auto_create_topic_enable: bool = _changeable(
+        "autoCreateTopicEnable", True, meaning="unknown topics are created on the first send", important=True
     )
-    cluster_topic_enable: bool = setting(
-        "clusterTopicEnable",
-        True,
-        meaning="the topic named like the cluster gets permission 7, else 1",
-        changeable=True,
+    cluster_topic_enable: bool = _changeable(
+        "clusterTopicEnable", True, meaning="the topic named like the cluster gets permission 7, else 1"
     )
-    broker_topic_enable: bool = setting(
-        "brokerTopicEnable", True, meaning="the topic named like the broker gets permission 7, else 1", changeable=True
+    broker_topic_enable: bool = _changeable(
+        "brokerTopicEnable", True, meaning="the topic named like the broker gets permission 7, else 1"
     )
-    auto_create_subscription_group: bool = setting(
-        "autoCreateSubscriptionGroup",
-        True,
-        meaning="subscription groups are created on first use",
-        important=True,
-        changeable=True,
+    auto_create_subscription_group: bool = _changeable(
+        "autoCreateSubscriptionGroup", True, meaning="subscription groups are created on first use", important=True
     )
     message_store_plug_in: str = setting(
         "messageStorePlugIn",
         "",
         meaning="comma list of stores in front of the store, first one outermost (entry points triomq.message_stores)",
     )
-    msg_trace_topic_name: str = setting(
-        "msgTraceTopicName", "RMQ_SYS_TRACE_TOPIC", meaning="topic of message traces", important=True, changeable=True
+    msg_trace_topic_name: str = _changeable(
+        "msgTraceTopicName", "RMQ_SYS_TRACE_TOPIC", meaning="topic of message traces", important=True
     )
-    trace_topic_enable: bool = setting(
-        "traceTopicEnable", False, meaning="create the trace topic with one queue", important=True, changeable=True
+    trace_topic_enable: bool = _changeable(
+        "traceTopicEnable", False, meaning="create the trace topic with one queue", important=True
     )
-    send_message_thread_pool_nums: int = setting(
-        "sendMessageThreadPoolNums",
-        min(_CPU_COUNT, 4),
-        meaning=_POOL_SIZE,
-        minimum=1,
-        changeable=True,
+    send_message_thread_pool_nums: int = _changeable(
+        "sendMessageThreadPoolNums", min(_CPU_COUNT, 4), meaning=_POOL_SIZE, minimum=1
     )
-    put_message_future_thread_pool_nums: int = setting(
-        "putMessageFutureThreadPoolNums", min(_CPU_COUNT, 4), meaning=_NO_EFFECT, minimum=1, changeable=True
+    put_message_future_thread_pool_nums: int = _changeable(
+        "putMessageFutureThreadPoolNums", min(_CPU_COUNT, 4), meaning=_NO_EFFECT, minimum=1
     )
-    pull_message_thread_pool_nums: int = setting(
-        "pullMessageThreadPoolNums",
-        16 + 2 * _CPU_COUNT,
-        meaning=_POOL_SIZE,
-        minimum=1,
-        changeable=True,
+    pull_message_thread_pool_nums: int = _changeable(
+        "pullMessageThreadPoolNums", 16 + 2 * _CPU_COUNT, meaning=_POOL_SIZE, minimum=1
     )
-    process_reply_message_thread_pool_nums: int = setting(
-        "processReplyMessageThreadPoolNums",
-        16 + 2 * _CPU_COUNT,
-        meaning=_POOL_SIZE,
-        minimum=1,
-        changeable=True,
+    process_reply_message_thread_pool_nums: int = _changeable(
+        "processReplyMessageThreadPoolNums", 16 + 2 * _CPU_COUNT, meaning=_POOL_SIZE, minimum=1
     )
-    query_message_thread_pool_nums: int = setting(
-        "queryMessageThreadPoolNums",
-        8 + _CPU_COUNT,
-        meaning=_POOL_SIZE,
-        minimum=1,
-        changeable=True,
+    query_message_thread_pool_nums: int = _changeable(
+        "queryMessageThreadPoolNums", 8 + _CPU_COUNT, meaning=_POOL_SIZE, minimum=1
     )
-    admin_broker_thread_pool_nums: int = setting(
-        "adminBrokerThreadPoolNums",
-        16,
-        meaning=_POOL_SIZE,
-        minimum=1,
-        changeable=True,
+    admin_broker_thread_pool_nums: int = _changeable("adminBrokerThreadPoolNums", 16, meaning=_POOL_SIZE, minimum=1)
+    client_manage_thread_pool_nums: int = _changeable("clientManageThreadPoolNums", 32, meaning=_POOL_SIZE, minimum=1)
+    consumer_manage_thread_pool_nums: int = _changeable(
+        "consumerManageThreadPoolNums", 32, meaning=_POOL_SIZE, minimum=1
     )
-    client_manage_thread_pool_nums: int = setting(
-        "clientManageThreadPoolNums",
-        32,
-        meaning=_POOL_SIZE,
-        minimum=1,
-        changeable=True,
+    heartbeat_thread_pool_nums: int = _changeable(
+        "heartbeatThreadPoolNums", min(32, _CPU_COUNT), meaning=_POOL_SIZE, minimum=1
     )
-    consumer_manage_thread_pool_nums: int = setting(
-        "consumerManageThreadPoolNums",
-        32,
-        meaning=_POOL_SIZE,
-        minimum=1,
-        changeable=True,
+    end_transaction_thread_pool_nums: int = _changeable(
+        "endTransactionThreadPoolNums", max(8 + 2 * _CPU_COUNT, 4 * min(_CPU_COUNT, 4)), meaning=_POOL_SIZE, minimum=1
     )
-    heartbeat_thread_pool_nums: int = setting(
-        "heartbeatThreadPoolNums",
-        min(32, _CPU_COUNT),
-        meaning=_POOL_SIZE,
-        minimum=1,
-        changeable=True,
+    flush_consumer_offset_interval_ms: int = _changeable(
+        "flushConsumerOffsetInterval", 5000, meaning="ms between writes of consumerOffset.json", minimum=1
     )
-    end_transaction_thread_pool_nums: int = setting(
-        "endTransactionThreadPoolNums",
-        max(8 + 2 * _CPU_COUNT, 4 * min(_CPU_COUNT, 4)),
-        meaning=_POOL_SIZE,
-        minimum=1,
-        changeable=True,
+    flush_consumer_offset_history_interval_ms: int = _changeable(
+        "flushConsumerOffsetHistoryInterval", 60000, meaning=_NO_EFFECT
     )
-    flush_consumer_offset_interval_ms: int = setting(
-        "flushConsumerOffsetInterval",
-        5000,
-        meaning="ms between writes of consumerOffset.json",
-        minimum=1,
-        changeable=True,
+    reject_transaction_message: bool = _changeable(
+        "rejectTransactionMessage", False, meaning="refuse half messages with code 16", important=True
     )
-    flush_consumer_offset_history_interval_ms: int = setting(
-        "flushConsumerOffsetHistoryInterval", 60000, meaning=_NO_EFFECT, changeable=True
-    )
-    reject_transaction_message: bool = setting(
-        "rejectTransactionMessage",
-        False,
-        meaning="refuse half messages with code 16",
-        important=True,
-        changeable=True,
-    )
-    fetch_namesrv_addr_by_address_server: bool = setting(
+    fetch_namesrv_addr_by_address_server: bool = _changeable(
         "fetchNamesrvAddrByAddressServer",
         False,
         meaning="fetch the NameServer list over HTTP every 2 min when namesrvAddr is unset",
         important=True,
-        changeable=True,
     )
-    send_thread_pool_queue_capacity: int = setting(
-        "sendThreadPoolQueueCapacity",
-        10000,
-        meaning="requests that may wait in the send pool",
-        minimum=1,
-        changeable=True,
+    send_thread_pool_queue_capacity: int = _changeable(
+        "sendThreadPoolQueueCapacity", 10000, meaning="requests that may wait in the send pool", minimum=1
     )
-    put_thread_pool_queue_capacity: int = setting(
-        "putThreadPoolQueueCapacity",
-        10000,
-        meaning="sends that may wait for flush or replication",
-        minimum=1,
-        changeable=True,
+    put_thread_pool_queue_capacity: int = _changeable(
+        "putThreadPoolQueueCapacity", 10000, meaning="sends that may wait for flush or replication", minimum=1
     )
-    pull_thread_pool_queue_capacity: int = setting(
-        "pullThreadPoolQueueCapacity",
-        100000,
-        meaning="requests that may wait in the pull pool",
-        minimum=1,
-        changeable=True,
+    pull_thread_pool_queue_capacity: int = _changeable(
+        "pullThreadPoolQueueCapacity", 100000, meaning="requests that may wait in the pull pool", minimum=1
     )
-    reply_thread_pool_queue_capacity: int = setting(
-        "replyThreadPoolQueueCapacity",
-        10000,
-        meaning="requests that may wait in the reply pool",
-        minimum=1,
-        changeable=True,
+    reply_thread_pool_queue_capacity: int = _changeable(
+        "replyThreadPoolQueueCapacity", 10000, meaning="requests that may wait in the reply pool", minimum=1
     )
-    query_thread_pool_queue_capacity: int = setting(
-        "queryThreadPoolQueueCapacity",
-        20000,
-        meaning="requests that may wait in the query pool",
-        minimum=1,
-        changeable=True,
+    query_thread_pool_queue_capacity: int = _changeable(
+        "queryThreadPoolQueueCapacity", 20000, meaning="requests that may wait in the query pool", minimum=1
     )
-    client_manager_thread_pool_queue_capacity: int = setting(
-        "clientManagerThreadPoolQueueCapacity",
-        1000000,
-        meaning="requests that may wait in the client pool",
-        minimum=1,
-        changeable=True,
+    client_manager_thread_pool_queue_capacity: int = _changeable(
+        "clientManagerThreadPoolQueueCapacity", 1000000, meaning="requests that may wait in the client pool", minimum=1
     )
-    consumer_manager_thread_pool_queue_capacity: int = setting(
+    consumer_manager_thread_pool_queue_capacity: int = _changeable(
         "consumerManagerThreadPoolQueueCapacity",
         1000000,
         meaning="requests that may wait in the consumer pool",
         minimum=1,
-        changeable=True,
     )
-    heartbeat_thread_pool_queue_capacity: int = setting(
-        "heartbeatThreadPoolQueueCapacity", 50000, meaning="heartbeats that may wait", minimum=1, changeable=True
+    heartbeat_thread_pool_queue_capacity: int = _changeable(
+        "heartbeatThreadPoolQueueCapacity", 50000, meaning="heartbeats that may wait", minimum=1
     )
-    end_transaction_pool_queue_capacity: int = setting(
-        "endTransactionPoolQueueCapacity",
-        100000,
-        meaning="requests that may wait in the transaction pool",
-        minimum=1,
-        changeable=True,
+    end_transaction_pool_queue_capacity: int = _changeable(
+        "endTransactionPoolQueueCapacity", 100000, meaning="requests that may wait in the transaction pool", minimum=1
     )
-    filter_server_nums: int = setting("filterServerNums", 0, meaning=_NO_EFFECT, changeable=True)
-    long_polling_enable: bool = setting(
+    filter_server_nums: int = _changeable("filterServerNums", 0, meaning=_NO_EFFECT)
+    long_polling_enable: bool = _changeable(
         "longPollingEnable",
         True,
         meaning="hold empty pulls for the time they ask for; false: for shortPollingTimeMills",
-        changeable=True,
     )
-    short_polling_time_ms: int = setting(
-        "shortPollingTimeMills", 1000, meaning="ms of hold with longPollingEnable=false", minimum=0, changeable=True
+    short_polling_time_ms: int = _changeable(
+        "shortPollingTimeMills", 1000, meaning="ms of hold with longPollingEnable=false", minimum=0
     )
-    notify_consumer_ids_changed_enable: bool = setting(
-        "notifyConsumerIdsChangedEnable",
-        True,
-        meaning="tell the members of a group when it changed",
-        changeable=True,
+    notify_consumer_ids_changed_enable: bool = _changeable(
+        "notifyConsumerIdsChangedEnable", True, meaning="tell the members of a group when it changed"
     )
-    high_speed_mode: bool = setting("highSpeedMode", False, meaning=_NO_EFFECT, changeable=True)
-    commercial_enable: bool = setting("commercialEnable", True, meaning=_NO_EFFECT, changeable=True)
-    commercial_timer_count: int = setting("commercialTimerCount", 1, meaning=_NO_EFFECT, changeable=True)
-    commercial_trans_count: int = setting("commercialTransCount", 1, meaning=_NO_EFFECT, changeable=True)
-    commercial_big_count: int = setting("commercialBigCount", 1, meaning=_NO_EFFECT, changeable=True)
-    commercial_base_count: int = setting(
-        "commercialBaseCount", 1, meaning=_NO_EFFECT, minimum=0, changeable=True
+    high_speed_mode: bool = _changeable("highSpeedMode", False, meaning=_NO_EFFECT)
+    commercial_enable: bool = _changeable("commercialEnable", True, meaning=_NO_EFFECT)
+    commercial_timer_count: int = _changeable("commercialTimerCount", 1, meaning=_NO_EFFECT)
+    commercial_trans_count: int = _changeable("commercialTransCount", 1, meaning=_NO_EFFECT)
+    commercial_big_count: int = _changeable("commercialBigCount", 1, meaning=_NO_EFFECT)
+    commercial_base_count: int = _changeable("commercialBaseCount", 1, meaning=_NO_EFFECT, minimum=0)
+    transfer_msg_by_heap: bool = _changeable("transferMsgByHeap", True, meaning=_NO_EFFECT)
+    max_delay_time: int = _changeable("maxDelayTime", 40, meaning=_NO_EFFECT)
+    region_id: str = _changeable("regionId", "DefaultRegion", meaning="value of MSG_REGION in send answers")
+    register_broker_timeout_ms: int = _changeable(
+        "registerBrokerTimeoutMills", 6000, meaning="ms to register at all NameServers", minimum=1
     )
-    transfer_msg_by_heap: bool = setting(
-        "transferMsgByHeap",
-        True,
-        meaning=_NO_EFFECT,
-        changeable=True,
+    slave_read_enable: bool = _changeable(
+        "slaveReadEnable", False, meaning="send consumers of old messages to the slave the group settings name"
     )
-    max_delay_time: int = setting("maxDelayTime", 40, meaning=_NO_EFFECT, changeable=True)
-    region_id: str = setting(
-        "regionId", "DefaultRegion", meaning="value of MSG_REGION in send answers", changeable=True
-    )
-    register_broker_timeout_ms: int = setting(
-        "registerBrokerTimeoutMills",
-        6000,
-        meaning="ms to register at all NameServers",
-        minimum=1,
-        changeable=True,
-    )
-    slave_read_enable: bool = setting(
-        "slaveReadEnable",
-        False,
-        meaning="send consumers of old messages to the slave the group settings name",
-        changeable=True,
-    )
-    disable_consume_if_consumer_read_slowly: bool = setting(
+    disable_consume_if_consumer_read_slowly: bool = _changeable(
         "disableConsumeIfConsumerReadSlowly",
         False,
         meaning="stop groups that fall behind by more than consumerFallbehindThreshold, looked at every 3 min",
-        changeable=True,
     )
-    consumer_fallbehind_threshold_bytes: int = setting(
-        "consumerFallbehindThreshold", 16 * 1024**3, meaning="bytes of that limit", minimum=0, changeable=True
+    consumer_fallbehind_threshold_bytes: int = _changeable(
+        "consumerFallbehindThreshold", 16 * 1024**3, meaning="bytes of that limit", minimum=0
     )
-    broker_fast_failure_enable: bool = setting(
-        "brokerFastFailureEnable",
-        True,
-        meaning="answer requests that waited too long in a pool with SYSTEM_BUSY",
-        changeable=True,
+    broker_fast_failure_enable: bool = _changeable(
+        "brokerFastFailureEnable", True, meaning="answer requests that waited too long in a pool with SYSTEM_BUSY"
     )
-    wait_time_in_send_queue_ms: int = setting(
-        "waitTimeMillsInSendQueue", 200, meaning="longest wait in the send pool", minimum=1, changeable=True
+    wait_time_in_send_queue_ms: int = _changeable(
+        "waitTimeMillsInSendQueue", 200, meaning="longest wait in the send pool", minimum=1
     )
-    wait_time_in_pull_queue_ms: int = setting(
-        "waitTimeMillsInPullQueue", 5000, meaning="longest wait in the pull pool", minimum=1, changeable=True
+    wait_time_in_pull_queue_ms: int = _changeable(
+        "waitTimeMillsInPullQueue", 5000, meaning="longest wait in the pull pool", minimum=1
     )
-    wait_time_in_heartbeat_queue_ms: int = setting(
-        "waitTimeMillsInHeartbeatQueue", 31000, meaning="longest wait of a heartbeat", minimum=1, changeable=True
+    wait_time_in_heartbeat_queue_ms: int = _changeable(
+        "waitTimeMillsInHeartbeatQueue", 31000, meaning="longest wait of a heartbeat", minimum=1
     )
-    wait_time_in_transaction_queue_ms: int = setting(
-        "waitTimeMillsInTransactionQueue",
-        3000,
-        meaning="longest wait in the transaction pool",
-        minimum=1,
-        changeable=True,
+    wait_time_in_transaction_queue_ms: int = _changeable(
+        "waitTimeMillsInTransactionQueue", 3000, meaning="longest wait in the transaction pool", minimum=1
     )
-    start_accept_send_request_time_stamp: int = setting(
-        "startAcceptSendRequestTimeStamp",
-        0,
-        meaning="sends are refused before this time (ms since 1970)",
-        minimum=0,
-        changeable=True,
+    start_accept_send_request_time_stamp: int = _changeable(
+        "startAcceptSendRequestTimeStamp", 0, meaning="sends are refused before this time (ms since 1970)", minimum=0
     )
-    trace_on: bool = setting("traceOn", True, meaning="value of TRACE_ON in send answers", changeable=True)
-    enable_calc_filter_bit_map: bool = setting(
+    trace_on: bool = _changeable("traceOn", True, meaning="value of TRACE_ON in send answers")
+    enable_calc_filter_bit_map: bool = _changeable(
         "enableCalcFilterBitMap",
         False,
         meaning="evaluate SQL92 filters when messages are dispatched (stored with enableConsumeQueueExt)",
-        changeable=True,
     )
-    expect_consumer_num_use_filter: int = setting(
-        "expectConsumerNumUseFilter",
-        32,
-        meaning="groups the bloom filter is laid out for",
-        minimum=1,
-        maximum=100000,
-        changeable=True,
+    expect_consumer_num_use_filter: int = _changeable(
+        "expectConsumerNumUseFilter", 32, meaning="groups the bloom filter is laid out for", minimum=1, maximum=100000
     )
-    max_error_rate_of_bloom_filter: int = setting(
-        "maxErrorRateOfBloomFilter",
-        20,
-        meaning="percent of false hits of the bloom filter",
-        minimum=1,
-        maximum=99,
-        changeable=True,
+    max_error_rate_of_bloom_filter: int = _changeable(
+        "maxErrorRateOfBloomFilter", 20, meaning="percent of false hits of the bloom filter", minimum=1, maximum=99
     )
-    filter_data_clean_time_span_ms: int = setting(
-        "filterDataCleanTimeSpan",
-        86400000,
-        meaning="ms after which the SQL92 filter of a gone group is dropped",
-        changeable=True,
+    filter_data_clean_time_span_ms: int = _changeable(
+        "filterDataCleanTimeSpan", 86400000, meaning="ms after which the SQL92 filter of a gone group is dropped"
     )
-    filter_support_retry: bool = setting(
-        "filterSupportRetry", False, meaning="evaluate SQL92 filters on retry topics too", changeable=True
+    filter_support_retry: bool = _changeable(
+        "filterSupportRetry", False, meaning="evaluate SQL92 filters on retry topics too"
     )
-    enable_property_filter: bool = setting(
-        "enablePropertyFilter", False, meaning="allow SQL92 subscriptions", changeable=True
-    )
-    compressed_register: bool = setting(
-        "compressedRegister", False, meaning="register in the compressed form", changeable=True
-    )
-    force_register: bool = setting(
+    enable_property_filter: bool = _changeable("enablePropertyFilter", False, meaning="allow SQL92 subscriptions")
+    compressed_register: bool = _changeable("compressedRegister", False, meaning="register in the compressed form")
+    force_register: bool = _changeable(
         "forceRegister",
         True,
         meaning="always register periodically; false: only when a NameServer says that something changed",
-        changeable=True,
     )
-    register_name_server_period_ms: int = setting(
-        "registerNameServerPeriod", 30000, meaning="ms between registrations, kept within 10000..60000", changeable=True
+    register_name_server_period_ms: int = _changeable(
+        "registerNameServerPeriod", 30000, meaning="ms between registrations, kept within 10000..60000"
     )
-    transaction_timeout_ms: int = setting(
+    transaction_timeout_ms: int = _changeable(
         "transactionTimeOut",
         6000,
         meaning="ms before a half message is checked for the first time",
         important=True,
         minimum=0,
-        changeable=True,
     )
-    transaction_check_max: int = setting(
+    transaction_check_max: int = _changeable(
         "transactionCheckMax",
         15,
         meaning="checks before a half message goes to TRANS_CHECK_MAX_TIME_TOPIC",
         important=True,
         minimum=0,
-        changeable=True,
     )
-    transaction_check_interval_ms: int = setting(
-        "transactionCheckInterval",
-        60000,
-        meaning="ms between check runs",
-        important=True,
-        minimum=1,
-        changeable=True,
+    transaction_check_interval_ms: int = _changeable(
+        "transactionCheckInterval", 60000, meaning="ms between check runs", important=True, minimum=1
     )
     acl_enable: bool = setting("aclEnable", False, meaning="check access with the ACL files", important=True)
-    store_reply_message_enable: bool = setting(
-        "storeReplyMessageEnable", True, meaning="store reply messages after they were pushed", changeable=True
+    store_reply_message_enable: bool = _changeable(
+        "storeReplyMessageEnable", True, meaning="store reply messages after they were pushed"
     )
-    enable_detail_stat: bool = setting(
-        "enableDetailStat", True, meaning="keep statistics for each queue", changeable=True
+    enable_detail_stat: bool = _changeable("enableDetailStat", True, meaning="keep statistics for each queue")
+    auto_delete_unused_stats: bool = _changeable(
+        "autoDeleteUnusedStats", False, meaning="drop the statistics of deleted topics and groups"
     )
-    auto_delete_unused_stats: bool = setting(
-        "autoDeleteUnusedStats", False, meaning="drop the statistics of deleted topics and groups", changeable=True
-    )
-    isolate_log_enable: bool = setting(
-        "isolateLogEnable", False, meaning="a log directory for each broker", changeable=True
-    )
+    isolate_log_enable: bool = _changeable("isolateLogEnable", False, meaning="a log directory for each broker")
     config_update_without_acl: bool = setting(
         "configUpdateWithoutAcl",
         False,

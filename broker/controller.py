@@ -1,6 +1,6 @@
 """BrokerController: the life of one broker, from its ports to its last flush (RocketMQ: BrokerController).
 
-The parts are made and wired in broker/parts.py; here is their life. `serve` runs until it is cancelled and then stops
+The parts are made and wired in broker/assembly; here is their life. `serve` runs until it is cancelled and then stops
 in order, innermost nursery first:
 
     store         flusher, preallocation, retention       ends last: final flush, checkpoint, abort file removed
@@ -19,9 +19,12 @@ import structlog
 import trio
 
 from triomq import __version__
+from triomq.broker.assembly.processors import register
+from triomq.broker.assembly.serving import Serving, build_serving
+from triomq.broker.assembly.tables import Surroundings, Tables, build_tables, load_tables, persist_tables
+from triomq.broker.assembly.timetable import add_tasks, follow_settings
 from triomq.broker.configuration import FAST_PORT_DISTANCE, HA_PORT_DISTANCE, Configuration
 from triomq.broker.extensions import Extensions
-from triomq.broker.parts import Parts
 from triomq.daemon.errors import ExitCode, StartError
 from triomq.protocol.clock import NowMs, OnJump
 from triomq.protocol.command import ROCKETMQ
@@ -47,7 +50,7 @@ class BrokerController:
     `now_ms` is its wall clock; `files` and `offload` are the store's seams to the operating system and to threads.
     `extensions` are those of a program that embeds the broker; by default those that the configuration names.
     `on_jump` subscribes to the jumps of a clock that makes them.
-    `port` is where it listens, `parts` what it is made of, known once `serve` has started.
+    `port` is where it listens, `serving` what it is made of, known once `serve` has started.
     """
 
     def __init__(
@@ -61,7 +64,7 @@ class BrokerController:
         on_jump: OnJump | None = None,
     ) -> None:
         self.configuration = configuration
-        self.parts: Parts | None = None
+        self.serving: Serving | None = None
         self._on_jump = on_jump
         self._extensions = extensions
         self.port = configuration.server.listen_port
@@ -98,64 +101,67 @@ class BrokerController:
             turn = Turn()
             table, fast_table = ProcessorTable(), ProcessorTable()
             extensions = self._extensions or Extensions.load(self.configuration)
-            parts = Parts(self.configuration, self._files, self._offload, turn, self._now_ms, extensions)
+            tables = build_tables(
+                Surroundings(self.configuration, turn, self._now_ms, self._files, self._offload, extensions)
+            )
             tls = TlsSettings.from_values(self.configuration.properties)
             certificates = ServerCertificates(tls)
             server = RemotingServer(
                 self.configuration.server,
                 turn,
-                events=parts,
+                events=tables.listeners,
                 tls_mode=tls.mode,
                 tls_context=certificates.context,
                 serialize_type=self.configuration.serialize_type,
             )
             self._bind(server, table, fast_table)
-            refusal = await self._load(parts, stop)
+            refusal = await self._load(tables, stop)
             if refusal is not None or stop.is_set():
                 server.stop_listening()
                 self._close_ha_socket()
-                await parts.store.close()
+                await tables.store.close()
                 if refusal is not None:
                     raise StartError(str(refusal), ExitCode.REFUSED)
                 return
             try:
-                parts.load_tables()
+                load_tables(tables)
                 async with trio.open_nursery() as store_nursery, self._open_client(tls) as client:
-                    await store_nursery.start(parts.store.run)
-                    parts.build(self.port, client)
-                    parts.register(table, fast_table)
-                    self.parts = parts
+                    await store_nursery.start(tables.store.run)
+                    self.serving = serving = build_serving(tables, self.port, client)
+                    register(serving, table, fast_table)
+                    add_tasks(serving)
+                    follow_settings(serving)
                     if self._on_jump is not None:
-                        for heard in (parts.time_jumped, server.time_jumped, client.time_jumped):
+                        for heard in (tables.listeners.time_jumped, server.time_jumped, client.time_jumped):
                             self._on_jump(heard)
                     async with trio.open_nursery() as background:
                         background.start_soon(certificates.watch)
-                        await self._run(server, parts, background, stop, task_status)
+                        await self._run(server, serving, background, stop, task_status)
                         background.cancel_scope.cancel()
-                    parts.persist_tables()
+                    persist_tables(tables)
                     store_nursery.cancel_scope.cancel()
             finally:
                 self._close_ha_socket()
                 if turn.failure is not None:  # whatever it was to finish for messages is unfinished
-                    parts.store.fail("the end of a turn", turn.failure)
-                await parts.store.close()
+                    tables.store.fail("the end of a turn", turn.failure)
+                await tables.store.close()
                 log.info("broker stopped", address=self.address)
 
     @staticmethod
-    async def _load(parts: Parts, stop: trio.Event) -> StoreError | None:
+    async def _load(tables: Tables, stop: trio.Event) -> StoreError | None:
         """Open the store; answers why that cannot be. A recovery may take minutes: `stop` ends it at its next step,
         and the next start begins it anew."""
         refusal = None
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_cancel_when, stop, nursery.cancel_scope)
             try:
-                parts.store.lock()  # first: the filters are read from its directory
+                tables.store.lock()  # first: the filters are read from its directory
                 try:
-                    parts.filters.load()
+                    tables.metadata.filters.load()
                 except BaseException:
-                    parts.store.unlock()
+                    tables.store.unlock()
                     raise
-                await parts.store.load()
+                await tables.store.load()
             except StoreError as error:
                 refusal = error
             nursery.cancel_scope.cancel()
@@ -164,7 +170,7 @@ class BrokerController:
     async def _run(
         self,
         server: RemotingServer,
-        parts: Parts,
+        serving: Serving,
         background: trio.Nursery,
         stop: trio.Event,
         task_status: trio.TaskStatus[str],
@@ -173,17 +179,17 @@ class BrokerController:
         async with trio.open_nursery() as clients:
             await clients.start(server.serve)
             assert self._ha_socket is not None
-            parts.start(background, self._ha_socket)
-            await parts.registration.start()
+            serving.start(background, self._ha_socket)
+            await serving.registration.start()
             log.info("broker started", address=self.address, version=__version__, build=running_build())
             task_status.started(self.address)
             await stop.wait()
             log.info("broker stops", address=self.address)
             await server.drain(DRAIN_SECONDS)
             clients.cancel_scope.cancel()
-        parts.store.commit()
-        await parts.log_server.drain(DRAIN_SECONDS)
-        await parts.registration.stop()
+        serving.store.commit()
+        await serving.replication.log_server.drain(DRAIN_SECONDS)
+        await serving.registration.stop()
 
     def _open_client(self, tls: TlsSettings) -> AbstractAsyncContextManager[RemotingClient]:
         """For calls to NameServers and to the master."""

@@ -149,10 +149,6 @@ class Schedule:
                 nursery.start_soon(self._keep_calling, name)
             nursery.start_soon(trio.sleep_forever)
 
-    async def call_once(self, name: str) -> None:
-        """Call a task now, out of turn; a failure is logged."""
-        await self._call(name)
-
     async def _keep_calling(self, name: str) -> None:
         timing = self._timings[name]
         if timing.at is not None:

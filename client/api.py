@@ -1,9 +1,21 @@
-"""The names most programs need, in one place: `from triomq.client.api import Producer, PushConsumer, Message`."""
+"""The public names of the client, which `triomq` exports: what a program needs to send, consume and administer.
+
+`triomq.aio` and `triomq.blocking` have the same classes for asyncio and for blocking programs.
+"""
 
 from triomq.client.administer.admin import Admin
 from triomq.client.consume.lite_pull_consumer import LitePullConsumer
 from triomq.client.consume.pull_consumer import PullConsumer
 from triomq.client.consume.push_consumer import Delivery, PushConsumer
+from triomq.client.core.allocation import (
+    Averagely,
+    AveragelyByCircle,
+    ByConfig,
+    ByMachineRoom,
+    ConsistentHash,
+    MachineRoomNearby,
+    Strategy,
+)
 from triomq.client.core.config import ClientConfig, Credentials
 from triomq.client.core.consume_rules import ConsumeRules
 from triomq.client.core.errors import (
@@ -20,7 +32,18 @@ from triomq.client.core.errors import (
     RequestTimedOut,
     SendFailed,
 )
+from triomq.client.core.hooks import (
+    ConsumeContext,
+    ConsumeHook,
+    EndTransactionContext,
+    EndTransactionHook,
+    FilterHook,
+    RequestHook,
+    SendContext,
+    SendHook,
+)
 from triomq.client.core.outgoing import SendRules
+from triomq.client.core.queue_choice import QueueSelector, by_hash, by_random
 from triomq.client.core.results import (
     ConsumeFromWhere,
     ConsumeStatus,
@@ -36,28 +59,40 @@ from triomq.client.core.results import (
 from triomq.client.instance.client import Client
 from triomq.client.produce.producer import Producer
 from triomq.client.produce.request_reply import reply_to
+from triomq.client.produce.trace import TraceSender
 from triomq.client.produce.transaction_producer import TransactionProducer
 from triomq.protocol.message import Message, MessageExt
 from triomq.protocol.message_queue import MessageQueue
 
 __all__ = [
     "Admin",
+    "Averagely",
+    "AveragelyByCircle",
     "BrokerRefused",
     "BrokerUnknown",
     "BrokerUnreachable",
+    "ByConfig",
+    "ByMachineRoom",
     "Client",
     "ClientClosed",
     "ClientConfig",
     "ConfigurationError",
+    "ConsistentHash",
+    "ConsumeContext",
     "ConsumeFromWhere",
+    "ConsumeHook",
     "ConsumeRules",
     "ConsumeStatus",
     "Credentials",
     "Delivery",
+    "EndTransactionContext",
+    "EndTransactionHook",
+    "FilterHook",
     "InvalidMessage",
     "LitePullConsumer",
     "LocalTransactionState",
     "MQClientError",
+    "MachineRoomNearby",
     "Message",
     "MessageExt",
     "MessageModel",
@@ -70,13 +105,21 @@ __all__ = [
     "PullResult",
     "PullStatus",
     "PushConsumer",
+    "QueueSelector",
+    "RequestHook",
     "RequestTimedOut",
     "RetryLater",
+    "SendContext",
     "SendFailed",
+    "SendHook",
     "SendResult",
     "SendRules",
     "SendStatus",
+    "Strategy",
+    "TraceSender",
     "TransactionProducer",
     "TransactionSendResult",
+    "by_hash",
+    "by_random",
     "reply_to",
 ]

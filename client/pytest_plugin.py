@@ -6,7 +6,7 @@
     rocketmq         NameServer and broker in a thread of the test process, shared by the whole session; topics and
                      groups are not cleaned between tests, so use names of your own (`rocketmq_name` makes some)
     rocketmq_proc    the same in a child process
-    rocketmq_name    a function that makes unused names: rocketmq_name("orders") -> "orders_3f2a..."
+    rocketmq_name    a function that returns unused names: rocketmq_name("orders") -> "orders_3f2a..."
     rocketmq_factory, rocketmq_proc_factory
                      functions that start further ones with options of LocalCluster / ProcessCluster (brokers=2,
                      settings={"autoCreateTopicEnable": "false"}); they are stopped at the end of the test
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The options of this plugin."""
+    """Add the options of this plugin."""
     group = parser.getgroup("rocketmq", "RocketMQ for tests (TrioMQ)")
     group.addoption(
         "--rocketmq-port", type=int, default=0, help="port of the NameServer of the fixture rocketmq (default: free)"
@@ -54,7 +54,7 @@ def _settings(config: pytest.Config) -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def rocketmq(request: pytest.FixtureRequest) -> Iterator[LocalCluster]:
-    """NameServer and broker in a thread of this process, for the whole session."""
+    """Return a NameServer and a broker in a thread of this process, for the whole session."""
     from triomq.broker.embedded import LocalCluster
 
     port: int = request.config.getoption("--rocketmq-port")
@@ -64,7 +64,7 @@ def rocketmq(request: pytest.FixtureRequest) -> Iterator[LocalCluster]:
 
 @pytest.fixture(scope="session")
 def rocketmq_proc(request: pytest.FixtureRequest) -> Iterator[ProcessCluster]:
-    """NameServer and broker in a child process, for the whole session."""
+    """Return a NameServer and a broker in a child process, for the whole session."""
     from triomq.broker.embedded import ProcessCluster
 
     with ProcessCluster(settings=_settings(request.config)) as cluster:
@@ -73,7 +73,7 @@ def rocketmq_proc(request: pytest.FixtureRequest) -> Iterator[ProcessCluster]:
 
 @pytest.fixture
 def rocketmq_factory() -> Iterator[Callable[..., LocalCluster]]:
-    """Starts further clusters in threads; arguments as for LocalCluster."""
+    """Return a function that starts further clusters in threads; its arguments are those of LocalCluster."""
     from triomq.broker.embedded import LocalCluster
 
     with ExitStack() as stack:
@@ -86,7 +86,7 @@ def rocketmq_factory() -> Iterator[Callable[..., LocalCluster]]:
 
 @pytest.fixture
 def rocketmq_proc_factory() -> Iterator[Callable[..., ProcessCluster]]:
-    """Starts further clusters in child processes; arguments as for ProcessCluster."""
+    """Return a function that starts further clusters in child processes; its arguments are those of ProcessCluster."""
     from triomq.broker.embedded import ProcessCluster
 
     with ExitStack() as stack:
@@ -99,7 +99,7 @@ def rocketmq_proc_factory() -> Iterator[Callable[..., ProcessCluster]]:
 
 @pytest.fixture(scope="session")
 def rocketmq_name() -> Callable[[str], str]:
-    """Makes unused names of topics and groups."""
+    """Return a function that makes unused names of topics and groups."""
 
     def make(prefix: str) -> str:
         return f"{prefix}_{uuid.uuid4().hex[:12]}"

@@ -1,4 +1,4 @@
-"""Small files that are replaced whole, never written in place (RocketMQ: MixAll.string2File)."""
+"""Small files that are replaced atomically, never written in place (RocketMQ: MixAll.string2File)."""
 
 import os
 import shutil
@@ -7,9 +7,9 @@ from pathlib import Path
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Replace a file so that a crash leaves the old or the new content; the old one also stays as <name>.bak.
+    """Replace a file so that a crash leaves the old or the new content; the old content is kept as <name>.bak.
 
-    The new file is readable for those who could read the old one: configuration files may hold passwords.
+    The new file has the permissions of the old one, since configuration files may hold passwords.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(path.name + ".tmp")

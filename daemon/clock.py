@@ -1,4 +1,4 @@
-"""The one place that reads the wall clock; everything else is given a `NowMs` when it is made."""
+"""The only module that reads the wall clock; everything else receives a `NowMs` at construction."""
 
 import time
 
@@ -6,5 +6,5 @@ _NS_PER_MS = 1_000_000
 
 
 def system_now_ms() -> int:
-    """Milliseconds since 1970, as Java's System.currentTimeMillis."""
+    """Return milliseconds since 1970, like Java's System.currentTimeMillis."""
     return time.time_ns() // _NS_PER_MS

@@ -45,7 +45,7 @@ OPTIONS: tuple[Option, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class CommandLine:
-    """What the options say. ignored: words that are no option."""
+    """The parsed options. ignored: words that are not options."""
 
     config_file: Path | None = None
     namesrv_addr: str | None = None
@@ -112,7 +112,7 @@ def usage(program: str, letters: str) -> str:
 
 
 def warn_of_ignored_words(options: CommandLine) -> None:
-    """A word that is no option is most often a forgotten -c or a quote that is missing."""
+    """Log a warning: such a word is most often due to a missing -c or a missing quote."""
     if options.ignored:
         log.warning("words that are not options are ignored", words=" ".join(options.ignored))
 

@@ -1,15 +1,15 @@
-"""From files, command line and environment to settings records.
+"""Load settings records from files, the command line and the environment.
 
 Later layers win:
 
-    0. what the program passes as defaults
-    1. system properties (-D in JAVA_OPT, JAVA_OPT_EXT) and environment variables, as defaults for the keys they feed
+    0. defaults of the program
+    1. system properties (-D in JAVA_OPT, JAVA_OPT_EXT) and environment variables, as defaults of their keys
     2. the TLS file that the property tls.config.file names, for keys that begin with "tls."
     3. the file given with -c: Java properties, or YAML when its name ends in .yml or .yaml
-    4. options of the command line (-n), and what a program passes as overrides
+    4. options of the command line (-n) and other overrides of the program
 
-The layers are used while a daemon boots, by one task: `bind` each settings record from them, then ask for the keys of
-the file that nothing took. What may change later belongs to the daemon.
+One task uses the layers while a daemon starts: it binds each settings record, and then asks for the keys of the file
+that no record declares. Changes at run time are made elsewhere.
 """
 
 import re
@@ -55,7 +55,7 @@ _MULTI_PATH_SPLITTER = "rocketmq.broker.multiPathSplitter"
 _MULTI_PATH_KEYS = ("storePathCommitLog", "readOnlyCommitLogStorePaths")
 _OTHER_PROPERTIES = frozenset(
     {
-        # read elsewhere, by their own names
+        # read elsewhere by these names
         "rocketmq.home.dir",
         "rocketmq.namesrv.domain",
         "rocketmq.namesrv.domain.subgroup",
@@ -63,7 +63,7 @@ _OTHER_PROPERTIES = frozenset(
         "rocketmq.acl.plain.file",
         "tls.config.file",
         _MULTI_PATH_SPLITTER,
-        # without meaning for a daemon, in RocketMQ as here: it sets the first by itself, the others are its clients'
+        # no effect on a daemon of RocketMQ either: the first is overwritten at the start, the others configure clients
         "rocketmq.remoting.version",
         "rocketmq.message.compressType",
         "rocketmq.message.compressLevel",
@@ -74,7 +74,7 @@ _OTHER_PROPERTIES = frozenset(
 )
 _CLIENT_PROPERTIES = "rocketmq.client."
 _OWN_PREFIXES = ("rocketmq.", "com.rocketmq.", "tls.")
-"""System properties whose names begin otherwise belong to the JVM or to libraries."""
+"""Other system properties belong to the JVM or to libraries."""
 
 _FILE_PROPERTIES = {
     "rmqAddressServerDomain": "rocketmq.namesrv.domain",
@@ -87,11 +87,11 @@ _TLS_ONLY_PROPERTIES = frozenset({"tls.server.mode", "tls.enable"})
 
 
 class ConfigurationLayers:
-    """Key -> text of all layers together, and which source each text came from.
+    """Key -> text of all layers together, and the source of each text.
 
-    file: the -c file, or None. file_values: its keys as written, also the unknown ones, which config listings keep.
+    file: the -c file, or None. file_values: its entries as written, including unknown keys, which listings keep.
     defaults: those of the program, which win over those of the records.
-    Parts that read `values` by themselves say with `expect` which keys those are.
+    Code that reads `values` directly declares its keys with `expect`.
     """
 
     def __init__(self, environment: Environment) -> None:
@@ -105,13 +105,13 @@ class ConfigurationLayers:
         self._expected = {*_FILE_PROPERTIES, *_FILE_PROPERTIES.values(), "rocketmq.serialize.type"}
 
     def add(self, values: Mapping[str, str], source: str) -> None:
-        """Lay `values` over what is there."""
+        """Put `values` on top of the present layers."""
         for key, text in values.items():
             self._values[key] = text
             self._sources[key] = source
 
     def bind(self, cls: type[_Record]) -> _Record:
-        """The settings record of class `cls`; raises SettingError naming the file (or option), key and reason."""
+        """Return the settings record of class `cls`. Raises SettingError naming file or option, key and reason."""
         self._known.update(declaration.key for declaration in declarations(cls))
         try:
             record, _ = bind(cls, self._values, source="configuration")
@@ -120,33 +120,33 @@ class ConfigurationLayers:
         return record
 
     def expect(self, cls: type) -> None:
-        """The keys of `cls` mean something, though no record of the listings holds them: no warnings about them."""
+        """Accept the keys of `cls`, although no listed record declares them: they cause no warnings."""
         self._expected.update(declaration.key for declaration in declarations(cls))
 
     @property
     def values(self) -> Mapping[str, str]:
-        """All layers together, also keys that no record declares, such as system properties."""
+        """All layers together, including keys that no record declares, such as system properties."""
         return self._values
 
     def get(self, key: str) -> str | None:
-        """The text of one key."""
+        """Return the text of one key, or None."""
         return self._values.get(key)
 
     def source(self, key: str) -> str:
-        """Where the text of `key` came from: a file's name, a variable, an option, or "default"."""
+        """Return where the text of `key` came from: a file's name, a variable, an option, or "default"."""
         return self._sources.get(key, "default")
 
     def unknown_values(self) -> dict[str, str]:
-        """Entries of the file that no record bound so far declares; config listings show them."""
+        """Return the entries of the file that no bound record declares; listings show them."""
         return {key: text for key, text in self.file_values.items() if key not in self._known}
 
     def unknown_keys(self) -> dict[str, str | None]:
-        """Keys of the file that mean nothing -> the declared key that looks most like it."""
+        """Return the keys of the file without effect -> the most similar declared key, or None."""
         unknown = [key for key in self.unknown_values() if key not in self._expected]
         return _guesses(unknown, self._known | self._expected)
 
     def unknown_properties(self) -> dict[str, str | None]:
-        """System properties of RocketMQ's name spaces that mean nothing -> the property that looks most like it."""
+        """Return RocketMQ's system properties without effect -> the most similar known property, or None."""
         known = _OTHER_PROPERTIES | _PROPERTY_KEYS.keys() | self._known | self._expected
         unknown = [
             name
@@ -163,7 +163,7 @@ def load_configuration(
     overrides: Mapping[str, str] | None = None,
     defaults: Mapping[str, str] | None = None,
 ) -> ConfigurationLayers:
-    """All layers. Raises StartError for a file that cannot be read or is not what its name says."""
+    """Return all layers. Raises StartError for a file that cannot be read or parsed."""
     configuration = ConfigurationLayers(environment)
     configuration.defaults = defaults or {}
     configuration.add(configuration.defaults, "default")
@@ -186,7 +186,7 @@ def load_configuration(
 
 
 def read_file(path: Path) -> dict[str, str]:
-    """Key -> text of a properties or YAML file. Raises StartError naming the file, and the line where possible."""
+    """Return key -> text of a properties or YAML file. Raises StartError naming the file, and the line if known."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -200,7 +200,7 @@ def read_file(path: Path) -> dict[str, str]:
 
 
 def write_text(path: Path, values: Mapping[str, str]) -> bytes:
-    """The content of a configuration file of that name: what `read_file` would read as `values`."""
+    """Return the content of a configuration file that `read_file` reads as `values`."""
     if path.suffix.lower() in (".yml", ".yaml"):
         import json
 
@@ -209,7 +209,7 @@ def write_text(path: Path, values: Mapping[str, str]) -> bytes:
 
 
 def warn_of_unknown_keys(configuration: ConfigurationLayers) -> None:
-    """One warning for each key of the file, and each of RocketMQ's system properties, that nothing reads."""
+    """Log a warning for each key of the file and each of RocketMQ's system properties that has no effect."""
     for key, guess in configuration.unknown_keys().items():
         hint = {"did_you_mean": guess} if guess else {}
         log.warning("unknown configuration key has no effect", file=str(configuration.file), key=key, **hint)
@@ -233,7 +233,7 @@ def check_namesrv_addresses(text: str, source: str) -> None:
 
 
 def _guesses(unknown: Collection[str], known: Collection[str]) -> dict[str, str | None]:
-    """Unknown name -> the known one that looks most like it."""
+    """Return unknown name -> the most similar known name, or None."""
     if not unknown:
         return {}
     from difflib import get_close_matches
@@ -244,7 +244,7 @@ def _guesses(unknown: Collection[str], known: Collection[str]) -> dict[str, str 
 
 
 def _use_path_splitter(configuration: ConfigurationLayers) -> None:
-    """Lists of paths are separated by commas, unless the system property names something else."""
+    """Split lists of paths at the separator of the system property, if any, instead of commas."""
     splitter = configuration.environment.properties.get(_MULTI_PATH_SPLITTER, ",")
     if splitter in ("", ","):
         return
@@ -292,7 +292,7 @@ def _parse_yaml(path: Path, data: bytes) -> dict[str, str]:
         # BaseLoader leaves every value as it is written: 04 stays "04", no stays "no".
         document: Any = yaml.load(data, Loader=yaml.BaseLoader)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        # Its text would quote the line, and with it what may be a password.
+        # The error's own text would quote the line, which may hold a password.
         place = getattr(error, "problem_mark", None)
         line = f", line {place.line + 1}" if place is not None else ""
         problem = f": {error.problem}" if isinstance(error, ScannerError | ParserError) else ""

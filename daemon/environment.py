@@ -1,7 +1,7 @@
-"""What the surroundings say: environment variables, and the Java system properties that start scripts put into them.
+"""The environment: variables, and the Java system properties that start scripts put into them.
 
-RocketMQ's scripts hand `JAVA_OPT` and `JAVA_OPT_EXT` to the JVM. Their `-Dname=value` parts are RocketMQ's system
-properties and count here too; the JVM's own options (-Xmx8g, -XX:...) mean nothing to this program and are ignored.
+RocketMQ's scripts pass `JAVA_OPT` and `JAVA_OPT_EXT` to the JVM. Their `-Dname=value` parts are RocketMQ's system
+properties and take effect here, too; the JVM's own options (-Xmx8g, -XX:...) are ignored.
 """
 
 import shlex
@@ -14,7 +14,7 @@ _PROJECT_DIRECTORY = Path(__file__).resolve().parent.parent
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """`properties`: Java system properties by name. `sources`: where each came from, for error messages."""
+    """`properties`: Java system properties by name. `sources`: the variable that each came from, for messages."""
 
     variables: Mapping[str, str]
     properties: Mapping[str, str]
@@ -43,12 +43,12 @@ class Environment:
 
     @property
     def run_directory(self) -> Path:
-        """Where running daemons leave their process ids for mqshutdown."""
+        """The directory of the pid files that mqshutdown reads."""
         return self.user_home / ".triomq" / "run"
 
 
 def read_environment(variables: Mapping[str, str]) -> Environment:
-    """From a mapping such as os.environ. The last of equal properties wins, as in the JVM."""
+    """Read a mapping such as os.environ. The last of equal properties wins, as in the JVM."""
     properties: dict[str, str] = {}
     sources: dict[str, str] = {}
     for variable in ("JAVA_OPT", "JAVA_OPT_EXT"):
@@ -66,5 +66,5 @@ def _words(text: str) -> list[str]:
     try:
         return shlex.split(text)
     except ValueError:
-        # An unbalanced quote: the shell would have split at blanks too.
+        # An unbalanced quote: split at blanks.
         return text.split()

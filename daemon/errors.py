@@ -1,6 +1,6 @@
-"""Why a daemon does not start, and what the shell that called it gets to see.
+"""Why a daemon does not start, and the exit codes of its process.
 
-    StartError      something outside the program must be put right first; one line for the operator, no traceback
+    StartError      the operator must change something outside of the program; one line, no traceback
 """
 
 import os
@@ -12,13 +12,13 @@ class ExitCode(IntEnum):
 
     STOPPED = 0
     USAGE = 1
-    STOPPED_LATE = 3  # asked to stop, not done within the deadline: killed itself
-    REFUSED = 253  # configuration or data that the daemon will not start with
+    STOPPED_LATE = 3  # the stop exceeded its deadline, and the process ended itself
+    REFUSED = 253  # configuration or data that the daemon does not start with
     FAILED = 255  # could not start (port taken, ...) or failed while running
 
 
 class StartError(Exception):
-    """The daemon cannot start; the text says what is wrong, where, and what to do."""
+    """The daemon cannot start. The text names the problem, its place and the remedy."""
 
     def __init__(self, message: str, exit_code: ExitCode = ExitCode.REFUSED) -> None:
         super().__init__(message)
@@ -26,8 +26,9 @@ class StartError(Exception):
 
 
 def listen_error(address: str, port: int, error: OSError, *, key: str = "listenPort") -> StartError:
-    """What to say when a port cannot be taken; `key` is the setting that would choose another one."""
+    """Return the error for a port that cannot be bound; `key` is the setting that selects another port."""
     reason = os.strerror(error.errno) if error.errno else str(error)
     return StartError(
-        f"cannot listen on {address or '*'}:{port}: {reason}; stop what holds it, or set {key}", ExitCode.FAILED
+        f"cannot listen on {address or '*'}:{port}: {reason}; stop the process that uses it, or set {key}",
+        ExitCode.FAILED,
     )

@@ -1,7 +1,7 @@
-"""Whether a daemon responds to requests, for HEALTHCHECK, probes and scripts: python -m triomq.daemon.health
+"""mqhealth: whether a daemon responds to requests, for HEALTHCHECK, probes and scripts.
 
-    health broker 10911               a broker on this machine
-    health namesrv 10.0.0.1:9876      a NameServer somewhere else
+    mqhealth broker 10911               a broker on this machine
+    mqhealth namesrv 10.0.0.1:9876      a NameServer somewhere else
 
 Sends one request of the protocol (a broker: GET_BROKER_RUNTIME_INFO, a NameServer: GET_BROKER_CLUSTER_INFO) and waits
 for its response, so an open port is not enough: the event loop has to be running. A broker with access control refuses
@@ -31,17 +31,22 @@ class Unhealthy(Exception):
     """The daemon did not respond as a healthy one would; the text says what happened instead."""
 
 
+def parser() -> argparse.ArgumentParser:
+    """Of the command line."""
+    made = argparse.ArgumentParser(
+        prog="mqhealth", description="Exit code 0 when a daemon responds to requests, otherwise 1."
+    )
+    made.add_argument("kind", choices=sorted(_REQUESTS), help="broker or namesrv")
+    made.add_argument("address", help="PORT of this machine, or HOST:PORT")
+    made.add_argument("--timeout", type=float, default=5.0, metavar="SECONDS", help="of each step; default: 5")
+    made.add_argument("--tls", action="store_true", help="connect with TLS; no certificate is checked")
+    return made
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """The exit code of the command."""
-    parser = argparse.ArgumentParser(
-        prog="triomq.daemon.health", description="Exit code 0 when a daemon responds to requests, otherwise 1."
-    )
-    parser.add_argument("kind", choices=sorted(_REQUESTS))
-    parser.add_argument("address", help="PORT of this machine, or HOST:PORT")
-    parser.add_argument("--timeout", type=float, default=5.0, metavar="SECONDS", help="default: 5")
-    parser.add_argument("--tls", action="store_true", help="connect with TLS; no certificate is checked")
     try:
-        options = parser.parse_args(arguments)
+        options = parser().parse_args(arguments)
     except SystemExit as error:
         return 1 if error.code else 0
     host, _, port = str(options.address).rpartition(":")

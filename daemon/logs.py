@@ -1,18 +1,18 @@
-"""Where log lines go: files that roll, and standard error for what an operator should see.
+"""Log output: files that roll, and standard error for what an operator should see.
 
     2024-05-01T08:30:00.123Z WARN  triomq.broker.send - disk nearly full used=0.91 path=/store
 
 One line per event: time (UTC), level, logger, event, then key=value pairs (quoted when they hold blanks or controls).
 A traceback follows on indented lines. Values of keys that name secrets are masked.
 
-Files lie in <user.home>/logs/rocketmqlogs, or where TRIOMQ_LOG_DIR says; "-" there means standard error only.
-TRIOMQ_LOG_LEVEL (debug, info, warning, error) is the least level written, info when unset. With files, standard error
-gets the first line of warnings and worse, so a daemon that is well says nothing but its boot line. Each file rolls at
-its size and keeps a fixed number of older ones in otherdays/, so logs never take more than the sum of that table.
+Files are in <user.home>/logs/rocketmqlogs, or in TRIOMQ_LOG_DIR; the value "-" stands for standard error only.
+TRIOMQ_LOG_LEVEL (debug, info, warning, error) is the lowest level written, info when unset. With files, standard error
+gets the first line of warnings and worse, so a healthy daemon prints its boot line only. Each file rolls at its size
+and keeps a fixed number of older ones in otherdays/, so the total size of the logs is bounded by that table.
 
-State: open files, owned by the LogFiles made at boot; written from the event loop thread and, rarely, from worker
-threads, hence one lock. A disk that takes no more lines must not stop a broker: such lines are counted and dropped,
-and the count is written when the file takes lines again. No log line may be needed for correctness.
+State: open files, owned by the LogFiles made at the start; written from the event loop's thread and, rarely, from
+worker threads, hence one lock. A full disk must not stop a broker: lines that cannot be written are counted and
+dropped, and the count is written with the next line that can be. Correctness never depends on a log line.
 """
 
 import io
@@ -36,7 +36,7 @@ _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
 _NAMES = {"debug": "DEBUG", "info": "INFO ", "warning": "WARN ", "error": "ERROR", "critical": "FATAL"}
 _PLAIN = re.compile(r"[^\s\"'=\\\x00-\x1f\x7f]+", re.ASCII)
 _MAX_VALUE_CHARACTERS = 2000
-_SPEAKS_FOR_ITSELF = "triomq.daemon.run"  # tells the operator on standard error what it also logs
+_SPEAKS_FOR_ITSELF = "triomq.daemon.run"  # prints to standard error what it also logs
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class LogFile:
 
 
 class LogFiles:
-    """All files of one daemon by logger name, and standard error. Made once by `configure_logs`."""
+    """All log files of one daemon by logger name, and standard error. Made once by `configure_logs`."""
 
     def __init__(self, directory: Path | None, rules: Sequence[LogFileRule], stderr: TextIO) -> None:
         self._stderr = stderr
@@ -142,19 +142,19 @@ class LogFiles:
             if target.file is not None:
                 target.file.write(line)
             if not self._has_files:
-                self._tell(line)
+                self._write_to_stderr(line)
             elif _LEVELS[level] >= _LEVELS["warning"] and target.name != _SPEAKS_FOR_ITSELF:
-                self._tell(line[: line.index("\n") + 1])
+                self._write_to_stderr(line[: line.index("\n") + 1])
 
-    def _tell(self, text: str) -> None:
+    def _write_to_stderr(self, text: str) -> None:
         try:
             self._stderr.write(text)
             self._stderr.flush()
         except (OSError, ValueError):
-            pass  # nobody reads it any more
+            pass  # the reader is gone
 
     def reopen(self) -> None:
-        """Go on in files of the usual names, for programs such as logrotate that have renamed the present ones."""
+        """Continue in new files, after a program such as logrotate has renamed the present ones."""
         self.close()  # the next line opens its file again
 
     def close(self) -> None:
@@ -170,7 +170,7 @@ class LogFiles:
 
 
 class LogTarget:
-    """What structlog calls with the rendered line of one logger; one method per level."""
+    """structlog calls it with the rendered lines of one logger; one method per level."""
 
     __slots__ = ("_files", "file", "name")
 
@@ -196,7 +196,7 @@ class LogTarget:
 
 
 def render(target: Any, level: str, event: MutableMapping[str, Any]) -> str:
-    """structlog's last processor: the whole line, with its newline."""
+    """structlog's last processor: return the whole line, with its newline."""
     seconds, ms = divmod(time.time_ns() // 1_000_000, 1000)
     stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
     name = getattr(target, "name", "root")
@@ -233,7 +233,7 @@ def configure_logs(
 
 
 def log_directory(environment: Environment) -> Path | None:
-    """Where log files lie; None when all lines go to standard error."""
+    """Return the directory of the log files, or None when all lines go to standard error."""
     stated = environment.variables.get("TRIOMQ_LOG_DIR")
     if stated == "-":
         return None
@@ -252,7 +252,7 @@ def _value(key: str, value: Any) -> str:
 
 
 def _clean(text: str) -> str:
-    """Nothing that a peer sent may break out of its line."""
+    """Escape control characters, so that text from a peer cannot forge a log line."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

@@ -22,7 +22,7 @@ def raise_open_files_limit() -> None:
             log.info("open files limit stays", soft=soft, hard=hard, reason=str(error))
     if soft != resource.RLIM_INFINITY and soft < _ENOUGH:
         log.warning(
-            "few files and connections can be open at once; raise the limit with `ulimit -Hn` or LimitNOFILE=",
+            "the limit of open files and connections is low; raise it with `ulimit -Hn` or LimitNOFILE=",
             limit=soft,
             recommended=_ENOUGH,
         )

@@ -1,4 +1,4 @@
-"""A running daemon's process id in a file, by which mqshutdown finds what it may end.
+"""The pid file of a running daemon, by which mqshutdown finds it.
 
 <user.home>/.triomq/run/<program>.<pid>.pid holds the process id. mqshutdown also looks at the command line of that
 process before it signals it, so a file left behind by a killed daemon does no harm.
@@ -16,7 +16,7 @@ log = structlog.get_logger("triomq.daemon.pid_file")
 
 @contextmanager
 def pid_file(directory: Path, program: str) -> Iterator[None]:
-    """The file exists while the block runs. A directory that cannot be written costs a warning, not the start."""
+    """Keep the file while the block runs. A directory that cannot be written causes a warning only."""
     path = directory / f"{program}.{os.getpid()}.pid"
     try:
         directory.mkdir(parents=True, exist_ok=True)

@@ -27,7 +27,7 @@ _COLLECTOR_THRESHOLDS = (20_000, 20, 50)  # Python's own are 700, 10, 10
 
 
 class Serve(Protocol):
-    """What `run` runs: starts with the boot line, ends when cancelled."""
+    """The daemon that `run` runs: reports its boot line, and ends when cancelled."""
 
     def __call__(self, *, task_status: trio.TaskStatus[str]) -> Awaitable[None]: ...
 
@@ -57,7 +57,7 @@ def run(
 def report(program: str, error: BaseException, log_hint: str = "") -> ExitCode:
     """One line on standard error for an error that ends the process, and its exit code.
 
-    Only errors nobody foresaw get a traceback, in the log.
+    Only unexpected errors get a traceback, in the log.
     """
     causes = list(_leaves(error))
     for cause in causes:
@@ -70,7 +70,7 @@ def report(program: str, error: BaseException, log_hint: str = "") -> ExitCode:
             return ExitCode.REFUSED
     first = causes[0]
     if isinstance(first, OSError) and len(causes) == 1:
-        log.info("ended by an error of the operating system", exc_info=error)
+        log.info("ended by an operating system error", exc_info=error)
         _complain(program, _os_error_text(first))
     else:
         log.critical("ended by an error", exc_info=error)
@@ -91,7 +91,7 @@ def report_check(program: str, problems: Iterable[str]) -> ExitCode:
 
 
 class _StopWatchdog:
-    """Ends the process when a stop takes too long. A thread, since the event loop may be what hangs."""
+    """Ends the process when a stop takes too long. A thread, since the event loop itself may hang."""
 
     def __init__(self, program: str, deadline_seconds: float) -> None:
         self._program = program
@@ -108,7 +108,7 @@ class _StopWatchdog:
             self._timer.cancel()
 
     def _expire(self) -> None:
-        _complain(self._program, f"not stopped after {self._deadline_seconds:g} s, giving up")
+        _complain(self._program, f"not stopped within {self._deadline_seconds:g} s, ending the process")
         os._exit(ExitCode.STOPPED_LATE)
 
 
@@ -132,8 +132,8 @@ async def _supervise(
 
 
 def settle_memory() -> None:
-    """What boot made lives as long as the process: keep it out of every later collection. What requests make is freed
-    as it is done with, without the collector, which has to look for rings of failed tasks only: seldom is enough."""
+    """Exclude the objects of the start, which live as long as the process, from garbage collection. Objects of requests
+    are freed by reference counting; only cycles left by failed tasks need the collector, so it runs rarely."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_COLLECTOR_THRESHOLDS)

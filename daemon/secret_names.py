@@ -6,5 +6,5 @@ _SECRET = re.compile(r"secret|password|passwd|signature|security_?token|credenti
 
 
 def is_secret(name: str) -> bool:
-    """Whether what stands behind `name` is a secret, as its words say."""
+    """Whether the value of `name` is a secret, judged by the words in the name."""
     return _SECRET.search(name) is not None

@@ -23,7 +23,7 @@ _MODULES = {"broker": "triomq.broker", "namesrv": "triomq.namesrv"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code: 0 when at least one daemon was asked to stop, 1 for wrong arguments, 255 when none runs."""
+    """Return the exit code: 0 if at least one daemon was asked to stop, 1 for wrong arguments, 255 if none runs."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words in (["-h"], ["--help"]):
         print(HELP)  # noqa: T201
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             os.kill(pid, signal.SIGTERM)
         except OSError as error:
-            print(f"{program}({pid}) cannot be asked: {error.strerror}", file=sys.stderr)  # noqa: T201
+            print(f"{program}({pid}) cannot be signalled: {error.strerror}", file=sys.stderr)  # noqa: T201
             continue
         found += 1
         print(f"Send shutdown request to {program}({pid}) OK")  # noqa: T201
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def running_daemon(path: Path, kind: str) -> int | None:
-    """The process id in a pid file, if that process is a daemon of this kind."""
+    """Return the process id in a pid file if that process is a daemon of this kind, else None."""
     try:
         pid = int(path.read_text())
     except (OSError, ValueError):
@@ -63,7 +63,7 @@ def running_daemon(path: Path, kind: str) -> int | None:
 
 
 def command_line(pid: int) -> list[str]:
-    """The words of a process's command line; empty when there is no such process."""
+    """Return the words of a process's command line; empty if there is no such process."""
     recorded = Path(f"/proc/{pid}/cmdline")
     if recorded.parent.parent.joinpath("self").exists():
         try:
@@ -75,7 +75,7 @@ def command_line(pid: int) -> list[str]:
 
 
 def is_daemon(words: Sequence[str], kind: str) -> bool:
-    """True for `python -m triomq.broker ...`, and for a `mqbroker` made by the installer."""
+    """Whether the words are `python -m triomq.broker ...`, or an installed `mqbroker`."""
     names = [Path(word).name for word in words]
     if f"mq{kind}" in names[:2]:
         return True

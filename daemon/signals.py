@@ -1,4 +1,4 @@
-"""What signals ask of a daemon, from before its start to the end of its process.
+"""The signals of a daemon, from before its start to the end of its process.
 
     SIGTERM, SIGINT   stop, once: a repeated request changes nothing, since an interrupted stop would be a crash
     SIGHUP            reload: reopen the log files and read the configuration file again
@@ -67,5 +67,5 @@ class DaemonSignals:
         if self._first_stop is None:
             self._first_stop = signal.Signals(number)
             return
-        with suppress(OSError):  # nobody reads standard error any more
+        with suppress(OSError):  # the reader of standard error is gone
             os.write(2, f"{self._program}: already stopping\n".encode())

@@ -47,7 +47,7 @@ class Notices:
         self._send("STOPPING=1\nSTATUS=stopping")
 
     async def watch(self) -> None:
-        """Show that the event loop runs, until cancelled; returns at once where nobody watches."""
+        """Show that the event loop runs, until cancelled; returns immediately without WatchdogSec=."""
         while self._address and self._watchdog_seconds:
             self._send("WATCHDOG=1")
             await trio.sleep(self._watchdog_seconds / _NOTICES_PER_TIMEOUT)

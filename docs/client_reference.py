@@ -20,39 +20,22 @@ TARGET = HERE / "python-client-reference.md"
 
 # Module -> the names that are described, in this order.
 MODULES: dict[str, list[str]] = {
-    "triomq.client.produce.producer": ["Producer", "by_hash", "by_random"],
-    "triomq.client.produce.transaction_producer": ["TransactionProducer"],
-    "triomq.client.produce.request_reply": ["request", "reply_to"],
-    "triomq.client.consume.push_consumer": ["PushConsumer", "Delivery"],
-    "triomq.client.consume.lite_pull_consumer": ["LitePullConsumer"],
-    "triomq.client.consume.pull_consumer": ["PullConsumer"],
-    "triomq.client.administer.admin": ["Admin"],
-    "triomq.client.instance.client": ["Client"],
-    "triomq.client.core.config": ["ClientConfig", "Credentials"],
-    "triomq.client.core.consume_rules": ["ConsumeRules"],
-    "triomq.client.core.outgoing": ["SendRules"],
-    "triomq.client.core.results": [
-        "SendResult", "SendStatus", "TransactionSendResult", "LocalTransactionState", "PullResult", "PullStatus",
-        "ConsumeStatus", "RetryLater", "MessageModel", "ConsumeFromWhere",
+    "triomq": [
+        "Producer", "TransactionProducer", "reply_to", "QueueSelector", "by_hash", "by_random", "PushConsumer",
+        "Delivery",
+        "LitePullConsumer", "PullConsumer", "Admin", "Client", "ClientConfig", "Credentials", "ConsumeRules",
+        "SendRules", "SendResult", "SendStatus", "TransactionSendResult", "LocalTransactionState", "PullResult",
+        "PullStatus", "ConsumeStatus", "RetryLater", "MessageModel", "ConsumeFromWhere", "Message", "MessageExt",
+        "Strategy", "Averagely", "AveragelyByCircle", "ConsistentHash", "ByMachineRoom", "MachineRoomNearby",
+        "ByConfig", "RequestHook", "SendHook", "SendContext", "EndTransactionHook", "EndTransactionContext",
+        "ConsumeHook", "ConsumeContext", "FilterHook", "TraceSender", "MQClientError", "ConfigurationError",
+        "InvalidMessage", "NoRoute", "NameServersUnreachable", "BrokerUnknown", "BrokerUnreachable", "BrokerRefused",
+        "SendFailed", "OperationTimeout", "RequestTimedOut", "ClientClosed",
     ],
-    "triomq.protocol.message": ["Message", "MessageExt"],
-    "triomq.client.core.allocation": [
-        "Averagely", "AveragelyByCircle", "ConsistentHash", "ByMachineRoom", "MachineRoomNearby", "ByConfig",
-    ],
-    "triomq.client.core.hooks": [
-        "RequestHook", "SendHook", "SendContext", "EndTransactionHook", "EndTransactionContext", "ConsumeHook",
-        "ConsumeContext", "FilterHook",
-    ],
-    "triomq.client.produce.trace": ["TraceSender"],
-    "triomq.client.core.errors": [
-        "MQClientError", "ConfigurationError", "InvalidMessage", "NoRoute", "NameServersUnreachable", "BrokerUnknown",
-        "BrokerUnreachable", "BrokerRefused", "SendFailed", "OperationTimeout", "RequestTimedOut", "ClientClosed",
-    ],
-    "triomq.client.facades.blocking": [],
-    "triomq.client.facades.aio": [],
+    "triomq.blocking": [],
+    "triomq.aio": [],
     "triomq.client.compat": [],
-    "triomq.broker.embedded": ["LocalCluster", "ProcessCluster"],
-    "triomq.broker.embedded.virtual_clock": ["VirtualClock"],
+    "triomq.testing": ["LocalCluster", "ProcessCluster", "VirtualClock"],
     "triomq.client.pytest_plugin": [],
 }  # fmt: skip
 

@@ -15,7 +15,7 @@ PACKED_V6_BYTES = 20
 
 @total_ordering
 class HostPort:
-    """One end of a connection. Immutable; both forms are made once, since a connection stamps them on every message.
+    """One end of a connection. Immutable. Both forms are computed once, because every message of a connection has them.
 
     `ip` is the usual text (`::1`), `text` is what RocketMQ prints (`10.0.0.1:10911`, `0:0:0:0:0:0:0:1:10911`).
     """

@@ -1,6 +1,6 @@
-"""Numbers that name things in a remoting frame: request codes, response codes, languages, versions, header codecs.
+"""Numbers in a remoting frame: request codes, response codes, languages and versions.
 
-Source of the facts: RequestCode, ResponseCode, LanguageCode, MQVersion and SerializeType of RocketMQ 4.9.7.
+Source of the facts: RequestCode, ResponseCode, LanguageCode and MQVersion of RocketMQ 4.9.7.
 Numbers read from a frame stay plain `int`: a peer may send one that is not listed here.
 """
 
@@ -11,7 +11,7 @@ from typing import Final
 
 
 class RequestCode(IntEnum):
-    """What a request asks for. Comments: who sends it to whom; "unused" codes are declared but nobody handles them."""
+    """What a request asks for. Comments: who sends it to whom; "unused" codes are declared but have no handler."""
 
     SEND_MESSAGE = 10  # client to broker
     PULL_MESSAGE = 11  # client to broker
@@ -171,14 +171,6 @@ class LanguageCode(IntEnum):
     RUST = 12
 
 
-class SerializeType(IntEnum):
-    """The header codec of one frame (byte 4 of the frame). MSGPACK is ours; RocketMQ peers know the other two."""
-
-    JSON = 0
-    ROCKETMQ = 1
-    MSGPACK = 2
-
-
 def _version_names() -> tuple[str, ...]:
     # The order of MQVersion.Version. Up to 3.0.0 the names follow no rule; after it every release x.y.z is preceded
     # by x.y.z_SNAPSHOT. 3.3 to 3.9 have no x.y.0. The known ordinals 28, 37, 62, 121, 393..413 and 612 pin the rest.
@@ -199,37 +191,19 @@ def _version_names() -> tuple[str, ...]:
 
 _VERSION_NAMES: Final = _version_names()
 
-# Ordinals that decide something, and the one that this implementation reports in every frame.
-V3_0_0_SNAPSHOT: Final = 0
+# Ordinals that change what a peer is sent or expected to send.
 V3_0_7_SNAPSHOT: Final = 28  # clients from here on can reset offsets and report consumer status
 V3_0_11: Final = 37  # REGISTER_BROKER bodies are RegisterBrokerBody from here on
 V3_1_8_SNAPSHOT: Final = 62  # clients from here on report running info and consume directly
 V3_4_9: Final = 121  # maxReconsumeTimes of requests counts from here on
-V4_9_0: Final = 393
-V4_9_3: Final = 399
-V4_9_4_SNAPSHOT: Final = 400
 V4_9_4: Final = 401  # route data goes out as standard JSON from here on
-V4_9_5: Final = 403
-V4_9_6: Final = 405
-V4_9_7: Final = 407
-V4_9_8: Final = 409
-V5_0_0: Final = 413
+V4_9_7: Final = 407  # what this implementation reports
 HIGHER_VERSION: Final = len(_VERSION_NAMES) - 1
-
-CURRENT_VERSION: Final = V4_9_7
 
 
 def version_name(ordinal: int) -> str:
     """Name of a version ordinal as Java prints it ("V4_9_7"); numbers above the table read as HIGHER_VERSION."""
     if ordinal < 0:
-        # MQVersion.getVersionDesc would fail with an array index; a name is more use in a log line or a listing.
+        # MQVersion.getVersionDesc throws here; in a log line or a listing a name is more useful.
         return f"UNKNOWN({ordinal})"
     return _VERSION_NAMES[min(ordinal, HIGHER_VERSION)]
-
-
-def version_ordinal(name: str) -> int | None:
-    """Ordinal of a version name ("V4_9_7"), None when there is no such name."""
-    try:
-        return _VERSION_NAMES.index(name)
-    except ValueError:
-        return None

@@ -1,6 +1,6 @@
 """Message bodies that clients compress (sysFlag bit 1 and bits 8-10): ZLIB, LZ4 frame, Zstandard.
 
-ZLIB is always there. LZ4 and ZSTD need the packages `lz4` and `zstandard` (extra `compression`).
+ZLIB is always available. LZ4 and ZSTD need the packages `lz4` and `zstandard` (extra `compression`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from triomq.protocol.errors import BodyError
 
 MAX_DECOMPRESSED_BYTES = 256 * 1024 * 1024
 
-# Fed in small steps, so that the bound above is looked at before a hostile body has grown much further.
+# Input is fed in small steps, so that the bound above is checked before a hostile body grows much further.
 _ZSTD_STEP_BYTES = 4096
 
 

@@ -1,24 +1,24 @@
 """Errors of the protocol layer, named by who is at fault and whether the connection survives.
 
 ProtocolError
-├── FrameError          the peer sent bytes that are no frame: the connection is closed
-├── HeaderFieldError    a header field is missing or of the wrong type: answered, the connection survives
-├── BodyError           a body cannot be read: answered, the connection survives
+├── FrameError          the peer sent bytes that are not a frame: the connection is closed
+├── HeaderFieldError    a header field is missing or malformed: refused, the connection survives
+├── BodyError           a body cannot be read: refused, the connection survives
 ├── RecordError         bytes that should be a stored message record are not one
-└── RequestRefused      a processor's deliberate "no", answered with its response code and sentence
+└── RequestRefused      a processor refuses a request with a response code and a remark
 """
 
 from __future__ import annotations
 
 
 class ProtocolError(Exception):
-    """Base of everything that `protocol` raises on purpose."""
+    """Base of the errors that `protocol` raises."""
 
 
 class FrameError(ProtocolError):
-    """The bytes on a connection are not a frame; nothing behind them can be trusted, so the connection closes.
+    """The bytes on a connection are not a frame. Nothing after them can be trusted, so the connection closes.
 
-    `decoded` holds the commands of whole frames that stood in front of the bad one in the same read.
+    `decoded` holds the commands of the whole frames that preceded the bad one in the same read.
     """
 
     def __init__(self, message: str, decoded: list[object] | None = None) -> None:
@@ -27,19 +27,19 @@ class FrameError(ProtocolError):
 
 
 class HeaderFieldError(ProtocolError):
-    """A header field is missing or does not parse. The text names the field; the peer gets it as remark."""
+    """A header field is missing or does not parse. The message names the field and becomes the response's remark."""
 
 
 class BodyError(ProtocolError):
-    """A request or response body cannot be read as what its code says it is."""
+    """A request or response body does not have the form that its code demands."""
 
 
 class RecordError(ProtocolError):
-    """Bytes that should hold a stored message record (CommitLog layout) do not."""
+    """Bytes do not hold the stored message record (CommitLog layout) that they should."""
 
 
 class RequestRefused(ProtocolError):
-    """A processor's answer other than success: response `code` (ResponseCode) and `remark`, sent to the peer as is."""
+    """A processor refuses a request: `code` (ResponseCode) and `remark` go to the peer unchanged."""
 
     def __init__(self, code: int, remark: str | None) -> None:
         super().__init__(remark)

@@ -18,12 +18,6 @@ def to_int32(number: int) -> int:
     return number - 0x100000000 if number & 0x80000000 else number
 
 
-def to_int64(number: int) -> int:
-    """Wrap to a signed 64-bit integer as Java's long arithmetic does."""
-    number &= 0xFFFFFFFFFFFFFFFF
-    return number - 0x10000000000000000 if number & 0x8000000000000000 else number
-
-
 def string_hash_reference(text: str, start: int = 0) -> int:
     """String.hashCode: signed 32-bit, over UTF-16 units (a surrogate pair counts as two).
 
@@ -32,7 +26,7 @@ def string_hash_reference(text: str, start: int = 0) -> int:
     value = start & 0xFFFFFFFF
     if text.isascii():
         for unit in text.encode("ascii"):
-            # 31 * value: compiled, a product of 37 bits would be made of objects
+            # 31 * value, without the 37-bit product that compiled code would have to allocate
             value = ((value << 5) - value + unit) & 0xFFFFFFFF
     else:
         units = text.encode("utf-16-be", "surrogatepass")
@@ -46,5 +40,5 @@ string_hash: Final = accelerated(string_hash_reference)
 
 @lru_cache(maxsize=4096)
 def cached_string_hash(text: str) -> int:
-    """string_hash for texts that come again and again: tags, topics."""
+    """string_hash for texts that recur: tags, topics."""
     return string_hash(text)

@@ -6,7 +6,7 @@
          second part   (leading blanks of a continuation line are dropped)
     escapes            \\t \\n \\r \\f \\\\ \\uXXXX (UTF-16 units), any other \\x is x
 
-A key may be empty of value (""), the later of two equal keys wins, trailing blanks belong to the value.
+A value may be empty, the last of several equal keys wins, trailing blanks belong to the value.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,7 +17,7 @@ _ESCAPED = {"\t": "\\t", "\n": "\\n", "\r": "\\r", "\f": "\\f", "\\": "\\\\"}
 
 
 class PropertiesError(ValueError):
-    """The text is not a properties file; says the line (1-based) and what is wrong with it."""
+    """The text is not a properties file; the message gives the line (1-based) and the reason."""
 
     def __init__(self, line_number: int, reason: str) -> None:
         super().__init__(f"line {line_number}: {reason}")
@@ -35,7 +35,7 @@ def parse(text: str) -> dict[str, str]:
 
 
 def format(values: Mapping[str, str]) -> str:
-    """One `key=value` line per entry, in the order of the mapping; `parse` gives back the same mapping.
+    """One `key=value` line per entry, in the order of the mapping; `parse` returns the same mapping.
 
     ASCII only, since Java reads property files as ISO-8859-1.
     """
@@ -43,7 +43,7 @@ def format(values: Mapping[str, str]) -> str:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """(number of the first line, line) without comments and blank lines, continuation lines joined."""
+    """Yield (number of the first line, line) with continuation lines joined, without comments and blank lines."""
     joined = ""
     began_at = 0
     for line_number, raw in enumerate(text.replace("\r\n", "\n").replace("\r", "\n").split("\n"), 1):
@@ -63,7 +63,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _split(line: str) -> tuple[int, int]:
-    """End of the key and begin of the value: the first unescaped =, : or blank separates."""
+    """End of the key and start of the value, which the first unescaped =, : or blank separates."""
     end = 0
     while end < len(line) and line[end] not in "=:" and line[end] not in _BLANKS:
         end += 2 if line[end] == "\\" else 1

@@ -1,7 +1,7 @@
 """The members of a JSON header, as msgspec reads them.
 
-A module of its own because msgspec makes its records from annotations when Python runs them, which compiled modules
-(protocol.frame is one) do not keep.
+A separate module because msgspec builds its records from annotations at run time, which compiled modules such as
+protocol.frame do not keep.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ NO_EXT_FIELDS = msgspec.Raw(b"")
 
 
 class JsonHeader(msgspec.Struct, gc=False):
-    """All members are optional; extFields stays text until somebody asks for it."""
+    """All members are optional; extFields stays JSON text until it is needed."""
 
     code: int = 0
     language: str | int | None = "JAVA"
@@ -30,9 +30,9 @@ _lax_decoder = msgspec.json.Decoder(JsonHeader, strict=False)
 
 
 def read_json_header(header: bytes) -> JsonHeader:
-    """The members; raises FrameError for what is no JSON object of these types (numbers as text are taken).
+    """Read the members. Raise FrameError for anything but a JSON object of these types (numbers may be text).
 
-    Nesting deeper than the interpreter's stack is a RecursionError, which a peer must not be able to raise here.
+    Deep nesting raises RecursionError, which must not escape: peers control the nesting.
     """
     try:
         return _decoder.decode(header)

@@ -1,4 +1,4 @@
-"""Messages as applications see them: `Message` is what they send, `MessageExt` what they get back."""
+"""Messages as applications see them: `Message` is sent, `MessageExt` is received."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ KEY_SEPARATOR = " "
 
 
 class Message:
-    """A message to send. `properties` holds everything but topic, body and flag, also tags and keys (Message.java)."""
+    """A message to send. `properties` holds the rest beside topic, body and flag: tags, keys and all (Message.java)."""
 
     __slots__ = ("body", "flag", "properties", "topic", "transaction_id")
 
@@ -49,7 +49,7 @@ class Message:
 
     @property
     def keys(self) -> str | None:
-        """The keys as stored, separated by one blank."""
+        """The keys as stored, separated by single blanks."""
         return self.properties.get(names.KEYS)
 
     @keys.setter
@@ -71,7 +71,7 @@ class Message:
 
     @property
     def wait_store_msg_ok(self) -> bool:
-        """Whether the broker's answer waits for flush and replication."""
+        """Whether the broker's response waits for flush and replication."""
         return self.properties.get(names.WAIT, "true") != "false"
 
     @wait_store_msg_ok.setter
@@ -88,11 +88,11 @@ class Message:
 
     @property
     def uniq_key(self) -> str | None:
-        """The id that the sending client gave it."""
+        """The id that the sending client assigned."""
         return self.properties.get(names.UNIQ_KEY)
 
     def put_user_property(self, name: str, value: str) -> None:
-        """Raises ValueError for names that RocketMQ keeps for itself and for empty names or values."""
+        """Raises ValueError for names that RocketMQ reserves and for empty names or values."""
         if name in names.RESERVED:
             raise ValueError(f"the property name {name!r} is used by the system, choose another one")
         if not name.strip() or not value.strip():
@@ -112,8 +112,8 @@ class Message:
 class MessageExt(Message):
     """A stored message: a Message plus where, when and from whom it came (MessageExt.java).
 
-    Timestamps are wall clock milliseconds. `store_size_bytes` is the size of the whole record. `broker_name` is filled
-    in by the client that pulled it.
+    Timestamps are wall-clock milliseconds. `store_size_bytes` is the size of the whole record. `broker_name` is set by
+    the client that pulled it.
     """
 
     __slots__ = (
@@ -155,7 +155,7 @@ class MessageExt(Message):
 
     @property
     def msg_id(self) -> str:
-        """The client's id, or the broker's when the sender gave none."""
+        """The client's id, or the broker's when the sender assigned none."""
         return self.properties.get(names.UNIQ_KEY) or self.offset_msg_id
 
 

@@ -17,5 +17,5 @@ class MessageQueue(msgspec.Struct, frozen=True, order=True, gc=False, rename="ca
     queue_id: int
 
     def __str__(self) -> str:
-        """The text of Java's toString, which appears in logs and in answers of the admin commands."""
+        """The text of Java's toString, which appears in logs and in responses to admin commands."""
         return f"MessageQueue [topic={self.topic}, brokerName={self.broker_name}, queueId={self.queue_id}]"

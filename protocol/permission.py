@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-INHERIT: Final = 1  # the topic may serve as template for automatic creation
+INHERIT: Final = 1  # the topic may serve as a template for automatic creation
 WRITE: Final = 2
 READ: Final = 4
 READ_WRITE: Final = READ | WRITE

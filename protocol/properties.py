@@ -2,7 +2,7 @@
 
     name \\x01 value \\x02 name \\x01 value ...
 
-4.9 writes no trailing \\x02, older clients do; readers take both. The order has no meaning.
+4.9 writes no trailing \\x02, older clients do; readers accept both. The order has no meaning.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ MAX_PROPERTIES_BYTES: Final = 32767
 
 
 def parse(text: str) -> dict[str, str]:
-    """Text to table. Pairs without a separator, name or value are dropped, a later duplicate wins; a value may hold
-    the name separator itself."""
+    """Text to table. Pairs without a separator, name or value are dropped and the last duplicate wins. A value may
+    contain the name separator."""
     table: dict[str, str] = {}
     if text:
         for pair in text.split(PROPERTY_SEPARATOR):

@@ -42,7 +42,7 @@ INNER_MULTI_QUEUE_OFFSET: Final = "INNER_MULTI_QUEUE_OFFSET"
 
 MSG_TYPE_REPLY: Final = "reply"
 
-# What a client refuses as the name of a user property (MessageConst.STRING_HASH_SET).
+# Names that a client refuses for user properties (MessageConst.STRING_HASH_SET).
 RESERVED: frozenset[str] = frozenset(
     {
         KEYS, TAGS, WAIT, DELAY, RETRY_TOPIC, REAL_TOPIC, REAL_QUEUE_ID, TRANSACTION_PREPARED, PRODUCER_GROUP,

@@ -26,7 +26,7 @@ _Record = TypeVar("_Record")
 
 
 class SettingError(ValueError):
-    """A configuration value that cannot be used: where it came from, which key, and why."""
+    """A configuration value that cannot be used: its source, its key, and the reason."""
 
     def __init__(self, source: str, key: str, reason: str) -> None:
         super().__init__(f"{source}: {key}: {reason}")
@@ -37,8 +37,8 @@ class SettingError(ValueError):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Declaration:
-    """What a record says about one of its fields. `shown_as` is the key in listings where that differs (RocketMQ's
-    field name instead of its setter's). `default` is None where it `is_computed` from the surroundings."""
+    """The declaration of one field. `shown_as` is the key in listings where that differs (RocketMQ's field name instead
+    of its setter's). `default` is None where it `is_computed` from the environment."""
 
     name: str
     key: str
@@ -55,7 +55,7 @@ class Declaration:
 
     @property
     def unit(self) -> str:
-        """The unit that the field's name ends in; empty for what is counted, or is no number."""
+        """The unit that the field's name ends in; empty for counts and for anything but numbers."""
         return _UNITS.get(self.name.rpartition("_")[2], "") if self.type in (int, float) else ""
 
     @property
@@ -75,10 +75,10 @@ def setting(
     changeable: bool = False,
     shown_as: str | None = None,
 ) -> Any:
-    """A dataclass field for RocketMQ's `key`. A callable default is called once for each record made without a value.
+    """A dataclass field for RocketMQ's `key`. A callable default is called for each record created without a value.
 
-    `important` keys are those of `-m`; `minimum` and `maximum` are inclusive; `changeable` ones may be changed by an
-    update request while the daemon runs.
+    `-m` lists `important` keys; `minimum` and `maximum` are inclusive; an update request may change a `changeable` one
+    while the daemon runs.
     """
     metadata = {
         _METADATA: {
@@ -97,7 +97,7 @@ def setting(
 
 
 def declarations(cls: Any) -> tuple[Declaration, ...]:
-    """The settings of a record class in the order of declaration; fields made without `setting` are left out."""
+    """The settings of a record class in the order of declaration; fields declared without `setting` are omitted."""
     return _declarations(cls)
 
 
@@ -126,7 +126,7 @@ def _declarations(cls: type) -> tuple[Declaration, ...]:
 def bind(cls: type[_Record], values: Mapping[str, str], *, source: str) -> tuple[_Record, set[str]]:
     """A record from `values` (keys are RocketMQ's) and defaults, and the keys that were used.
 
-    Keys the record does not declare are left alone: another record may own them. Raises SettingError.
+    Keys that the record does not declare are ignored: another record may own them. Raises SettingError.
     """
     fields: dict[str, Any] = {}
     used: set[str] = set()
@@ -138,7 +138,7 @@ def bind(cls: type[_Record], values: Mapping[str, str], *, source: str) -> tuple
 
 
 def to_text(record: Any, *, important_only: bool = False, null: str | None = None) -> dict[str, str]:
-    """Listed key -> value as Java prints it. Values of None are left out, or written as `null` when given."""
+    """Listed key -> value as Java prints it. Values of None are omitted, or written as `null` when given."""
     texts: dict[str, str] = {}
     for declaration in declarations(type(record)):
         value = getattr(record, declaration.name)
@@ -152,10 +152,10 @@ def to_text(record: Any, *, important_only: bool = False, null: str | None = Non
 
 
 def changed(record: _Record, values: Mapping[str, str], *, source: str = "update") -> _Record:
-    """The record with `values` applied; it is the same object when nothing differs.
+    """The record with `values` applied; the same object when nothing differs.
 
-    A value equal to the present one is always accepted, so that a whole listing can be sent back. Raises SettingError
-    for a bad value and for a key that may not change while the daemon runs. Keys of other records are left alone.
+    A value equal to the current one is always accepted, so that a whole listing can be sent back. Raises SettingError
+    for a bad value and for a key that may not change while the daemon runs. Keys of other records are ignored.
     """
     differing: dict[str, Any] = {}
     for declaration, text in _given(type(record), values):
@@ -204,7 +204,7 @@ def _parse(declaration: Declaration, text: str, source: str) -> Any:
 
 
 def _parse_bool(declaration: Declaration, text: str, source: str) -> bool:
-    # Java takes every other word for false; a typing error that silently turns something off is refused here.
+    # Java reads every other word as false; here a typing error must not silently turn something off.
     lowered = text.lower()
     if lowered not in ("true", "false"):
         raise SettingError(source, declaration.key, f"{text!r} is neither true nor false")
@@ -214,7 +214,7 @@ def _parse_bool(declaration: Declaration, text: str, source: str) -> bool:
 def _parse_number(declaration: Declaration, text: str, source: str) -> int | float:
     kind: type[int] | type[float] = declaration.type
     try:
-        # int() also takes "1_000" and non-ASCII digits, which Java's parseInt does not.
+        # int() also accepts "1_000" and non-ASCII digits, which Java's parseInt does not.
         if "_" in text or not text.isascii():
             raise ValueError(text)
         value = kind(text)

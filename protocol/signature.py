@@ -14,7 +14,6 @@ from collections.abc import Container, Mapping
 from typing import Final
 
 ACCESS_KEY: Final = "AccessKey"
-SECRET_KEY: Final = "SecretKey"
 SIGNATURE: Final = "Signature"
 SECURITY_TOKEN: Final = "SecurityToken"
 
@@ -23,7 +22,7 @@ _UNSIGNED_BY_SERVER: Final = frozenset((SIGNATURE, "_UNIQUE_KEY_QUERY"))
 
 
 def content(ext_fields: Mapping[str, str], body: bytes = b"", *, leave_out: Container[str] = (SIGNATURE,)) -> bytes:
-    """The bytes that are signed. `leave_out`: keys whose values take no part."""
+    """The bytes that are signed. `leave_out`: keys whose values are excluded."""
     values = [ext_fields[key] for key in sorted(ext_fields, key=_java_order) if key not in leave_out]
     return "".join(values).encode("utf-8", "replace") + body
 
@@ -48,8 +47,8 @@ def sign_fields(
 def is_signed_by(ext_fields: Mapping[str, str], body: bytes, secret_key: str) -> bool:
     """True when Signature fits the rest of the request.
 
-    Clients of 4.9.7 sign _UNIQUE_KEY_QUERY while its broker leaves it out, so that their queries fail there; both
-    contents are taken as good here.
+    Clients of 4.9.7 sign _UNIQUE_KEY_QUERY, which the broker of 4.9.7 excludes, so their queries fail there. Here both
+    contents are accepted.
     """
     given = ext_fields.get(SIGNATURE)
     if given is None:
@@ -64,5 +63,5 @@ def is_signed_by(ext_fields: Mapping[str, str], body: bytes, secret_key: str) ->
 
 
 def _java_order(key: str) -> bytes:
-    # Java compares UTF-16 units, Python code points.
+    # Java compares UTF-16 units, Python compares code points.
     return key.encode("utf-16-be", "surrogatepass")

@@ -1,4 +1,4 @@
-"""What a consumer group wants of one topic, and how an expression becomes that.
+"""What a consumer group subscribes to of one topic, and how an expression becomes that.
 
 Source: SubscriptionData, FilterAPI, ExpressionType of RocketMQ 4.9.7. The SQL92 expressions themselves are compiled
 by the broker; here they stay text.
@@ -18,14 +18,14 @@ SQL92: Final = "SQL92"
 
 
 class SubscriptionError(ValueError):
-    """The expression of a subscription cannot be read."""
+    """The expression of a subscription is malformed."""
 
 
 class SubscriptionData(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One topic of a consumer group's subscription, as it travels in heartbeats.
 
     `sub_string` is "*" for everything, else tags separated by `||` (TAG) or an expression (SQL92). `code_set` holds
-    Java's String.hashCode of each tag, what the consume queue entries carry. `sub_version` is the time of creation in
+    Java's String.hashCode of each tag, as consume queue entries do. `sub_version` is the time of creation in
     ms: the broker keeps the newest. Two values are equal when all fields are, as in Java.
     """
 
@@ -44,7 +44,7 @@ class SubscriptionData(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
 
 
 def is_tag_type(expression_type: str | None) -> bool:
-    """True for TAG, and for an absent or empty type, which RocketMQ takes as TAG."""
+    """True for TAG, and for an absent or empty type, which RocketMQ reads as TAG."""
     return not expression_type or expression_type == TAG
 
 
@@ -53,8 +53,8 @@ def build_subscription(
 ) -> SubscriptionData:
     """SubscriptionData of an expression; `sub_version` is the time of creation in ms.
 
-    TAG: None, "" and "*" take everything; otherwise tags split at `||`, trimmed, empty ones dropped.
-    Raises `SubscriptionError` when no tag is left, or when another type comes without an expression.
+    TAG: None, "" and "*" match everything; otherwise tags separated by `||`, trimmed, empty ones dropped.
+    Raises `SubscriptionError` when no tag is left, or when another type has no expression.
     """
     if not is_tag_type(expression_type):
         if not expression:

@@ -1,4 +1,4 @@
-"""Bits of the two fields called sysFlag: that of a message (MessageSysFlag) and that of a pull (PullSysFlag)."""
+"""Bits of the two fields named sysFlag: of a message (MessageSysFlag) and of a pull request (PullSysFlag)."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ TRANSACTION_MASK: Final = 0xC
 
 BORN_HOST_V6: Final = 0x10
 STORE_HOST_V6: Final = 0x20
-NEED_UNWRAP: Final = 0x40
-INNER_BATCH: Final = 0x80
 
 COMPRESSION_LZ4: Final = 0x100
 COMPRESSION_ZSTD: Final = 0x200
@@ -26,7 +24,6 @@ COMPRESSION_MASK: Final = 0x700
 PULL_COMMIT_OFFSET: Final = 0x1
 PULL_SUSPEND: Final = 0x2
 PULL_SUBSCRIPTION: Final = 0x4
-PULL_CLASS_FILTER: Final = 0x8
 PULL_LITE: Final = 0x10
 
 
@@ -41,5 +38,5 @@ def with_transaction_type(sys_flag: int, transaction: int) -> int:
 
 
 def compression_type(sys_flag: int) -> int:
-    """One of the COMPRESSION_* values; clients before 4.9.3 leave the bits at 0 and mean ZLIB."""
+    """One of the COMPRESSION_* values; clients before 4.9.3 leave the bits 0, which means ZLIB."""
     return (sys_flag & COMPRESSION_MASK) or COMPRESSION_ZLIB

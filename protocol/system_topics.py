@@ -1,8 +1,8 @@
-"""Topic and group names with a meaning of their own, and the rules for names that users may choose.
+"""Topic and group names with a special meaning, and the rules for names that users may choose.
 
 Sources: TopicValidator, MixAll, TransactionalMessageUtil, TopicConfigManager, SubscriptionGroupManager of 4.9.7.
-The broker's own topics (cluster name, broker name, trace topic, reply topic) depend on its configuration, so they are
-not in `SYSTEM_TOPICS`: their owner passes them as `more_system_topics`.
+A broker's own topics (cluster name, broker name, trace topic, reply topic) depend on its configuration. They are not in
+`SYSTEM_TOPICS`; the caller passes them as `more_system_topics`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 
 from triomq.protocol.errors import RequestRefused
 
-AUTO_CREATE_TOPIC: Final = "TBW102"  # the template of automatic creation
+AUTO_CREATE_TOPIC: Final = "TBW102"  # the template for automatic creation
 SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 BENCHMARK_TOPIC: Final = "BenchmarkTest"
 TRANS_HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
@@ -63,7 +63,6 @@ ONS_OWNER_GROUP: Final = "CID_ONSAPI_OWNER"
 TRANS_CONSUMER_GROUP: Final = "CID_RMQ_SYS_TRANS"
 SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"  # created on use even without autoCreateSubscriptionGroup
 DEFAULT_CONSUMER_GROUP: Final = "DEFAULT_CONSUMER"
-DEFAULT_PRODUCER_GROUP: Final = "DEFAULT_PRODUCER"
 CLIENT_INNER_PRODUCER_GROUP: Final = "CLIENT_INNER_PRODUCER"
 SYSTEM_GROUPS: Final = (
     TOOLS_CONSUMER_GROUP,
@@ -80,7 +79,7 @@ _LEGAL_NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 
 
 class TopicRefused(RequestRefused, ValueError):
-    """A topic name that a request may not use. `code` and `remark` are what RocketMQ answers, word for word."""
+    """A topic name that a request may not use. `code` and `remark` are RocketMQ's own, word for word."""
 
     def __init__(self, remark: str, code: int = 1) -> None:
         super().__init__(code, remark)
@@ -139,23 +138,18 @@ def retry_topic(group: str) -> str:
 
 
 def dlq_topic(group: str) -> str:
-    """`%DLQ%<group>`: messages that the group gave up."""
+    """`%DLQ%<group>`: messages whose consumption the group gave up."""
     return DLQ_PREFIX + group
 
 
 def reply_topic(cluster: str) -> str:
-    """`<cluster>_REPLY_TOPIC`: answers of the request-reply pattern."""
+    """`<cluster>_REPLY_TOPIC`: replies of the request-reply pattern."""
     return f"{cluster}_{REPLY_TOPIC_POSTFIX}"
 
 
 def is_retry_topic(topic: str) -> bool:
     """True for `%RETRY%<group>`."""
     return topic.startswith(RETRY_PREFIX)
-
-
-def is_dlq_topic(topic: str) -> bool:
-    """True for `%DLQ%<group>`."""
-    return topic.startswith(DLQ_PREFIX)
 
 
 def is_lmq(name: str | None) -> bool:

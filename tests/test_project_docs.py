@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import subprocess
@@ -9,6 +10,8 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -22,7 +25,13 @@ from triomq.testing import LocalCluster
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "benchmarks/README.md"])
-PAGES_WITH_PROGRAMS = ("README.md", "docs/tutorials/python.md", "docs/tutorials/spark.md", "docs/how-to/testing.md")
+PAGES_WITH_PROGRAMS = (
+    "README.md",
+    "docs/extending.md",
+    "docs/how-to/testing.md",
+    "docs/tutorials/python.md",
+    "docs/tutorials/spark.md",
+)
 PROGRAM_SECONDS = 120
 
 
@@ -48,7 +57,7 @@ def run(program: Program, name_server: str, directory: Path) -> subprocess.Compl
     file = directory / (program.title if is_test else "program.py")
     file.write_text(program.text.replace("127.0.0.1:9876", name_server))
     words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", file.name] if is_test else [file.name]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYSPARK_PYTHON": sys.executable}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     return subprocess.run(
         [sys.executable, *words],
         cwd=directory,
@@ -80,6 +89,38 @@ def test_every_spark_block_is_a_program_that_runs(tmp_path: Path) -> None:
             for program in programs(page):
                 done = run(program, cluster.name_server, tmp_path)
                 assert done.returncode == 0, f"{page}, block {program.number}:\n{done.stdout}{done.stderr}"
+
+
+def unresolved(tree: ast.AST) -> list[str]:
+    """Imports of a program that lead nowhere: modules that do not exist, names that a module of ours does not have."""
+    missing = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            missing += [alias.name for alias in node.names if find_spec(alias.name) is None]
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            if find_spec(node.module) is None:
+                missing.append(node.module)
+            elif node.module.partition(".")[0] == "triomq":
+                module = import_module(node.module)
+                names = [alias.name for alias in node.names]
+                missing += [f"{node.module}.{name}" for name in names if not hasattr(module, name)]
+    return missing
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_every_python_block_compiles_and_imports_what_there_is(path: Path) -> None:
+    """Also the blocks that cannot run in a test, since they wait for ever or for other machines."""
+    pytest.importorskip("pyspark")
+    for program in programs(path.relative_to(ROOT).as_posix()):
+        name = f"{path.name}, block {program.number}"
+        tree = ast.parse(program.text, name)
+        compile(tree, name, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        assert unresolved(tree) == [], name
+
+
+def test_an_import_that_leads_nowhere_is_found() -> None:
+    text = "import triomq.nothing, json\nfrom triomq import Producer, Nobody\nfrom nowhere_at_all import x"
+    assert unresolved(ast.parse(text)) == ["triomq.nothing", "triomq.Nobody", "nowhere_at_all"]
 
 
 def links(path: Path) -> Iterator[tuple[str, str]]:
@@ -182,3 +223,11 @@ def test_the_embedded_cluster_handles_every_request_that_goes_to_a_server() -> N
 def test_the_reference_describes_every_public_name() -> None:
     described = re.findall(r"(?m)^::: triomq\.(\w+)$", (ROOT / "docs/reference/client.md").read_text())
     assert sorted([*described, "__version__"]) == sorted(triomq.__all__)
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_files_that_a_document_names_exist(path: Path) -> None:
+    rooms = "|".join(sorted(link.name for link in (ROOT / "src/triomq").iterdir() if link.is_symlink()))
+    named = re.findall(rf"`((?:{rooms}|bin|docs|tests|benchmarks|examples|packaging|src)/[\w./-]*)`", path.read_text())
+    placeholder = re.compile(r"/[A-Z]+$")
+    assert [name for name in named if not (ROOT / name).exists() and not placeholder.search(name)] == []

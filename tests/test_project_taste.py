@@ -20,7 +20,7 @@ ARROWS: dict[str, set[str]] = {
     "broker": {"store", "remoting", "protocol", "daemon"},
     "client": {"remoting", "protocol"},
     "spark": {"client", "store", "remoting", "protocol"},
-    "admin": {"client", "store", "protocol"},
+    "admin": {"protocol"},
 }
 # Modules that stand above their package: they run whole clusters and so may know more.
 MORE_ARROWS: dict[str, set[str]] = {
@@ -34,10 +34,10 @@ OTHERS: dict[str, set[str]] = {
     "remoting": {"structlog", "trio", "outcome", "msgspec"},
     "store": {"structlog", "trio", "msgspec", "crcmod", "outcome"},
     "namesrv": {"structlog", "trio", "msgspec"},
-    "broker": {"structlog", "trio", "msgspec", "yaml", "lark", "outcome"},
+    "broker": {"structlog", "trio", "msgspec", "yaml", "outcome"},
     "client": {"structlog", "trio", "msgspec", "pytest", "outcome"},
     "spark": {"structlog", "trio", "msgspec", "pyspark", "pyarrow", "matplotlib"},
-    "admin": {"structlog", "trio", "msgspec"},
+    "admin": {"yaml"},
 }
 
 SOURCES = sorted(
@@ -96,7 +96,7 @@ def banned_calls(path: Path, tree: ast.AST) -> list[str]:
         if not isinstance(node, ast.Call):
             continue
         name = dotted(node.func)
-        if name == "time.sleep":
+        if name == "time.sleep" and not file.startswith("admin/"):  # commands have no event loop
             found.append(f"{file}:{node.lineno}: time.sleep blocks the event loop")
         if name.endswith("open_memory_channel") and any("inf" in dotted(arg) for arg in node.args):
             found.append(f"{file}:{node.lineno}: a channel without a bound")

@@ -54,9 +54,6 @@ class AddressPattern:
         return f"AddressPattern({self.text!r})"
 
 
-NOWHERE = AddressPattern("")
-
-
 def _split(text: str) -> list[str]:
     """Single addresses and ranges of a list."""
     if "{" in text:

@@ -8,26 +8,26 @@ from __future__ import annotations
 
 from math import inf
 
-from triomq.broker.parts import Parts
+from triomq.broker.assembly.serving import Serving
 from triomq.protocol.system_topics import TRANS_HALF_TOPIC
 from triomq.store.config import BrokerRole
 
 
-def seconds_to_next(parts: Parts) -> float:
+def seconds_to_next(serving: Serving) -> float:
     """Time to the next delayed message, transaction check, or deletion of a file by a retention that is at it; inf when
     nothing is pending."""
-    soonest = parts.store.upkeep.seconds_to_next_deletion()
-    if parts.configuration.store.broker_role is not BrokerRole.SLAVE:
-        soonest = min(soonest, parts.checks.seconds_to_next() if _has_unchecked(parts) else inf)
-        due_ms = parts.delivery.next_due_ms()
+    soonest = serving.store.upkeep.seconds_to_next_deletion()
+    if serving.tables.configuration.store.broker_role is not BrokerRole.SLAVE:
+        soonest = min(soonest, serving.transactions.checks.seconds_to_next() if _has_unchecked(serving) else inf)
+        due_ms = serving.delivery.next_due_ms()
         if due_ms is not None:
-            soonest = min(soonest, (due_ms - parts.now_ms()) / 1000)
+            soonest = min(soonest, (due_ms - serving.tables.now_ms()) / 1000)
     return soonest
 
 
-def _has_unchecked(parts: Parts) -> bool:
+def _has_unchecked(serving: Serving) -> bool:
     """True while there are half messages that the next check will look at."""
-    topic = parts.topics.get(TRANS_HALF_TOPIC)  # made by the first check
+    topic = serving.tables.metadata.topics.get(TRANS_HALF_TOPIC)  # made by the first check
     queue_ids = range(topic.read_queue_nums if topic is not None else 1)
-    half_offset = parts.transactions.half_offset
-    return any(half_offset(each) < parts.store.reading.max_offset(TRANS_HALF_TOPIC, each) for each in queue_ids)
+    half_offset = serving.transactions.log.half_offset
+    return any(half_offset(each) < serving.store.reading.max_offset(TRANS_HALF_TOPIC, each) for each in queue_ids)

@@ -205,7 +205,7 @@ class LocalCluster:
     def _seconds_to_next(self) -> float:
         from triomq.broker.embedded.agenda import seconds_to_next
 
-        return min(seconds_to_next(one.parts) for one in self._controllers if one.parts is not None)
+        return min(seconds_to_next(one.serving) for one in self._controllers if one.serving is not None)
 
     def _log_end(self) -> int:
-        return sum(one.parts.store.committed.value for one in self._controllers if one.parts is not None)
+        return sum(one.serving.store.committed.value for one in self._controllers if one.serving is not None)

@@ -12,6 +12,7 @@ from functools import lru_cache
 from triomq.broker.configuration import Configuration
 from triomq.broker.errors import FilterError
 from triomq.broker.filters.message_filter import message_filter
+from triomq.broker.put_responses import FAQ
 from triomq.broker.tables.consumers import ConsumerTable
 from triomq.broker.tables.filters import ConsumerFilter, FilterTable
 from triomq.broker.tables.groups import GroupTable
@@ -30,7 +31,6 @@ from triomq.protocol.subscription import (
 from triomq.protocol.system_topics import is_retry_topic
 from triomq.store.results import MessageFilter
 
-FAQ = "See http://rocketmq.apache.org/docs/faq/ for further details."
 BROADCASTING = "BROADCASTING"
 COMPILED_FILTERS = 1024
 
@@ -112,7 +112,8 @@ class FilterChooser:
         if group is None:
             raise RequestRefused(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist\n{FAQ}")
         config = self._groups.find(header.consumer_group)
-        if config is not None and not config.consume_broadcast_enable and group.message_model == BROADCASTING:
+        is_broadcast = group.consumption.message_model == BROADCASTING
+        if is_broadcast and config is not None and not config.consume_broadcast_enable:
             raise RequestRefused(
                 ResponseCode.NO_PERMISSION,
                 f"the consumer group[{header.consumer_group}] can not consume by broadcast way",

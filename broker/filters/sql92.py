@@ -27,7 +27,6 @@ from triomq.broker.filters.expression import (
     BooleanExpression,
     Constant,
     Expression,
-    Kind,
     Negate,
     Not,
     Or,
@@ -40,6 +39,7 @@ from triomq.broker.filters.expression import (
     ordered,
     within,
 )
+from triomq.broker.filters.java_values import Kind
 
 MAX_EXPRESSION_CHARACTERS: Final = 32_767
 REMEMBERED_CHARACTERS: Final = 1024

@@ -16,48 +16,26 @@ from typing import Final, TypeAlias
 
 import structlog
 
+from triomq.broker.metrics.backlogs import Backlogs
 from triomq.broker.metrics.sampling import DAY, HOUR, MESSAGES, MINUTE, SIZE_BYTES, Flow, timelines
+from triomq.broker.metrics.stats_names import (
+    BROKER_GET_NUMS,
+    BROKER_PUT_NUMS,
+    GROUP_GET_LATENCY,
+    GROUP_GET_NUMS,
+    GROUP_GET_SIZE,
+    QUEUE_GET_NUMS,
+    QUEUE_GET_SIZE,
+    QUEUE_PUT_NUMS,
+    QUEUE_PUT_SIZE,
+    SNDBCK_PUT_NUMS,
+    TOPIC_PUT_NUMS,
+    TOPIC_PUT_SIZE,
+)
 from triomq.protocol.bodies.broker_stats import BrokerStatsData, BrokerStatsItem
 from triomq.protocol.clock import NowMs
 
 log = structlog.get_logger("triomq.broker.stats")
-
-TOPIC_PUT_NUMS: Final = "TOPIC_PUT_NUMS"
-TOPIC_PUT_SIZE: Final = "TOPIC_PUT_SIZE"
-GROUP_GET_NUMS: Final = "GROUP_GET_NUMS"
-GROUP_GET_SIZE: Final = "GROUP_GET_SIZE"
-GROUP_GET_LATENCY: Final = "GROUP_GET_LATENCY"
-SNDBCK_PUT_NUMS: Final = "SNDBCK_PUT_NUMS"
-BROKER_PUT_NUMS: Final = "BROKER_PUT_NUMS"
-BROKER_GET_NUMS: Final = "BROKER_GET_NUMS"
-QUEUE_PUT_NUMS: Final = "QUEUE_PUT_NUMS"
-QUEUE_PUT_SIZE: Final = "QUEUE_PUT_SIZE"
-QUEUE_GET_NUMS: Final = "QUEUE_GET_NUMS"
-QUEUE_GET_SIZE: Final = "QUEUE_GET_SIZE"
-
-NEVER_COUNTED: Final = (
-    "GROUP_GET_FROM_DISK_NUMS",
-    "GROUP_GET_FROM_DISK_SIZE",
-    "BROKER_GET_FROM_DISK_NUMS",
-    "BROKER_GET_FROM_DISK_SIZE",
-)
-"""Statistics that RocketMQ 4.9.7 declares and never fills: asking for them finds nothing."""
-COMMERCIAL_NAMES: Final = (
-    "COMMERCIAL_SEND_TIMES",
-    "COMMERCIAL_SEND_SIZE",
-    "COMMERCIAL_RCV_TIMES",
-    "COMMERCIAL_RCV_SIZE",
-    "COMMERCIAL_RCV_EPOLLS",
-    "COMMERCIAL_SNDBCK_TIMES",
-    "COMMERCIAL_PERM_FAILURES",
-)
-STATS_NAMES: Final = (
-    *(TOPIC_PUT_NUMS, TOPIC_PUT_SIZE, GROUP_GET_NUMS, GROUP_GET_SIZE, GROUP_GET_LATENCY, SNDBCK_PUT_NUMS),
-    *(BROKER_PUT_NUMS, BROKER_GET_NUMS),
-    *NEVER_COUNTED,
-    *(QUEUE_PUT_NUMS, QUEUE_PUT_SIZE, QUEUE_GET_NUMS, QUEUE_GET_SIZE),
-    *COMMERCIAL_NAMES,
-)
 
 MAX_FLOWS: Final = 100_000
 _ALL_QUEUES: Final = -1
@@ -87,7 +65,7 @@ class BrokerStats:
         self._groups: dict[tuple[str, str], Flow] = {}
         self._latencies: dict[_Get, Flow] = {}
         self._others: dict[tuple[str, str], Flow] = {}
-        self._behind: dict[_Get, tuple[int, int]] = {}
+        self._backlogs = Backlogs(max_flows)
         self._overflow = Flow(self.spans)
         self._broker_put = Flow(self.spans)
         self._broker_get = Flow(self.spans)
@@ -96,7 +74,7 @@ class BrokerStats:
         self.stored_total = 0
         self.stored_size_total_bytes = 0
         self.get_total = 0
-        self.read_total = 0
+        self.internal_get_total = 0
         self.get_found_times = 0
         self.get_missed_times = 0
         self.put_total_yesterday_morning = 0
@@ -125,16 +103,20 @@ class BrokerStats:
         flow.size_bytes += size_bytes
         flow.times += 1
         self.get_total += message_count
-        self.read_total += message_count
         self.get_found_times += 1
 
     def internal_get(self, message_count: int) -> None:
         """The broker read messages of a queue for itself."""
-        self.read_total += message_count
+        self.internal_get_total += message_count
         if message_count:
             self.get_found_times += 1
         else:
             self.get_missed_times += 1
+
+    @property
+    def read_total(self) -> int:
+        """Messages read from queues, by clients and by the broker for itself."""
+        return self.get_total + self.internal_get_total
 
     def get_missed(self) -> None:
         """A pull found nothing."""
@@ -177,9 +159,7 @@ class BrokerStats:
 
     def fall_behind(self, group: str, topic: str, queue_id: int, size_bytes: int, time_ms: int = 0) -> None:
         """How far a group is behind the end of the log at the moment (GROUP_GET_FALL_SIZE and _TIME)."""
-        key = (group, topic, queue_id)
-        if key in self._behind or len(self._behind) < self._max_flows:
-            self._behind[key] = (size_bytes, time_ms)
+        self._backlogs.note((group, topic, queue_id), size_bytes, time_ms)
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
@@ -212,11 +192,7 @@ class BrokerStats:
 
     def groups_behind(self, limit_bytes: int) -> dict[str, int]:
         """Groups further behind than that in any queue, with how many bytes (protectBroker)."""
-        worst: dict[str, int] = {}
-        for (group, _, _), (size_bytes, _) in self._behind.items():
-            if size_bytes > limit_bytes:
-                worst[group] = max(size_bytes, worst.get(group, 0))
-        return worst
+        return self._backlogs.groups_behind(limit_bytes)
 
     def named(self) -> Iterator[NamedFlow]:
         """Every flow with the name, the key and the column of each of its statistics."""
@@ -242,11 +218,7 @@ class BrokerStats:
 
     def moments(self) -> list[tuple[str, str, int]]:
         """(name, key, value) of how far each group is behind in each queue, as last told."""
-        return [
-            (name, f"{queue_id}@{topic}@{group}", value)
-            for (group, topic, queue_id), moment in self._behind.items()
-            for name, value in zip(("GROUP_GET_FALL_SIZE", "GROUP_GET_FALL_TIME"), moment, strict=True)
-        ]
+        return self._backlogs.moments()
 
     # -- topics and groups that are gone (called with autoDeleteUnusedStats) -------------------------------------------
 
@@ -285,8 +257,6 @@ class BrokerStats:
         self.put_total_today_morning = self.stored_total
         self.get_total_today_morning = self.read_total
 
-    # -- inside ------------------------------------------------------------------------------------------------------
-
     def _sample(self, kind: int) -> None:
         span = self.spans[kind]
         span.take(self._now_ms())
@@ -324,9 +294,8 @@ class BrokerStats:
         elif name in (GROUP_GET_NUMS, GROUP_GET_SIZE):
             topic, _, group = key.partition("@")
             flow = self._groups.get((topic, group))
-        elif name in (BROKER_PUT_NUMS, BROKER_GET_NUMS):
-            if key == self._cluster:
-                flow = self._broker_put if name == BROKER_PUT_NUMS else self._broker_get
+        elif name in (BROKER_PUT_NUMS, BROKER_GET_NUMS) and key == self._cluster:
+            flow = self._broker_put if name == BROKER_PUT_NUMS else self._broker_get
         elif name == GROUP_GET_LATENCY:
             flow = self._find_latency(key)
         elif name in (QUEUE_PUT_NUMS, QUEUE_PUT_SIZE):
@@ -403,14 +372,8 @@ class BrokerStats:
         return False
 
     def _count(self) -> int:
-        return (
-            len(self._puts)
-            + len(self._topics)
-            + len(self._gets)
-            + len(self._groups)
-            + len(self._latencies)
-            + len(self._others)
-        )
+        queues = len(self._puts) + len(self._gets) + len(self._latencies)
+        return queues + len(self._topics) + len(self._groups) + len(self._others)
 
     def _sweep(self) -> None:
         """Drop what is at rest; a topic or group only as a whole, since it is the sum of its queues."""
@@ -427,7 +390,7 @@ class BrokerStats:
     def _forget_gets(self, is_gone: Callable[[_Get], bool]) -> None:
         self._gets = {key: flow for key, flow in self._gets.items() if not is_gone(key)}
         self._latencies = {key: flow for key, flow in self._latencies.items() if not is_gone(key)}
-        self._behind = {key: moment for key, moment in self._behind.items() if not is_gone(key)}
+        self._backlogs.forget(is_gone)
 
     def _forget_others(self, is_gone: Callable[[str, list[str]], bool]) -> None:
         self._others = {

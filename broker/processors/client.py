@@ -9,10 +9,8 @@ from triomq.broker.configuration import Configuration
 from triomq.broker.errors import FilterError
 from triomq.broker.filters.selection import unknown_type
 from triomq.broker.filters.sql92 import compile_expression
-from triomq.broker.tables.consumers import ConsumerTable
-from triomq.broker.tables.groups import GroupTable
-from triomq.broker.tables.producers import ProducerTable
-from triomq.broker.tables.topics import TopicTable
+from triomq.broker.tables.consumers import Consumption
+from triomq.broker.tables.metadata import Metadata
 from triomq.protocol import permission
 from triomq.protocol.bodies.heartbeat import (
     CLUSTERING,
@@ -42,19 +40,12 @@ UNIT_SUB_FLAG = 2
 class ClientProcessor:
     """Heartbeats and farewells of producers and consumers."""
 
-    def __init__(
-        self,
-        configuration: Configuration,
-        topics: TopicTable,
-        groups: GroupTable,
-        consumers: ConsumerTable,
-        producers: ProducerTable,
-    ) -> None:
+    def __init__(self, configuration: Configuration, metadata: Metadata) -> None:
         self._configuration = configuration
-        self._topics = topics
-        self._groups = groups
-        self._consumers = consumers
-        self._producers = producers
+        self._topics = metadata.topics
+        self._groups = metadata.groups
+        self._consumers = metadata.consumers
+        self._producers = metadata.producers
 
     def processors(self) -> dict[int, Processor]:
         """Request code -> processor."""
@@ -96,10 +87,12 @@ class ClientProcessor:
             client_id,
             request.language,
             request.version,
-            consume_type=enum_name(consumer.consume_type, CONSUME_TYPES, CONSUME_PASSIVELY),
-            message_model=enum_name(consumer.message_model, MESSAGE_MODELS, CLUSTERING),
-            consume_from_where=enum_name(consumer.consume_from_where, CONSUME_FROM_WHERES, CONSUME_FROM_LAST_OFFSET),
-            subscriptions=consumer.subscription_data_set,
+            Consumption(
+                enum_name(consumer.consume_type, CONSUME_TYPES, CONSUME_PASSIVELY),
+                enum_name(consumer.message_model, MESSAGE_MODELS, CLUSTERING),
+                enum_name(consumer.consume_from_where, CONSUME_FROM_WHERES, CONSUME_FROM_LAST_OFFSET),
+            ),
+            consumer.subscription_data_set,
             notify=config is None or config.notify_consumer_ids_changed_enable,
         )
 

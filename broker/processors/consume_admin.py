@@ -14,13 +14,11 @@ import trio
 
 from triomq.broker.configuration import Configuration
 from triomq.broker.filters.message_filter import message_filter
-from triomq.broker.metrics.stats import GROUP_GET_NUMS, BrokerStats
-from triomq.broker.processors.topic_admin import NOT_SET
-from triomq.broker.tables.consumers import ConsumerTable
-from triomq.broker.tables.filters import ConsumerFilter, FilterTable
-from triomq.broker.tables.groups import GroupTable
-from triomq.broker.tables.offsets import OffsetTable
-from triomq.broker.tables.topics import TopicTable
+from triomq.broker.metrics.stats import BrokerStats
+from triomq.broker.metrics.stats_names import GROUP_GET_NUMS
+from triomq.broker.put_responses import NOT_SET
+from triomq.broker.tables.filters import ConsumerFilter
+from triomq.broker.tables.metadata import Metadata
 from triomq.protocol.bodies.base import replace
 from triomq.protocol.bodies.connection import Connection as ConnectionBody
 from triomq.protocol.bodies.connection import ConsumerConnection
@@ -63,11 +61,7 @@ class ConsumeAdminProcessor:
     def __init__(
         self,
         configuration: Configuration,
-        topics: TopicTable,
-        groups: GroupTable,
-        consumers: ConsumerTable,
-        offsets: OffsetTable,
-        filters: FilterTable,
+        metadata: Metadata,
         store: MessageStore,
         stats: BrokerStats,
         *,
@@ -75,11 +69,11 @@ class ConsumeAdminProcessor:
         broker_addr: str,
     ) -> None:
         self._configuration = configuration
-        self._topics = topics
-        self._groups = groups
-        self._consumers = consumers
-        self._offsets = offsets
-        self._filters = filters
+        self._topics = metadata.topics
+        self._groups = metadata.groups
+        self._consumers = metadata.consumers
+        self._offsets = metadata.offsets
+        self._filters = metadata.filters
         self._store = store
         self._stats = stats
         self._now_ms = now_ms
@@ -209,9 +203,9 @@ class ConsumeAdminProcessor:
                 )
                 for member in group.members()
             ],
-            consume_from_where=group.consume_from_where,
-            consume_type=group.consume_type,
-            message_model=group.message_model,
+            consume_from_where=group.consumption.consume_from_where,
+            consume_type=group.consumption.consume_type,
+            message_model=group.consumption.message_model,
             subscription_table=group.subscriptions,
         )
         return new_response(request, body=body.encode())

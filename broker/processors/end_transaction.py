@@ -7,8 +7,9 @@ import structlog
 
 from triomq.broker.configuration import Configuration
 from triomq.broker.message_writer import PendingPut
+from triomq.broker.put_responses import COMMIT_CODES, COMMIT_REMARKS, NOT_SET, STORED
 from triomq.broker.transaction_check import HalfMessage
-from triomq.broker.transactions import STORED, TransactionStore
+from triomq.broker.transactions import TransactionStore
 from triomq.protocol import property_names as names
 from triomq.protocol import sys_flag
 from triomq.protocol.codes import ResponseCode
@@ -22,13 +23,6 @@ from triomq.store.config import BrokerRole
 from triomq.store.results import PutStatus
 
 log = structlog.get_logger("triomq.broker.end_transaction")
-
-NOTHING_SET = "not set any response code"
-ILLEGAL = (
-    "The message is illegal, maybe msg body or properties length not matched. "
-    "msg body length limit {max_message_bytes}B, msg properties length limit 32KB."
-)
-
 
 class CommitAnswer(PendingPut):
     """The answer to one commit, on its way: it leaves when the real message is as safe as it wishes."""
@@ -59,13 +53,13 @@ class EndTransactionProcessor:
         if wanted not in (sys_flag.TRANSACTION_NOT, sys_flag.TRANSACTION_COMMIT, sys_flag.TRANSACTION_ROLLBACK):
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, "commitOrRollback field wrong")
         if self._configuration.store.broker_role is BrokerRole.SLAVE:
-            raise RequestRefused(ResponseCode.SLAVE_NOT_AVAILABLE, NOTHING_SET)
+            raise RequestRefused(ResponseCode.SLAVE_NOT_AVAILABLE, NOT_SET)
         if wanted == sys_flag.TRANSACTION_NOT:
             return None  # the producer does not know yet; the checks will ask it again
         half = self._half(header)
         if wanted == sys_flag.TRANSACTION_ROLLBACK:
             self._transactions.rollback(half)
-            return new_response(request, ResponseCode.SUCCESS, NOTHING_SET)
+            return new_response(request, ResponseCode.SUCCESS, NOT_SET)
         answer = CommitAnswer(self, connection, request)
         self._pool.entered(answer)
         try:
@@ -105,8 +99,8 @@ class EndTransactionProcessor:
         if status in STORED:
             response = new_response(request)
         else:
-            code = _CODES.get(status, ResponseCode.SYSTEM_ERROR)
-            remark = _REMARKS.get(status, "UNKNOWN_ERROR DEFAULT")
+            code = COMMIT_CODES.get(status, ResponseCode.SYSTEM_ERROR)
+            remark = COMMIT_REMARKS.get(status, "UNKNOWN_ERROR DEFAULT")
             limit = self._configuration.store.max_message_size_bytes
             response = new_response(request, code, remark.format(max_message_bytes=limit))
         connection.answer(request, response)
@@ -147,18 +141,3 @@ class ResumeCheckProcessor:
             remark = "Exception was thrown when putting message back to RMQ_SYS_TRANS_HALF_TOPIC."
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, remark) from None
         return None
-
-
-_CODES: dict[PutStatus, int] = {
-    PutStatus.MESSAGE_ILLEGAL: ResponseCode.MESSAGE_ILLEGAL,
-    PutStatus.PROPERTIES_SIZE_EXCEEDED: ResponseCode.MESSAGE_ILLEGAL,
-    PutStatus.SERVICE_NOT_AVAILABLE: ResponseCode.SERVICE_NOT_AVAILABLE,
-}
-_REMARKS: dict[PutStatus, str] = {
-    PutStatus.CREATE_MAPEDFILE_FAILED: "Create mapped file failed.",
-    PutStatus.MESSAGE_ILLEGAL: ILLEGAL,
-    PutStatus.PROPERTIES_SIZE_EXCEEDED: ILLEGAL,
-    PutStatus.SERVICE_NOT_AVAILABLE: "Service not available now.",
-    PutStatus.OS_PAGECACHE_BUSY: "OS page cache busy, please try another machine",
-    PutStatus.UNKNOWN_ERROR: "UNKNOWN_ERROR",
-}

@@ -17,9 +17,8 @@ from triomq.broker.filters.selection import FilterChooser
 from triomq.broker.long_polling import LongPolling, ParkedPull
 from triomq.broker.metrics.stats import BrokerStats
 from triomq.broker.metrics.store_metrics import StoreMetrics
-from triomq.broker.tables.groups import GroupTable
-from triomq.broker.tables.offsets import OffsetTable
-from triomq.broker.tables.topics import TopicTable
+from triomq.broker.put_responses import FAQ
+from triomq.broker.tables.metadata import Metadata
 from triomq.protocol import permission, sys_flag
 from triomq.protocol.bodies.subscription_group import SubscriptionGroupConfig
 from triomq.protocol.codes import ResponseCode
@@ -44,7 +43,6 @@ _FOUND: Final = GetStatus.FOUND
 
 _TEMPLATE: Final = ResponseTemplate(("suggestWhichBrokerId", "nextBeginOffset", "minOffset", "maxOffset"))
 
-FAQ = "See http://rocketmq.apache.org/docs/faq/ for further details."
 MAX_WAIT_MS = 120_000
 """Longest time a pull is held, whatever it asks for."""
 
@@ -59,9 +57,7 @@ class PullProcessor:
         self,
         configuration: Configuration,
         store: MessageStore,
-        topics: TopicTable,
-        groups: GroupTable,
-        offsets: OffsetTable,
+        metadata: Metadata,
         filters: FilterChooser,
         stats: BrokerStats,
         pace: StoreMetrics,
@@ -71,9 +67,9 @@ class PullProcessor:
     ) -> None:
         self._configuration = configuration
         self._store = store
-        self._topics = topics
-        self._groups = groups
-        self._offsets = offsets
+        self._topics = metadata.topics
+        self._groups = metadata.groups
+        self._offsets = metadata.offsets
         self._filters = filters
         self._stats = stats
         self._pace = pace

@@ -15,6 +15,7 @@ from triomq.broker.configuration import Configuration
 from triomq.broker.message_writer import MessageWriter, tags_code
 from triomq.broker.metrics.stats import BrokerStats
 from triomq.broker.processors.send import SendHeader, SendProcessor
+from triomq.broker.put_responses import STORED
 from triomq.broker.tables.producers import ProducerTable
 from triomq.protocol import properties as property_text
 from triomq.protocol import property_names as names
@@ -29,7 +30,7 @@ from triomq.protocol.message_id import offset_message_id
 from triomq.remoting.connection import Connection
 from triomq.remoting.errors import RemotingError
 from triomq.remoting.processor_table import Processor
-from triomq.store.results import MessageToStore, PutStatus
+from triomq.store.results import MessageToStore
 
 log = structlog.get_logger("triomq.broker.reply")
 
@@ -154,7 +155,7 @@ class ReplyProcessor:
             keys=properties.get(names.KEYS),
         )
         result = await self._writer.put_and_wait(message, properties, wait)
-        if result.status not in _STORED:
+        if result.status not in STORED:
             log.warning("a reply was not stored", topic=header.topic, status=result.status.name, reason=result.reason)
             return {}
         self._stats.topic_put(header.topic, queue_id, result.message_count, result.size_bytes)
@@ -171,8 +172,3 @@ class ReplyProcessor:
         if connection.remote.is_ipv6:
             flags |= sys_flag.BORN_HOST_V6
         return flags
-
-
-_STORED = frozenset(
-    {PutStatus.PUT_OK, PutStatus.FLUSH_DISK_TIMEOUT, PutStatus.FLUSH_SLAVE_TIMEOUT, PutStatus.SLAVE_NOT_AVAILABLE}
-)

@@ -8,7 +8,7 @@ import structlog
 import trio
 
 from triomq.broker.configuration import Configuration
-from triomq.broker.processors.topic_admin import NOT_SET
+from triomq.broker.put_responses import NOT_SET
 from triomq.broker.tables.client_channel import ClientChannel
 from triomq.broker.tables.consumers import ConsumerTable
 from triomq.broker.tables.offsets import OffsetTable

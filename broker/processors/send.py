@@ -17,8 +17,8 @@ import structlog
 from triomq.broker.configuration import Configuration
 from triomq.broker.message_writer import MessageWriter, PendingPut, tags_code
 from triomq.broker.metrics.stats import BrokerStats
-from triomq.broker.tables.groups import GroupTable
-from triomq.broker.tables.topics import TopicTable
+from triomq.broker.put_responses import FAQ, SEND_CODES, SEND_REMARKS, STORED
+from triomq.broker.tables.metadata import Metadata
 from triomq.protocol import permission, sys_flag
 from triomq.protocol import properties as property_text
 from triomq.protocol import property_names as names
@@ -55,12 +55,6 @@ _offset_message_id: Final = accelerated(offset_message_id_bytes_reference)
 MAX_RECONSUME_VERSION: Final = 121
 """MQVersion ordinal (V3_4_9) from which a client's own limit of reconsumption counts."""
 
-FAQ: Final = "See http://rocketmq.apache.org/docs/faq/ for further details."
-ILLEGAL: Final = (
-    "the message is illegal, maybe msg body or properties length not matched. "
-    "msg body length limit {max_message_bytes}B, msg properties length limit 32KB."
-)
-
 SendHeader = SendMessageRequestHeader | SendMessageRequestHeaderV2
 
 
@@ -89,8 +83,7 @@ class SendProcessor:
     def __init__(
         self,
         configuration: Configuration,
-        topics: TopicTable,
-        groups: GroupTable,
+        metadata: Metadata,
         writer: MessageWriter,
         stats: BrokerStats,
         *,
@@ -100,8 +93,8 @@ class SendProcessor:
         disk_text: Callable[[], str],
     ) -> None:
         self._configuration = configuration
-        self._topics = topics
-        self._groups = groups
+        self._topics = metadata.topics
+        self._groups = metadata.groups
         self._writer = writer
         self._stats = stats
         self._store_host = store_host
@@ -233,8 +226,8 @@ class SendProcessor:
         status = result.status
         code = _SUCCESS
         if status is not _PUT_OK:
-            code = _CODES.get(status, ResponseCode.SYSTEM_ERROR)
-            if status not in _STORED:
+            code = SEND_CODES.get(status, ResponseCode.SYSTEM_ERROR)
+            if status not in STORED:
                 if status is not PutStatus.MESSAGE_ILLEGAL:  # that is the sender's failure
                     self._stats.put_failed()
                 remark = self._refusal_text(status)
@@ -332,15 +325,12 @@ class SendProcessor:
             properties.pop(names.DELAY, None)
 
     def _refusal_text(self, status: PutStatus) -> str:
-        max_message_bytes = self._configuration.store.max_message_size_bytes
-        if status in (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED):
-            return ILLEGAL.format(max_message_bytes=max_message_bytes)
-        if status is PutStatus.SERVICE_NOT_AVAILABLE:
-            return (
-                "service not available now. It may be caused by one of the following reasons: the broker's disk is "
-                f"full [{self._disk_text()}], messages are put to the slave, message store has been shut down, etc."
-            )
-        return _REMARKS.get(status, "UNKNOWN_ERROR")
+        remark = SEND_REMARKS.get(status, "UNKNOWN_ERROR")
+        if "{" not in remark:
+            return remark
+        return remark.format(
+            max_message_bytes=self._configuration.store.max_message_size_bytes, disk=self._disk_text()
+        )
 
 
 def _check_delay_level(text: str) -> None:
@@ -366,30 +356,3 @@ def _with_properties(unit: BatchUnit, shared: bytes) -> BatchUnit:
     else:
         own = own or shared
     return BatchUnit(unit.flag, unit.body, own)
-
-
-_CODES: dict[PutStatus, int] = {
-    PutStatus.PUT_OK: ResponseCode.SUCCESS,
-    PutStatus.FLUSH_DISK_TIMEOUT: ResponseCode.FLUSH_DISK_TIMEOUT,
-    PutStatus.SLAVE_NOT_AVAILABLE: ResponseCode.SLAVE_NOT_AVAILABLE,
-    PutStatus.FLUSH_SLAVE_TIMEOUT: ResponseCode.FLUSH_SLAVE_TIMEOUT,
-    PutStatus.MESSAGE_ILLEGAL: ResponseCode.MESSAGE_ILLEGAL,
-    PutStatus.PROPERTIES_SIZE_EXCEEDED: ResponseCode.MESSAGE_ILLEGAL,
-    PutStatus.SERVICE_NOT_AVAILABLE: ResponseCode.SERVICE_NOT_AVAILABLE,
-}
-_STORED = frozenset(
-    {
-        PutStatus.PUT_OK,
-        PutStatus.FLUSH_DISK_TIMEOUT,
-        PutStatus.SLAVE_NOT_AVAILABLE,
-        PutStatus.FLUSH_SLAVE_TIMEOUT,
-    }
-)
-_REMARKS: dict[PutStatus, str] = {
-    PutStatus.CREATE_MAPEDFILE_FAILED: "create mapped file failed, server is busy or broken.",
-    PutStatus.OS_PAGECACHE_BUSY: "[PC_SYNCHRONIZED]broker busy, start flow control for a while",
-    PutStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED: (
-        "[LMQ_CONSUME_QUEUE_NUM_EXCEEDED]broker config enableLmq and enableMultiDispatch, lmq consumeQueue num exceed "
-        "maxLmqConsumeQueueNum config num, default limit 2w."
-    ),
-}

@@ -13,9 +13,9 @@ import structlog
 from triomq.broker.configuration import Configuration
 from triomq.broker.message_writer import MessageWriter, PendingPut, tags_code
 from triomq.broker.metrics.stats import BrokerStats
-from triomq.broker.processors.send import FAQ, MAX_RECONSUME_VERSION
-from triomq.broker.tables.groups import GroupTable
-from triomq.broker.tables.topics import TopicTable
+from triomq.broker.processors.send import MAX_RECONSUME_VERSION
+from triomq.broker.put_responses import FAQ
+from triomq.broker.tables.metadata import Metadata
 from triomq.protocol import permission
 from triomq.protocol import properties as property_text
 from triomq.protocol import property_names as names
@@ -69,15 +69,14 @@ class SendBackProcessor:
     def __init__(
         self,
         configuration: Configuration,
-        topics: TopicTable,
-        groups: GroupTable,
+        metadata: Metadata,
         store: MessageStore,
         writer: MessageWriter,
         stats: BrokerStats,
     ) -> None:
         self._configuration = configuration
-        self._topics = topics
-        self._groups = groups
+        self._topics = metadata.topics
+        self._groups = metadata.groups
         self._store = store
         self._writer = writer
         self._stats = stats

@@ -10,6 +10,7 @@ import structlog
 
 from triomq.broker.configuration import Configuration
 from triomq.broker.metrics.stats import BrokerStats
+from triomq.broker.put_responses import NOT_SET
 from triomq.broker.tables.topics import TopicTable
 from triomq.protocol import permission
 from triomq.protocol.bodies.consume_stats import TopicOffset, TopicStatsTable
@@ -32,8 +33,6 @@ from triomq.store.message_store import MessageStore
 
 log = structlog.get_logger("triomq.broker.topic_admin")
 
-NOT_SET = "not set any response code"
-"""The remark some of RocketMQ's handlers leave in their successful answers."""
 MAX_QUEUES = 65_536
 MAX_PERM = permission.READ_WRITE | permission.INHERIT
 

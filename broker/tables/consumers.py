@@ -14,6 +14,7 @@ Limits: `max_groups` groups, `max_channels` memberships over all groups, `max_to
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from triomq.broker.errors import TableFull
@@ -33,16 +34,23 @@ GroupRegistered: TypeAlias = Callable[[str, list[SubscriptionData]], None]
 GroupGone: TypeAlias = Callable[[str], None]
 
 
+@dataclass(frozen=True, slots=True)
+class Consumption:
+    """How a group consumes, by RocketMQ's names (ConsumeType, MessageModel, ConsumeFromWhere)."""
+
+    consume_type: str = "CONSUME_PASSIVELY"
+    message_model: str = "CLUSTERING"
+    consume_from_where: str = "CONSUME_FROM_LAST_OFFSET"
+
+
 class ConsumerGroup:
     """One group while it is online. The latest heartbeat decides about all of its attributes."""
 
-    __slots__ = ("channels", "consume_from_where", "consume_type", "message_model", "name", "subscriptions")
+    __slots__ = ("channels", "consumption", "name", "subscriptions")
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.consume_type = "CONSUME_PASSIVELY"
-        self.message_model = "CLUSTERING"
-        self.consume_from_where = "CONSUME_FROM_LAST_OFFSET"
+        self.consumption = Consumption()
         self.channels: dict[Connection, ClientChannel] = {}
         self.subscriptions: dict[str, SubscriptionData] = {}
 
@@ -133,11 +141,9 @@ class ConsumerTable:
         client_id: str,
         language: int,
         version: int,
-        *,
-        consume_type: str,
-        message_model: str,
-        consume_from_where: str,
+        consumption: Consumption,
         subscriptions: list[SubscriptionData],
+        *,
         notify: bool = True,
     ) -> bool:
         """Take over a heartbeat. True when the members or the subscribed topics changed. Raises TableFull."""
@@ -150,9 +156,7 @@ class ConsumerTable:
             raise TableFull("consumer connections", self._max_channels, f"client {client_id}")
         if entry is None:
             entry = self._groups[group] = ConsumerGroup(group)
-        entry.consume_type = consume_type
-        entry.message_model = message_model
-        entry.consume_from_where = consume_from_where
+        entry.consumption = consumption
         joined = self._note_channel(entry, connection, client_id, language, version)
         changed = entry.update_subscriptions(subscriptions) or joined
         if changed and notify and self._on_change is not None:

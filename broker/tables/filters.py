@@ -16,7 +16,8 @@ import structlog
 
 from triomq.broker.errors import FilterError, TableFull
 from triomq.broker.filters.bloom import BloomFilter, set_bits
-from triomq.broker.filters.expression import BooleanExpression, EvaluationError, Properties
+from triomq.broker.filters.expression import BooleanExpression, Properties
+from triomq.broker.filters.java_values import EvaluationError
 from triomq.broker.filters.sql92 import compile_expression
 from triomq.broker.tables.table_file import NoFile, TableFile, decoder
 from triomq.protocol.bodies.consumer_filter import (

@@ -1,7 +1,7 @@
 """GroupTable: how consumer groups may consume (RocketMQ: SubscriptionGroupManager).
 
 It holds one SubscriptionGroupConfig for each group: the built-in ones, those that administrators create and those that
-come into being by use. It is kept in subscriptionGroup.json, written after every change (see keeper.py). Touched only
+come into being by use. It is kept in subscriptionGroup.json, written after every change. Touched only
 on the event loop. What a group subscribes to and who its members are is not in here but in ConsumerTable.
 
 Limit: `max_groups`.
@@ -12,14 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 import structlog
-import trio
 
 from triomq.broker.errors import TableFull
-from triomq.broker.tables.keeper import Fragments, Keeper, Offload, compact
-from triomq.broker.tables.table_file import NoFile, TableFile, decoder
+from triomq.broker.tables.kept_table import KeptTable
+from triomq.broker.tables.table_file import TableFile, decoder
 from triomq.protocol.bodies.base import replace
 from triomq.protocol.bodies.subscription_group import SubscriptionGroupConfig, SubscriptionGroupWrapper
-from triomq.protocol.bodies.topic_config import DataVersion
 from triomq.protocol.clock import NowMs
 from triomq.protocol.system_topics import SYSTEM_GROUP_PREFIX, SYSTEM_GROUPS
 
@@ -28,8 +26,10 @@ log = structlog.get_logger("triomq.broker.groups")
 MAX_GROUPS = 100_000
 
 
-class GroupTable:
+class GroupTable(KeptTable):
     """The subscription groups of a broker, by name."""
+
+    entries_name = "subscriptionGroupTable"
 
     def __init__(
         self,
@@ -40,16 +40,12 @@ class GroupTable:
         max_groups: int = MAX_GROUPS,
     ) -> None:
         """`auto_create`: may groups come into being by use? A callable is asked each time."""
-        self._file = file if file is not None else NoFile()
-        self._now_ms = now_ms
+        super().__init__(file, now_ms)
         self._auto_create = auto_create
         self._max_groups = max_groups
         self._groups: dict[str, SubscriptionGroupConfig] = {}
-        self._fragments = Fragments(self._entry_text)
-        self._keeper = Keeper(self._file, self._file_text)
         for name in SYSTEM_GROUPS:
             self._put(SubscriptionGroupConfig(group_name=name))
-        self.data_version = DataVersion(timestamp=now_ms())
 
     def get(self, group: str) -> SubscriptionGroupConfig | None:
         """The configuration of a group, without creating it."""
@@ -73,10 +69,6 @@ class GroupTable:
         """The names of all groups."""
         return self._groups.keys()
 
-    def encode(self) -> bytes:
-        """The whole table as it is sent (GET_ALL_SUBSCRIPTIONGROUP_CONFIG)."""
-        return compact(self._file_text())
-
     def wrapper(self) -> SubscriptionGroupWrapper:
         """The whole table as it is sent and kept."""
         return SubscriptionGroupWrapper(data_version=self.data_version, subscription_group_table=dict(self._groups))
@@ -92,7 +84,7 @@ class GroupTable:
         """Remove a group. True when it was there."""
         if self._groups.pop(group, None) is None:
             return False
-        self._fragments.touch(group)
+        self._touch(group)
         self._changed()
         log.info("subscription group deleted", group=group)
         return True
@@ -112,11 +104,11 @@ class GroupTable:
             return False
         for group in self._groups.keys() - wrapper.subscription_group_table.keys():
             del self._groups[group]
-            self._fragments.touch(group)
+            self._touch(group)
         for config in wrapper.subscription_group_table.values():
             self._put(config)
         self.data_version = wrapper.data_version
-        self._keeper.changed()
+        self._writer.changed()
         return True
 
     def load(self) -> None:
@@ -129,34 +121,14 @@ class GroupTable:
         self.data_version = wrapper.data_version
         log.info("subscription groups loaded", groups=len(self._groups))
 
-    def persist(self) -> None:
-        """Write the file if it is behind. Raises OSError."""
-        self._keeper.save()
-
-    async def wait_saved(self) -> None:
-        """Wait until the changes made so far are on disk. Raises OSError."""
-        await self._keeper.wait_saved()
-
-    async def run(self, offload: Offload = trio.to_thread.run_sync) -> None:
-        """Write changes behind the table's back, until cancelled."""
-        await self._keeper.run(offload)
-
     def _put(self, config: SubscriptionGroupConfig) -> SubscriptionGroupConfig:
         self._groups[config.group_name] = config
-        self._fragments.touch(config.group_name)
+        self._touch(config.group_name)
         return config
-
-    def _changed(self) -> None:
-        self.data_version = self.data_version.next_version(self._now_ms())
-        self._keeper.changed()
 
     def _entry_text(self, group: str) -> str | None:
         config = self._groups.get(group)
         return config.encode_pretty().decode() if config is not None else None
-
-    def _file_text(self) -> str:
-        version = self.data_version.encode_pretty().decode().replace("\n", "\n\t")
-        return f'{{\n\t"dataVersion":{version},\n\t"subscriptionGroupTable":{self._fragments.text()}\n}}'
 
     def _check_room(self, group: str) -> None:
         if group not in self._groups and len(self._groups) >= self._max_groups:

@@ -19,8 +19,8 @@ import structlog
 import trio
 
 from triomq.broker.errors import TableFull
-from triomq.broker.tables.keeper import Fragments, Keeper, Offload, compact
 from triomq.broker.tables.table_file import NoFile, TableFile, decoder
+from triomq.broker.tables.write_behind import Fragments, Offload, WriteBehind, compact
 from triomq.protocol.bodies.fastjson import dumps_pretty
 from triomq.protocol.bodies.offset import ConsumerOffsetSerializeWrapper
 from triomq.protocol.system_topics import is_lmq
@@ -52,7 +52,7 @@ class OffsetTable:
         self._topics_by_group: dict[str, set[str]] = {}
         self._groups_by_topic: dict[str, set[str]] = {}
         self._fragments = Fragments(self._entry_text)
-        self._keeper = Keeper(self._file, self._file_text)
+        self._writer = WriteBehind(self._file, self._file_text)
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
@@ -100,7 +100,7 @@ class OffsetTable:
             if key not in self._lmq_entries:
                 self._add_name(topic, group)
             self._lmq_entries[key] = queue_offset
-            self._keeper.mark()
+            self._writer.mark()
             return
         entry = self._entries.get(key)
         if entry is None:
@@ -110,7 +110,7 @@ class OffsetTable:
             raise TableFull(f"offsets of {key}", self._max_queues_per_entry, f"queue {queue_id}")
         entry[queue_id] = queue_offset
         self._fragments.touch(key)
-        self._keeper.mark()
+        self._writer.mark()
 
     def clone(self, source_group: str, target_group: str, topic: str) -> None:
         """Give the target group the offsets that the source group has for the topic, in place of its own."""
@@ -129,7 +129,7 @@ class OffsetTable:
             if self._lmq_entries.pop(key, None) is not None or removed:
                 self._remove_name(name, group)
                 self._fragments.touch(key)
-                self._keeper.mark()
+                self._writer.mark()
 
     def merge(self, offsets: Mapping[str, Mapping[int, int]]) -> None:
         """Put whole "topic@group" entries over the own ones (what a slave does with its master's table)."""
@@ -138,7 +138,7 @@ class OffsetTable:
                 self._add_name(*_names(key))
             self._entries[key] = dict(entry)
             self._fragments.touch(key)
-        self._keeper.mark()
+        self._writer.mark()
 
     # -- the file ----------------------------------------------------------------------------------------------------
 
@@ -159,11 +159,11 @@ class OffsetTable:
 
     def persist(self) -> bool:
         """Write the file if anything changed since the last time. True when it was written. Raises OSError."""
-        return self._keeper.save()
+        return self._writer.save()
 
     async def persist_offloaded(self, offload: Offload = trio.to_thread.run_sync) -> bool:
         """`persist`, with the writing in a thread. Raises OSError."""
-        return await self._keeper.save_offloaded(offload)
+        return await self._writer.save_offloaded(offload)
 
     def encode(self) -> bytes:
         """The whole table as it is sent (GET_ALL_CONSUMER_OFFSET)."""

@@ -1,7 +1,7 @@
 """TopicTable: the topics of this broker (RocketMQ: TopicConfigManager).
 
 It holds one TopicConfig for each topic: the built-in ones, those that administrators create and those that come into
-being by use. It is kept in topics.json, written after every change (see keeper.py); `data_version` tells NameServers
+being by use. It is kept in topics.json, written after every change; `data_version` tells NameServers
 and slaves whether anything changed. Touched only on the event loop. It sends nothing: `on_change` is called for each
 topic that changed, in the step that makes the new data version, so that a registration under that version carries it;
 `on_created_by_use` is called when topics came into being by use, so that they are registered soon. Whoever carries out
@@ -15,14 +15,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 
 import structlog
-import trio
 
 from triomq.broker.errors import TableFull
-from triomq.broker.tables.keeper import Fragments, Keeper, Offload, compact
-from triomq.broker.tables.table_file import NoFile, TableFile, decoder
+from triomq.broker.tables.kept_table import KeptTable
+from triomq.broker.tables.table_file import TableFile, decoder
 from triomq.protocol import permission
 from triomq.protocol.bodies.base import replace
-from triomq.protocol.bodies.topic_config import DataVersion, TopicConfig, TopicConfigSerializeWrapper
+from triomq.protocol.bodies.topic_config import TopicConfig, TopicConfigSerializeWrapper
 from triomq.protocol.clock import NowMs
 from triomq.protocol.system_topics import (
     AUTO_CREATE_TOPIC,
@@ -47,8 +46,10 @@ CLUSTER_TOPIC_QUEUES = 16
 _TEMPLATE_PERM = permission.READ_WRITE | permission.INHERIT
 
 
-class TopicTable:
+class TopicTable(KeptTable):
     """The topics of a broker, by name."""
+
+    entries_name = "topicConfigTable"
 
     def __init__(
         self,
@@ -64,19 +65,15 @@ class TopicTable:
         """`auto_create` says whether topics may be made from the template TBW102; it is asked each time.
 
         `built_in` topics exist from the start (see `built_in_topics`) and count as system topics."""
-        self._file = file if file is not None else NoFile()
-        self._now_ms = now_ms
+        super().__init__(file, now_ms)
         self._auto_create = auto_create
         self._max_topics = max_topics
         self.on_change = on_change
         self.on_created_by_use = on_created_by_use
         self._topics: dict[str, TopicConfig] = {}
-        self._fragments = Fragments(self._entry_text)
-        self._keeper = Keeper(self._file, self._file_text)
         for topic in built_in:
             self._put(topic)
         self.system_topics = SYSTEM_TOPICS | frozenset(self._topics)
-        self.data_version = DataVersion(timestamp=now_ms())
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
@@ -96,10 +93,6 @@ class TopicTable:
         """True for a topic listed in the NameServers' ORDER_TOPIC_CONFIG."""
         config = self._topics.get(topic)
         return config is not None and config.order
-
-    def encode(self) -> bytes:
-        """The whole table as it is sent (GET_ALL_TOPIC_CONFIG)."""
-        return compact(self._file_text())
 
     def wrapper(self) -> TopicConfigSerializeWrapper:
         """The whole table as it is sent and kept."""
@@ -179,7 +172,7 @@ class TopicTable:
         """Remove a topic. True when it was there."""
         if self._topics.pop(topic, None) is None:
             return False
-        self._touched(topic)
+        self._touch(topic)
         self._changed()
         log.info("topic deleted", topic=topic)
         return True
@@ -190,11 +183,11 @@ class TopicTable:
             return False
         for topic in self._topics.keys() - wrapper.topic_config_table.keys():
             del self._topics[topic]
-            self._touched(topic)
+            self._touch(topic)
         for config in wrapper.topic_config_table.values():
             self._put(config)
         self.data_version = wrapper.data_version
-        self._keeper.changed()
+        self._writer.changed()
         return True
 
     def update_order_topics(self, ordered: Collection[str]) -> bool:
@@ -209,10 +202,6 @@ class TopicTable:
             self._changed()
         return changed
 
-    def bump_version(self) -> None:
-        """Have NameServers take the topics anew: something that is registered with them changed."""
-        self.data_version = self.data_version.next_version(self._now_ms())
-
     # -- the file ----------------------------------------------------------------------------------------------------
 
     def load(self) -> None:
@@ -224,18 +213,6 @@ class TopicTable:
             self._put(config)
         self.data_version = wrapper.data_version
         log.info("topics loaded", topics=len(self._topics))
-
-    def persist(self) -> None:
-        """Write the file if it is behind. Raises OSError."""
-        self._keeper.save()
-
-    async def wait_saved(self) -> None:
-        """Wait until the changes made so far are on disk. Raises OSError."""
-        await self._keeper.wait_saved()
-
-    async def run(self, offload: Offload = trio.to_thread.run_sync) -> None:
-        """Write changes behind the table's back, until cancelled."""
-        await self._keeper.run(offload)
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
@@ -249,25 +226,17 @@ class TopicTable:
 
     def _put(self, config: TopicConfig) -> TopicConfig:
         self._topics[config.topic_name] = config
-        self._touched(config.topic_name)
+        self._touch(config.topic_name)
         return config
 
-    def _touched(self, topic: str) -> None:
-        self._fragments.touch(topic)
+    def _touch(self, topic: str) -> None:
+        super()._touch(topic)
         if self.on_change is not None:
             self.on_change(topic)
-
-    def _changed(self) -> None:
-        self.bump_version()
-        self._keeper.changed()
 
     def _entry_text(self, topic: str) -> str | None:
         config = self._topics.get(topic)
         return config.encode_pretty().decode() if config is not None else None
-
-    def _file_text(self) -> str:
-        version = self.data_version.encode_pretty().decode().replace("\n", "\n\t")
-        return f'{{\n\t"dataVersion":{version},\n\t"topicConfigTable":{self._fragments.text()}\n}}'
 
     def _check_room(self, topic: str) -> None:
         # Retry topics carry names that consumers chose and nobody checked; a topic's name is that of a directory.

@@ -1,0 +1,1 @@
+"""Administration: topics, groups, messages, brokers and name servers."""

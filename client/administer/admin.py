@@ -4,8 +4,8 @@
         await admin.create_topic("Orders", read_queues=8, write_queues=8)
         print((await admin.consume_stats("billing")).total_diff())
 
-Topics and groups are wire names here (write `<namespace>%<name>` yourself). The methods live in admin_topics.py,
-admin_groups.py and admin_messages.py; those for brokers and name servers themselves are below.
+Topics and groups are wire names here: write `<namespace>%<name>` where a namespace is used. The methods live in
+topics.py, groups.py and messages.py; those for brokers and name servers themselves are below.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ __all__ = ["Admin", "MessageTrack", "TrackType"]
 
 
 class Admin(MessageAdmin):
-    """See the module's text. `timeout_seconds`: limit of each call. `client`: share this open client."""
+    """Administration: everything the `mqadmin` commands ask of brokers and name servers, as async calls (RocketMQ:
+    DefaultMQAdminExt). Use it as `async with Admin(...) as admin`. Topics and groups are wire names. `timeout_seconds`:
+    limit of each call. `client`: share this open client."""
 
     def __init__(
         self, *, client: Client | None = None, timeout_seconds: float = 5.0, **options: Unpack[ClientOptions]
@@ -70,14 +72,14 @@ class Admin(MessageAdmin):
     # Brokers.
 
     async def broker_runtime(self, broker_address: str) -> dict[str, str]:
-        """What a broker says about itself (mqadmin brokerStatus)."""
-        answer = await self._broker(broker_address, RequestCode.GET_BROKER_RUNTIME_INFO)
-        return dict(KVTable.decode(answer.body).table)
+        """Return what a broker reports about itself (mqadmin brokerStatus)."""
+        response = await self._broker(broker_address, RequestCode.GET_BROKER_RUNTIME_INFO)
+        return dict(KVTable.decode(response.body).table)
 
     async def broker_config(self, broker_address: str) -> dict[str, str]:
-        """All settings of a broker."""
-        answer = await self._broker(broker_address, RequestCode.GET_BROKER_CONFIG)
-        return java_properties.parse(answer.body.decode("utf-8", "replace"))
+        """Return all settings of a broker."""
+        response = await self._broker(broker_address, RequestCode.GET_BROKER_CONFIG)
+        return java_properties.parse(response.body.decode("utf-8", "replace"))
 
     async def update_broker_config(self, broker_address: str, values: Mapping[str, str]) -> None:
         """Change settings of a running broker."""
@@ -85,10 +87,10 @@ class Admin(MessageAdmin):
         await self._broker(broker_address, RequestCode.UPDATE_BROKER_CONFIG, None, body)
 
     async def broker_stats(self, broker_address: str, name: str, key: str) -> BrokerStatsData:
-        """One counter ("TOPIC_PUT_NUMS", "Orders"). Raises BrokerRefused when there is none."""
+        """Return one counter, for instance ("TOPIC_PUT_NUMS", "Orders"). Raises BrokerRefused when there is none."""
         header = ViewBrokerStatsDataRequestHeader(stats_name=name, stats_key=key)
-        answer = await self._broker(broker_address, RequestCode.VIEW_BROKER_STATS_DATA, header)
-        return BrokerStatsData.decode(answer.body)
+        response = await self._broker(broker_address, RequestCode.VIEW_BROKER_STATS_DATA, header)
+        return BrokerStatsData.decode(response.body)
 
     async def delete_expired_commit_log(self, broker_address: str) -> None:
         """Have a broker delete expired files now."""
@@ -97,14 +99,15 @@ class Admin(MessageAdmin):
     # Access control of a broker.
 
     async def acl_versions(self, broker_address: str) -> GetBrokerAclConfigResponseHeader:
-        """Versions of the access control files. A broker without access control does not answer: OperationTimeout."""
-        answer = await self._broker(broker_address, RequestCode.GET_BROKER_CLUSTER_ACL_INFO)
-        return answer.header(GetBrokerAclConfigResponseHeader)
+        """Return the versions of the access control files. A broker without access control does not respond:
+        OperationTimeout."""
+        response = await self._broker(broker_address, RequestCode.GET_BROKER_CLUSTER_ACL_INFO)
+        return response.header(GetBrokerAclConfigResponseHeader)
 
     async def acl_config(self, broker_address: str) -> GetBrokerClusterAclConfigResponseBody:
-        """The accounts, secrets in clear text."""
-        answer = await self._broker(broker_address, RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG)
-        return GetBrokerClusterAclConfigResponseBody.decode(answer.body)
+        """Return the accounts, with their secrets in clear text."""
+        response = await self._broker(broker_address, RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG)
+        return GetBrokerClusterAclConfigResponseBody.decode(response.body)
 
     async def put_acl_account(self, broker_address: str, account: PlainAccessConfig) -> None:
         """Create or change an account."""
@@ -137,11 +140,11 @@ class Admin(MessageAdmin):
     # Name servers.
 
     async def name_server_configs(self, addresses: Iterable[str] | None = None) -> dict[str, dict[str, str]]:
-        """All settings of each name server, by address."""
-        answers = await self._every_name_server(RequestCode.GET_NAMESRV_CONFIG, addresses=addresses)
+        """Return all settings of each name server, by address."""
+        responses = await self._every_name_server(RequestCode.GET_NAMESRV_CONFIG, addresses=addresses)
         return {
-            address: java_properties.parse(answer.body.decode("utf-8", "replace"))
-            for address, answer in answers.items()
+            address: java_properties.parse(response.body.decode("utf-8", "replace"))
+            for address, response in responses.items()
         }
 
     async def update_name_server_config(
@@ -152,13 +155,15 @@ class Admin(MessageAdmin):
         await self._every_name_server(RequestCode.UPDATE_NAMESRV_CONFIG, None, body, addresses=addresses)
 
     async def wipe_write_perm(self, name_server: str, broker_name: str) -> int:
-        """Have one name server hide a broker from producers; how many topics changed."""
+        """Have one name server hide a broker from producers; return the number of topics that changed."""
         header = WipeWritePermOfBrokerRequestHeader(broker_name=broker_name)
-        answers = await self._every_name_server(RequestCode.WIPE_WRITE_PERM_OF_BROKER, header, addresses=[name_server])
-        return answers[name_server].header(WipeWritePermOfBrokerResponseHeader).wipe_topic_count
+        responses = await self._every_name_server(
+            RequestCode.WIPE_WRITE_PERM_OF_BROKER, header, addresses=[name_server]
+        )
+        return responses[name_server].header(WipeWritePermOfBrokerResponseHeader).wipe_topic_count
 
     async def add_write_perm(self, name_server: str, broker_name: str) -> int:
-        """Undo `wipe_write_perm`; how many topics changed."""
+        """Undo `wipe_write_perm`; return the number of topics that changed."""
         header = AddWritePermOfBrokerRequestHeader(broker_name=broker_name)
-        answers = await self._every_name_server(RequestCode.ADD_WRITE_PERM_OF_BROKER, header, addresses=[name_server])
-        return answers[name_server].header(AddWritePermOfBrokerResponseHeader).add_topic_count
+        responses = await self._every_name_server(RequestCode.ADD_WRITE_PERM_OF_BROKER, header, addresses=[name_server])
+        return responses[name_server].header(AddWritePermOfBrokerResponseHeader).add_topic_count

@@ -60,28 +60,29 @@ class AdminBase:
         addresses: Iterable[str] | None = None,
         accept: Container[int] = OK,
     ) -> dict[str, RemotingCommand]:
-        """Ask all name servers (they do not tell each other); the first failure is raised after all were asked."""
-        answers: dict[str, RemotingCommand] = {}
+        """Send a request to all name servers, which do not forward it to each other. Raises the first failure after all
+        were asked."""
+        responses: dict[str, RemotingCommand] = {}
         failure: MQClientError | None = None
         for address in addresses or self._client.name_servers.addresses:
             try:
-                answers[address] = await self._client.ask(
+                responses[address] = await self._client.ask(
                     address, new_request(code, header, body), code.name, accept=accept, vip=False
                 )
             except MQClientError as error:
                 failure = failure or error
         if failure is not None:
             raise failure
-        return answers
+        return responses
 
     # Which brokers there are.
 
     async def cluster_info(self) -> ClusterInfo:
-        """All brokers and clusters."""
+        """Return all brokers and clusters."""
         return ClusterInfo.decode((await self._name_server(RequestCode.GET_BROKER_CLUSTER_INFO)).body)
 
     async def clusters(self) -> dict[str, dict[str, dict[int, str]]]:
-        """cluster -> broker name -> broker id -> address."""
+        """Return cluster -> broker name -> broker id -> address."""
         info = await self.cluster_info()
         return {
             cluster: {
@@ -93,12 +94,12 @@ class AdminBase:
         }
 
     async def masters(self, cluster: str | None = None) -> dict[str, str]:
-        """Broker name -> address of its master, of one cluster or of all. Raises ConfigurationError for an unknown
-        one."""
+        """Return broker name -> address of its master, of one cluster or of all. Raises ConfigurationError for an
+        unknown cluster."""
         return {name: addresses[0] for name, addresses in (await self._brokers(cluster)).items() if 0 in addresses}
 
     async def addresses(self, cluster: str | None = None) -> list[str]:
-        """Addresses of all brokers, replicas too."""
+        """Return the addresses of all brokers, replicas included."""
         return sorted(
             address for addresses in (await self._brokers(cluster)).values() for address in addresses.values()
         )
@@ -112,11 +113,11 @@ class AdminBase:
         return {name: addresses for brokers in chosen for name, addresses in brokers.items()}
 
     async def route(self, topic: str) -> TopicRouteData:
-        """Where a topic lives. Raises NoRoute."""
+        """Return the route of a topic: its queues and brokers. Raises NoRoute."""
         return await self._client.fetch_route(topic)
 
     async def _masters_of_topic(self, topic: str) -> dict[str, str]:
-        """Broker name -> address (the master's, or a replica's when there is none) of the brokers of a topic."""
+        """Return broker name -> address (the master's, or a replica's when there is none) of the brokers of a topic."""
         found: dict[str, str] = {}
         for broker in (await self.route(topic)).broker_datas:
             if broker.broker_addrs:
@@ -124,7 +125,8 @@ class AdminBase:
         return found
 
     async def _targets(self, cluster: str | None, broker_address: str | None) -> list[str]:
-        """Where an administrative change goes: one broker, or the masters of a cluster (of all clusters)."""
+        """Return the addresses an administrative change goes to: one broker, or the masters of a cluster (of all
+        clusters)."""
         if broker_address is not None:
             return [broker_address]
         masters = await self.masters(cluster)

@@ -11,7 +11,6 @@ from triomq.client.administer.groups import GroupAdmin
 from triomq.client.administer.topics import TopicAdmin
 from triomq.client.core import requests
 from triomq.client.core.errors import BrokerRefused, BrokerUnreachable, MQClientError, NoRoute
-from triomq.protocol import property_names as names
 from triomq.protocol.bodies.consume_queue import QueryConsumeQueueResponseBody
 from triomq.protocol.codes import RequestCode, ResponseCode
 from triomq.protocol.command import new_request
@@ -55,8 +54,8 @@ class MessageAdmin(TopicAdmin, GroupAdmin):
     """Messages, as part of `Admin`."""
 
     async def message_by_offset_id(self, offset_message_id: str) -> MessageExt:
-        """The message an offset message id points at: the id says which broker. Raises MQClientError for text that is
-        no such id, BrokerRefused when nothing is there."""
+        """Return the message that an offset message id points at; the id names the broker. Raises MQClientError for
+        text that is no such id, BrokerRefused when there is no message."""
         try:
             host, physical_offset = parse_offset_message_id(offset_message_id)
         except ProtocolError as error:
@@ -64,16 +63,16 @@ class MessageAdmin(TopicAdmin, GroupAdmin):
         return await self.message_at(host.text, physical_offset)
 
     async def message_at(self, broker_address: str, physical_offset: int) -> MessageExt:
-        """The message at a place of a broker's commit log. Raises BrokerRefused."""
+        """Return the message at an offset of a broker's commit log. Raises BrokerRefused."""
         header = ViewMessageRequestHeader(offset=physical_offset)
-        answer = await self._broker(
+        response = await self._broker(
             broker_address, RequestCode.VIEW_MESSAGE_BY_ID, header, timeout_seconds=QUERY_SECONDS
         )
-        return decode_record(answer.body)
+        return decode_record(response.body)
 
     async def message_by_id(self, topic: str, message_id: str) -> MessageExt | None:
-        """The message with this id: an offset message id, or else the id its sender gave it (UNIQ_KEY). None: not
-        found."""
+        """Return the message with this id, an offset message id or the id its sender gave it (UNIQ_KEY); None when it
+        is not found."""
         try:
             return await self.message_by_offset_id(message_id)
         except (BrokerRefused, BrokerUnreachable, MQClientError):
@@ -83,7 +82,7 @@ class MessageAdmin(TopicAdmin, GroupAdmin):
     async def messages_by_key(
         self, topic: str, key: str, *, max_count: int = 64, begin_ms: int = 0, end_ms: int = FOREVER_MS
     ) -> list[MessageExt]:
-        """Messages with this key among their KEYS, stored in that time, newest brokers' answers merged by store
+        """Return the messages with this key among their KEYS that were stored in that time, from all brokers, by store
         time."""
         found = await self._query(topic, key, max_count, begin_ms, end_ms, unique=False)
         return [message for message in found if key in message.key_list]
@@ -91,7 +90,7 @@ class MessageAdmin(TopicAdmin, GroupAdmin):
     async def messages_by_unique_key(
         self, topic: str, unique_key: str, *, max_count: int = 32, begin_ms: int = 0, end_ms: int = FOREVER_MS
     ) -> list[MessageExt]:
-        """Messages with this UNIQ_KEY (a message that was sent twice, or its retries, share it)."""
+        """Return the messages with this UNIQ_KEY; a message that was sent twice and its retries share it."""
         found = await self._query(topic, unique_key, max_count, begin_ms, end_ms, unique=True)
         return [message for message in found if message.uniq_key == unique_key]
 
@@ -109,14 +108,14 @@ class MessageAdmin(TopicAdmin, GroupAdmin):
             request = new_request(RequestCode.QUERY_MESSAGE, header, ext_fields=extra)
             accept = (ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND)
             try:
-                answer = await self._client.ask(
+                response = await self._client.ask(
                     address, request, "QUERY_MESSAGE", accept=accept, timeout_seconds=QUERY_SECONDS
                 )
             except MQClientError as error:
                 failures.append(error)
                 return
-            if answer.code == ResponseCode.SUCCESS:
-                for message in iterate_records(answer.body):
+            if response.code == ResponseCode.SUCCESS:
+                for message in iterate_records(response.body):
                     message.broker_name = broker_name
                     found.append(message)
 
@@ -131,40 +130,40 @@ class MessageAdmin(TopicAdmin, GroupAdmin):
     # Queues.
 
     async def min_offset(self, queue: MessageQueue) -> int:
-        """Queue offset of the oldest message."""
+        """Return the queue offset of the oldest message."""
         address = await self._client.master_of(queue.broker_name, queue.topic)
         return await self._client.call(address, requests.min_offset(queue))
 
     async def max_offset(self, queue: MessageQueue) -> int:
-        """Queue offset of the next message to be stored."""
+        """Return the queue offset of the next message to be stored."""
         address = await self._client.master_of(queue.broker_name, queue.topic)
         return await self._client.call(address, requests.max_offset(queue))
 
     async def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """Queue offset of the message stored nearest to `timestamp_ms`."""
+        """Return the queue offset of the message stored nearest to `timestamp_ms`."""
         address = await self._client.master_of(queue.broker_name, queue.topic)
         return await self._client.call(address, requests.search_offset(queue, timestamp_ms))
 
     async def earliest_store_time_ms(self, queue: MessageQueue) -> int:
-        """When the oldest message was stored; -1 when there is none."""
+        """Return when the oldest message was stored, in ms; -1 when there is none."""
         address = await self._client.master_of(queue.broker_name, queue.topic)
         return await self._client.call(address, requests.earliest_store_time(queue))
 
     async def consume_queue(
         self, broker_address: str, topic: str, queue_id: int, index: int, count: int, group: str | None = None
     ) -> QueryConsumeQueueResponseBody | None:
-        """Entries of a consume queue from `index` on, judged by a group's filter; None when there is nothing at
-        `index`."""
+        """Return the entries of a consume queue from `index` on, evaluated by the filter of a group; None when there is
+        nothing at `index`."""
         header = QueryConsumeQueueRequestHeader(
             topic=topic, queue_id=queue_id, index=index, count=count, consumer_group=group
         )
-        answer = await self._broker(broker_address, RequestCode.QUERY_CONSUME_QUEUE, header)
-        return QueryConsumeQueueResponseBody.decode(answer.body) if answer.body else None
+        response = await self._broker(broker_address, RequestCode.QUERY_CONSUME_QUEUE, header)
+        return QueryConsumeQueueResponseBody.decode(response.body) if response.body else None
 
     # Who consumed it.
 
     async def track(self, message: MessageExt) -> list[MessageTrack]:
-        """What each group of the message's topic did with it (RocketMQ: messageTrackDetail)."""
+        """Return what each group of the message's topic did with it (RocketMQ: messageTrackDetail)."""
         return [await self._track_of(group, message) for group in await self.groups_of_topic(message.topic)]
 
     async def _track_of(self, group: str, message: MessageExt) -> MessageTrack:
@@ -200,11 +199,6 @@ class MessageAdmin(TopicAdmin, GroupAdmin):
         return False
 
     async def resume_half_message(self, broker_address: str, offset_message_id: str) -> None:
-        """Have the broker check a given-up half message again."""
+        """Have the broker check a half message again that it had given up."""
         header = ResumeCheckHalfMessageRequestHeader(msg_id=offset_message_id)
         await self._broker(broker_address, RequestCode.RESUME_CHECK_HALF_MESSAGE, header)
-
-
-def original_topic(message: MessageExt) -> str:
-    """The topic a message of a retry or dead letter topic was first sent to."""
-    return message.properties.get(names.RETRY_TOPIC) or message.topic

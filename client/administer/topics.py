@@ -48,13 +48,10 @@ class TopicAdmin(AdminBase):
         cluster: str | None = None,
         broker_address: str | None = None,
     ) -> list[str]:
-        """Create a topic, or change it when it exists, at one broker, or at the masters of a cluster or of all
-        clusters.
-
-        `ordered` also stores an order configuration, which keeps the queues where they are while a broker is away.
-        Returns the addresses, when a name server knows the topic there too: brokers tell them without waiting for an
-        answer. Raises BrokerRefused (bad name, system topic, a replica).
-        """
+        """Create or change a topic, at one broker, or at the masters of a cluster or of all clusters. `ordered` also
+        stores an order configuration, which keeps the queues where they are while a broker is away. Return the
+        addresses once a name server knows the topic there: brokers register it without waiting for a response. Raises
+        BrokerRefused (bad name, system topic, a replica)."""
         config = TopicConfig(
             topic_name=topic,
             read_queue_nums=read_queues,
@@ -77,7 +74,7 @@ class TopicAdmin(AdminBase):
         return targets
 
     async def _is_routed(self, config: TopicConfig, targets: list[str]) -> bool:
-        """Whether a name server has heard of the topic, as it is now, from all these brokers."""
+        """Return whether a name server knows the topic with these settings from all these brokers."""
         try:
             route = await self.route(config.topic_name or "")
         except NoRoute:
@@ -118,21 +115,22 @@ class TopicAdmin(AdminBase):
         await self._every_name_server(RequestCode.DELETE_TOPIC_IN_NAMESRV, header)
 
     async def topics(self, *, cluster: str | None = None) -> list[str]:
-        """All topics that the name server knows, or those of a cluster, sorted."""
+        """Return all topics that the name server knows, or those of a cluster, sorted."""
         if cluster is None:
-            answer = await self._name_server(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+            response = await self._name_server(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
         else:
             header = GetTopicsByClusterRequestHeader(cluster=cluster)
-            answer = await self._name_server(RequestCode.GET_TOPICS_BY_CLUSTER, header)
-        return sorted(TopicList.decode(answer.body).topic_list) if answer.body else []
+            response = await self._name_server(RequestCode.GET_TOPICS_BY_CLUSTER, header)
+        return sorted(TopicList.decode(response.body).topic_list) if response.body else []
 
     async def system_topics(self, broker_address: str | None = None) -> TopicList:
-        """System topics of a broker; without one, the cluster and broker names that the name server reserves."""
+        """Return the system topics of a broker; without one, the cluster and broker names that the name server
+        reserves."""
         if broker_address is not None:
-            answer = await self._broker(broker_address, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
+            response = await self._broker(broker_address, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
         else:
-            answer = await self._name_server(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS)
-        return TopicList.decode(answer.body)
+            response = await self._name_server(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS)
+        return TopicList.decode(response.body)
 
     async def unit_topics(self) -> list[str]:
         """Return the topics with a unit flag, sorted."""
@@ -147,24 +145,24 @@ class TopicAdmin(AdminBase):
         return await self._topic_list(RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST)
 
     async def _topic_list(self, code: RequestCode) -> list[str]:
-        answer = await self._name_server(code)
-        return sorted(TopicList.decode(answer.body).topic_list) if answer.body else []
+        response = await self._name_server(code)
+        return sorted(TopicList.decode(response.body).topic_list) if response.body else []
 
     async def topic_clusters(self, topic: str) -> list[str]:
-        """The clusters whose brokers have this topic."""
+        """Return the clusters whose brokers have this topic."""
         return sorted({broker.cluster for broker in (await self.route(topic)).broker_datas if broker.cluster})
 
     async def topic_configs(self, broker_address: str) -> TopicConfigSerializeWrapper:
-        """All topics of one broker with their settings."""
-        answer = await self._broker(broker_address, RequestCode.GET_ALL_TOPIC_CONFIG)
-        return TopicConfigSerializeWrapper.decode(answer.body)
+        """Return all topics of one broker with their settings."""
+        response = await self._broker(broker_address, RequestCode.GET_ALL_TOPIC_CONFIG)
+        return TopicConfigSerializeWrapper.decode(response.body)
 
     async def topic_config(self, broker_address: str, topic: str) -> TopicConfig | None:
-        """One topic of one broker; None when it does not have it."""
+        """Return the settings of one topic at one broker; None when the broker does not have it."""
         return (await self.topic_configs(broker_address)).topic_config_table.get(topic)
 
     async def topic_stats(self, topic: str) -> TopicStatsTable:
-        """Bounds of all queues of a topic, of all its brokers. Raises NoRoute."""
+        """Return the bounds of all queues of a topic, at all its brokers. Raises NoRoute."""
         table = {}
         for address in (await self._masters_of_topic(topic)).values():
             table.update((await self.topic_stats_at(address, topic)).offset_table)
@@ -173,25 +171,25 @@ class TopicAdmin(AdminBase):
     async def topic_stats_at(self, broker_address: str, topic: str) -> TopicStatsTable:
         """Return the bounds of a topic's queues at one broker."""
         header = GetTopicStatsInfoRequestHeader(topic=topic)
-        answer = await self._broker(broker_address, RequestCode.GET_TOPIC_STATS_INFO, header)
-        return TopicStatsTable.decode(answer.body)
+        response = await self._broker(broker_address, RequestCode.GET_TOPIC_STATS_INFO, header)
+        return TopicStatsTable.decode(response.body)
 
     async def topic_queues(self, topic: str) -> list[MessageQueue]:
-        """All queues of a topic that may be read, sorted. Raises NoRoute."""
+        """Return all readable queues of a topic, sorted. Raises NoRoute."""
         await self._client.update_route(topic)
         return list((await self._client.route(topic)).subscribe)
 
     async def groups_of_topic(self, topic: str) -> list[str]:
-        """Groups that consume a topic, or have an offset there."""
+        """Return the groups that consume a topic, or have an offset in it."""
         groups: set[str] = set()
         for address in (await self._masters_of_topic(topic)).values():
             header = QueryTopicConsumeByWhoRequestHeader(topic=topic)
-            answer = await self._broker(address, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, header)
-            groups.update(GroupList.decode(answer.body).group_list if answer.body else ())
+            response = await self._broker(address, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, header)
+            groups.update(GroupList.decode(response.body).group_list if response.body else ())
         return sorted(groups)
 
     async def clean_unused_topics(self, broker_address: str) -> None:
-        """Delete the consume queues of topics that the broker does not have any more."""
+        """Delete the consume queues of topics that the broker no longer has."""
         await self._broker(broker_address, RequestCode.CLEAN_UNUSED_TOPIC)
 
     async def clean_expired_consume_queues(self, broker_address: str) -> None:
@@ -205,7 +203,8 @@ class TopicAdmin(AdminBase):
         return await self.get_kv(ORDER_TOPIC_CONFIG, topic)
 
     async def put_order_conf(self, topic: str, conf: str) -> None:
-        """`conf`: "broker-a:4;broker-b:4". Raises ValueError when it is not."""
+        """Store the order configuration of a topic, "broker-a:4;broker-b:4", at all name servers. Raises ValueError
+        when `conf` has another form."""
         parse_order_conf(conf)
         await self.put_kv(ORDER_TOPIC_CONFIG, topic, conf)
 
@@ -217,10 +216,10 @@ class TopicAdmin(AdminBase):
         """Return a value that the name servers keep; None when there is none."""
         header = GetKVConfigRequestHeader(namespace=namespace, key=key)
         accept = (ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND)
-        answer = await self._name_server(RequestCode.GET_KV_CONFIG, header, accept=accept)
-        if answer.code != ResponseCode.SUCCESS:
+        response = await self._name_server(RequestCode.GET_KV_CONFIG, header, accept=accept)
+        if response.code != ResponseCode.SUCCESS:
             return None
-        return answer.header(GetKVConfigResponseHeader).value
+        return response.header(GetKVConfigResponseHeader).value
 
     async def put_kv(self, namespace: str, key: str, value: str) -> None:
         """Store a value at all name servers."""
@@ -233,10 +232,10 @@ class TopicAdmin(AdminBase):
         await self._every_name_server(RequestCode.DELETE_KV_CONFIG, header)
 
     async def kv_table(self, namespace: str) -> dict[str, str]:
-        """All keys of a namespace; empty when it does not exist."""
+        """Return all keys and values of a namespace; empty when it does not exist."""
         from triomq.protocol.headers.namesrv import GetKVListByNamespaceRequestHeader
 
         header = GetKVListByNamespaceRequestHeader(namespace=namespace)
         accept = (ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND)
-        answer = await self._name_server(RequestCode.GET_KVLIST_BY_NAMESPACE, header, accept=accept)
-        return KVTable.decode(answer.body).table if answer.code == ResponseCode.SUCCESS and answer.body else {}
+        response = await self._name_server(RequestCode.GET_KVLIST_BY_NAMESPACE, header, accept=accept)
+        return KVTable.decode(response.body).table if response.code == ResponseCode.SUCCESS and response.body else {}

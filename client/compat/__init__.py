@@ -12,8 +12,8 @@
     print(result.status, result.msg_id, result.offset)
     producer.shutdown()
 
-It is a thin layer over `triomq.blocking`. Listeners are called in threads. As it was there, a received message's
-tags, keys, body and properties are bytes, its topic and id are texts. New programs should use `triomq.blocking` or
+It is a thin layer over `triomq.blocking`. Listeners are called in threads. As in the original, tags, keys, body and
+properties of a received message are bytes, its topic and id are strings. New programs should use `triomq.blocking` or
 `triomq`.
 """
 

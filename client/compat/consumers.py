@@ -1,4 +1,4 @@
-"""Consumers."""
+"""The consumers of the C++ client's Python wrapper."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from triomq.protocol.message_queue import MessageQueue
 
 
 class PushConsumer(Named):
-    """Subscribe with a callback, then start."""
+    """A push consumer: subscribe with a callback, then start."""
 
     _start_failed = PushConsumerStartFailed
 
@@ -38,10 +38,10 @@ class PushConsumer(Named):
         self._rules["concurrency"] = thread_count
 
     def set_message_batch_max_size(self, max_size: int) -> None:
-        """Has no effect: callbacks get one message at a time, as they always did in Python."""
+        """Do nothing: callbacks receive one message at a time, as they always did in Python."""
 
     def subscribe(self, topic: str, callback: Callable[[ReceivedMessage], Any], expression: str = "*") -> None:
-        """`callback(message)` answers a ConsumeStatus (or nothing)."""
+        """Have `callback(message)` called for every message of a topic; it returns a ConsumeStatus or None."""
         self._callbacks[topic] = (callback, expression)
         if self._facade is not None:
             self._facade.subscribe(topic, expression)
@@ -55,14 +55,18 @@ class PushConsumer(Named):
 
     def _dispatch(self, message: core.MessageExt) -> CoreConsumeStatus:
         callback, _ = self._callbacks[message.topic]
-        answer = callback(ReceivedMessage(message))
-        if answer is None or answer is True or (answer == ConsumeStatus.CONSUME_SUCCESS and answer is not False):
+        returned = callback(ReceivedMessage(message))
+        if (
+            returned is None
+            or returned is True
+            or (returned == ConsumeStatus.CONSUME_SUCCESS and returned is not False)
+        ):
             return CoreConsumeStatus.CONSUME_SUCCESS
         return CoreConsumeStatus.RECONSUME_LATER
 
 
 class PullConsumer(Named):
-    """`pull` goes through all messages of a topic from where it stopped the last time."""
+    """A pull consumer: `pull` reads all messages of a topic from where it stopped the last time."""
 
     def __init__(self, group_id: str) -> None:
         super().__init__(group_id)
@@ -78,7 +82,7 @@ class PullConsumer(Named):
         return self._offsets.get(queue, 0)
 
     def pull(self, topic: str, expression: str = "*", max_num: int = 32) -> Iterator[ReceivedMessage]:
-        """The messages that are there now, queue after queue."""
+        """Yield the messages that are stored now, queue after queue."""
         consumer = self._running()
         for queue in consumer.queues(topic):
             while True:

@@ -110,4 +110,4 @@ class ReceivedMessage:
 
 
 RecvMessage = ReceivedMessage
-"""What it was called at first."""
+"""The name that early versions of the wrapper used."""

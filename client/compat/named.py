@@ -25,7 +25,7 @@ class Named:
         self._options["name_server"] = addr
 
     def set_name_server_domain(self, domain: str) -> None:
-        """Where the list of name servers is published: "http://host:8080/rocketmq/nsaddr", or just the host."""
+        """Set where the list of name servers is published: "http://host:8080/rocketmq/nsaddr", or only the host."""
         port = "" if ":" in domain else ":8080"
         self._options["name_server"] = domain if "/" in domain else f"http://{domain}{port}/rocketmq/nsaddr"
 

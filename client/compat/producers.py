@@ -1,4 +1,4 @@
-"""Producers."""
+"""The producers of the C++ client's Python wrapper."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from triomq.protocol.message_queue import MessageQueue
 
 
 class Producer(Named):
-    """`orderly` has no effect: give a sharding key."""
+    """A producer. `orderly` has no effect: give a sharding key to the send."""
 
     _start_failed = ProducerStartFailed
 
@@ -49,7 +49,7 @@ class Producer(Named):
             self.set_max_message_size(max_message_size)
 
     def set_timeout(self, timeout: int) -> None:
-        """Milliseconds."""
+        """Set the time limit of a send, in milliseconds."""
         self._options["send_timeout_seconds"] = timeout / 1000
 
     def set_compress_level(self, level: int) -> None:
@@ -74,8 +74,8 @@ class Producer(Named):
     def send_orderly(
         self, msg: Message, arg: object, retry_times: int = 0, queue_select_callback: Any = None
     ) -> SendResult:
-        """`queue_select_callback(queue_count, message, arg)` answers a queue number; without one, messages with the
-        same `arg` go to the same queue."""
+        """Send to the queue whose number `queue_select_callback(queue_count, message, arg)` returns; without a
+        callback, messages with the same `arg` go to the same queue."""
         select = queue_select_callback or (lambda count, _message, key: hash(key) % count)
         return self._select(msg, lambda count: select(count, msg, arg))
 
@@ -92,7 +92,8 @@ class Producer(Named):
 
 
 class TransactionMQProducer(Producer):
-    """`checker_callback(message)` answers a TransactionStatus when the broker asks."""
+    """A transaction producer. `checker_callback(message)` returns a TransactionStatus when the broker asks for the
+    outcome of a local transaction."""
 
     def __init__(
         self,
@@ -126,7 +127,7 @@ class TransactionMQProducer(Producer):
         local_execute: Callable[[ReceivedMessage, object], TransactionStatus],
         user_args: object = None,
     ) -> SendResult:
-        """`local_execute(message, user_args)` is the local transaction."""
+        """Send a half message and run `local_execute(message, user_args)`, the local transaction."""
         running = self._running()
         with failing_as(ProducerSendSyncFailed):
             return result_of(running.send_in_transaction(message.core, (local_execute, user_args)).send)

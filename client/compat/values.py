@@ -17,7 +17,7 @@ RocketMQException = MQClientError
 
 
 class ProducerException(RocketMQException):
-    """A producer could not do what it was told; the reason is the `__cause__`."""
+    """A producer could not do what was asked of it; the reason is the `__cause__`."""
 
 
 class ProducerStartFailed(ProducerException):
@@ -37,7 +37,7 @@ class ProducerSendOrderlyFailed(ProducerException):
 
 
 class ConsumerException(RocketMQException):
-    """The same of a consumer."""
+    """A consumer could not do what was asked of it; the reason is the `__cause__`."""
 
 
 class PushConsumerStartFailed(ConsumerException):
@@ -53,7 +53,7 @@ def failing_as(kind: type[RocketMQException]) -> Iterator[None]:
 
 
 class SendStatus(IntEnum):
-    """What is sure about a sent message; in all four cases it is stored."""
+    """How safely a sent message is stored; in all four cases it is stored."""
 
     OK = 0
     FLUSH_DISK_TIMEOUT = 1
@@ -97,7 +97,7 @@ class MessageProperty(Enum):
 
 
 class ConsumeStatus(IntEnum):
-    """What a listener answers; True and None count as success, an exception or False as "later"."""
+    """What a listener returns. True and None count as success, an exception or False as "later"."""
 
     CONSUME_SUCCESS = 0
     RECONSUME_LATER = 1
@@ -115,7 +115,7 @@ class TransactionStatus(IntEnum):
 
 
 class SendResult(NamedTuple):
-    """`status`: the SendStatus; `offset`: queue offset."""
+    """The result of a send. `status`: the SendStatus. `offset`: the queue offset."""
 
     status: SendStatus
     msg_id: str

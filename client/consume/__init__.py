@@ -1,0 +1,1 @@
+"""Consuming: shares of queues, pull loops, windows of messages, listeners, offsets."""

@@ -1,4 +1,4 @@
-"""Noticing that an async call has to wait."""
+"""Detecting the moment at which an async call has to wait."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ T = TypeVar("T")
 
 @types.coroutine
 def tell_when_blocked(coroutine: Coroutine[Any, Any, T], blocked: Callable[[], None]) -> Generator[Any, Any, T]:
-    """Await `coroutine`; `blocked()` is called when it first has to wait for something, not at all when it never does.
+    """Await `coroutine`; call `blocked()` when it first has to wait for something, not at all when it never does.
 
-    What the event loop sends and throws in goes through, as with a plain `await`.
+    What the event loop sends and throws passes through, as with a plain `await`.
     """
     try:
         trap = coroutine.send(None)
     except StopIteration as end:
-        answer: T = end.value
-        return answer
+        result: T = end.value
+        return result
     blocked()
     while True:
         try:
@@ -31,11 +31,11 @@ def tell_when_blocked(coroutine: Coroutine[Any, Any, T], blocked: Callable[[], N
             try:
                 trap = coroutine.throw(error)
             except StopIteration as end:
-                answer = end.value
-                return answer
+                result = end.value
+                return result
         else:
             try:
                 trap = coroutine.send(sent)
             except StopIteration as end:
-                answer = end.value
-                return answer
+                result = end.value
+                return result

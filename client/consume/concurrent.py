@@ -1,14 +1,15 @@
 """Consuming in any order, any number of messages at once (RocketMQ: ConsumeMessageConcurrentlyService).
 
-What the pull loops bring waits in runs, in the order it came. It leaves in one of two ways, decided by the first who
-asks:
+Pulled messages wait in runs, in the order in which they arrived. They leave in one of two ways, and the first task that
+asks decides which:
 
-    workers    tasks that call the listener. A worker goes on to the next messages without a pause for as long as the
-               listener does not wait for anything; the moment it does, another worker is woken. So a listener that only
-               computes costs no switch of tasks, and one that waits has `concurrency` calls at once.
-    take       the application's own tasks come and get single messages (`async for`, `receive`), and settle them.
+    workers    tasks that call the listener. A worker continues with the next messages without a pause as long as the
+               listener does not wait for anything; the moment it does, another worker wakes up. So a listener that only
+               computes costs no task switch, and one that waits has `concurrency` calls at once.
+    take       the application's own tasks take single messages (`async for`, `receive`), and settle them.
 
-Bounds: the windows of the queues hold what waits here (pull_loop.py), and `submit` waits above `max_cached_messages`.
+Bounds: the windows of the queues limit what waits here (pull_loop.py), and `submit` waits above
+`max_cached_messages`.
 """
 
 from __future__ import annotations
@@ -36,11 +37,11 @@ log = get_logger("triomq.client.consume")
 RESUBMIT_SECONDS = 5.0
 EXPIRY_CHECK_SECONDS = 60.0
 MESSAGES_BETWEEN_CHECKPOINTS = 64
-"""So that a listener that never waits lets others have their turn."""
+"""A checkpoint after this number of messages keeps a listener that never waits from starving other tasks."""
 
 
 class _Run:
-    """Messages of one pull, and how many of them are gone."""
+    """Messages of one pull, and how many of them have left."""
 
     __slots__ = ("assigned", "at", "messages")
 
@@ -51,7 +52,7 @@ class _Run:
 
 
 class ConcurrentConsuming(Consuming):
-    """See the module's text."""
+    """Consuming in any order; see the module's docstring."""
 
     ordered = False
 
@@ -65,7 +66,7 @@ class ConcurrentConsuming(Consuming):
         hooks: Sequence[ConsumeHook],
         in_use: Callable[[], Sequence[AssignedQueue]],
     ) -> None:
-        """`in_use`: the queues that are held now."""
+        """`in_use` returns the queues that are held now."""
         super().__init__(client, owner, offsets, rules, listener, hooks)
         self._in_use = in_use
         self._runs: deque[_Run] = deque()
@@ -82,11 +83,11 @@ class ConcurrentConsuming(Consuming):
         self._owner.start_soon(self._expire)
 
     def listen(self) -> None:
-        """There is a listener now: have workers call it."""
+        """Start the workers: there is a listener now."""
         self._listening.set()
 
     async def submit(self, assigned: AssignedQueue, messages: Sequence[MessageExt]) -> None:
-        """Hand over what was pulled; waits while too much is waiting."""
+        """Take over what was pulled; wait while too much is waiting."""
         if messages:
             self._runs.append(_Run(assigned, messages))
             self._waiting += len(messages)
@@ -95,7 +96,7 @@ class ConcurrentConsuming(Consuming):
             await self._room.park()
 
     def wake(self) -> None:
-        """Something changed for those who wait for messages (the consumer is no longer suspended)."""
+        """Wake the tasks that wait for messages: the consumer is no longer suspended."""
         self._idle.unpark_all()
 
     def _wake_one(self) -> None:
@@ -103,7 +104,8 @@ class ConcurrentConsuming(Consuming):
             self._idle.unpark()
 
     def _next(self, count: int) -> tuple[AssignedQueue, Sequence[MessageExt]] | None:
-        """Up to `count` messages of one queue, those that came first; None when there are none, or none may go."""
+        """Return up to `count` messages of one queue, the oldest that wait; None when there are none, or none may
+        leave."""
         if self._owner.is_paused:
             return None
         runs = self._runs
@@ -168,7 +170,7 @@ class ConcurrentConsuming(Consuming):
         if verdict.ok:
             self._settled(assigned, window.remove(messages))
             return
-        # Messages that were sent back meanwhile because they took too long are no longer in the window.
+        # Messages that were sent back in the meantime, because they took too long, are no longer in the window.
         left = [message for message in messages if message.queue_offset in window]
         done: list[MessageExt] = []
         again: list[MessageExt] = []
@@ -196,7 +198,7 @@ class ConcurrentConsuming(Consuming):
     # The application's own tasks.
 
     def take_nowait(self) -> Delivery | None:
-        """The next message, to be settled by whoever gets it; None when there is none."""
+        """Return the next message, to be settled by the task that takes it; None when there is none."""
         if self._offers:
             return self._offers.popleft()
         found = self._next(1)
@@ -215,17 +217,17 @@ class ConcurrentConsuming(Consuming):
         return delivery
 
     async def take(self) -> Delivery:
-        """The same, waiting for one."""
+        """Return the next message, waiting for one."""
         while True:
             delivery = self.take_nowait()
             if delivery is not None:
-                # One who was woken may have been cancelled, or found the message gone: see to it that none lies here.
+                # A task that was woken may have been cancelled, or found no message: wake another one if any are left.
                 self._wake_one()
                 return delivery
             await self._idle.park()
 
     def offer(self, delivery: Delivery) -> None:
-        """Have somebody take this one next."""
+        """Hand out this message next."""
         self._offers.append(delivery)
         self._wake_one()
 
@@ -263,7 +265,7 @@ class ConcurrentConsuming(Consuming):
     # Messages that take too long.
 
     async def _expire(self) -> None:
-        """Send messages back whose consuming takes too long, so that they do not hold up their queue's offset."""
+        """Send messages back whose consuming takes too long, so that they do not block the offset of their queue."""
         while True:
             await trio.sleep(min(EXPIRY_CHECK_SECONDS, self._rules.consume_timeout_seconds))
             for assigned in list(self._in_use()):
@@ -283,8 +285,8 @@ class ConcurrentConsuming(Consuming):
 
 
 class OfferedMessage:
-    """A message that waits for the application's own tasks although no queue brought it here (an administrator wants it
-    consumed, or its queue is an ordered one); `wait` until it is settled."""
+    """A message that waits for the application's own tasks although no queue brought it here: an administrator wants it
+    consumed, or its queue is an ordered one. `wait` ends when it is settled."""
 
     def __init__(self) -> None:
         self._done = trio.Event()
@@ -300,7 +302,7 @@ class OfferedMessage:
         self._done.set()
 
     async def wait(self) -> ConsumeStatus | None:
-        """None when it is consumed; raises RetryLater when it shall come again."""
+        """Wait until the message is consumed. Raises RetryLater when it has to be delivered again."""
         await self._done.wait()
         if self._error is not None:
             raise self._error

@@ -32,11 +32,11 @@ from triomq.protocol.message_queue import MessageQueue
 log = get_logger("triomq.client.consume")
 
 Listener = Callable[[Sequence[MessageExt]], Awaitable[ConsumeStatus | None]]
-"""The application, made uniform: gets one or more messages of one queue, answers or raises."""
+"""The listener in its uniform shape: takes one or more messages of one queue, returns a status or raises."""
 
 
 class ConsumeOwner(Protocol):
-    """What consuming asks its consumer."""
+    """The consumer, as consuming sees it."""
 
     @property
     def group(self) -> str: ...
@@ -50,31 +50,31 @@ class ConsumeOwner(Protocol):
     def start_soon(self, function: Callable[..., Awaitable[None]], *args: object) -> None: ...
 
     def consumed(self, topic: str, cost_ms: int, ok: int, failed: int) -> None:
-        """For the statistics."""
+        """Count messages in the statistics."""
 
 
 class Verdict:
-    """How one call of the application ended."""
+    """The outcome of one listener call."""
 
     __slots__ = ("delay_level", "error", "ok", "returned_none", "status")
 
-    def __init__(self, answer: object = None, error: Exception | None = None) -> None:
+    def __init__(self, returned: object = None, error: Exception | None = None) -> None:
         self.error = error
-        self.returned_none = error is None and answer is None
+        self.returned_none = error is None and returned is None
         self.delay_level = error.delay_level if isinstance(error, RetryLater) else 0
-        self.ok = error is None and answer in (None, True, ConsumeStatus.CONSUME_SUCCESS)
-        if isinstance(answer, ConsumeStatus):
-            self.status = answer
+        self.ok = error is None and returned in (None, True, ConsumeStatus.CONSUME_SUCCESS)
+        if isinstance(returned, ConsumeStatus):
+            self.status = returned
         else:
             self.status = ConsumeStatus.CONSUME_SUCCESS if self.ok else ConsumeStatus.RECONSUME_LATER
 
 
 OK = Verdict()
-"""The usual one: the listener returned nothing."""
+"""The usual outcome: the listener returned None."""
 
 
 class Consuming:
-    """What both ways share."""
+    """What concurrent and ordered consuming share."""
 
     def __init__(
         self,
@@ -95,20 +95,20 @@ class Consuming:
         self._clock: Callable[[], float] = trio.current_time
 
     def start(self) -> None:
-        """Called once, when the consumer is open."""
+        """Start; called once, when the consumer is open."""
         self._clock = trio.lowlevel.current_clock().current_time  # a third of what trio.current_time costs
 
     def opened(self, assigned: AssignedQueue) -> Callable[[AssignedQueue], Awaitable[None]] | None:
-        """The task to run beside a queue's pull loop, if there is one."""
+        """Return the task to run beside a queue's pull loop, if there is one."""
         return None
 
     async def call(self, queue: MessageQueue, messages: Sequence[MessageExt]) -> Verdict:
-        """Call the application; never raises its exceptions."""
+        """Call the listener; its exceptions become part of the outcome."""
         context = self._before(queue, messages)
         began = self._clock()
         try:
-            answer = await self._listener(messages)
-            verdict = OK if answer is None else Verdict(answer)
+            returned = await self._listener(messages)
+            verdict = OK if returned is None else Verdict(returned)
         except RetryLater as error:
             verdict = Verdict(error=error)
         except Exception as error:
@@ -152,7 +152,7 @@ class Consuming:
                 log.exception("a consume hook failed")
 
     def _settled(self, assigned: AssignedQueue, queue_offset: int | None) -> None:
-        """Messages left the window: move the offset on."""
+        """Advance the offset after messages have left the window; it never goes back."""
         if queue_offset is not None and not assigned.dropped:
             self._offsets.table.update(assigned.queue, queue_offset, increase_only=True)
         assigned.notify()

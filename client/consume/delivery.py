@@ -1,4 +1,4 @@
-"""One message in the application's hands, and the ways to settle it."""
+"""One message that the application holds, and the ways to settle it."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from triomq.protocol.message import MessageExt
 
 
 class Settler(Protocol):
-    """Who wants to know what became of a delivery; called once, on the event loop."""
+    """Notified of what became of a delivery; called once, on the event loop."""
 
     def settled(self, delivery: Delivery, error: RetryLater | None) -> None:
-        """It is consumed, or (`error`) shall come again later."""
+        """The message is consumed, or (`error`) must be delivered again later."""
 
     def returned(self, delivery: Delivery) -> None:
-        """It was not looked at."""
+        """The message was not consumed."""
 
 
 class Delivery:
-    """One message handed out by `receive`, with the ways to settle it. The first one counts."""
+    """One message that `receive` returned, with the ways to settle it. Only the first call counts."""
 
     __slots__ = ("_settler", "assigned", "began", "context", "message")
 
@@ -33,21 +33,21 @@ class Delivery:
         self._settler: Settler | None = settler
 
     def ack(self) -> None:
-        """It is consumed."""
+        """Settle the message as consumed."""
         settler = self._settler
         if settler is not None:
             self._settler = None
             settler.settled(self, None)
 
     def retry_later(self, delay_level: int = 0) -> None:
-        """Deliver it again later; see `RetryLater`."""
+        """Have the message delivered again later; see `RetryLater`."""
         settler = self._settler
         if settler is not None:
             self._settler = None
             settler.settled(self, RetryLater(delay_level))
 
     def give_back(self) -> None:
-        """It was not looked at: hand it to whoever asks next."""
+        """Return the message unconsumed: the next `receive` returns it."""
         settler = self._settler
         if settler is not None:
             self._settler = None

@@ -12,13 +12,13 @@ from triomq.protocol.message_queue import MessageQueue
 
 
 async def begin_offset(client: Client, queue: MessageQueue, start: ConsumeFromWhere, moment: datetime | None) -> int:
-    """Queue offset of the first pull of a group that has no offset in this queue. `moment`: for CONSUME_FROM_TIMESTAMP.
-    Raises MQClientError."""
+    """Return the queue offset of the first pull of a group that has no offset in this queue. `moment`: for
+    CONSUME_FROM_TIMESTAMP. Raises MQClientError."""
     is_retry = system_topics.is_retry_topic(queue.topic)
     if start is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET:
         return 0
     if is_retry and start is ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET:
-        # What failed must not be skipped.
+        # Messages that failed must not be skipped.
         return 0
     address = await client.master_of(queue.broker_name, queue.topic)
     if start is ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET or is_retry or moment is None:

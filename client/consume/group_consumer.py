@@ -1,8 +1,8 @@
 """What push and lite pull consumers have in common: a member of a group that holds its share of the queues, with a pull
 loop for each.
 
-It owns the client (unless that is shared), the subscriptions, the offsets and the rebalancing, and leaves in this
-order: pull loops, offsets, locks, group. May not live here: what is done with the messages that the loops bring.
+It owns the client (unless that is shared), the subscriptions, the offsets and the rebalancing, and closes in this
+order: pull loops, offsets, locks, group. May not live here: what happens to the pulled messages.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from triomq.protocol.subscription import SQL92, TAG, SubscriptionData
 log = get_logger("triomq.client.consumer")
 
 UNSETTLED_SECONDS = 1.0
-"""How soon to look again at topics without route, members that are not listed yet, locks not granted."""
+"""Pause before the next round when a topic has no route, a member is not listed yet, or a lock was not granted."""
 LEAVE_SECONDS = 5.0
 
 
@@ -69,10 +69,10 @@ class GroupSettings:
 
 
 class GroupConsumer(ConsumerMember, Holder, PullOwner):
-    """See the module's text."""
+    """A member of a consumer group; see the module's docstring."""
 
     consume_type: str
-    """How messages reach this consumer, as brokers call it."""
+    """How messages reach this consumer, in the terms of heartbeats."""
 
     def __init__(self, group: str, client: Client | None, options: ClientOptions, settings: GroupSettings) -> None:
         check_group(group, "consumer")
@@ -115,19 +115,19 @@ class GroupConsumer(ConsumerMember, Holder, PullOwner):
 
     @abstractmethod
     def _start(self) -> None:
-        """Start tasks of its own; the consumer is open."""
+        """Start the tasks of this kind of consumer; the consumer is open."""
 
     @abstractmethod
     async def _run_queue(self, assigned: AssignedQueue) -> None:
-        """All that runs for a held queue, until its scope is cancelled."""
+        """Run everything that a held queue needs, until its scope is cancelled."""
 
     @abstractmethod
     async def _submit(self, assigned: AssignedQueue, messages: Sequence[MessageExt]) -> None:
-        """New messages came; waits while there are too many."""
+        """Take over new messages; wait while there are too many."""
 
     @abstractmethod
     def _skipped(self, assigned: AssignedQueue) -> None:
-        """Nothing that is wanted lies before the queue's `next_offset`."""
+        """Note that no wanted message lies before the queue's `next_offset`."""
 
     # Life.
 
@@ -162,7 +162,7 @@ class GroupConsumer(ConsumerMember, Holder, PullOwner):
         return self
 
     async def _enter(self, stack: AsyncExitStack) -> None:
-        """Open what shall be closed after this member has left its group."""
+        """Open what must be closed after this member has left its group."""
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -179,10 +179,10 @@ class GroupConsumer(ConsumerMember, Holder, PullOwner):
                 self._nursery = None
 
     async def _finish(self, *, failed: bool) -> None:
-        """Bring to an end what the application began, before everything is cancelled."""
+        """Finish what the application began, before everything is cancelled."""
 
     async def _leave(self) -> None:
-        """Store the offsets, give the locks back, sign off; also when the block was cancelled."""
+        """Store the offsets, release the locks, unregister; also when the block was cancelled."""
         with trio.CancelScope(shield=True, deadline=trio.current_time() + LEAVE_SECONDS):
             try:
                 await self._offsets.persist()
@@ -210,13 +210,13 @@ class GroupConsumer(ConsumerMember, Holder, PullOwner):
         self.wake_rebalance()
 
     def unsubscribe(self, topic: str) -> None:
-        """Consume this topic no longer."""
+        """Stop consuming this topic."""
         self._subscriptions.pop(self._client.namespace.wrap(topic), None)
         self._tell_brokers = True
         self.wake_rebalance()
 
     def _check_subscribed(self) -> None:
-        """A wait for messages that cannot come would last for ever."""
+        """Raise ConfigurationError instead of waiting for messages that cannot come."""
         if not self._subscriptions:
             raise ConfigurationError(f"nothing is subscribed: call {type(self).__name__}.subscribe(topic) first")
 
@@ -227,7 +227,7 @@ class GroupConsumer(ConsumerMember, Holder, PullOwner):
         return self._subscriptions.get(topic)
 
     def subscriptions(self) -> list[SubscriptionData]:
-        """All, by topic."""
+        """Return all subscriptions, by topic."""
         return [one for topic in sorted(self.topics()) if (one := self.subscription_of(topic)) is not None]
 
     # ConsumerMember, Holder and PullOwner, as far as it is the same for all.
@@ -243,7 +243,7 @@ class GroupConsumer(ConsumerMember, Holder, PullOwner):
         )
 
     def _announced_subscriptions(self) -> list[SubscriptionData]:
-        """What brokers learn by heartbeats."""
+        """Return the subscriptions that heartbeats announce."""
         return self.subscriptions()
 
     def running_info(self, with_stacks: bool) -> ConsumerRunningInfo:
@@ -320,7 +320,7 @@ class GroupConsumer(ConsumerMember, Holder, PullOwner):
                 await self._wake.wait()
 
     async def _balance(self) -> bool:
-        """One round; False when it must be looked at again soon."""
+        """Run one round. Return False when the next one must follow soon."""
         for topic in self.topics():
             try:
                 await self._client.route(topic)
@@ -329,7 +329,7 @@ class GroupConsumer(ConsumerMember, Holder, PullOwner):
                     self._missing.add(topic)
                     log.warning("waiting for a topic", group=self.group, topic=topic, reason=str(error))
             except MQClientError as error:
-                log.warning("no name server answered", group=self.group, error=str(error))
+                log.warning("no name server responded", group=self.group, error=str(error))
                 return False
             else:
                 self._missing.discard(topic)

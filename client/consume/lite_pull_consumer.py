@@ -1,7 +1,7 @@
 """Pulling with assignment, position and commit (RocketMQ: DefaultLitePullConsumer).
 
     async with LitePullConsumer("report", name_server="127.0.0.1:9876") as consumer:
-        consumer.subscribe("Orders")                # the queues are shared out among the members of the group
+        consumer.subscribe("Orders")                # the members of the group share the queues
         while True:
             for message in await consumer.poll():
                 ...
@@ -9,9 +9,9 @@
 or, without sharing, `await consumer.assign(await consumer.queues("Orders"))`, and then `seek`, `pause`, `commit` as
 needed.
 
-Messages are pulled in the background up to a limit and handed out by `poll`. With `auto_commit` (the default) what
-one poll returned is stored as consumed after the next poll, and when the `async with` block ends without an exception;
-otherwise `await consumer.commit()` says so.
+Messages are pulled in the background up to a limit, and `poll` returns them. With `auto_commit` (the default) what one
+poll returned is stored as consumed after the next poll, and when the `async with` block ends without an exception;
+otherwise call `commit`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,14 @@ MAX_WAITING_PULLS = 1000
 
 
 class LitePullConsumer(GroupConsumer):
-    """See the module's text. `auto_commit_seconds`: how often a poll stores what earlier polls returned."""
+    """Polls messages of its share of the queues, or of queues assigned by hand (RocketMQ: DefaultLitePullConsumer).
+
+    Messages are pulled in the background up to a limit, and `poll` returns them. With `auto_commit` (the default), what
+    one poll returned is stored as consumed by the next poll (at most every `auto_commit_seconds`), and when the `async
+    with` block ends without an exception. Without it, call `commit`.
+
+    The other parameters are those of `PushConsumer`.
+    """
 
     def __init__(
         self,
@@ -111,7 +118,8 @@ class LitePullConsumer(GroupConsumer):
         self._subscribe(topic, expression, sql=sql)
 
     async def assign(self, queues: Iterable[MessageQueue], expression: str = "*") -> None:
-        """Read exactly these queues, whoever else does. Raises NoRoute, BrokerRefused and the like when that fails."""
+        """Read exactly these queues, whatever other members read. Raises NoRoute, BrokerRefused and the like when that
+        fails."""
         if self._subscriptions and self._assigned_by_hand is None:
             raise ConfigurationError("topics are subscribed to; subscribe and assign do not go together")
         self._open_nursery()
@@ -126,19 +134,19 @@ class LitePullConsumer(GroupConsumer):
 
     @property
     def assignment(self) -> list[MessageQueue]:
-        """The queues read now."""
+        """The queues that are read now."""
         return sorted(self._bare(queue) for queue in self._rebalancer.assigned)
 
     async def queues(self, topic: str) -> list[MessageQueue]:
-        """The readable queues of a topic, sorted. Raises NoRoute."""
+        """Return the readable queues of a topic, sorted. Raises NoRoute."""
         route = await self._client.route(self._client.namespace.wrap(topic))
         return [self._bare(queue) for queue in route.subscribe]
 
     # Reading.
 
     async def poll(self, timeout_seconds: float = 5.0) -> list[MessageExt]:
-        """The messages of one pull (at most `rules.pull_batch_size`, of one queue), as soon as there are some; an empty
-        list when the time is over."""
+        """Return the messages of one pull (at most `rules.pull_batch_size`, of one queue) as soon as there are some; an
+        empty list when the time has passed."""
         self._open_nursery()
         self._check_subscribed()
         if self.auto_commit:
@@ -179,7 +187,7 @@ class LitePullConsumer(GroupConsumer):
         return found
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
-        """Hand out nothing of these queues until `resume`."""
+        """Return nothing of these queues from `poll` until `resume`."""
         for queue in map(self._wire, queues):
             self._paused.add(queue)
             assigned = self._rebalancer.assigned.get(queue)
@@ -187,7 +195,7 @@ class LitePullConsumer(GroupConsumer):
                 assigned.paused = True
 
     def resume(self, queues: Iterable[MessageQueue]) -> None:
-        """Hand out messages of these queues again."""
+        """Return messages of these queues from `poll` again."""
         for queue in map(self._wire, queues):
             self._paused.discard(queue)
             assigned = self._rebalancer.assigned.get(queue)
@@ -199,8 +207,8 @@ class LitePullConsumer(GroupConsumer):
     # Positions and offsets.
 
     async def seek(self, queue: MessageQueue, queue_offset: int) -> None:
-        """Go on at `queue_offset` (clamped by nobody: ConfigurationError when outside the queue) with a queue read
-        now."""
+        """Continue at `queue_offset` with a queue that is read now. Raises ConfigurationError for an offset outside the
+        queue."""
         wire = self._wire(queue)
         if wire not in self._rebalancer.assigned:
             raise ConfigurationError(f"{queue} is not assigned to this consumer now: {self.assignment}")
@@ -216,39 +224,36 @@ class LitePullConsumer(GroupConsumer):
         self._rebalancer.reopen(wire, queue_offset)
 
     async def seek_to_begin(self, queue: MessageQueue) -> None:
-        """Go on at the oldest message of a queue."""
+        """Continue at the oldest message of a queue."""
         wire = self._wire(queue)
         address = await self._client.master_of(wire.broker_name, wire.topic)
         await self.seek(queue, await self._client.call(address, requests.min_offset(wire)))
 
     async def seek_to_end(self, queue: MessageQueue) -> None:
-        """Go on behind the newest message of a queue."""
+        """Continue behind the newest message of a queue."""
         wire = self._wire(queue)
         address = await self._client.master_of(wire.broker_name, wire.topic)
         await self.seek(queue, await self._client.call(address, requests.max_offset(wire)))
 
     async def offset_for_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """Queue offset of the message stored nearest to `timestamp_ms`."""
+        """Return the queue offset of the message stored nearest to `timestamp_ms`."""
         wire = self._wire(queue)
         address = await self._client.master_of(wire.broker_name, wire.topic)
         return await self._client.call(address, requests.search_offset(wire, timestamp_ms))
 
     async def position(self, queue: MessageQueue) -> int | None:
-        """Queue offset of the next message that `poll` returns; the committed one before the first poll."""
+        """Return the queue offset of the next message that `poll` returns; the committed one before the first poll."""
         wire = self._wire(queue)
         known = self._positions.get(wire)
         return known if known is not None else await self.committed(queue)
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """The stored offset of the group; None when there is none."""
+        """Return the stored offset of the group; None when there is none."""
         return await self._offsets.read(self._wire(queue))
 
     async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
         """Store what the polls so far returned as consumed, or the given offsets (of the next messages). Returns when
-        stored.
-
-        Raises BrokerRefused and the like when a broker did not store it.
-        """
+        they are stored. Raises BrokerRefused and the like when a broker did not store them."""
         if offsets is None:
             self._count_polls()
             due = [queue for queue, _ in self._offsets.table.changed()]
@@ -260,7 +265,7 @@ class LitePullConsumer(GroupConsumer):
             await self._offsets.persist_now(queue)
 
     def _count_polls(self) -> None:
-        """What was polled since the last time counts as consumed."""
+        """Count what was polled since the last call as consumed."""
         for queue, position in self._uncounted.items():
             self._offsets.table.update(queue, position)
         self._uncounted.clear()
@@ -319,7 +324,7 @@ class LitePullConsumer(GroupConsumer):
             self._arrived.set()
 
     def _skipped(self, assigned: AssignedQueue) -> None:
-        """Nothing for us up to `next_offset`: the position moves on, as if those messages had been polled."""
+        """Advance the position to `next_offset`, as if the messages before it had been polled."""
         self._uncounted[assigned.queue] = assigned.next_offset
 
     async def _run_queue(self, assigned: AssignedQueue) -> None:

@@ -1,7 +1,7 @@
-"""Where the consume offsets of a group live: at the brokers (clustering) or in a file here (broadcasting).
+"""Where the consume offsets of a group are stored: at the brokers (clustering) or in a local file (broadcasting).
 
-Both keep a table in memory (`offsets.OffsetTable`) which consuming updates without waiting, and store it from time to
-time. Owned by one consumer.
+Both keep a table in memory (`offsets.OffsetTable`), which consuming updates without waiting, and store it
+periodically. Owned by one consumer.
 """
 
 from __future__ import annotations
@@ -26,33 +26,32 @@ MAX_UPDATES_AT_ONCE = 16
 
 
 class OffsetStore(Protocol):
-    """Both kinds. Offsets are those of the next message."""
+    """Stores the offsets of a group; they are those of the next message."""
 
     table: OffsetTable
 
     async def open(self) -> None:
-        """Read what there is to read before the first pull."""
+        """Load what is needed before the first pull."""
 
     async def read(self, queue: MessageQueue) -> int | None:
-        """The stored offset, which also becomes the one in memory; None when there is none."""
+        """Return the stored offset, which also becomes the one in memory; None when there is none."""
 
     async def persist(self, queues: Iterable[MessageQueue] | None = None) -> None:
-        """Store what changed (of these queues, or of all); failures are logged and tried again next time. `confirm`:
-        wait for the store's answers."""
+        """Store what changed (of these queues, or of all). Failures are logged and tried again next time."""
 
     async def persist_now(self, queue: MessageQueue) -> None:
-        """Store one queue's offset and be sure of it. Raises MQClientError."""
+        """Store one queue's offset, and return when it is stored. Raises MQClientError."""
 
 
 class BrokerOffsets:
     """Clustering: the master of each broker holds the group's offsets.
 
-    Every update is confirmed and rounds never overlap, so an older offset cannot overtake a newer one on its way. For
-    the same reason pulls carry no offset along, as Java's do. Every `REPEAT_ROUNDS` rounds all offsets are sent, so
-    that a broker that lost them (it stores them every 5 s) has them again.
+    Every update is confirmed and rounds never overlap, so an older offset cannot overtake a newer one. For the same
+    reason pulls carry no offset here, unlike those of the Java client. Every `REPEAT_ROUNDS` rounds all offsets are
+    sent, so that a broker that lost them (it writes them to disk every 5 s) has them again.
 
-    The first update of a topic goes to its broker alone: RocketMQ makes the group's table of a topic on the first one
-    it gets, and of several that come at the same moment it may forget all but the last.
+    The first update of a topic is sent alone: RocketMQ creates the group's table of a topic on the first update, and of
+    several that arrive at the same moment it may forget all but the last.
     """
 
     def __init__(self, client: Client, group: str) -> None:

@@ -1,4 +1,4 @@
-"""Pulling by hand: the application says from which queue and offset, and keeps track of them itself (RocketMQ:
+"""Pulling by hand: the application names queue and offset, and keeps track of them itself (RocketMQ:
 DefaultMQPullConsumer). For assignment, seeking and committing see lite_pull_consumer.py.
 
     async with PullConsumer("audit", name_server="127.0.0.1:9876") as consumer:
@@ -38,11 +38,10 @@ __all__ = ["MessageExt", "MessageQueue", "PullConsumer", "PullResult", "PullStat
 
 
 class PullConsumer:
-    """See the module's text. `model` says where `commit` stores offsets: at the brokers, or (BROADCASTING) in a file
-    here.
+    """Pulls from a queue and an offset that the application names (RocketMQ: DefaultMQPullConsumer).
 
-    `suspend_seconds`: how long a broker may hold a pull that waits (`pull(..., wait=True)`). `client`: share this
-    open client.
+    `model` says where `commit` stores offsets: at the brokers, or (BROADCASTING) in a local file. `suspend_seconds`:
+    how long a broker may hold a pull that waits (`pull(..., wait=True)`). `client`: share this open client.
     """
 
     def __init__(
@@ -111,7 +110,7 @@ class PullConsumer:
     # Pulling.
 
     async def queues(self, topic: str) -> list[MessageQueue]:
-        """The readable queues of a topic, sorted. Raises NoRoute."""
+        """Return the readable queues of a topic, sorted. Raises NoRoute."""
         route = await self._client.route(self._use(topic))
         return [MessageQueue(topic, queue.broker_name, queue.queue_id) for queue in route.subscribe]
 
@@ -126,11 +125,11 @@ class PullConsumer:
         sql: bool = False,
         timeout_seconds: float = 10.0,
     ) -> PullResult:
-        """Up to `max_count` messages from `queue_offset` on; go on at the result's `next_begin_offset`.
+        """Return up to `max_count` messages from `queue_offset` on; continue at the result's `next_begin_offset`.
 
-        `expression`: "*", tags separated by "||", or with `sql` a SQL92 condition. `wait`: let the broker hold the
-        pull until a message comes (`suspend_seconds`), on top of `timeout_seconds`. Raises BrokerRefused,
-        BrokerUnreachable, OperationTimeout, NoRoute.
+        `expression`: "*", tags separated by "||", or with `sql` a SQL92 condition. `wait`: let the broker hold the pull
+        until a message comes (`suspend_seconds`), on top of `timeout_seconds`. Raises BrokerRefused, BrokerUnreachable,
+        OperationTimeout, NoRoute.
         """
         wire = self._wire(queue)
         suspend_seconds = self._suspend_seconds if wait else 0.0
@@ -146,36 +145,36 @@ class PullConsumer:
     # Offsets.
 
     async def min_offset(self, queue: MessageQueue) -> int:
-        """Queue offset of the oldest message."""
+        """Return the queue offset of the oldest message."""
         return await self._client.call(await self._master(queue), requests.min_offset(self._wire(queue)))
 
     async def max_offset(self, queue: MessageQueue) -> int:
-        """Queue offset of the next message to be stored."""
+        """Return the queue offset of the next message to be stored."""
         return await self._client.call(await self._master(queue), requests.max_offset(self._wire(queue)))
 
     async def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """Queue offset of the message stored nearest to `timestamp_ms`."""
+        """Return the queue offset of the message stored nearest to `timestamp_ms`."""
         return await self._client.call(
             await self._master(queue), requests.search_offset(self._wire(queue), timestamp_ms)
         )
 
     async def earliest_store_time_ms(self, queue: MessageQueue) -> int:
-        """When the oldest message was stored; -1 when there is none."""
+        """Return when the oldest message was stored, in ms; -1 when there is none."""
         return await self._client.call(await self._master(queue), requests.earliest_store_time(self._wire(queue)))
 
     async def committed_offset(self, queue: MessageQueue, *, from_store: bool = False) -> int | None:
-        """The group's offset, from memory or (with `from_store`, or when there is none here) from the store; None:
-        never committed."""
+        """Return the group's offset, from memory or (with `from_store`, or when memory has none) from the store; None
+        when it was never committed."""
         wire = self._wire(queue)
         known = None if from_store else self._offsets.table.get(wire)
         return known if known is not None else await self._offsets.read(wire)
 
     def update_offset(self, queue: MessageQueue, queue_offset: int) -> None:
-        """The group goes on at `queue_offset`; stored within seconds, and when the consumer is closed."""
+        """Set the group's offset in memory; it is stored within seconds, and when the consumer is closed."""
         self._offsets.table.update(self._wire(queue), queue_offset)
 
     async def commit(self, queue: MessageQueue, queue_offset: int) -> None:
-        """The group goes on at `queue_offset`; returns when that is stored."""
+        """Store the group's offset, and return when it is stored."""
         self.update_offset(queue, queue_offset)
         await self._offsets.persist_now(self._wire(queue))
 
@@ -221,7 +220,7 @@ class PullConsumer:
         )
 
     def wake_rebalance(self) -> None:
-        """Nothing is shared out here."""
+        """Do nothing: this consumer holds no share of the queues."""
 
     async def persist_offsets(self) -> None:
         await self._offsets.persist()
@@ -249,7 +248,7 @@ class PullConsumer:
     # Inside.
 
     def _use(self, topic: str) -> str:
-        """The wire name of a topic, whose route is kept fresh from now on."""
+        """Return the wire name of a topic, whose route is kept fresh from now on."""
         if not self._open:
             raise ClientClosed("this consumer is closed: use it inside `async with PullConsumer(...) as consumer`")
         wire = self._client.namespace.wrap(topic)

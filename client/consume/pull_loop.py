@@ -2,7 +2,7 @@
 DefaultMQPushConsumerImpl.pullMessage).
 
 It pulls with long polls as fast as the window empties, waits while the window is full, the consumer is paused or
-(ordered) the lock is missing, and goes on after every error. It ends with the queue's cancel scope.
+(ordered) the lock is missing, and continues after every error. It ends with the queue's cancel scope.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FLOW_CONTROL_SECONDS = 0.02
 
 
 class PullOwner(Protocol):
-    """What the loop asks its consumer."""
+    """The consumer, as the pull loop sees it."""
 
     @property
     def is_paused(self) -> bool: ...
@@ -52,14 +52,14 @@ class PullOwner(Protocol):
     def cached_bytes_total(self) -> int: ...
 
     async def offset_illegal(self, assigned: AssignedQueue, next_offset: int) -> None:
-        """The broker has no message at our offset: go on from another one."""
+        """Continue at another offset: the broker has no message at ours."""
 
     def pulled(self, topic: str, cost_ms: int, count: int) -> None:
-        """For the statistics."""
+        """Count messages in the statistics."""
 
 
 class PullLoop:
-    """One for each consumer; `run` is the task of one queue."""
+    """Fills the windows of one consumer's queues; `run` is the task of one queue."""
 
     def __init__(
         self,
@@ -70,8 +70,8 @@ class PullLoop:
         submit: Callable[[AssignedQueue, Sequence[MessageExt]], Awaitable[None]],
         skipped: Callable[[AssignedQueue], None],
     ) -> None:
-        """`submit`: hand new messages on, waiting while there are too many. `skipped`: nothing that is wanted lies
-        before `next_offset`, and nothing waits, so the offset may move there."""
+        """`submit` passes new messages on, and waits while there are too many. `skipped` notes that no wanted message
+        lies before `next_offset` and none waits, so that the offset may advance."""
         self._client = client
         self._owner = owner
         self._puller = puller
@@ -96,7 +96,7 @@ class PullLoop:
                 await trio.sleep(pause_seconds)
 
     def _must_wait(self, assigned: AssignedQueue) -> float | None:
-        """How long to wait at most before looking again, or None when a pull may go out."""
+        """Return how long to wait at most before the next look, or None when a pull may be sent."""
         owner, rules = self._owner, self._rules
         if owner.is_paused or not assigned.may_run:
             return PAUSED_SECONDS
@@ -110,7 +110,7 @@ class PullLoop:
         return None
 
     async def _once(self, assigned: AssignedQueue) -> float:
-        """One pull and what follows from it; returns how long to pause before the next."""
+        """Pull once and process the result; return the pause before the next pull, in seconds."""
         queue = assigned.queue
         subscription = self._owner.subscription_of(queue.topic)
         if subscription is None:
@@ -129,7 +129,7 @@ class PullLoop:
         if assigned.dropped:
             return 0
         if result.messages:
-            # Only pulls that found something: the others take as long as the broker holds them.
+            # Only pulls that found messages: the others take as long as the broker holds them.
             self._owner.pulled(queue.topic, _now_ms() - began_ms, len(result.messages))
         if result.status is PullStatus.OFFSET_ILLEGAL:
             log.warning("offset outside the queue", queue=str(queue), asked=asked_offset, next=result.next_begin_offset)
@@ -144,15 +144,15 @@ class PullLoop:
             assigned.notify()
             await self._submit(assigned, new)
             return self._rules.pull_interval_seconds
-        # Nothing for us up to here: with an empty window the offset may move on, so that it need not be read again.
+        # No wanted message up to here: with an empty window the offset may advance, so that nothing is read twice.
         if len(assigned.window) == 0 and not assigned.busy:
             self._skipped(assigned)
         no_progress = result.status is PullStatus.NO_MATCHED_MSG and result.next_begin_offset == asked_offset
-        # A replica answers so for an offset it does not have yet, at once and again and again.
+        # A replica responds so to an offset that it does not have yet, immediately and every time.
         return NO_PROGRESS_SECONDS if no_progress else self._rules.pull_interval_seconds
 
     async def _after_error(self, assigned: AssignedQueue, error: Exception) -> float:
-        """Log, repair what can be repaired, and say how long to pause."""
+        """Log the error, repair what can be repaired, and return the pause before the next pull, in seconds."""
         if isinstance(error, BrokerRefused) and error.code == ResponseCode.FLOW_CONTROL:
             return FLOW_CONTROL_SECONDS
         if assigned.last_pull_error != str(error):

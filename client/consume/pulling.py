@@ -1,4 +1,4 @@
-"""One pull, as all consumers do it: where to ask, what to ask for, what to keep of the answer.
+"""One pull, as all consumers do it: which broker, which request, which messages of the response.
 
 Remembers for each queue which replica the broker suggested last. Owned by one consumer; `forget` bounds the table.
 """
@@ -46,10 +46,10 @@ class Puller:
         timeout_seconds: float = 10.0,
         send_expression: bool = True,
     ) -> PullResult:
-        """Up to `max_count` messages from `queue_offset` on.
+        """Return up to `max_count` messages from `queue_offset` on.
 
-        `suspend_seconds`: how long the broker may hold the request until there is something. `send_expression`: False
-        when the broker knows it from our heartbeats. Raises BrokerRefused, BrokerUnreachable, BrokerUnknown,
+        `suspend_seconds`: how long the broker may hold the request until there is a message. `send_expression`: False
+        when the broker knows it from heartbeats. Raises BrokerRefused, BrokerUnreachable, BrokerUnknown,
         OperationTimeout, NoRoute.
         """
         broker = await self._client.readable_broker(queue.broker_name, queue.topic, self._suggested_ids.get(queue, 0))
@@ -89,7 +89,7 @@ class Puller:
     def _kept(
         self, queue: MessageQueue, subscription: SubscriptionData, messages: Sequence[MessageExt]
     ) -> Sequence[MessageExt]:
-        # The broker compares hashes of tags only, so the texts are compared here.
+        # The broker compares only the hashes of tags, so their texts are compared here.
         if subscription.tags_set and not subscription.class_filter_mode:
             messages = [message for message in messages if message.tags in subscription.tags_set]
         for hook in self._filter_hooks:

@@ -1,12 +1,12 @@
-"""Consuming with a listener or in a loop; the queues are shared out among the members of the group.
+"""Consuming with a listener or in a loop; the members of the group share the queues.
 
     async with PushConsumer("billing", name_server="127.0.0.1:9876") as consumer:
         consumer.subscribe("Orders", "new || paid")
         async for message in consumer:
             ...
 
-A message counts as consumed when the next one is asked for (or after `consumer.ack()`). A message whose loop body was
-left by an exception, a `break` or a cancellation is not consumed: it is delivered again after a restart. Several
+A message counts as consumed when the loop asks for the next one, or after `consumer.ack()`. A message whose loop body
+ends with an exception, a `break` or a cancellation is not consumed: it is delivered again after a restart. Several
 tasks may loop over one consumer; each has its own current message.
 
     async with PushConsumer("billing", name_server="127.0.0.1:9876") as consumer:
@@ -14,12 +14,12 @@ tasks may loop over one consumer; each has its own current message.
         consumer.listen(handle)             # async def handle(message), or a plain function, run in a thread
         await trio.sleep_forever()
 
-A message counts as consumed when the listener returned; when it raised (or answered RECONSUME_LATER), the broker
-delivers it again, later each time, and after 16 times puts it into the dead letter topic %DLQ%<group>. Delivery is at
-least once.
+A message counts as consumed when the listener returns. When it raises (or returns RECONSUME_LATER), the broker
+delivers the message again, later each time, and after 16 times stores it in the dead letter topic %DLQ%<group>.
+Delivery is at least once.
 
-With `ordered=True` the messages of a queue are consumed one after the other in the order they were sent, by one member
-of the group at a time; a failed one holds up its queue.
+With `ordered=True` one member of the group at a time consumes the messages of a queue, one after the other in the order
+in which they were sent; a failed message blocks its queue.
 """
 
 from __future__ import annotations
@@ -74,12 +74,14 @@ RECEIVES_BETWEEN_CHECKPOINTS = 64
 
 
 class PushConsumer(GroupConsumer):
-    """See the module's text. All members of a group must subscribe to the same topics with the same expressions.
+    """Consumes with a listener or in a loop; the members of the group share the queues (RocketMQ:
+    DefaultMQPushConsumer). All members of a group must subscribe to the same topics with the same expressions.
 
-    `model`: CLUSTERING shares the messages out, BROADCASTING gives every member all of them. `ordered`: one at a time
-    for each queue. `consume_from`: where a group begins that has no offset yet, with `consume_from_time` (local time
-    when it has no zone) for CONSUME_FROM_TIMESTAMP. `strategy`: how queues are shared out. `client`: share this open
-    client. `trace`: send message trace (trace.py), to the usual topic or to the one named.
+    `model`: CLUSTERING shares the messages out, BROADCASTING gives every member all of them. `ordered`: one message at
+    a time for each queue, in order. `consume_from`: where a group begins in a queue without an offset, with
+    `consume_from_time` (local time when it has no zone) for CONSUME_FROM_TIMESTAMP. `strategy`: how queues are shared
+    out. `rules`: limits. `client`: share this open client. `consume_hooks` see every call of the listener,
+    `filter_hooks` every pull. `trace`: send message trace to the usual topic, or to the one named.
     """
 
     def __init__(
@@ -137,10 +139,10 @@ class PushConsumer(GroupConsumer):
             self.start_soon(self._keep_locks)
 
     async def _finish(self, *, failed: bool) -> None:
-        """Stop pulling, and let calls of the listener that run come to an end."""
+        """Stop pulling, and wait for listener calls in progress."""
         self._paused = True
         if self._iterating:
-            # Messages acknowledged a moment ago: let the tasks that handed them out note it.
+            # Let the tasks that handed out messages note those acknowledged a moment ago.
             for _ in range(3):
                 await trio.lowlevel.checkpoint()
         if self._iterating or self._listener is None or failed:
@@ -153,7 +155,7 @@ class PushConsumer(GroupConsumer):
     # What the application calls.
 
     def subscribe(self, topic: str, expression: str = "*", *, sql: bool = False) -> None:
-        """Consume this topic, too, or change its expression. Works before and while the consumer is open.
+        """Consume this topic as well, or change its expression, before and while the consumer is open.
 
         `expression`: "*", tags separated by "||", or with `sql` a SQL92 condition on properties (the broker needs
         enablePropertyFilter=true). A topic that does not exist yet is consumed as soon as it does.
@@ -162,15 +164,15 @@ class PushConsumer(GroupConsumer):
 
     def listen(self, handler: Callable[[MessageExt], Any]) -> None:
         """Have `handler(message)` called for every message. An `async def` is awaited; a plain function runs in a
-        thread, so it may block. It answers None or a ConsumeStatus, or raises (also `RetryLater`)."""
+        thread, so it may block. It returns None or a ConsumeStatus, or raises (also `RetryLater`)."""
         call = Handler(handler, self.rules.concurrency)
         size = self.rules.batch_max_size
         if size != 1:
             raise ConfigurationError(f"batch_max_size is {size}: use listen_batch, which gets lists of messages")
 
         async def one(messages: Sequence[MessageExt]) -> ConsumeStatus | None:
-            answer: ConsumeStatus | None = await call(messages[0])
-            return answer
+            status: ConsumeStatus | None = await call(messages[0])
+            return status
 
         self._set_listener(one)
 
@@ -179,8 +181,8 @@ class PushConsumer(GroupConsumer):
         call = Handler(handler, self.rules.concurrency)
 
         async def several(messages: Sequence[MessageExt]) -> ConsumeStatus | None:
-            answer: ConsumeStatus | None = await call(messages)
-            return answer
+            status: ConsumeStatus | None = await call(messages)
+            return status
 
         self._set_listener(several)
 
@@ -193,7 +195,7 @@ class PushConsumer(GroupConsumer):
             self._consuming.listen()
 
     async def receive(self) -> Delivery:
-        """The next message, to be settled with `ack` or `retry_later`. Not together with a listener."""
+        """Return the next message, to be settled with its `ack` or `retry_later`. Not together with a listener."""
         self._open_nursery()
         if self._listener is None:
             self._check_subscribed()
@@ -219,13 +221,15 @@ class PushConsumer(GroupConsumer):
         return delivery.message
 
     def ack(self) -> None:
-        """The message this task got last from its `async for` is consumed. Asking for the next one does the same."""
+        """Settle the message that this task received last from its `async for` as consumed. Asking for the next one
+        does so too."""
         delivery = self._current.take()
         if delivery is not None:
             delivery.ack()
 
     def retry_later(self, delay_level: int = 0) -> None:
-        """The message this task got last from its `async for` shall be delivered again later; see `RetryLater`."""
+        """Have the message that this task received last from its `async for` delivered again later; see
+        `RetryLater`."""
         delivery = self._current.take()
         if delivery is not None:
             delivery.retry_later(delay_level)
@@ -248,7 +252,7 @@ class PushConsumer(GroupConsumer):
         return sorted(self._bare(queue) for queue in self._rebalancer.assigned)
 
     async def wait_assigned(self, topic: str) -> list[MessageQueue]:
-        """Wait until this member has its share of the topic's queues, at least one; the share."""
+        """Wait until this member holds its share of the topic's queues, at least one; return the share."""
         self._check_subscribed()
         wire = self._client.namespace.wrap(topic)
         while not (self._rebalancer.last_shares.get(wire) and self._rebalancer.of_topic(wire)):
@@ -296,7 +300,7 @@ class PushConsumer(GroupConsumer):
 
     async def first_offset(self, queue: MessageQueue) -> int:
         begin = await super().first_offset(queue)
-        # Stored from now on: a group that is away before its first message goes on from here, not from a later end.
+        # Stored from now on: a group that leaves before its first message continues here, not at a later end.
         self._offsets.table.update(queue, begin)
         return begin
 
@@ -344,7 +348,7 @@ class PushConsumer(GroupConsumer):
         return await self._listener(messages)
 
     async def _hand_out(self, messages: Sequence[MessageExt]) -> None:
-        """The listener of `async for`: hand the message to whoever asks, wait until it is settled."""
+        """The listener behind `async for`: offer each message, and wait until it is settled."""
         for message in messages:
             refused = True
             while refused:
@@ -364,7 +368,7 @@ class PushConsumer(GroupConsumer):
         self._offsets.table.update(assigned.queue, assigned.next_offset, increase_only=True)
 
     async def _run_queue(self, assigned: AssignedQueue) -> None:
-        """The pull loop of a held queue, and beside it the task that consumes it in order."""
+        """Run the pull loop of a held queue, and beside it the task that consumes it in order."""
         with assigned.scope:
             async with trio.open_nursery() as nursery:
                 beside = self._consuming.opened(assigned)

@@ -1,11 +1,11 @@
-"""Dividing a topic's queues among the members of a group, and keeping the queues that are ours (RocketMQ:
+"""Dividing a topic's queues among the members of a group, and holding the share of this member (RocketMQ:
 RebalanceImpl).
 
-Every member asks a broker for the ids of all members and computes its own share (allocation.py). Held queues that are
-not in the share any more are given up after their offset was stored; new ones are opened at the stored offset, or where
-the consumer says. Ordered consumers hold a broker-side lock on each queue, too.
+Every member asks a broker for the ids of all members and computes its own share (allocation.py). Held queues that have
+left the share are given up after their offset was stored; new ones are opened at the stored offset, or where the
+consumer chooses. Ordered consumers also hold a lock at the broker on each queue.
 
-Owned by one consumer. The consumer says through `Holder` how a queue is opened and what runs for it.
+Owned by one consumer, which decides through `Holder` how a queue is opened and what runs for it.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from triomq.protocol.message_queue import MessageQueue
 log = get_logger("triomq.client.rebalance")
 
 PULL_EXPIRED_MS = 120_000
-"""A queue whose pull loop showed no life for so long is given up and opened anew."""
+"""A queue whose pull loop was silent for longer is given up and opened again."""
 
 
 class Holder(Protocol):
-    """The consumer's side of rebalancing."""
+    """The consumer, as rebalancing sees it."""
 
     async def first_offset(self, queue: MessageQueue) -> int:
-        """Where the next pull of a new queue begins. Raises MQClientError."""
+        """Return where the first pull of a new queue begins. Raises MQClientError."""
 
     def opened(self, assigned: AssignedQueue) -> None:
-        """Start what runs for it."""
+        """Start what runs for a queue that was opened."""
 
     async def closed(self, assigned: AssignedQueue) -> None:
-        """It was dropped; nothing runs for it any more."""
+        """Clean up after a queue that was given up; nothing runs for it any more."""
 
     def queues_changed(self, topic: str, every: Collection[MessageQueue], ours: Collection[MessageQueue]) -> None:
-        """The share of this member changed."""
+        """Note that the share of this member changed."""
 
 
 class Rebalancer:
@@ -69,7 +69,7 @@ class Rebalancer:
         self._holder = holder
         self._ordered = ordered and model is MessageModel.CLUSTERING
         self._turn = 0
-        # One round at a time: a notification of a broker and an `assign` of the application may meet.
+        # One round at a time: a broker's notification and the application's `assign` may coincide.
         self._round = trio.Lock()
         self.assigned: dict[MessageQueue, AssignedQueue] = {}
         self.last_shares: dict[str, list[MessageQueue]] = {}
@@ -78,8 +78,8 @@ class Rebalancer:
         return [one for queue, one in self.assigned.items() if queue.topic == topic]
 
     async def rebalance(self, topics: Iterable[str]) -> bool:
-        """One round over all topics; gives up the queues of other topics. Returns False when some topic must be
-        looked at again soon (no route, no answer, a lock not granted)."""
+        """Run one round over all topics, and give up the queues of other topics. Return False when some topic needs
+        another look soon (no route, no response, a lock not granted)."""
         async with self._round:
             return await self._rebalance(sorted(set(topics)))
 
@@ -101,8 +101,8 @@ class Rebalancer:
         return settled
 
     async def hold_exactly(self, queues: Collection[MessageQueue]) -> bool:
-        """Hold these queues whoever else reads them; for consumers that assign by hand. Returns False when one could
-        not be opened (try again)."""
+        """Hold exactly these queues, whatever other members read; for consumers that assign by hand. Return False when
+        one could not be opened (try again)."""
         keep = set(queues)
         settled = True
         async with self._round:
@@ -117,7 +117,7 @@ class Rebalancer:
         return settled
 
     def reopen(self, queue: MessageQueue, next_offset: int) -> None:
-        """Go on with a held queue at another offset, forgetting what was pulled of it."""
+        """Continue with a held queue at another offset, forgetting what was pulled of it."""
         old = self.assigned.pop(queue, None)
         if old is not None:
             old.drop()
@@ -147,7 +147,7 @@ class Rebalancer:
         return settled
 
     async def _members(self, topic: str) -> list[str]:
-        """Ids of all members, of one broker of the topic, another one each time."""
+        """Return the ids of all members, from one broker of the topic, a different one each time."""
         self._turn += 1
         broker = self._client.routes.any_broker_of(topic, self._turn)
         if broker is None:
@@ -159,13 +159,13 @@ class Rebalancer:
             raise
 
     async def _apply(self, topic: str, share: Collection[MessageQueue]) -> tuple[bool, bool]:
-        """Returns (settled, changed)."""
+        """Give up and open queues so that this member holds `share`. Return (settled, changed)."""
         settled, changed = True, False
         now_ms = _now_ms()
         keep = set(share)
         for assigned in self.of_topic(topic):
             expired = now_ms - assigned.window.last_pull_ms > PULL_EXPIRED_MS and not assigned.paused
-            # A lost lock may mean that somebody else went on with this queue: our window and offset are worth nothing.
+            # After a lost lock another member may have consumed on: the window and the offset here are worthless.
             lost = self._ordered and not assigned.window.locked
             if assigned.queue not in keep or expired or lost or assigned.dropped:
                 gone = await self.give_up(assigned.queue, store_offset=not lost)
@@ -197,8 +197,8 @@ class Rebalancer:
         return True
 
     async def give_up(self, queue: MessageQueue, *, store_offset: bool = True) -> bool:
-        """Store its offset and let go of it. Returns False when an ordered listener is still busy with it: the queue is
-        LEAVING then, and the next round tries again or keeps it."""
+        """Store the queue's offset and give it up. Return False when an ordered listener is still busy with it: the
+        queue is LEAVING then, and the next round tries again or keeps it."""
         assigned = self.assigned.get(queue)
         if assigned is None:
             return True
@@ -224,7 +224,8 @@ class Rebalancer:
     # Locks of ordered consumers.
 
     async def lock(self, queues: Collection[MessageQueue]) -> set[MessageQueue]:
-        """Ask for the locks of these queues; returns those we hold. Brokers that do not answer grant nothing."""
+        """Ask for the locks of these queues; return those that this member holds. Brokers that do not respond grant
+        nothing."""
         granted: set[MessageQueue] = set()
         for broker_name, of_broker in _by_broker(queues).items():
             try:
@@ -237,7 +238,7 @@ class Rebalancer:
         return granted & set(queues)
 
     async def lock_held(self) -> None:
-        """Confirm the locks of all queues we hold; the periodic task of ordered consumers."""
+        """Confirm the locks of all held queues; the periodic task of ordered consumers."""
         held = list(self.assigned)
         granted = await self.lock(held) if held else set()
         now_ms = _now_ms()
@@ -265,7 +266,7 @@ class Rebalancer:
                 log.warning("queues not unlocked", group=self._group, broker=broker_name, error=str(error))
 
     async def close(self) -> None:
-        """Let go of everything; offsets must have been stored before."""
+        """Give up everything; offsets must have been stored before."""
         held = list(self.assigned.values())
         for assigned in held:
             assigned.drop()

@@ -1,4 +1,4 @@
-"""The inside of a consumer as administrators see it (RocketMQ: ConsumerRunningInfo)."""
+"""The internal state of a consumer as administrators see it (RocketMQ: ConsumerRunningInfo)."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _queue_info(assigned: AssignedQueue, offsets: OffsetTable, to_wall_ms: int) 
 
 
 def all_stacks() -> str:
-    """Stacks of all threads of this process, as text."""
+    """Return the stacks of all threads of this process, as text."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     parts: list[str] = []
     for ident, frame in sys._current_frames().items():

@@ -1,9 +1,8 @@
-"""Which queues of a topic one member of a consumer group gets. Pure functions of the sorted queues and the sorted
-members.
+"""Which queues of a topic one member of a consumer group consumes. Pure functions of the sorted queues and members.
 
-There is no coordinator: every member computes its own share from the same two lists, so all members of a group MUST use
-the same strategy, and the results MUST equal those of RocketMQ's Java classes of the same meaning (a group may mix
-both). A strategy is any callable with the signature of `Strategy`; the ones here are objects only to carry their
+There is no coordinator: every member computes its own share from the same two lists. So all members of a group MUST use
+the same strategy, and the results MUST equal those of RocketMQ's Java classes of the same meaning, because a group may
+mix both. A strategy is any callable with the signature of `Strategy`; the ones here are objects only to carry their
 parameters.
 """
 
@@ -18,7 +17,8 @@ from triomq.protocol.message_queue import MessageQueue
 
 
 class Strategy(Protocol):
-    """`queues` and `members` (client ids) are sorted and duplicate-free. Returns the share of `member`."""
+    """Decides which queues of a topic one member of a group consumes (RocketMQ: AllocateMessageQueueStrategy). `queues`
+    and `members` (client ids) are sorted and free of duplicates. Returns the share of `member`."""
 
     @property
     def name(self) -> str: ...
@@ -29,8 +29,8 @@ class Strategy(Protocol):
 
 
 class Averagely:
-    """Contiguous blocks, the first ones one larger when it does not divide (AllocateMessageQueueAveragely). The
-    default."""
+    """Contiguous blocks; when the division leaves a rest, the first blocks are one larger
+    (AllocateMessageQueueAveragely). The default."""
 
     name = "AVG"
 
@@ -46,7 +46,7 @@ class Averagely:
 
 
 class AveragelyByCircle:
-    """Dealt like cards: member i gets the queues i, i+n, i+2n, ... (AllocateMessageQueueAveragelyByCircle)."""
+    """Round robin: member i consumes the queues i, i+n, i+2n, ... (AllocateMessageQueueAveragelyByCircle)."""
 
     name = "AVG_BY_CIRCLE"
 
@@ -57,7 +57,8 @@ class AveragelyByCircle:
 
 
 def md5_ring_position(text: str) -> int:
-    """The first four bytes of MD5, big endian and unsigned: the place of a key on Java's default hash ring."""
+    """Return the first four bytes of MD5, big endian and unsigned: the position of a key on Java's default hash
+    ring."""
     return int.from_bytes(hashlib.md5(text.encode(), usedforsecurity=False).digest()[:4], "big")
 
 
@@ -80,7 +81,7 @@ class ConsistentHash:
     ) -> list[MessageQueue]:
         if member not in members:
             return []
-        # Later members win a shared place, as in a map that is filled in order.
+        # Later members win a shared position, as in a map that is filled in order.
         owners = {self._position(f"{one}-{number}"): one for one in members for number in range(self.virtual_nodes)}
         places = sorted(owners)
 
@@ -93,8 +94,8 @@ class ConsistentHash:
 
 
 class ByMachineRoom:
-    """Only brokers named `<room>@<name>` whose room is one of `rooms`, in contiguous blocks of equal size, the rest
-    dealt one by one to the first members (AllocateMessageQueueByMachineRoom)."""
+    """Only brokers named `<room>@<name>` whose room is one of `rooms`, in contiguous blocks of equal size; the first
+    members share the rest one by one (AllocateMessageQueueByMachineRoom)."""
 
     name = "MACHINE_ROOM"
 
@@ -121,8 +122,8 @@ class ByMachineRoom:
 
 
 class MachineRoomNearby:
-    """Queues of a room go to the members of that room; rooms without any member are shared by all
-    (AllocateMachineRoomNearby). `room_of_broker` gets a queue, `room_of_member` a client id; `inner` divides."""
+    """Queues of a room go to the members of that room; all members share rooms without a member
+    (AllocateMachineRoomNearby). `room_of_broker` takes a queue, `room_of_member` a client id; `inner` divides."""
 
     def __init__(
         self,
@@ -158,7 +159,7 @@ class MachineRoomNearby:
 
 
 class ByConfig:
-    """Exactly the queues that were configured, whoever else is there (AllocateMessageQueueByConfig).
+    """Exactly the configured queues, whatever other members there are (AllocateMessageQueueByConfig).
 
     `queues`: the same for every topic, or a mapping from topic to its queues.
     """

@@ -16,9 +16,10 @@ DEFAULT_INSTANCE_NAME = "DEFAULT"
 
 
 def local_ip(towards: str | None = None) -> str:
-    """The address of this host that packets to `towards` ("host:port") would carry; "127.0.0.1" when there is none.
+    """Return the address of this host that packets to `towards` ("host:port") would carry; "127.0.0.1" when there is
+    none.
 
-    A connected datagram socket answers that without sending anything.
+    A connected datagram socket knows it without sending anything.
     """
     host, port = "192.0.2.1", 9
     if towards:
@@ -40,11 +41,11 @@ def local_ip(towards: str | None = None) -> str:
 
 
 def make_instance_name() -> str:
-    """A name no other client has: process id and a random part."""
+    """Return a name that no other client has: process id and a random part."""
     return f"{os.getpid()}#{secrets.token_hex(6)}"
 
 
 def make_client_id(ip: str, instance_name: str, unit_name: str | None = None) -> str:
-    """`ip@instance[@unit]`; the instance name "DEFAULT" is replaced by a unique one."""
+    """Return `ip@instance[@unit]`; a unique name replaces the instance name "DEFAULT"."""
     instance = make_instance_name() if instance_name == DEFAULT_INSTANCE_NAME else instance_name
     return f"{ip}@{instance}@{unit_name}" if unit_name else f"{ip}@{instance}"

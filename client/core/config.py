@@ -1,5 +1,4 @@
-"""What one client instance can be told. The same options are keyword arguments of every producer, consumer and
-admin."""
+"""The settings of one client instance. The same options are keyword arguments of every producer, consumer and admin."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ from triomq.client.core.hooks import RequestHook
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """ACL account (RocketMQ: SessionCredentials). The secret never appears in logs or texts."""
+    """An ACL account (RocketMQ: SessionCredentials). The secret never appears in logs or messages."""
 
     access_key: str
     secret_key: str = field(repr=False)
@@ -49,22 +48,23 @@ class ClientOptions(TypedDict, total=False):
 
 
 def system_now_ms() -> int:
-    """Wall clock, milliseconds since 1970."""
+    """Return the wall clock in milliseconds since 1970."""
     return time.time_ns() // 1_000_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClientConfig:
-    """One client instance (RocketMQ: ClientConfig). Checked at construction; raises ConfigurationError."""
+    """The settings of one client instance (RocketMQ: ClientConfig). Raises ConfigurationError for values that cannot be
+    used."""
 
     name_server: str | Sequence[str] = ()
-    """Addresses "host:port", several separated by ";" or as a list; or the one place where such a list is published,
-    "http://host:8080/rocketmq/nsaddr" (RocketMQ: rocketmq.namesrv.domain), which is asked when the client opens and
-    every two minutes. Without any, the environment's NAMESRV_ADDR."""
+    """Addresses "host:port", several separated by ";" or as a list; or the URL where such a list is published,
+    "http://host:8080/rocketmq/nsaddr" (RocketMQ: rocketmq.namesrv.domain), which the client reads when it opens and
+    every two minutes. The default is the environment's NAMESRV_ADDR."""
     instance_name: str = DEFAULT_INSTANCE_NAME
-    """Part of the client id. A fixed one is needed by broadcasting consumers that shall go on where they stopped."""
+    """Part of the client id. Broadcasting consumers need a fixed one to continue where they stopped."""
     client_ip: str | None = None
-    """Part of the client id; found by itself when None."""
+    """Part of the client id; None: the address that packets to the name server carry."""
     unit_name: str | None = None
     unit_mode: bool = False
     namespace: str | None = None
@@ -72,12 +72,12 @@ class ClientConfig:
     credentials: Credentials | None = None
     """ACL account that signs every request."""
     tls: bool | ssl.SSLContext = False
-    """True: TLS without checking certificates (RocketMQ's test mode); a context says exactly what is trusted."""
+    """True: TLS without checking certificates (RocketMQ's test mode). A context says exactly what is trusted."""
     vip_channel: bool = False
     """Use the broker's second port (listenPort - 2) for everything but pulls."""
     hooks: Sequence[RequestHook] = ()
     request_timeout_seconds: float = 3.0
-    """Time limit of a call to a broker or name server that has none of its own."""
+    """Time limit of a call to a broker or name server that has no limit of its own."""
     route_interval_seconds: float = 30.0
     heartbeat_interval_seconds: float = 30.0
     persist_interval_seconds: float = 5.0
@@ -97,13 +97,13 @@ class ClientConfig:
 
     @property
     def name_servers(self) -> tuple[str, ...]:
-        """The addresses as a list, empty with an address server; raises ConfigurationError for one that is not
+        """The addresses as a list, empty with an address server. Raises ConfigurationError for one that is not
         host:port."""
         return () if self.address_server is not None else parse_addresses(self._given)
 
     @property
     def address_server(self) -> str | None:
-        """The URL at which the list of name servers is published, if there is one: it has a path, an address has
+        """The URL at which the list of name servers is published, if there is one. A URL has a path, an address has
         none."""
         given = self._given
         if not isinstance(given, str):
@@ -117,7 +117,7 @@ class ClientConfig:
 
 
 def parse_addresses(given: str | Sequence[str]) -> tuple[str, ...]:
-    """Addresses of name servers; raises ConfigurationError for one that is not host:port."""
+    """Return the addresses of name servers. Raises ConfigurationError for one that is not host:port."""
     parts = re.split(r"[;,\s]+", given) if isinstance(given, str) else given
     return tuple(_host_port(part) for part in parts if part.strip())
 

@@ -1,4 +1,4 @@
-"""How a push consumer pulls and consumes: limits and habits, with RocketMQ's defaults."""
+"""The limits of pulling and consuming, with RocketMQ's defaults."""
 
 from __future__ import annotations
 
@@ -9,36 +9,37 @@ from triomq.client.core.errors import ConfigurationError
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ConsumeRules:
-    """Checked at construction; raises ConfigurationError."""
+    """The limits of pulling and consuming. Raises ConfigurationError for values that cannot be used."""
 
     pull_batch_size: int = 32
-    """Messages asked for in one pull (brokers give at most 32 unless they are told otherwise)."""
+    """Messages requested in one pull; brokers return at most 32 unless maxTransferCountOnMessageInMemory allows more.
+    """
     pull_interval_seconds: float = 0.0
     """Pause between two pulls of a queue."""
     pull_suspend_seconds: float = 15.0
     """How long a broker may hold a pull until a message comes."""
     pull_timeout_seconds: float = 30.0
     max_cached_messages: int = 1000
-    """Messages of one queue that may wait here."""
+    """Messages of one queue that may be cached."""
     max_cached_bytes: int = 100 * 1024 * 1024
-    """Bytes of message bodies of one queue that may wait here."""
+    """Bytes of message bodies of one queue that may be cached."""
     max_cached_bytes_total: int = 512 * 1024 * 1024
-    """The same, of all queues of this consumer together."""
+    """Bytes of message bodies of all queues of this consumer that may be cached."""
     max_span: int = 2000
     """Distance between the oldest and the newest unconsumed queue offset (concurrent consuming)."""
     concurrency: int = 20
-    """Calls of the listener at once."""
+    """Number of concurrent listener calls."""
     batch_max_size: int = 1
-    """Messages handed to a batch listener at once."""
+    """Messages passed to a batch listener in one call."""
     max_reconsume_times: int = -1
-    """Deliveries after the first before a message goes to the dead letter topic; -1: 16, or without end when
-    ordered."""
+    """Deliveries after the first before a message goes to the dead letter topic. -1: 16, or without limit when ordered.
+    """
     consume_timeout_seconds: float = 15 * 60.0
-    """A message whose consuming takes longer is sent back, so that it does not hold up the queue's offset."""
+    """A message whose consuming takes longer is sent back, so that it does not block the queue's offset."""
     suspend_seconds: float = 1.0
-    """Ordered consuming: pause before a failed message is tried again."""
+    """Pause of an ordered consumer before it retries a failed message."""
     close_seconds: float = 10.0
-    """How long leaving the `async with` block waits for calls of the listener that run."""
+    """How long leaving the `async with` block waits for listener calls in progress."""
     rebalance_interval_seconds: float = 20.0
     lock_interval_seconds: float = 20.0
     send_expression: bool = False

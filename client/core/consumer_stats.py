@@ -1,7 +1,7 @@
 """Rates of one consumer over the last minute, for `mqadmin consumerStatus` (RocketMQ: ConsumerStatsManager).
 
-Counters in buckets of five seconds, the last minute of them (and failures of the last hour), for each topic; the
-topics are those the consumer subscribes to, so the table is bounded by them.
+Holds counters in buckets of five seconds for each topic: those of the last minute, and failures of the last hour. The
+topics are those that the consumer subscribes to, which bounds the table.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ class ConsumerStats:
         self._topics: dict[str, _Topic] = {}
 
     def pulled(self, topic: str, cost_ms: int, count: int) -> None:
-        """One pull that found so many messages."""
+        """Count one pull that found `count` messages."""
         bucket = _bucket(self._topic(topic).recent, self._now_ms(), BUCKET_MS)
         bucket.pulls += 1
         bucket.pull_cost_ms += cost_ms
         bucket.pulled += count
 
     def consumed(self, topic: str, cost_ms: int, ok: int, failed: int) -> None:
-        """One call of the listener."""
+        """Count one call of the listener."""
         now_ms = self._now_ms()
         bucket = _bucket(self._topic(topic).recent, now_ms, BUCKET_MS)
         bucket.calls += 1
@@ -62,7 +62,7 @@ class ConsumerStats:
             _bucket(self._topic(topic).hour, now_ms, FAILURES_BUCKET_MS).failed += failed
 
     def of_topic(self, topic: str) -> ConsumeStatus:
-        """Rates per second and mean times in ms of the last minute."""
+        """Return rates per second and mean times in ms of the last minute."""
         now_ms = self._now_ms()
         known = self._topics.get(topic)
         if known is None:

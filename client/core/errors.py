@@ -1,20 +1,20 @@
 """Everything this client raises, as one tree, so that `except MQClientError` catches it all.
 
     MQClientError
-    ├── ConfigurationError      what the caller gave is not usable; nothing was sent
+    ├── ConfigurationError      a setting or argument is not usable; nothing was sent
     ├── InvalidMessage          this message cannot be sent as it is; nothing was sent
     ├── NoRoute                 no name server knows the topic (or no broker of it takes messages)
-    ├── NameServersUnreachable  no name server answered
+    ├── NameServersUnreachable  no name server responded
     ├── BrokerUnknown           a broker name that no route mentions
     ├── BrokerUnreachable       no connection, or it broke; whether a broker did the work is not known
-    ├── BrokerRefused           the broker answered with an error code; `code` and `remark` say which
+    ├── BrokerRefused           the broker responded with an error code; `code` and `remark` say which
     ├── SendFailed              every attempt failed; `attempts` says what happened at each broker
-    ├── OperationTimeout        the time given by the caller was over
-    ├── RequestTimedOut         request-reply: no reply came in time
+    ├── OperationTimeout        the caller's time limit has passed
+    ├── RequestTimedOut         request-reply: no reply arrived in time
     └── ClientClosed            used after leaving (or before entering) its `async with` block
 
-Errors of the connection itself (`remoting.errors`) are turned into these before they reach the caller; the original is
-the `__cause__`.
+Errors of the connection itself (`remoting.errors`) are converted to these before they reach the caller; the original
+is the `__cause__`.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ class InvalidMessage(MQClientError):
 
 
 class NameServersUnreachable(MQClientError):
-    """No name server answered; `asked` maps each address to what happened there."""
+    """No name server responded; `asked` maps each address to what happened there."""
 
     def __init__(self, asked: dict[str, str]) -> None:
         self.asked = asked
         each = "; ".join(f"{address}: {what}" for address, what in asked.items()) or "no address was given"
-        super().__init__(f"no name server answered ({each}). Is the name server running, and is the address right?")
+        super().__init__(f"no name server responded ({each}). Is the name server running, and is the address right?")
 
 
 class NoRoute(MQClientError):
@@ -65,14 +65,14 @@ class BrokerUnknown(MQClientError):
 
 
 class BrokerUnreachable(MQClientError):
-    """No connection to a broker could be made, or it broke before the answer came."""
+    """No connection to a broker could be made, or it broke before the response came."""
 
 
 class BrokerRefused(MQClientError):
-    """The broker (or name server) answered with an error code.
+    """The broker (or name server) responded with an error code.
 
-    `code`: the response code (`ResponseCode`), `remark`: its sentence, `address`: who answered, `action`: what was
-    asked.
+    `code`: the response code (`ResponseCode`). `remark`: its text. `address`: the responder. `action`: what was
+    requested.
     """
 
     def __init__(self, code: int, remark: str | None, *, address: str = "", action: str = "") -> None:
@@ -91,7 +91,7 @@ class BrokerRefused(MQClientError):
 
 
 _NOT_LEADER_FOR_QUEUE = 501
-# Those that only brokers of RocketMQ 5 send (ResponseCode of 5.3.3).
+# Codes that only brokers of RocketMQ 5 send (ResponseCode of 5.3.3).
 _CODES_OF_5: dict[int, str] = {
     29: "INVALID_PARAMETER",
     213: "BROADCAST_CONSUMPTION",
@@ -129,11 +129,11 @@ class SendFailed(MQClientError):
 
 
 class OperationTimeout(MQClientError):
-    """The time given by the caller was over; whether a broker did the work is not known."""
+    """The caller's time limit has passed; whether a broker did the work is not known."""
 
 
 class RequestTimedOut(MQClientError):
-    """Request-reply: the request was sent, no reply came in time."""
+    """Request-reply: the request was sent, no reply arrived in time."""
 
 
 class ClientClosed(MQClientError):

@@ -1,4 +1,4 @@
-"""Where applications can look into what the client does. All hooks are plain calls on the event loop: they must not
+"""Hooks: where applications can observe what the client does. All hooks are plain calls on the event loop and must not
 block."""
 
 from __future__ import annotations
@@ -14,14 +14,13 @@ from triomq.protocol.message_queue import MessageQueue
 
 
 class RequestHook(Protocol):
-    """Sees every request of a client (RocketMQ: RPCHook). An exception of `before_request` keeps the request from
-    going out."""
+    """Sees every request of a client (RocketMQ: RPCHook). An exception of `before_request` prevents the request."""
 
     def before_request(self, address: str, request: RemotingCommand) -> None:
-        """May change the request's ext fields."""
+        """Called before a request is sent. May change its extension fields."""
 
     def after_response(self, address: str, request: RemotingCommand, response: RemotingCommand | None) -> None:
-        """`response` is None for one-way requests."""
+        """Called after a response; `response` is None for one-way requests."""
 
 
 @dataclass(slots=True)
@@ -53,9 +52,9 @@ class SendHook(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EndTransactionContext:
-    """The outcome of a transaction, as it was told to the broker (RocketMQ: EndTransactionContext).
+    """The outcome of a transaction, as it was sent to the broker (RocketMQ: EndTransactionContext).
 
-    `state`: name of a LocalTransactionState; `from_check`: the broker had asked.
+    `state`: name of a LocalTransactionState. `from_check`: whether the broker had asked.
     """
 
     group: str
@@ -69,14 +68,14 @@ class EndTransactionContext:
 
 
 class EndTransactionHook(Protocol):
-    """Hears of every outcome told to a broker (RocketMQ: EndTransactionHook); any send hook may be one, too."""
+    """Sees every outcome that is sent to a broker (RocketMQ: EndTransactionHook); any send hook may be one as well."""
 
     def after_end_transaction(self, context: EndTransactionContext) -> None: ...
 
 
 @dataclass(slots=True)
 class ConsumeContext:
-    """One call of the application with messages (RocketMQ: ConsumeMessageContext). `status` is set afterwards."""
+    """One call of the listener (RocketMQ: ConsumeMessageContext). `status` is set afterwards."""
 
     group: str
     messages: Sequence[MessageExt]
@@ -89,7 +88,7 @@ class ConsumeContext:
 
 
 class ConsumeHook(Protocol):
-    """Around every call of the application with messages (RocketMQ: ConsumeMessageHook)."""
+    """Around every call of the listener (RocketMQ: ConsumeMessageHook)."""
 
     def before_consume(self, context: ConsumeContext) -> None: ...
 
@@ -97,6 +96,7 @@ class ConsumeHook(Protocol):
 
 
 class FilterHook(Protocol):
-    """Sees the messages of a pull before they are handed out and says which to keep (RocketMQ: FilterMessageHook)."""
+    """Sees the messages of a pull before the application does, and returns those to keep (RocketMQ:
+    FilterMessageHook)."""
 
     def keep(self, group: str, queue: MessageQueue, messages: Sequence[MessageExt]) -> Sequence[MessageExt]: ...

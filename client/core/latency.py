@@ -1,6 +1,6 @@
 """Which brokers to avoid for a while after slow or failed sends (RocketMQ: MQFaultStrategy, LatencyFaultTolerance).
 
-Holds one entry for each broker name that answered slowly; entries of brokers that left the routes stay until
+Holds one entry for each broker name that responded slowly; entries of brokers that left the routes stay until
 `forget`, so the table is bounded by the number of broker names a process ever meets. Owned by one producer, touched
 only from its sends. May not live here: routes, clocks (the caller passes milliseconds of one monotonic clock), the
 choice of queues.
@@ -29,7 +29,7 @@ class _Fault:
 
 
 def avoidance_ms(latency_ms: int) -> int:
-    """For how many milliseconds a broker with this latency is avoided."""
+    """Return for how many milliseconds a broker with this latency is avoided."""
     for latency, avoid in LATENCY_STEPS_MS:
         if latency_ms >= latency:
             return avoid
@@ -44,7 +44,7 @@ class LatencyFaults:
         self._faults: dict[str, _Fault] = {}
 
     def record(self, broker_name: str, latency_ms: int, now_ms: int, *, failed: bool = False) -> None:
-        """A send to this broker took `latency_ms`; `failed` counts as the longest latency."""
+        """Record that a send to this broker took `latency_ms`; `failed` counts as the longest latency."""
         if not self.enabled:
             return
         counted = ISOLATION_LATENCY_MS if failed else latency_ms
@@ -58,7 +58,7 @@ class LatencyFaults:
         self._faults.pop(broker_name, None)
 
     def least_bad(self, broker_names: list[str], now_ms: int) -> str | None:
-        """Of brokers that are all avoided the one to try first: soonest available, then fastest. None for an empty
+        """Return the broker to try first when all are avoided: soonest available, then fastest. None for an empty
         list."""
 
         def badness(name: str) -> tuple[int, int]:

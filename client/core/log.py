@@ -13,5 +13,5 @@ from triomq.remoting.log import standard_logger
 
 
 def get_logger(name: str) -> structlog.stdlib.BoundLogger:
-    """A structured logger over `logging.getLogger(name)`."""
+    """Return a structured logger over `logging.getLogger(name)`."""
     return standard_logger(name)

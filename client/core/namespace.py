@@ -13,7 +13,7 @@ SEPARATOR = "%"
 
 
 class Namespace:
-    """Puts the prefix on (`wrap`) and takes it off (`unwrap`); without a name both do nothing."""
+    """Adds the prefix (`wrap`) and removes it (`unwrap`); without a name both do nothing."""
 
     __slots__ = ("name",)
 
@@ -21,7 +21,7 @@ class Namespace:
         self.name = name or None
 
     def wrap(self, resource: str) -> str:
-        """The name that brokers know. Names that have the prefix already, and system names, stay."""
+        """Return the name that brokers know. Names that have the prefix already, and system names, stay."""
         if self.name is None or not resource or _is_system(resource):
             return resource
         kind, bare = _split_kind(resource)
@@ -29,7 +29,7 @@ class Namespace:
         return resource if bare.startswith(prefix) else f"{kind}{prefix}{bare}"
 
     def unwrap(self, resource: str) -> str:
-        """The name that the application knows."""
+        """Return the name that the application knows."""
         if self.name is None:
             return resource
         kind, bare = _split_kind(resource)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from triomq.protocol.bodies import fastjson
@@ -48,23 +48,17 @@ class OffsetTable:
         self._changed.discard(queue)
 
     def changed(self) -> list[tuple[MessageQueue, int]]:
-        """What has to be stored, sorted by queue."""
+        """Return what has to be stored, sorted by queue."""
         return sorted((queue, self._offsets[queue]) for queue in self._changed)
 
     def mark_stored(self, queue: MessageQueue, queue_offset: int) -> None:
-        """This value has reached the store; a newer one in memory stays marked as changed."""
+        """Note that this value has reached the store; a newer one in memory stays marked as changed."""
         if self._offsets.get(queue) == queue_offset:
             self._changed.discard(queue)
 
     def snapshot(self, topic: str | None = None) -> dict[MessageQueue, int]:
-        """A copy, of one topic or of all."""
+        """Return a copy, of one topic or of all."""
         return {queue: at for queue, at in self._offsets.items() if topic is None or queue.topic == topic}
-
-    def keep_only(self, queues: Iterable[MessageQueue]) -> None:
-        """Forget every queue that is not listed."""
-        keep = set(queues)
-        for queue in [queue for queue in self._offsets if queue not in keep]:
-            self.remove(queue)
 
 
 _UNSAFE_IN_PATH = re.compile(r"[^A-Za-z0-9._#@%-]")
@@ -75,15 +69,15 @@ class LocalOffsetFile:
 
         <directory>/<client id>/<group>/offsets.json     {"offsetTable":{{"brokerName":..,"queueId":0,"topic":..}:5}}
 
-    A broadcasting consumer that shall go on where it stopped needs a fixed `instance_name`, because the client id is
-    part of the path. All calls block; the caller moves them off the event loop.
+    A broadcasting consumer needs a fixed `instance_name` to continue where it stopped, because the client id is part of
+    the path. All calls block; the caller moves them off the event loop.
     """
 
     def __init__(self, directory: Path, client_id: str, group: str) -> None:
         self.path = directory / _UNSAFE_IN_PATH.sub("_", client_id) / _UNSAFE_IN_PATH.sub("_", group) / "offsets.json"
 
     def load(self) -> dict[MessageQueue, int]:
-        """The stored offsets; empty when there is no file. A torn file is replaced by its `.bak`."""
+        """Return the stored offsets; empty when there is no file. The `.bak` file replaces a torn one."""
         for path in (self.path, self.path.with_suffix(".json.bak")):
             try:
                 data = path.read_bytes()
@@ -108,7 +102,7 @@ class LocalOffsetFile:
 
 
 def _read_table(data: bytes) -> dict[MessageQueue, int]:
-    """The table of an offsets.json; raises ValueError, TypeError or AttributeError when it is no such thing."""
+    """Return the table of an offsets.json. Raises ValueError, TypeError or AttributeError when it has another form."""
     try:
         table = fastjson.loads(data)["offsetTable"]
     except ProtocolError as error:

@@ -1,6 +1,6 @@
-"""From a message to what goes over the wire: checks, id, compression, batches. Pure but for the id maker and the clock.
+"""From a message to the content of a request: checks, id, compression, batches. Pure but for ids and the clock.
 
-The application's message is never changed, so it may be sent again (as a new message with a new id).
+The application's message is never changed, so it can be sent again (as a new message with a new id).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ BATCH_UNIT_FIXED_BYTES = 22
 
 @dataclass(frozen=True, slots=True)
 class SendRules:
-    """Limits and habits of one producer."""
+    """Sizes and compression of one producer's messages."""
 
     max_message_bytes: int = 4 * 1024 * 1024
     compress_over_bytes: int = 4096
@@ -56,7 +56,7 @@ class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MessagePreparer:
-    """Makes `Outgoing` values for one producer."""
+    """Builds `Outgoing` values for one producer."""
 
     def __init__(self, rules: SendRules, namespace: Namespace, host: bytes, now_ms: Callable[[], int]) -> None:
         """`host` is a packed address (4 or 16 bytes) for the ids."""
@@ -66,7 +66,7 @@ class MessagePreparer:
         self._ids = UniqKeyMaker(host, os.getpid(), secrets.randbits(32), secrets.randbits(16))
 
     def check(self, message: Message) -> None:
-        """Raises InvalidMessage for what no broker would take."""
+        """Raise InvalidMessage for a message that no broker accepts."""
         if not isinstance(message.body, bytes | bytearray | memoryview):
             raise InvalidMessage(f"the body must be bytes, not {type(message.body).__name__}; encode it: text.encode()")
         if not message.body:
@@ -92,7 +92,7 @@ class MessagePreparer:
             )
 
     def single(self, message: Message, extra: dict[str, str] | None = None) -> Outgoing:
-        """One message; `extra` properties override its own. Raises InvalidMessage."""
+        """Prepare one message; `extra` properties override its own. Raises InvalidMessage."""
         self.check(message)
         properties = self._properties(message, extra)
         topic = self._namespace.wrap(message.topic)
@@ -118,7 +118,7 @@ class MessagePreparer:
         )
 
     def batch(self, messages: Sequence[Message]) -> Outgoing:
-        """Messages that were checked by `batches`; never compressed, as brokers cut them apart."""
+        """Prepare messages that `batches` has checked. They are never compressed, because brokers split them."""
         units: list[Message] = []
         for message in messages:
             unit = Message(message.topic, bytes(message.body), flag=message.flag, properties=self._properties(message))
@@ -136,8 +136,8 @@ class MessagePreparer:
         )
 
     def batches(self, messages: Iterable[Message], max_batch_bytes: int) -> Iterator[list[Message]]:
-        """Cut into runs that fit into one request each, in order. Raises InvalidMessage for mixed topics and for
-        messages a batch cannot hold, before the first run."""
+        """Split messages into runs that fit into one request each, in order. Raises InvalidMessage for mixed topics and
+        for messages that a batch cannot hold, before the first run."""
         every = list(messages)
         for message in every:
             self.check(message)
@@ -173,7 +173,7 @@ class MessagePreparer:
 
 
 def _not_text(properties: dict[str, str]) -> InvalidMessage:
-    """The error for properties of which some name or value is not a string."""
+    """Return the error for properties of which some name or value is not a string."""
     for name, value in properties.items():
         if not isinstance(name, str) or not isinstance(value, str):
             return InvalidMessage(f"property {name!r} is {value!r}; names and values must be strings")
@@ -181,7 +181,7 @@ def _not_text(properties: dict[str, str]) -> InvalidMessage:
 
 
 def unit_bytes(message: Message) -> int:
-    """Upper bound of a message's size inside a batch request, its id included."""
+    """Return an upper bound of a message's size inside a batch request, its id included."""
     text = property_text.format(message.properties)
     return BATCH_UNIT_FIXED_BYTES + len(message.body) + len(text.encode("utf-8", "replace")) + 80
 

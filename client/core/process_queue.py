@@ -1,8 +1,8 @@
 """The window of messages of one queue that were pulled and not yet consumed (RocketMQ: ProcessQueue).
 
-Holds each pulled message until it was consumed or sent back, and from that the offset to commit: everything before
-the OLDEST message still here is done, so that one is what a restarted consumer must begin with. Consumers may finish
-in any order (`remove`), or take messages in order and settle them together (`take`, `settle`, `put_back`).
+Holds each pulled message until it is consumed or sent back, and derives the offset to commit: everything before the
+OLDEST message in the window is done, so a restarted consumer must begin with that one. Consumers may finish in any
+order (`remove`), or take messages in order and settle them together (`take`, `settle`, `put_back`).
 
 Owned by one consumer; one pull loop fills it, consuming tasks of the same trio thread empty it, so no call awaits and
 none needs a lock. Bounded by the pull loop, which asks `is_full` before each pull. May not live here: waiting, clocks
@@ -41,14 +41,14 @@ class ProcessQueue:
         self._taken: deque[int] = deque()
         self.cached_bytes = 0
         self.next_after_pulled = 0
-        """Queue offset behind the last message that was ever put; the commit offset when nothing is left."""
+        """Queue offset behind the last message that was ever put: the offset to commit when the window is empty."""
         self.dropped = False
         self.locked = False
         self.last_lock_ms = now_ms
         self.last_pull_ms = now_ms
         self.last_consume_ms = now_ms
         self.started_ms: dict[int, int] = {}
-        """When consuming began, for the messages that are being consumed now: queue offset -> ms."""
+        """Queue offset -> when its consuming began (ms), for the messages being consumed now."""
 
     def __len__(self) -> int:
         return len(self._messages)
@@ -58,7 +58,7 @@ class ProcessQueue:
 
     @property
     def oldest_offset(self) -> int | None:
-        """Queue offset of the oldest message that is still here."""
+        """Queue offset of the oldest message in the window."""
         for window in (self._taken, self._order):
             while window and window[0] not in self._messages:
                 window.popleft()
@@ -68,7 +68,7 @@ class ProcessQueue:
 
     @property
     def newest_offset(self) -> int | None:
-        """Queue offset of the newest message that is still here."""
+        """Queue offset of the newest message in the window."""
         for window in (self._order, self._taken):
             while window and window[-1] not in self._messages:
                 window.pop()
@@ -84,16 +84,16 @@ class ProcessQueue:
 
     @property
     def commit_offset(self) -> int | None:
-        """What may be committed now: the oldest message still here, or behind the last one; None before the first
-        put."""
+        """The offset that may be committed now: that of the oldest message in the window, or the one behind the last;
+        None before the first put."""
         oldest = self.oldest_offset
         if oldest is not None:
             return oldest
         return self.next_after_pulled or None
 
     def put(self, messages: Iterable[MessageExt]) -> list[MessageExt]:
-        """Add the messages of one pull, in ascending queue offsets. Returns those that are new; repeated ones are
-        left out."""
+        """Add the messages of one pull, in ascending queue offsets. Return those that are new, without repeated
+        ones."""
         new: list[MessageExt] = []
         for message in messages:
             queue_offset = message.queue_offset
@@ -107,7 +107,7 @@ class ProcessQueue:
         return new
 
     def remove(self, messages: Iterable[MessageExt]) -> int | None:
-        """These messages are done, in any order. Returns the offset to commit (None before the first put)."""
+        """Remove messages that are consumed, in any order. Return the offset to commit (None before the first put)."""
         for message in messages:
             if self._messages.pop(message.queue_offset, None) is not None:
                 self.cached_bytes -= len(message.body)
@@ -115,7 +115,8 @@ class ProcessQueue:
         return self.commit_offset
 
     def take(self, count: int) -> list[MessageExt]:
-        """Up to `count` of the oldest messages not taken yet, in order; they stay in the window until `settle`."""
+        """Return up to `count` of the oldest messages not taken yet, in order; they stay in the window until
+        `settle`."""
         taken: list[MessageExt] = []
         while self._order and len(taken) < count:
             queue_offset = self._order.popleft()
@@ -126,11 +127,11 @@ class ProcessQueue:
         return taken
 
     def settle(self) -> int | None:
-        """All taken messages are done. Returns the offset to commit."""
+        """Remove all taken messages, which are consumed. Return the offset to commit."""
         return self.remove([self._messages[at] for at in self._taken if at in self._messages])
 
     def put_back(self) -> None:
-        """All taken messages shall be taken again."""
+        """Return all taken messages to the window, to be taken again."""
         self._order.extendleft(reversed(self._taken))
         for queue_offset in self._taken:
             self.started_ms.pop(queue_offset, None)
@@ -145,12 +146,13 @@ class ProcessQueue:
         self.cached_bytes = 0
 
     def drop(self) -> None:
-        """The queue now belongs to someone else, or its offset was reset: nothing of it may be committed any more."""
+        """Forget everything: the queue now belongs to another member, or its offset was reset. Nothing of it may be
+        committed."""
         self.dropped = True
         self.clear()
 
     def is_full(self, max_count: int, max_bytes: int, max_span: int | None = None) -> str | None:
-        """Why no more may be pulled now: "count", "bytes" or "span"; None when there is room."""
+        """Return why no more may be pulled now: "count", "bytes" or "span"; None when there is room."""
         if len(self._messages) >= max_count:
             return "count"
         if self.cached_bytes >= max_bytes:
@@ -160,6 +162,6 @@ class ProcessQueue:
         return None
 
     def overdue(self, now_ms: int, timeout_ms: int, at_most: int = 16) -> Sequence[MessageExt]:
-        """Messages whose consuming began more than `timeout_ms` ago, oldest first."""
+        """Return the messages whose consuming began more than `timeout_ms` ago, oldest first."""
         late = [at for at, began in self.started_ms.items() if now_ms - began > timeout_ms and at in self._messages]
         return [self._messages[at] for at in sorted(late)[:at_most]]

@@ -6,15 +6,19 @@ Round robin, the default, belongs to the route of a topic (`TopicRoute.next_queu
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 from triomq.protocol.java import string_hash
 from triomq.protocol.message import Message
 from triomq.protocol.message_queue import MessageQueue
 
-QueueSelector = Callable[[Sequence[MessageQueue], Message, Any], MessageQueue]
-"""Choose one of the queues (sorted by broker name and id) for a message; the last argument is the caller's own."""
+
+class QueueSelector(Protocol):
+    """Choose one of the queues (sorted by broker name and id) for a message; any function with these parameters. The
+    last one is the caller's own, `selector_argument` of the send (RocketMQ: MessageQueueSelector)."""
+
+    def __call__(self, queues: Sequence[MessageQueue], message: Message, argument: Any, /) -> MessageQueue: ...
 
 
 def by_hash(queues: Sequence[MessageQueue], message: Message, argument: Any) -> MessageQueue:

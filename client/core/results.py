@@ -1,4 +1,4 @@
-"""What calls of this client answer. Plain values, named as in Java."""
+"""The values that calls of this client return, named as in Java."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from triomq.protocol.message_queue import MessageQueue
 
 
 class SendStatus(Enum):
-    """What is sure about a sent message. In all four cases it is stored (RocketMQ: SendStatus)."""
+    """How safely a sent message is stored. In all four cases it is stored (RocketMQ: SendStatus)."""
 
     SEND_OK = "SEND_OK"
     FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
@@ -26,15 +26,15 @@ class LocalTransactionState(IntEnum):
     """The outcome of a local transaction; the values are what END_TRANSACTION carries."""
 
     UNKNOW = 0
-    """Not known yet: the broker will ask again."""
+    """Not known yet: the broker asks again."""
     COMMIT_MESSAGE = 8
     ROLLBACK_MESSAGE = 12
 
 
 @dataclass(frozen=True, slots=True)
 class SendResult:
-    """Answer to a send. `message_id` is the id that this client made (UNIQ_KEY; of a batch: comma-joined),
-    `offset_message_id` the broker's own; `queue_offset` that of the (first) message."""
+    """The result of a send. `message_id`: the id that this client made (UNIQ_KEY; of a batch: comma-joined).
+    `offset_message_id`: the broker's own id. `queue_offset`: that of the (first) message."""
 
     status: SendStatus
     message_id: str
@@ -48,7 +48,7 @@ class SendResult:
 
 @dataclass(frozen=True, slots=True)
 class TransactionSendResult:
-    """Answer to a transactional send: the half message's result and the local transaction's outcome."""
+    """The result of a transactional send: that of the half message, and the outcome of the local transaction."""
 
     send: SendResult
     state: LocalTransactionState
@@ -67,7 +67,7 @@ class PullStatus(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PullResult:
-    """Answer to a pull. `next_begin_offset`: where to go on. `min_offset`, `max_offset`: bounds of the queue."""
+    """The result of a pull. `next_begin_offset`: where to continue. `min_offset`, `max_offset`: bounds of the queue."""
 
     status: PullStatus
     next_begin_offset: int
@@ -78,17 +78,19 @@ class PullResult:
 
 
 class ConsumeStatus(Enum):
-    """What a listener answers. None counts as CONSUME_SUCCESS, an exception as RECONSUME_LATER."""
+    """What a listener returns. None counts as CONSUME_SUCCESS, an exception as RECONSUME_LATER."""
 
     CONSUME_SUCCESS = "CONSUME_SUCCESS"
     RECONSUME_LATER = "RECONSUME_LATER"
-    """Concurrent: the broker delivers it again after a delay that grows. Ordered: tried again here after a pause."""
+    """Concurrent: the broker delivers the message again after a delay that grows. Ordered: it is retried here after a
+    pause."""
     SUSPEND_CURRENT_QUEUE_A_MOMENT = "SUSPEND_CURRENT_QUEUE_A_MOMENT"
-    """The ordered consumer's word for RECONSUME_LATER; both are taken by both."""
+    """The ordered consumer's term for RECONSUME_LATER; both kinds of consumers accept both."""
 
 
 class MessageModel(Enum):
-    """CLUSTERING: each message goes to one member of the group. BROADCASTING: to each member, offsets stay local."""
+    """CLUSTERING: one member of the group consumes each message. BROADCASTING: every member does, and offsets stay
+    local."""
 
     CLUSTERING = "CLUSTERING"
     BROADCASTING = "BROADCASTING"
@@ -105,8 +107,8 @@ class ConsumeFromWhere(Enum):
 class RetryLater(Exception):
     """Raised by a listener: deliver this message (these messages) again later, without it being an error.
 
-    `delay_level`: 0 lets the broker choose a delay that grows with each time, 1..18 fixes it, -1 sends the message to
-    the dead letter topic at once. Ordered consuming pauses the queue instead.
+    `delay_level`: 0 lets the broker choose a delay that grows with each delivery, 1 to 18 fix it, -1 sends the message
+    to the dead letter topic at once. An ordered consumer pauses the queue instead.
     """
 
     def __init__(self, delay_level: int = 0) -> None:

@@ -1,8 +1,8 @@
-"""What this client knows of the topics: their queues, and the addresses of their brokers.
+"""What a client knows of its topics: their queues, and the addresses of their brokers.
 
-Holds, for each topic it was told (`update`), the route data and what follows from it. Owned by one client; written
-when a name server answered, read by everything that sends or pulls, all in one trio thread. Bounded by the topics a
-process uses (`forget` drops one). May not live here: requests to name servers, the choice of a queue (latency.py,
+Holds, for each topic (`update`), the route data and what follows from it. Owned by one client; written when a name
+server has responded, read by everything that sends or pulls, all in one thread. Bounded by the topics that a process
+uses (`forget` drops one). May not live here: requests to name servers, the choice of a queue (latency.py,
 producer.py).
 """
 
@@ -22,7 +22,7 @@ MASTER_ID = 0
 
 
 def parse_order_conf(conf: str) -> dict[str, int]:
-    """Queues of each broker in an order configuration: "b-a:4;b-b:4". Raises ValueError."""
+    """Return the number of queues of each broker in an order configuration, "b-a:4;b-b:4". Raises ValueError."""
     queues: dict[str, int] = {}
     for item in conf.split(";"):
         name, colon, count = item.strip().partition(":")
@@ -35,9 +35,9 @@ def parse_order_conf(conf: str) -> dict[str, int]:
 
 
 def publish_queues(topic: str, route: TopicRouteData) -> list[MessageQueue]:
-    """Queues a producer may send to: writable, and of brokers with a master. For a topic with an order configuration
-    exactly the queues that it names, in its order, so that a queue stays where it is while its broker is down
-    (RocketMQ: MQClientInstance.topicRouteData2TopicPublishInfo)."""
+    """Return the queues a producer may send to: writable ones of brokers with a master. For a topic with an order
+    configuration these are exactly the queues it names, in its order, so that a queue stays where it is while its
+    broker is down (RocketMQ: MQClientInstance.topicRouteData2TopicPublishInfo)."""
     if route.order_topic_conf:
         return [
             MessageQueue(topic, name, number)
@@ -54,7 +54,7 @@ def publish_queues(topic: str, route: TopicRouteData) -> list[MessageQueue]:
 
 
 def subscribe_queues(topic: str, route: TopicRouteData) -> list[MessageQueue]:
-    """Queues a consumer reads from: all read queues of readable topics, sorted."""
+    """Return the queues a consumer reads from: all read queues of readable topics, sorted."""
     return [
         MessageQueue(topic, data.broker_name, number)
         for data in _by_name(route.queue_datas)
@@ -68,8 +68,8 @@ def _by_name(datas: Iterable[QueueData]) -> list[QueueData]:
 
 
 def template_route(route: TopicRouteData, max_queues: int) -> TopicRouteData:
-    """The route of the template topic (TBW102) as that of a topic which the first send will create: at most
-    `max_queues` queues at each broker, since that is what the broker makes."""
+    """Turn the route of the template topic (TBW102) into that of a topic which the first send will create: at most
+    `max_queues` queues at each broker, since that is what the broker creates."""
 
     def capped(data: QueueData) -> QueueData:
         count = min(max_queues, data.read_queue_nums)
@@ -89,8 +89,8 @@ def template_route(route: TopicRouteData, max_queues: int) -> TopicRouteData:
 
 
 def first_turn() -> int:
-    """Where a producer begins going round: anywhere, so that many short-lived ones do not all send to the first
-    queue."""
+    """Return where a producer begins its round: anywhere, so that many short-lived producers do not all send to the
+    first queue."""
     return random.randrange(1 << 16)
 
 
@@ -111,8 +111,9 @@ class TopicRoute:
         return bool(self.data.order_topic_conf)
 
     def next_queue(self, faults: LatencyFaults, now_ms: int, avoid_broker: str | None = None) -> MessageQueue | None:
-        """The queue of the next send: round robin over those whose broker is available and is not `avoid_broker` (which
-        just failed); when none is left, the least bad broker's, and at last any. None when the topic has no queue."""
+        """Return the queue of the next send: round robin over those whose broker is available and is not `avoid_broker`
+        (which just failed); when none is left, one of the least bad broker; at last any. None when the topic has no
+        queue."""
         queues = self.publish
         if not queues:
             return None
@@ -154,7 +155,7 @@ class RouteTable:
         return self._topics.get(topic)
 
     def update(self, topic: str, data: TopicRouteData, *, is_template: bool = False) -> bool:
-        """Take a name server's answer. Returns whether anything changed (queues or addresses)."""
+        """Store what a name server returned. Return whether anything changed (queues or addresses)."""
         known = self._topics.get(topic)
         for broker in data.broker_datas:
             self._brokers[broker.broker_name] = dict(broker.broker_addrs)
@@ -172,14 +173,14 @@ class RouteTable:
         return True
 
     def forget(self, topic: str) -> None:
-        """Drop a topic; brokers that no other topic names go with it."""
+        """Forget a topic, and the brokers that no other topic names."""
         self._topics.pop(topic, None)
         named = {broker.broker_name for route in self._topics.values() for broker in route.data.broker_datas}
         for name in [name for name in self._brokers if name not in named]:
             del self._brokers[name]
 
     def brokers(self) -> list[BrokerAddress]:
-        """Every known address, masters first."""
+        """Return every known address, masters first."""
         found = [
             BrokerAddress(name, broker_id, address)
             for name, addresses in self._brokers.items()
@@ -188,11 +189,11 @@ class RouteTable:
         return sorted(found, key=lambda one: (one.broker_id, one.broker_name))
 
     def master(self, broker_name: str) -> str | None:
-        """Address of the master of this broker name."""
+        """Return the address of the master of this broker name."""
         return self._brokers.get(broker_name, {}).get(MASTER_ID)
 
     def readable(self, broker_name: str, preferred_id: int = MASTER_ID) -> BrokerAddress | None:
-        """Where to pull from: the preferred one, else the master, else any replica."""
+        """Return where to pull from: the preferred broker, else the master, else any replica."""
         addresses = self._brokers.get(broker_name)
         if not addresses:
             return None
@@ -202,7 +203,7 @@ class RouteTable:
         return None
 
     def any_broker_of(self, topic: str, turn: int = 0) -> BrokerAddress | None:
-        """One broker of the topic, preferably a master; `turn` spreads the calls."""
+        """Return one broker of the topic, preferably a master; `turn` spreads the calls."""
         route = self._topics.get(topic)
         if route is None:
             return None
@@ -214,16 +215,9 @@ class RouteTable:
         chosen = brokers[turn % len(brokers)]
         return self.readable(chosen.broker_name)
 
-    def name_of(self, address: str) -> str | None:
-        """The broker name that listens at this address."""
-        for name, addresses in self._brokers.items():
-            if address in addresses.values():
-                return name
-        return None
-
 
 def _same(one: TopicRouteData, other: TopicRouteData) -> bool:
-    """Equal but for the order of the lists."""
+    """Return whether both are equal but for the order of the lists."""
     return (
         one.order_topic_conf == other.order_topic_conf
         and _by_name(one.queue_datas) == _by_name(other.queue_datas)

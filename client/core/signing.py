@@ -8,7 +8,7 @@ from triomq.protocol.signature import sign_fields
 
 
 class SigningHook:
-    """Adds AccessKey and Signature (and SecurityToken) to every request. Must be the last hook: it signs what is
+    """Adds AccessKey, Signature and SecurityToken to every request. Must be the last hook, because it signs what is
     sent."""
 
     def __init__(self, credentials: Credentials) -> None:

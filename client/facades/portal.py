@@ -1,8 +1,8 @@
-"""One background thread that runs trio, for programs that do not: the blocking and the asyncio face share it.
+"""One background thread that runs trio, for programs that do not: the blocking and the asyncio facade share it.
 
-Why a thread, and not trio's guest mode inside the asyncio loop: one core serves both faces and plain threads alike,
-and a callback of the application that hogs its own event loop cannot keep heartbeats, lock refreshes and offset
-updates from going out, so the group does not lose its queues. The price is one hop between threads for each call
+Why a thread, and not trio's guest mode inside the asyncio loop: one core serves both facades and plain threads
+alike, and a callback that hogs the application's event loop cannot delay heartbeats, lock refreshes and offset
+updates, so the group does not lose its queues. The price is one hop between threads for each call
 (about 0.1 ms).
 
 The portal starts with the first object that needs it and ends with the last. `hold` keeps an `async with` block open
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class _LeftByError(Exception):
-    """Stands for the application's exception inside the held block, which only needs to know that there was one."""
+    """Replaces the application's exception inside the held block, which only needs to know that there was one."""
 
 
 class Held:
@@ -56,7 +56,7 @@ class Portal:
         self._started.result()
 
     def stop(self) -> None:
-        """Cancel what still runs and end the thread."""
+        """Cancel what still runs, and end the thread."""
         if self._token is not None and self._stop is not None:
             with suppress(trio.RunFinishedError):
                 self._token.run_sync_soon(self._stop.set)
@@ -64,7 +64,7 @@ class Portal:
                 self._thread.join()
 
     def submit(self, function: Callable[..., Awaitable[T]], *args: Any, **kwargs: Any) -> Future[T]:
-        """Run an async function over there. Cancelling the future cancels it."""
+        """Run an async function in the portal's thread. Cancelling the future cancels it."""
         if threading.current_thread() is self._thread:
             raise RuntimeError("a blocking call inside the client's own thread would wait for itself; await instead")
         future: Future[T] = Future()
@@ -76,7 +76,7 @@ class Portal:
         return future
 
     def run(self, function: Callable[..., Awaitable[T]], *args: Any, **kwargs: Any) -> T:
-        """Run an async function over there and wait for it; an interrupt (Ctrl-C) cancels it."""
+        """Run an async function in the portal's thread and wait for it; an interrupt (Ctrl-C) cancels it."""
         future = self.submit(function, *args, **kwargs)
         try:
             return future.result()
@@ -87,7 +87,7 @@ class Portal:
             raise
 
     def call(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-        """Run a plain function over there and wait for it."""
+        """Run a plain function in the portal's thread and wait for it."""
 
         async def once() -> T:
             return function(*args, **kwargs)
@@ -160,9 +160,9 @@ class Portal:
 
     def _spawn(self, function: Callable[[], Awaitable[T]], future: Future[T]) -> None:
         assert self._nursery is not None
-        self._nursery.start_soon(self._answer, function, future)
+        self._nursery.start_soon(self._run_call, function, future)
 
-    async def _answer(self, function: Callable[[], Awaitable[T]], future: Future[T]) -> None:
+    async def _run_call(self, function: Callable[[], Awaitable[T]], future: Future[T]) -> None:
         with trio.CancelScope() as scope:
             token = self._token
 
@@ -175,7 +175,7 @@ class Portal:
 
             future.add_done_callback(cancelled)
             try:
-                answer = await function()
+                result = await function()
             except Exception as error:
                 if not future.done():
                     future.set_exception(error)
@@ -184,9 +184,9 @@ class Portal:
                 raise
             else:
                 if not future.done():
-                    future.set_result(answer)
-                elif (give_back := getattr(answer, "give_back", None)) is not None:
-                    # A message nobody waits for any more (the call was cancelled meanwhile): the next one gets it.
+                    future.set_result(result)
+                elif (give_back := getattr(result, "give_back", None)) is not None:
+                    # No one waits for this message any more (the call was cancelled): the next receive returns it.
                     give_back()
 
 
@@ -210,14 +210,14 @@ async def wait_future(future: Future[T]) -> T:
     return future.result()
 
 
-# The one portal that all faces of this process share.
+# The one portal that all facades of this process share.
 _lock = threading.Lock()
 _shared: Portal | None = None
 _users = 0
 
 
 def acquire() -> Portal:
-    """The shared portal, started when nobody used it before."""
+    """Return the shared portal; the first user starts it."""
     global _shared, _users
     with _lock:
         if _shared is None:
@@ -244,7 +244,7 @@ def in_thread(function: Callable[[], T]) -> Future[T]:
 
 
 def release() -> None:
-    """Give it back; the last one ends the thread."""
+    """Stop using the shared portal; the last user ends the thread."""
     global _shared, _users
     with _lock:
         _users -= 1

@@ -62,7 +62,7 @@ class Caller:
     async def invoke(
         self, address: str, request: RemotingCommand, timeout_seconds: float | None = None, *, vip: bool = False
     ) -> RemotingCommand:
-        """Send a request and wait for the answer, whatever its code. Raises RemotingError."""
+        """Send a request and return the response, whatever its code. Raises RemotingError."""
         remoting = self._open_remoting()
         target = vip_address(address) if vip and self.config.vip_channel else address
         for hook in self._hooks:
@@ -74,7 +74,7 @@ class Caller:
         return response
 
     async def tell(self, address: str, request: RemotingCommand, *, vip: bool = False) -> None:
-        """Send a request that gets no answer. Raises BrokerUnreachable."""
+        """Send a one-way request. Raises BrokerUnreachable."""
         remoting = self._open_remoting()
         target = vip_address(address) if vip and self.config.vip_channel else address
         for hook in self._hooks:
@@ -106,10 +106,8 @@ class Caller:
         accept: Container[int] = (ResponseCode.SUCCESS,),
         vip: bool = True,
     ) -> RemotingCommand:
-        """Send a request to a broker and return its answer when the code is in `accept`.
-
-        `action` says what was wanted, for the error text. Raises BrokerRefused, BrokerUnreachable, OperationTimeout.
-        """
+        """Send a request to a broker and return its response when the code is in `accept`. `action` names the request
+        in errors. Raises BrokerRefused, BrokerUnreachable, OperationTimeout."""
         try:
             response = await self.invoke(address, request, timeout_seconds, vip=vip)
         except RemotingError as error:
@@ -125,14 +123,15 @@ class Caller:
         *,
         accept: Container[int] = (ResponseCode.SUCCESS,),
     ) -> RemotingCommand:
-        """Ask the name servers, one after the other. Raises NameServersUnreachable, BrokerRefused."""
+        """Ask the name servers, one after the other, and return the first response. Raises NameServersUnreachable,
+        BrokerRefused."""
         address, response = await self.name_servers.ask(self.invoke, request, self.config.request_timeout_seconds)
         if response.code not in accept:
             raise BrokerRefused(response.code, response.remark, address=address, action=action)
         return response
 
     async def _fetch_name_servers(self) -> None:
-        """Ask the address server. Raises NameServersUnreachable."""
+        """Read the list of name servers from the address server. Raises NameServersUnreachable."""
         url = self.config.address_server or ""
         try:
             addresses = parse_addresses(await get_text(url, self.config.request_timeout_seconds))
@@ -151,13 +150,13 @@ class Caller:
 
 
 def vip_address(address: str) -> str:
-    """The broker's second port: listenPort - 2."""
+    """Return the broker's second port: listenPort - 2."""
     host, _, port = address.rpartition(":")
     return f"{host}:{int(port) - 2}"
 
 
 def translated(error: RemotingError, action: str) -> MQClientError:
-    """The error of a connection as one of ours."""
+    """Return the error of a connection as one of the client's errors."""
     if isinstance(error, RemotingTimeout):
         return OperationTimeout(f"{action}: {error}")
     if isinstance(error, ConnectFailed):

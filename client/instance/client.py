@@ -2,14 +2,16 @@
 (RocketMQ: MQClientInstance).
 
 It owns the remoting client, the route table, the name server list, and the tables of its members (one producer and one
-consumer for each group). Its tasks refresh routes, send heartbeats to all brokers, and have offsets stored; requests
-of brokers are handed to the members (inbound.py). Everything runs in one trio thread. May not live here: what a
-producer or a consumer does with its queues.
+consumer for each group). Its tasks refresh routes, send heartbeats to all brokers and store offsets; requests of
+brokers go to the members (inbound.py). Everything runs in one trio thread. May not live here: what a producer or a
+consumer does with its queues.
+
+Three layers, each a base class of the next: `Caller` sends requests, `Router` knows routes, `Client` has members.
 
     async with Client(ClientConfig(name_server="127.0.0.1:9876")) as client:
         async with Producer("orders", client=client) as producer, PushConsumer("bill", client=client) as consumer: ...
 
-Producers and consumers that get no `client` make one of their own.
+Producers and consumers without a `client` create their own.
 """
 
 from __future__ import annotations
@@ -42,12 +44,13 @@ FETCH_NAME_SERVERS_SECONDS = 120.0
 
 
 class Client(Router):
-    """See the module's text. Use it as `async with Client(config) as client`."""
+    """One client instance, to be shared by producers and consumers (RocketMQ: MQClientInstance). Use it as
+    `async with Client(config) as client`."""
 
     def __init__(self, config: ClientConfig) -> None:
         super().__init__(config)
         self.broker_versions: dict[str, int] = {}
-        """Version ordinal of each broker address, from its heartbeat answers."""
+        """Version ordinal of each broker address, from its response to a heartbeat."""
         self.replies = PendingReplies()
         self.producers: dict[str, ProducerMember] = {}
         self.consumers: dict[str, ConsumerMember] = {}
@@ -82,7 +85,7 @@ class Client(Router):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        # Our own nurseries never see the block's exception, so it leaves as it is and not in an exception group.
+        # Our own nurseries never see the block's exception, so it is not wrapped in an exception group.
         if self._nursery is not None:
             self._nursery.cancel_scope.cancel()
         try:
@@ -100,7 +103,7 @@ class Client(Router):
     # Members.
 
     def add_producer(self, member: ProducerMember) -> None:
-        """Raises ConfigurationError when the group is taken."""
+        """Add a member. Raises ConfigurationError when the group is taken."""
         if member.group in self.producers:
             raise ConfigurationError(f"this client already has a producer of group {member.group!r}; share it")
         self.producers[member.group] = member
@@ -108,7 +111,7 @@ class Client(Router):
         self.broker_versions.clear()
 
     def add_consumer(self, member: ConsumerMember) -> None:
-        """Raises ConfigurationError when the group is taken."""
+        """Add a member. Raises ConfigurationError when the group is taken."""
         if member.group in self.consumers:
             raise ConfigurationError(
                 f"this client already has a consumer of group {member.group!r}; a second member of a group needs a "
@@ -119,12 +122,12 @@ class Client(Router):
         self.broker_versions.clear()
 
     async def remove_producer(self, group: str) -> None:
-        """Forget it and tell the brokers; best effort."""
+        """Remove a member and unregister it at the brokers, as far as they can be reached."""
         if self.producers.pop(group, None) is not None:
             await self._unregister(producer_group=group)
 
     async def remove_consumer(self, group: str) -> None:
-        """Forget it and tell the brokers; best effort."""
+        """Remove a member and unregister it at the brokers, as far as they can be reached."""
         if self.consumers.pop(group, None) is not None:
             await self._unregister(consumer_group=group)
 
@@ -134,7 +137,7 @@ class Client(Router):
                 call = requests.unregister(self.client_id, producer_group=producer_group, consumer_group=consumer_group)
                 await self.call(address, call)
             except MQClientError as error:
-                log.warning("broker not told that this client leaves", address=address, error=str(error))
+                log.warning("broker not reached to unregister", address=address, error=str(error))
 
         await self._at_brokers(one, masters_only=consumer_group is None)
 
@@ -150,14 +153,14 @@ class Client(Router):
     # Heartbeats.
 
     async def heartbeat_all(self) -> None:
-        """Tell every known broker who is here; brokers that do not answer are logged. One round at a time."""
+        """Send a heartbeat to every known broker; failures are logged. One round at a time."""
         async with self._heartbeat_lock:
             data = self._heartbeat_data()
             if data is not None:
                 await self._at_brokers(lambda address: self._heartbeat(address, data), masters_only=not self.consumers)
 
     def _greet_new_brokers(self) -> None:
-        """Tell brokers that were not known before who is here, without waiting for the next round."""
+        """Send a heartbeat to brokers that were not known before, without waiting for the next round."""
         for broker in self.routes.brokers():
             if broker.address not in self._greeted and (broker.is_master or self.consumers):
                 self._greeted.add(broker.address)
@@ -165,7 +168,7 @@ class Client(Router):
         self._greeted.intersection_update(broker.address for broker in self.routes.brokers())
 
     async def make_known(self, topic: str) -> None:
-        """Make sure that the brokers of a topic have heard of this client's producers; one heartbeat each at most."""
+        """Make sure that the brokers of a topic know this client's producers; sends at most one heartbeat to each."""
         data = self._heartbeat_data()
         route = self.routes.get(topic)
         if data is None or route is None:
@@ -176,7 +179,7 @@ class Client(Router):
                 await self._heartbeat(address, data)
 
     async def heartbeat_one(self, address: str) -> None:
-        """Tell one broker, for instance one that has forgotten us."""
+        """Send a heartbeat to one broker, for instance one that has forgotten this client."""
         data = self._heartbeat_data()
         if data is not None:
             await self._heartbeat(address, data)
@@ -220,6 +223,6 @@ class Client(Router):
             try:
                 await action()
             except MQClientError as error:
-                log.warning("a periodic task failed and goes on", task=action.__name__, error=str(error))
+                log.warning("a periodic task failed and continues", task=action.__name__, error=str(error))
             except Exception:
-                log.exception("a periodic task failed and goes on", task=action.__name__)
+                log.exception("a periodic task failed and continues", task=action.__name__)

@@ -11,7 +11,7 @@ import trio
 
 
 def is_async(function: Callable[..., Any]) -> bool:
-    """True for `async def` functions, their partials, and objects with an async `__call__`."""
+    """Return whether this is an `async def` function, a partial of one, or an object with an async `__call__`."""
     while isinstance(function, functools.partial):
         function = function.func
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
@@ -28,9 +28,9 @@ class Handler:
         self._limiter = None if self._async else trio.CapacityLimiter(limit)
 
     async def __call__(self, *args: Any) -> Any:
-        """What the function returns or raises. A thread that runs cannot be cancelled: its call is waited for."""
+        """Call the function; return what it returns. A thread that runs cannot be cancelled: its call is waited for."""
         if self._async:
             return await self._function(*args)
-        answer = await trio.to_thread.run_sync(self._function, *args, limiter=self._limiter)
-        # A plain function may hand back an awaitable (a lambda around an async function): await it here.
-        return await answer if inspect.isawaitable(answer) else answer
+        result = await trio.to_thread.run_sync(self._function, *args, limiter=self._limiter)
+        # A plain function may return an awaitable (a lambda around an async function): await it here.
+        return await result if inspect.isawaitable(result) else result

@@ -1,13 +1,12 @@
-"""Requests that brokers send to this client (RocketMQ: ClientRemotingProcessor). Each is handed to the member it is
-for.
+"""Requests that brokers send to this client (RocketMQ: ClientRemotingProcessor). Each goes to the member it names.
 
-    39  CHECK_TRANSACTION_STATE          one-way   the producer looks up its local transaction and answers with 37
-    40  NOTIFY_CONSUMER_IDS_CHANGED      one-way   the consumers divide the queues anew
-    220 RESET_CONSUMER_CLIENT_OFFSET     one-way   the consumer goes on from other offsets
-    221 GET_CONSUMER_STATUS_FROM_CLIENT            the consumer's offsets in memory
-    307 GET_CONSUMER_RUNNING_INFO                  the inside of a consumer
-    309 CONSUME_MESSAGE_DIRECTLY                   one message past its queue
-    326 PUSH_REPLY_MESSAGE_TO_CLIENT               a reply to one of our requests
+39  CHECK_TRANSACTION_STATE          one-way   the producer looks up its local transaction and sends 37
+40  NOTIFY_CONSUMER_IDS_CHANGED      one-way   the consumers rebalance
+220 RESET_CONSUMER_CLIENT_OFFSET     one-way   the consumer continues at other offsets
+221 GET_CONSUMER_STATUS_FROM_CLIENT            the consumer's offsets in memory
+307 GET_CONSUMER_RUNNING_INFO                  the internal state of a consumer
+309 CONSUME_MESSAGE_DIRECTLY                   one message past its queue
+326 PUSH_REPLY_MESSAGE_TO_CLIENT               a reply to one of our requests
 """
 
 from __future__ import annotations
@@ -51,8 +50,8 @@ def processors(
     replies: PendingReplies,
     namespace: Namespace,
 ) -> dict[int, Processor]:
-    """Return request code -> processor for the members of one client; both tables are those of the client and change
-    under way."""
+    """Return request code -> processor for the members of one client. Both tables are those of the client, and change
+    while it is open."""
     requests = _Requests(producers, consumers, replies, namespace)
     return {
         RequestCode.CHECK_TRANSACTION_STATE: requests.check_transaction,
@@ -142,17 +141,19 @@ class _Requests:
         message.topic = self._namespace.unwrap(message.topic)
         correlation_id = message.properties.get(names.CORRELATION_ID, "")
         if not self._replies.resolve(correlation_id, message):
-            log.warning("nobody waits for this reply", correlation_id=correlation_id, born_host=str(message.born_host))
+            log.warning(
+                "no request waits for this reply", correlation_id=correlation_id, born_host=str(message.born_host)
+            )
         return new_response(request)
 
 
 def _is_list_form(body: bytes) -> bool:
-    """Whether a reset body is that for C++ clients, {"offsetTable":[...]}."""
+    """Return whether a reset body has the form for C++ clients, {"offsetTable":[...]}."""
     return body.partition(b":")[2].lstrip()[:1] == b"["
 
 
 def reply_message(request: RemotingCommand, header: ReplyMessageRequestHeader) -> MessageExt:
-    """The message inside a PUSH_REPLY_MESSAGE_TO_CLIENT. Raises BodyError."""
+    """Return the message inside a PUSH_REPLY_MESSAGE_TO_CLIENT. Raises BodyError."""
     body = request.body
     if header.sys_flag & sys_flag.COMPRESSED:
         body = decompress(body, sys_flag.compression_type(header.sys_flag))

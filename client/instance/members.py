@@ -22,7 +22,7 @@ class ProducerMember(Protocol):
     async def check_transaction(
         self, broker_address: str, header: CheckTransactionStateRequestHeader, message: MessageExt
     ) -> None:
-        """The broker wants to know the outcome of a half message."""
+        """Report the outcome of a half message to the broker, which asks for it."""
 
 
 class ConsumerMember(Protocol):
@@ -37,16 +37,16 @@ class ConsumerMember(Protocol):
     def heartbeat_data(self) -> ConsumerData: ...
 
     def wake_rebalance(self) -> None:
-        """Members or queues changed: divide anew soon."""
+        """Rebalance soon: members or queues changed."""
 
     async def persist_offsets(self) -> None: ...
 
     async def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
-        """An administrator moved the group; `offsets` are those of the next messages."""
+        """Continue at other offsets (of the next messages): an administrator moved the group."""
 
     def consume_offsets(self, topic: str) -> dict[MessageQueue, int]: ...
 
     def running_info(self, with_stacks: bool) -> ConsumerRunningInfo: ...
 
     async def consume_directly(self, message: MessageExt, broker_name: str | None) -> ConsumeMessageDirectlyResult:
-        """An administrator wants this message to be consumed now, whatever its queue."""
+        """Consume this message now, whatever its queue, for an administrator."""

@@ -1,7 +1,7 @@
 """Requests of the request-reply pattern that wait for their reply (RocketMQ: RequestFutureHolder).
 
-Bounded: more than `MAX_PENDING` open requests are refused. Owned by a client, since a reply comes to the client, not to
-a producer; the waiting task removes its own entry.
+Bounded: more than `MAX_PENDING` open requests are refused. Owned by a client, since a reply arrives at the client, not
+at a producer; the waiting task removes its own entry.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class PendingReplies:
         return len(self._waiting)
 
     def open(self, correlation_id: str) -> PendingReply:
-        """Raises MQClientError when too many wait."""
+        """Register a request. Raises MQClientError when too many wait."""
         if len(self._waiting) >= MAX_PENDING:
             raise MQClientError(f"{MAX_PENDING} requests wait for a reply; send fewer at a time")
         pending = self._waiting[correlation_id] = PendingReply()
@@ -44,7 +44,8 @@ class PendingReplies:
         self._waiting.pop(correlation_id, None)
 
     def resolve(self, correlation_id: str, reply: MessageExt) -> bool:
-        """Hand the reply to whoever waits; False when nobody does (it came too late)."""
+        """Deliver a reply to the task that waits for it. Return False when none does, because the reply came too
+        late."""
         pending = self._waiting.get(correlation_id)
         if pending is None:
             return False

@@ -37,14 +37,15 @@ class Router(Caller):
 
     @abstractmethod
     def _route_changed(self, topic: str) -> None:
-        """The queues or addresses of a topic are others now."""
+        """Called when the queues or addresses of a topic have changed."""
 
     @abstractmethod
     def _subscribed_topics(self) -> Iterable[str]:
-        """The topics of this client's consumers."""
+        """Return the topics of this client's consumers."""
 
     async def route(self, topic: str) -> TopicRoute:
-        """The route of an existing topic, from memory or a name server. Raises NoRoute, NameServersUnreachable."""
+        """Return the route of an existing topic, from memory or a name server. Raises NoRoute,
+        NameServersUnreachable."""
         known = self.routes.get(topic)
         if known is not None and not known.is_template:
             return known
@@ -52,16 +53,14 @@ class Router(Caller):
         return self.routes.get(topic) or self._no_route(topic)
 
     def known_publish_route(self, topic: str) -> TopicRoute | None:
-        """The route to send by, as far as it is known; it is kept fresh from now on."""
+        """Return the route to send by if it is known, and keep it fresh from now on."""
         self._publish_topics.add(topic)
         known = self.routes.get(topic)
         return known if known is not None and known.publish else None
 
     async def publish_route(self, topic: str, template: str = AUTO_CREATE_TOPIC, max_queues: int = 4) -> TopicRoute:
-        """The route to send by; for an unknown topic that of the `template` topic, so that the first send creates it.
-
-        Raises NoRoute when the template has no route either.
-        """
+        """Return the route to send by; for an unknown topic that of the `template` topic, so that the first send
+        creates it. Raises NoRoute when the template has no route either."""
         known = self.known_publish_route(topic)
         if known is not None:
             return known
@@ -85,7 +84,7 @@ class Router(Caller):
             self.routes.update(topic, template_route(data, max_queues), is_template=True)
 
     async def fetch_route(self, topic: str) -> TopicRouteData:
-        """Ask a name server. Raises NoRoute, NameServersUnreachable."""
+        """Return the route that a name server knows. Raises NoRoute, NameServersUnreachable."""
         address, response = await self.name_servers.ask(
             self.invoke, lambda: requests.topic_route(topic).request, self.config.request_timeout_seconds
         )
@@ -95,7 +94,8 @@ class Router(Caller):
         return data
 
     async def update_route(self, topic: str) -> bool:
-        """Ask a name server now; returns whether anything changed. Raises NoRoute, NameServersUnreachable."""
+        """Update the route from a name server; return whether anything changed. Raises NoRoute,
+        NameServersUnreachable."""
         async with self._route_lock:
             changed = self.routes.update(topic, await self.fetch_route(topic))
         if changed:
@@ -104,7 +104,7 @@ class Router(Caller):
         return changed
 
     async def refresh_routes(self) -> None:
-        """Ask for every topic that a member uses."""
+        """Update the route of every topic that a member uses."""
         for topic in sorted(self._publish_topics.union(self._subscribed_topics())):
             try:
                 await self.update_route(topic)
@@ -115,7 +115,7 @@ class Router(Caller):
                 return
 
     async def master_of(self, broker_name: str, topic: str | None = None) -> str:
-        """Address of a master; an unknown one is looked up through the route of `topic`. Raises BrokerUnknown."""
+        """Return the address of a master, looking up the route of `topic` when it is unknown. Raises BrokerUnknown."""
         address = self.routes.master(broker_name)
         if address is None and topic is not None:
             await self.update_route(topic)
@@ -125,7 +125,7 @@ class Router(Caller):
         return address
 
     async def readable_broker(self, broker_name: str, topic: str, preferred_id: int = 0) -> BrokerAddress:
-        """Where to pull from. Raises BrokerUnknown."""
+        """Return the broker to pull from. Raises BrokerUnknown."""
         found = self.routes.readable(broker_name, preferred_id)
         if found is None:
             await self.update_route(topic)

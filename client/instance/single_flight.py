@@ -1,7 +1,7 @@
-"""Work that many tasks want done at the same moment is done once, for all of them.
+"""Work that many tasks want at the same moment runs once, for all of them.
 
-For questions whose answer lands in a table that all of them look into: a thousand sends to a new topic ask the name
-server once, not a thousand times one after the other. Holds what is under way, and nothing after that.
+For look-ups whose result goes into a table that all of them read: a thousand sends to a new topic ask the name server
+once, not a thousand times one after the other. Holds only what is in progress.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import trio
 
 
 class _Flight:
-    """One run of the work: over or not, and the error it ended with."""
+    """One run of the work: whether it is done, and the error it ended with."""
 
     __slots__ = ("error", "is_done", "landed")
 
@@ -23,14 +23,14 @@ class _Flight:
 
 
 class SingleFlight:
-    """See the module's text. Used in one trio thread."""
+    """Runs work once for all tasks that want it at the same moment. Used in one trio thread."""
 
     def __init__(self) -> None:
         self._flights: dict[Hashable, _Flight] = {}
 
     async def run(self, key: Hashable, work: Callable[[], Awaitable[object]]) -> None:
-        """Do the work, or wait for the task that is at it under the same key. Raises what the work raised, whoever did
-        it; when that task was cancelled, another one of those that wait begins anew."""
+        """Do the work, or wait for the task that is already doing it under the same key. Raises what the work raised,
+        in every waiting task; when the working task was cancelled, one of the waiting ones starts again."""
         while True:
             under_way = self._flights.get(key)
             if under_way is None:

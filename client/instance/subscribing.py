@@ -1,4 +1,4 @@
-"""Subscriptions as consumers make them: checked at once, with an error the application understands."""
+"""Subscriptions as consumers make them, checked at once, with an error that names the expression."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from triomq.protocol.subscription import SubscriptionData, SubscriptionError, bu
 def subscription(
     client: Client, wire_topic: str, expression: str, expression_type: str, *, sub_version: int | None = None
 ) -> SubscriptionData:
-    """The subscription to a topic (wire name); its version is the time, unless given. Raises ConfigurationError."""
+    """Return the subscription to a topic (wire name). Its version is the time, unless given. Raises
+    ConfigurationError."""
     version = client.config.now_ms() if sub_version is None else sub_version
     try:
         return build_subscription(wire_topic, expression, expression_type, sub_version=version)

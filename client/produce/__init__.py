@@ -1,0 +1,1 @@
+"""Sending: the path of one message, producers, transactions, request-reply, message trace."""

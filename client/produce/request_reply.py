@@ -74,10 +74,10 @@ def reply_to(asked: MessageExt, body: bytes, *, tags: str | None = None) -> Mess
                 if not value
             )
         )
-    answer = Message(system_topics.reply_topic(cluster), body, tags=tags)
-    answer.properties[names.MSG_TYPE] = names.MSG_TYPE_REPLY
-    answer.properties[names.CORRELATION_ID] = correlation_id
-    answer.properties[names.REPLY_TO_CLIENT] = client_id
+    reply = Message(system_topics.reply_topic(cluster), body, tags=tags)
+    reply.properties[names.MSG_TYPE] = names.MSG_TYPE_REPLY
+    reply.properties[names.CORRELATION_ID] = correlation_id
+    reply.properties[names.REPLY_TO_CLIENT] = client_id
     if asked.properties.get(names.TTL):
-        answer.properties[names.TTL] = asked.properties[names.TTL]
-    return answer
+        reply.properties[names.TTL] = asked.properties[names.TTL]
+    return reply

@@ -126,7 +126,7 @@ class Sender:
                 topic, self.attempts.template_topic, self.attempts.default_topic_queues
             )
         asked = ", ".join(self._client.name_servers.addresses)
-        raise OperationTimeout(f"the time limit of the send passed before a name server answered (asked: {asked})")
+        raise OperationTimeout(f"the time limit of the send passed before a name server responded (asked: {asked})")
 
     # Attempts.
 

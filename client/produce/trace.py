@@ -4,8 +4,8 @@
         async with Producer("orders", client=client, send_hooks=[trace]) as producer, \\
                    PushConsumer("billing", client=client, consume_hooks=[trace]) as consumer: ...
 
-Each event becomes a line of a trace message; lines are collected and sent in the background, at most `MAX_WAITING`
-wait and further ones are dropped and counted, because tracing must never slow down or fail the application. `mqadmin
+Each event becomes a line of a trace message. Lines are collected and sent in the background; at most `MAX_WAITING`
+wait, and further ones are dropped and counted, because tracing must never slow down or fail the application. `mqadmin
 queryMsgTraceById` and RocketMQ's dashboard read them. The format is TraceDataEncoder's of 4.9.7:
 
     Pub \\1 time \\1 region \\1 group \\1 topic \\1 message id \\1 tags \\1 keys \\1 store host \\1 body bytes
@@ -59,14 +59,14 @@ CONTEXT_CODES = {"SUCCESS": 0, "TIME_OUT": 1, "EXCEPTION": 2, "RETURNNULL": 3, "
 
 @dataclass(frozen=True, slots=True)
 class TraceLine:
-    """One event: its text, and the keys by which it shall be found (message id and keys)."""
+    """One event: its text, and the keys by which it can be found (message id and keys)."""
 
     text: str
     keys: tuple[str, ...]
 
 
 def line(*fields: object) -> str:
-    """Fields as TraceDataEncoder writes them."""
+    """Return fields as TraceDataEncoder writes them."""
     return FIELD_END.join(_text(field) for field in fields) + LINE_END
 
 
@@ -79,7 +79,7 @@ def _text(field: object) -> str:
 
 
 def publish_lines(context: SendContext) -> list[TraceLine]:
-    """What a finished attempt to send leaves behind."""
+    """Return the trace of a finished attempt to send."""
     lines: list[TraceLine] = []
     result = context.result
     ids = result.message_id.split(",") if result is not None else [None] * len(context.messages)
@@ -115,7 +115,7 @@ def _message_type(message: Message) -> int:
 
 
 def end_transaction_line(context: EndTransactionContext) -> TraceLine:
-    """What the outcome of a transaction leaves behind."""
+    """Return the trace of a transaction's outcome."""
     message = context.message
     text = line(
         "EndTransaction",
@@ -136,7 +136,7 @@ def end_transaction_line(context: EndTransactionContext) -> TraceLine:
 
 
 def consume_before_lines(context: ConsumeContext, request_id: str) -> list[TraceLine]:
-    """What the beginning of a call with messages leaves behind; messages whose producer switched tracing off do not."""
+    """Return the trace of a listener call that begins, without messages whose producer switched tracing off."""
     return [
         TraceLine(
             line(
@@ -157,7 +157,7 @@ def consume_before_lines(context: ConsumeContext, request_id: str) -> list[Trace
 
 
 def consume_after_lines(context: ConsumeContext, request_id: str, now_ms: int) -> list[TraceLine]:
-    """What the end of a call with messages leaves behind."""
+    """Return the trace of a listener call that has ended."""
     code = CONTEXT_CODES["SUCCESS" if context.success else "FAILED"]
     cost_ms = context.cost_ms // max(1, len(context.messages))
     return [
@@ -184,13 +184,8 @@ def _keys(message_id: str | None, keys: str | None) -> tuple[str, ...]:
     return tuple(key for key in (message_id, *(keys or "").split(" ")) if key)
 
 
-def parse_lines(body: str) -> list[list[str]]:
-    """The fields of each line of a trace message."""
-    return [part.split(FIELD_END) for part in body.split(LINE_END) if part]
-
-
 def pack(lines: Iterable[TraceLine]) -> list[tuple[str, set[str]]]:
-    """Lines as bodies of at most MAX_BODY_BYTES, with the keys of each."""
+    """Return lines as bodies of at most MAX_BODY_BYTES, with the keys of each."""
     packed: list[tuple[str, set[str]]] = []
     texts: list[str] = []
     keys: set[str] = set()
@@ -209,9 +204,10 @@ def pack(lines: Iterable[TraceLine]) -> list[tuple[str, set[str]]]:
 
 
 class TraceSender:
-    """A send hook and a consume hook that sends what it saw to the trace topic, while its `async with` block is open.
+    """A send hook and a consume hook that sends what it sees to the trace topic, while its `async with` block is open
+    (RocketMQ: AsyncTraceDispatcher).
 
-    `dropped`: events that were not sent because too many waited, or because sending failed.
+    `dropped`: number of events that were not sent because too many waited, or because sending failed.
     """
 
     def __init__(self, client: Client, topic: str = system_topics.TRACE_TOPIC) -> None:
@@ -252,7 +248,7 @@ class TraceSender:
     # SendHook and ConsumeHook.
 
     def before_send(self, context: SendContext) -> None:
-        """Everything is said afterwards."""
+        """Do nothing: an attempt is traced when it has ended."""
 
     def after_send(self, context: SendContext) -> None:
         if context.result is not None and not context.result.trace_on:
@@ -284,7 +280,7 @@ class TraceSender:
             await self.flush()
 
     async def flush(self) -> None:
-        """Send what waits now."""
+        """Send the events that wait now."""
         while self._waiting:
             batch = [self._waiting.popleft() for _ in range(min(MAX_LINES, len(self._waiting)))]
             for body, keys in pack(batch):

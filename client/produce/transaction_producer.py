@@ -1,14 +1,14 @@
 """Transactional messages: consumers see a message only when the local transaction it belongs to was committed.
 
-    async def execute(message, argument): ...   # the local transaction; answers LocalTransactionState
-    async def check(message): ...               # asked later by the broker: what became of it?
+    async def execute(message, argument): ...   # the local transaction; returns LocalTransactionState
+    async def check(message): ...               # called when the broker asks for the outcome later
 
     async with TransactionProducer("orders", execute, check, name_server="127.0.0.1:9876") as producer:
         result = await producer.send_in_transaction(Message("Orders", b"..."), argument)
 
-The message is stored first, invisible (a half message); then `execute` runs; then the broker is told to deliver or to
-drop it. When that does not reach the broker, or the answer was UNKNOW, the broker asks a producer of the group again
-and again (`check`), up to 15 times. Both functions may be `async def`, or plain functions, which run in a thread.
+The message is stored first, invisible (a half message); then `execute` runs; then its outcome goes to the broker, which
+delivers or drops the message. When the outcome does not reach the broker, or is UNKNOW, the broker asks a producer of
+the group (`check`), up to 15 times. Both functions may be `async def`, or plain functions, which run in a thread.
 """
 
 from __future__ import annotations
@@ -44,7 +44,12 @@ Check = Callable[[MessageExt], Any]
 
 
 class TransactionProducer(Producer):
-    """See the module's text; everything a `Producer` does, too. `max_checks`: checks that may run at once."""
+    """Sends transactional messages, and everything a `Producer` sends (RocketMQ: TransactionMQProducer).
+
+    `execute(message, argument)` runs the local transaction, `check(message)` looks up its outcome when the broker asks;
+    both return a LocalTransactionState and may be `async def`, or plain functions, which run in a thread. `max_checks`:
+    number of checks at once. The other parameters are those of `Producer`.
+    """
 
     def __init__(
         self,
@@ -79,11 +84,10 @@ class TransactionProducer(Producer):
     async def send_in_transaction(
         self, message: Message, argument: Any = None, *, timeout_seconds: float | None = None
     ) -> TransactionSendResult:
-        """Store the half message, run the local transaction, tell the broker its outcome.
+        """Store the half message, run the local transaction, send its outcome to the broker.
 
-        The result's `state` says how the local transaction ended; an exception of it counts as UNKNOW and is in
-        `error`. Raises what `send` raises when the half message could not be stored; then the local transaction did
-        not run.
+        The result's `state` says how the local transaction ended; an exception counts as UNKNOW and is in `error`.
+        Raises what `send` raises when the half message could not be stored; then the local transaction did not run.
         """
         self._check_open()
         if message.delay_level:
@@ -100,8 +104,8 @@ class TransactionProducer(Producer):
         try:
             await self._end(half, message, message.transaction_id, state)
         except MQClientError as failure:
-            # The broker asks again, so the outcome is not lost.
-            log.warning("outcome not told, the broker will ask", message_id=half.message_id, error=str(failure))
+            # The broker will ask, so the outcome is not lost.
+            log.warning("outcome not sent, the broker will ask", message_id=half.message_id, error=str(failure))
         return TransactionSendResult(half, state, error)
 
     async def check_transaction(
@@ -132,23 +136,23 @@ class TransactionProducer(Producer):
                     oneway=True,
                 ),
             )
-            self._tell_hooks(message, message_id, header.transaction_id or message_id, broker_address, state, True)
+            self._run_hooks(message, message_id, header.transaction_id or message_id, broker_address, state, True)
         except MQClientError as error:
-            log.warning("outcome not told, the broker will ask", message_id=header.msg_id, error=str(error))
+            log.warning("outcome not sent, the broker will ask", message_id=header.msg_id, error=str(error))
         finally:
             self._checks -= 1
 
     async def _run(self, handler: Handler, *arguments: Any) -> tuple[LocalTransactionState, Exception | None]:
-        """The answer of the application; anything but a state, and any exception, is UNKNOW."""
+        """Return the state that the application returns; anything else, and any exception, counts as UNKNOW."""
         try:
-            answer = await handler(*arguments)
+            returned = await handler(*arguments)
         except Exception as error:
             log.warning("the local transaction raised, its state is unknown", group=self.group, exc_info=error)
             return LocalTransactionState.UNKNOW, error
-        if isinstance(answer, LocalTransactionState):
-            return answer, None
-        log.warning("not a transaction state, taken as unknown", group=self.group, answer=repr(answer))
-        return LocalTransactionState.UNKNOW, TypeError(f"expected a LocalTransactionState, got {answer!r}")
+        if isinstance(returned, LocalTransactionState):
+            return returned, None
+        log.warning("not a transaction state, taken as unknown", group=self.group, returned=repr(returned))
+        return LocalTransactionState.UNKNOW, TypeError(f"expected a LocalTransactionState, got {returned!r}")
 
     async def _end(self, half: SendResult, message: Message, transaction_id: str, state: LocalTransactionState) -> None:
         _, physical_offset = parse_offset_message_id(half.offset_message_id)
@@ -164,9 +168,9 @@ class TransactionProducer(Producer):
             broker_name=queue.broker_name,
         )
         await self._client.tell(address, new_request(RequestCode.END_TRANSACTION, header, oneway=True), vip=True)
-        self._tell_hooks(message, half.message_id, transaction_id, address, state, False)
+        self._run_hooks(message, half.message_id, transaction_id, address, state, False)
 
-    def _tell_hooks(
+    def _run_hooks(
         self,
         message: Message,
         message_id: str,
@@ -186,10 +190,10 @@ class TransactionProducer(Producer):
             self._client.config.now_ms(),
         )
         for hook in self._sender.hooks:
-            told = getattr(hook, "after_end_transaction", None)
-            if told is None:
+            run = getattr(hook, "after_end_transaction", None)
+            if run is None:
                 continue
             try:
-                told(context)
+                run(context)
             except Exception:
                 log.exception("an end-of-transaction hook failed")

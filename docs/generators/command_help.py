@@ -9,8 +9,8 @@ import sys
 MODULES = {
     "mqbroker": ("triomq.broker", "-h"),
     "mqnamesrv": ("triomq.namesrv", "-h"),
-    "mqpipeline": ("triomq.spark.jobs.main", "--help"),
     "python -m triomq.store": ("triomq.store", "--help"),
+    "python -m triomq.daemon.health": ("triomq.daemon.health", "--help"),
     "bin/quickstart": ("triomq.broker.quickstart", "--help"),
 }
 

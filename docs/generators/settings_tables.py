@@ -112,6 +112,8 @@ def differences() -> str:
                 other_default.append(f"`{one.key}` ({ours}, RocketMQ {_code(theirs)})")
     refused = [f"`{key}={value}`: {reason}" for key, value, reason in refused_values()]
     own += [one.key for one in declarations(NamesrvSettings) if one.key not in ROCKETMQ_NAMESRV_KEYS]
+    moved = [key for key in own if key in property_keys() and key != "namesrvAddr"]
+    own = [key for key in own if key not in moved]
     lines = [
         f"**Honoured**: {_count_honoured()} keys of the broker, with the meaning that RocketMQ 4.9.7 gives them.",
         f"**Accepted and ignored** ({len(set(ignored))}): they may stay in the file and are listed by `-p`, but size "
@@ -119,32 +121,42 @@ def differences() -> str:
         + ", ".join(_ignored_name(key) for key in dict.fromkeys(ignored)) + ".",
         "**Refused at the start**: " + "; ".join(refused) + ".",
         "**Another default**: " + (", ".join(other_default) or "none") + ".",
+        "**Settings here, only system properties in RocketMQ** (which work here as well): "
+        + ", ".join(f"`{key}`" for key in moved)
+        + ".",
         "**TrioMQ only**: " + ", ".join(f"`{key}`" for key in dict.fromkeys(own)) + ".",
     ]
     return "\n\n".join(lines)
 
 
 def _table(record: type, server: str) -> str:
-    rows = ["| key | default | unit | range | changeable | meaning |", "|---|---|---|---|---|---|"]
+    rows = ["| key | default | changeable | meaning |", "|---|---|---|---|"]
     for one in declarations(record):
         default = _code(_default_text(one, record, server))
+        if default and one.unit:
+            default += f" {one.unit}"
         changeable = "yes" if one.changeable and one.has_effect else ""
-        bounds = _bounds(one) if one.has_effect else ""
-        rows.append(f"| `{one.key}` | {default} | {one.unit} | {bounds} | {changeable} | {_meaning(one, record)} |")
+        rows.append(f"| `{one.key}` | {default} | {changeable} | {_meaning(one, record)} |")
     return "\n".join(rows)
 
 
 def _meaning(one: Declaration, record: type) -> str:
     apache = ROCKETMQ_NAMESRV_KEYS if record is NamesrvSettings else apache_defaults(record)
     text = _cell(one.meaning.replace(" (TrioMQ only)", ""))
-    if one.shown_as not in apache:
-        return f"*TrioMQ only.* {text}"
-    if one.has_effect:
+    if not one.has_effect:
+        why = re.sub(r"^(accepted for compatibility, has )?no effect(: )?", "", text)
+        return f"*Accepted and ignored:* {why}" if why else "*Accepted and ignored.*"
+    if bounds := _bounds(one):
+        text += f" ({bounds})"
+    if one.shown_as in apache:
         return text
-    why = re.sub(r"^(accepted for compatibility, has )?no effect(: )?", "", text)
-    if not why:
-        return "*Accepted and ignored.*"
-    return f"*Accepted and ignored:* {why}" if "no effect" in text else f"*Accepted and ignored.* In RocketMQ: {why}"
+    text = text.replace(" (RocketMQ: a system property)", "")
+    return f"*RocketMQ: a system property.* {text}" if one.key in property_keys() else f"*TrioMQ only.* {text}"
+
+
+def property_keys() -> set[str]:
+    """Keys that system properties feed; for those that RocketMQ's files do not know, the property is its only way."""
+    return {key for keys in daemon_configuration._PROPERTY_KEYS.values() for key in keys}
 
 
 @cache

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import admin_commands
 import command_help
 import request_table
 import settings_tables
@@ -19,6 +20,7 @@ from mkdocs.structure.pages import Page
 from repository_pages import OUTSIDE, ROOT, examples, pages, relinked
 
 GENERATED = {
+    "admin commands": admin_commands.admin_commands,
     "command help": command_help.command_help,
     "broker settings": settings_tables.broker_settings,
     "namesrv settings": settings_tables.namesrv_settings,

@@ -15,6 +15,7 @@ from pathlib import Path
 from triomq import __version__
 from triomq.broker.configuration import Configuration
 from triomq.daemon.command_line import options_of
+from triomq.daemon.health import parser as health_parser
 from triomq.daemon.settings_reference import facts
 from triomq.daemon.shutdown import HELP as SHUTDOWN_HELP
 from triomq.namesrv.config import NamesrvSettings
@@ -129,6 +130,19 @@ def options_of_parser(parser: argparse.ArgumentParser) -> Iterator[tuple[str, st
         yield names, (action.help or "").replace("%(default)s", str(action.default)).replace("%%", "%")
 
 
+def health_page() -> str:
+    parser = health_parser()
+    return "".join(
+        (
+            titled("mqhealth", 8, "check that a broker or a NameServer responds"),
+            ".SH SYNOPSIS\n.B mqhealth\n[options] broker | namesrv ADDRESS\n",
+            ".SH DESCRIPTION\nSends one request of the protocol and waits for its response.\n",
+            listed("OPTIONS", list(options_of_parser(parser))),
+            listed("EXIT STATUS", (("0", "the daemon responds"), ("1", "it does not, or wrong arguments"))),
+        )
+    )
+
+
 def pipeline_page() -> str:
     parser = pipeline_parser()
     jobs = next(action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
@@ -156,6 +170,7 @@ def pages() -> dict[str, str]:
             "mqnamesrv", "TrioMQ NameServer, compatible with Apache RocketMQ 4.9", NAMESRV_DESCRIPTION, NAMESRV_LETTERS
         ),
         "mqshutdown.8": shutdown_page(),
+        "mqhealth.8": health_page(),
         "mqpipeline.1": pipeline_page(),
         "mqbroker.conf.5": settings_page("mqbroker", [*broker_records, TlsSettings]),
         "mqnamesrv.conf.5": settings_page("mqnamesrv", [NamesrvSettings, ServerSettings, TlsSettings]),

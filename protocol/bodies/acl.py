@@ -1,9 +1,8 @@
-"""Access control data of a broker. The secret keys are in clear text: never log these."""
+"""Access control data of a broker. Secret keys are in clear text: never log these records."""
 
 from __future__ import annotations
 
 from triomq.protocol.bodies.base import Body
-from triomq.protocol.bodies.topic_config import DataVersion
 
 
 class PlainAccessConfig(Body, frozen=True, kw_only=True):
@@ -27,13 +26,3 @@ class GetBrokerClusterAclConfigResponseBody(Body, frozen=True, kw_only=True):
 
     global_white_addrs: list[str] | None = None
     plain_access_configs: list[PlainAccessConfig] | None = None
-
-
-class ClusterAclVersionInfo(Body, frozen=True, kw_only=True):
-    """Made by admin clients of the header of GET_BROKER_CLUSTER_ACL_INFO; not on the wire. By file path."""
-
-    acl_config_data_version: DataVersion | None = None
-    all_acl_config_data_version: dict[str, DataVersion] = {}
-    broker_addr: str | None = None
-    broker_name: str | None = None
-    cluster_name: str | None = None

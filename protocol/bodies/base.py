@@ -1,9 +1,9 @@
 """Base of all JSON bodies: typed records that read leniently and write as fastjson does.
 
 The fields of a record ARE the schema, in alphabetical order of their wire names, the order of the text. Reading a
-body is one call into msgspec; only what that refuses (unquoted keys, references, numbers as text, null for a field
-that cannot be null) is read by `protocol.bodies.fastjson` and then converted. Unknown fields are ignored, absent ones
-take the default that the Java class gives them.
+body is one call into msgspec; what that refuses (unquoted keys, references, numbers as text, null for a field that
+cannot be null) is read by `protocol.bodies.fastjson` and then converted. Unknown fields are ignored, absent ones have
+the default of the Java class.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class Body(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         return fastjson.dumps(self)
 
     def encode_pretty(self) -> bytes:
-        """The JSON text as it stands in a file below config/."""
+        """The JSON text as in a file below config/."""
         return fastjson.dumps_pretty(self)
 
     @classmethod
     def decode(cls: type[B], data: bytes) -> B:
-        """The record of a JSON text; raises `BodyError` naming the class and the place."""
+        """The record of a JSON text. Raises `BodyError` naming the class and the position."""
         body: B = decode_body(cls, data)
         return body
 
@@ -44,8 +44,8 @@ B = TypeVar("B", bound=Body)
 
 _decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
 
-# Everything up to the next unquoted number key: strings, other text, braces and commas that begin none. It is only ever
-# matched where the last match ended, and gives nothing back, so a text is looked at once, whatever it holds.
+# Everything up to the next unquoted number key: strings, other text, braces and commas that begin none. Each match
+# begins where the last one ended and never backtracks, so the work is linear in any text.
 _NUMBER_KEY = re.compile(
     rb"""((?:"(?:[^"\\]++|\\.)*+"|[^"{,]++|[{,](?!\s*+-?\d++\s*+:))*+[{,]\s*+)(-?\d++)\s*+:""", re.DOTALL
 )
@@ -61,7 +61,7 @@ def decode_body(kind: Any, data: bytes) -> Any:
             return decoder.decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             pass
-        # Maps with numbers as keys, a large table of offsets for instance, need no more than quotes.
+        # Maps with numbers as keys, such as a large table of offsets, only need quotes.
         quoted = _quote_number_keys(data)
         if quoted is not None:
             try:
@@ -72,15 +72,15 @@ def decode_body(kind: Any, data: bytes) -> Any:
     try:
         return msgspec.convert(_without_nulls(fastjson.loads(data)), kind, strict=False, str_keys=True)
     except msgspec.ValidationError as error:
-        raise BodyError(f"the body is no {name}: {error}") from None
+        raise BodyError(f"the body is not a valid {name}: {error}") from None
     except BodyError as error:
-        raise BodyError(f"the body is no {name}: {error}") from None
+        raise BodyError(f"the body is not a valid {name}: {error}") from None
     except RecursionError:
-        raise BodyError(f"the body is no {name}: nested too deep") from None
+        raise BodyError(f"the body is not a valid {name}: nested too deeply") from None
 
 
 def _quote_number_keys(data: bytes) -> bytes | None:
-    """The text with quotes around keys that are numbers; None when there are none."""
+    """The text with quotes around number keys; None when it has none."""
     found = _NUMBER_KEY.match(data)
     if found is None:
         return None
@@ -100,7 +100,7 @@ def replace(body: B, **changes: Any) -> B:
 
 
 def _without_nulls(value: Any) -> Any:
-    """The same tree without members that are null: fastjson leaves a field alone when its text says null."""
+    """The same tree without null members: fastjson ignores a field whose value is null."""
     if isinstance(value, dict):
         return {key: _without_nulls(member) for key, member in value.items() if member is not None}
     if isinstance(value, list):

@@ -3,12 +3,13 @@
     DIR/topic=<topic>/date=<yyyy-mm-dd>/slice-<number>-....parquet     all columns of the source
     DIR/_manifest/<number>.json                                        what each slice holds, and where it ended
 
-date is the day (UTC) of the store time. The work is done in slices; a slice counts once its manifest file is there. Run
-again with the same folder, the job removes what an interrupted run left behind and goes on where the last slice ended,
-so each message is archived once. From topics (-n, --topics) a slice is a range of offsets, from a store directory
-(--store) one segment; with --older-than-hours only segments whose newest message is that old (those that retention will
-delete), and never the one that is being written. Without --topics the job then notes in the store directory
-(config/archived.json) which whole segments are archived; a broker with archiveBeforeDelete=true deletes no others.
+date is the UTC day of the store time. The job works in slices; a slice counts once its manifest file exists. Run again
+with the same folder, the job removes what an interrupted run left behind and continues where the last slice ended, so
+each message is archived once. From topics (-n, --topics) a slice is a range of offsets; from a store directory
+(--store) it is one segment. --older-than-hours selects segments whose newest message is that old, which retention is
+about to delete; the segment that is being written is never archived. Without --topics the job then notes in the store
+directory (config/archived.json) which whole segments are archived; a broker with archiveBeforeDelete=true deletes no
+others.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "when it is not STORE/commitlog; several separated by commas",
     )  # fmt: skip
     parser.add_argument("--older-than-hours", type=float, default=0.0, metavar="H", help="with --store: only segments")
-    parser.add_argument("--no-mark", action="store_true", help="with --store: do not tell the broker what is archived")
+    parser.add_argument("--no-mark", action="store_true", help="with --store: write no mark for the broker")
     parser.add_argument("--to", required=True, metavar="DIR", help="output folder")
     parser.add_argument("--slice-rows", type=int, default=1_000_000, metavar="N", help="messages for each slice")
 
@@ -83,7 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 class Archive:
-    """An output folder with its manifest. Holds the manifest of finished slices; only `add` changes the folder."""
+    """An output folder and the manifest of its finished slices. Only `add` and `clean` change the folder."""
 
     def __init__(self, folder: Folder, spark: Any) -> None:
         self._folder = folder
@@ -98,7 +99,7 @@ class Archive:
         return sum(entry["rows"] for entry in self.slices)
 
     def clean(self) -> None:
-        """Remove what an interrupted run left: staged files, and files of a slice without manifest."""
+        """Remove what an interrupted run left behind: staged files, and files of slices without a manifest."""
         self._folder.remove(STAGING)
         known = {path for entry in self.slices for path, _ in entry["files"]}
         next_prefix = f"slice-{len(self.slices):08d}-"
@@ -109,7 +110,7 @@ class Archive:
                         self._folder.remove(f"{topic}/{path}")
 
     def add(self, table: Any, about: dict[str, Any]) -> int:
-        """One slice: write, move into place, note. Answers its rows. `about` says what the slice is."""
+        """Write one slice, move it into place, and note it in the manifest with `about`. Return its number of rows."""
         from pyspark.sql import functions as F
 
         number = len(self.slices)
@@ -131,14 +132,15 @@ class Archive:
         return rows
 
     def _count(self, paths: list[str]) -> int:
-        """Rows of Parquet files, from their footers."""
+        """Return the number of rows of Parquet files, from their footers."""
         if not paths:
             return 0
         return int(self._spark.read.parquet(*[f"{self._folder.path}/{path}" for path in paths]).count())
 
 
 def archive_topics(archive: Archive, arguments: argparse.Namespace) -> int:
-    """From brokers: slices of --slice-rows messages up to the ends of the queues at the start."""
+    """Archive from brokers, in slices of --slice-rows messages, up to the ends that the queues have at the start.
+    Return the number of rows."""
     options = connection_options(arguments)
     topics = arguments.topics
     if topics.startswith("/") and topics.endswith("/"):
@@ -173,7 +175,7 @@ def archive_topics(archive: Archive, arguments: argparse.Namespace) -> int:
 
 
 def archive_store(archive: Archive, arguments: argparse.Namespace) -> tuple[int, bool]:
-    """From a store directory: one slice for each segment. Answers the rows, and whether all went well."""
+    """Archive a store directory, one slice per segment. Return the number of rows, and whether nothing was wrong."""
     if any("until_physical" not in entry for entry in archive.slices):
         raise OptionError("--to: the folder holds an archive of topics")
     if any(entry.get("topics") != arguments.topics for entry in archive.slices):
@@ -204,7 +206,7 @@ def archive_store(archive: Archive, arguments: argparse.Namespace) -> tuple[int,
         begin = max((end for end in ends if segment.start < end <= segment.end), default=segment.start)
         until, has_blank = good_end(segment)
         if segment is not used[-1] and not has_blank and until < segment.end:
-            problems.append(f"{segment.path}: no good record at physical offset {until}, what is behind it is left out")
+            problems.append(f"{segment.path}: no valid record at physical offset {until}; the rest is skipped")
         reader = archive._spark.read.format("rocketmq-store").option("startingOffset", begin)
         reader = reader.option("commitLogPath", ",".join(logs))
         if arguments.topics:
@@ -225,7 +227,7 @@ def archive_store(archive: Archive, arguments: argparse.Namespace) -> tuple[int,
 
 
 def _archived_before(archive: Archive, used: list[Segment]) -> list[int]:
-    """Where the slices of earlier runs end, sorted. Raises JobFailed when that is not this log (any more)."""
+    """Return where the slices of earlier runs end, sorted. Raises JobFailed when they are of another log."""
     if not archive.slices:
         return []
     last = max(archive.slices, key=lambda entry: int(entry["until_physical"]))
@@ -242,22 +244,22 @@ def _archived_before(archive: Archive, used: list[Segment]) -> list[int]:
 
 
 def _is_done(segment: Segment, ends: list[int]) -> bool:
-    """Whether a slice ends in the segment and nothing was added behind it: a later segment is archived, too."""
+    """Return whether a slice ends in the segment and nothing was added after it, since a later segment is archived."""
     return bool(ends) and segment.end <= ends[-1] and any(segment.start < end <= segment.end for end in ends)
 
 
 def _move(mark: ArchiveMark | None, archive: Archive) -> str:
-    """Tell the broker how far the archive is; answers what is wrong."""
+    """Move the mark that tells the broker how far the archive is. Return what went wrong, or an empty string."""
     try:
         if mark is not None:
             mark.move(archive.slices)
     except OSError as error:
-        return f"the broker cannot be told what is archived (--no-mark: need not be): {error}"
+        return f"the mark for the broker cannot be written (--no-mark skips it): {error}"
     return ""
 
 
 def _newest_ms(segment: Segment) -> int:
-    """Store time of a full segment's last record."""
+    """Return the store time of the last record of a full segment, in ms."""
     newest = 0
     with MappedSegment(segment) as data:
         at = 0

@@ -1,13 +1,14 @@
-"""Audit a store directory: is everything in it what it should be?
+"""Audit a store directory: check every file, and the files against each other.
 
-Walks the whole store in parallel and compares its parts:
+The job walks the whole store in parallel and compares its parts:
 
-  log      records whole, magic, lengths, body CRC, own offset, store times in order
-  queues   each entry leads to a record of that queue with that size and tags code; none missing, none twice, no gaps
-  index    header, chains: every entry reachable from its slot; entries lead to records with that key; none missing
+  log      whole records, magic, lengths, body CRC, own offset, store times in order
+  queues   each entry points to a record of that queue, size and tags code; none missing, no duplicates, no gaps
+  index    header; chains: every entry is reachable from its slot and points to a record with that key; none missing
 
-The directory is only read; a running broker may use it (what it is writing at the moment may then show as missing).
-Prints a table, and writes a page with plots (--html) and all findings (--json). Exit code 1 when something is wrong.
+The directory is only read, and a running broker may use it; what it is writing at the moment may then show as missing.
+The job prints a table, and writes a page with plots (--html) and all findings (--json). The exit code is 1 when
+something is wrong.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def audit(spark: Any, facts: StoreFacts, keep: int = 1000) -> dict[str, Any]:
-    """Everything found, as plain values: counts, findings by kind (at most `keep` each), segments, topics."""
+    """Return all results as plain values: counts, findings by kind (at most `keep` each), segments, topics."""
     log = log_rows(spark, facts).persist()
     queues = queue_rows(spark, facts).persist()
     index = index_rows(spark, facts).persist()
@@ -98,7 +99,7 @@ def audit(spark: Any, facts: StoreFacts, keep: int = 1000) -> dict[str, Any]:
 
 
 def _file_findings(facts: StoreFacts, *, has_keys: bool) -> list[dict[str, Any]]:
-    """What the names and sizes of files show."""
+    """Return the findings in names and sizes of files."""
     found = []
     files = facts.all_segments
     for before, after in pairwise(files):
@@ -117,7 +118,7 @@ def _file_findings(facts: StoreFacts, *, has_keys: bool) -> list[dict[str, Any]]
 
 
 def _collect(tables: list[Any], keep: int) -> list[dict[str, Any]]:
-    """Findings of all tables by area and kind, at most `keep` examples each."""
+    """Return the findings of all tables by area and kind, with at most `keep` examples each."""
     from functools import reduce
 
     from pyspark.sql import Window
@@ -140,8 +141,8 @@ def _collect(tables: list[Any], keep: int) -> list[dict[str, Any]]:
 
 
 def _findings(table: Any, area: str, place: str, checks: Sequence[tuple[str, str, str]]) -> Any:
-    """Findings of a table's rows in one pass: for each row those of the `checks` (condition, kind, text) that hold. All
-    but `kind` are SQL expressions over the table's columns."""
+    """Return the findings in a table's rows: for each row those `checks` (condition, kind, text) that hold. Condition
+    and text are SQL expressions over the table's columns."""
     cases = ", ".join(
         f"case when {condition} then named_struct('kind', '{kind}', 'place', {place}, 'text', {text}) end"
         for condition, kind, text in checks
@@ -151,10 +152,10 @@ def _findings(table: Any, area: str, place: str, checks: Sequence[tuple[str, str
 
 
 def _queue_findings(records: Any, entries: Any, facts: StoreFacts) -> list[Any]:
-    """What only shows when log and queues are held against each other."""
+    """Return the findings that need log and queues together."""
     from pyspark.sql import functions as F
 
-    queued = records.where("(sysFlag & 4) = 0")  # prepared and rollback types enter no queue
+    queued = records.where("(sysFlag & 4) = 0")  # prepared and rolled back messages are in no queue
     first, last = records.agg(F.min("physicalOffset"), F.max("physicalOffset")).first()
     first, last = first or 0, last or 0
     has_queues = F.col("topic").isin(sorted(facts.topics))

@@ -1,9 +1,9 @@
-"""What of a store's log an archive holds, and the mark in the store directory that tells a broker so.
+"""How much of a store's log an archive holds, and the mark in the store directory that says so.
 
-With archiveBeforeDelete a broker deletes what the mark says is archived, so the mark only moves over whole segments:
-not the last used one (a crash may cut it, and a broker then writes other messages at the same offsets), not one with
-bytes that are no record, and none whose bytes are not those that went into the slices of the manifest (their CRC is
-there).
+With archiveBeforeDelete a broker deletes what the mark covers, so the mark only moves over whole segments. It never
+covers the last used segment (a crash may cut it, and a broker then writes other messages at the same offsets), a
+segment with bytes that are not a record, or one whose bytes differ from those in the slices of the manifest, which
+holds their CRC.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Slices = list[dict[str, Any]]
 
 
 def checksum(segment: Segment, begin: int, end: int) -> int:
-    """CRC-32 of a segment's bytes between two physical offsets."""
+    """Return the CRC-32 of a segment's bytes between two physical offsets."""
     crc = 0
     with MappedSegment(segment) as data:
         for at in range(begin - segment.start, end - segment.start, _PIECE_BYTES):
@@ -34,7 +34,7 @@ def checksum(segment: Segment, begin: int, end: int) -> int:
 
 
 def is_of(segment: Segment, entry: dict[str, Any]) -> bool:
-    """Whether a slice holds what stands in the segment now."""
+    """Return whether a slice holds the present bytes of the segment."""
     begin, end = entry["from_physical"], entry["until_physical"]
     if begin < segment.start or end > segment.end:
         return False
@@ -42,8 +42,8 @@ def is_of(segment: Segment, entry: dict[str, Any]) -> bool:
 
 
 def archived_until(slices: Slices, used: list[Segment], reached: int = 0) -> int:
-    """Physical offset up to which whole segments are in the slices. `used`: the log's used segments; `reached`: up to
-    where that is known already. Stops at a segment that is missing in between."""
+    """Return the physical offset up to which whole segments are in the slices; a missing segment ends it. `used`: the
+    log's used segments; `reached`: the offset up to which this is already known."""
     if not used:
         return reached
     reached = max(reached, used[0].start)
@@ -68,7 +68,7 @@ def _is_archived(slices: Slices, segment: Segment) -> bool:
 
 
 class ArchiveMark:
-    """The mark of one store directory. Moves forward only, unless the one that is there is of another log."""
+    """The mark of one store directory. It only moves forward, unless the existing one belongs to another log."""
 
     def __init__(self, root: str, used: list[Segment], archive: str) -> None:
         self._files = Files()
@@ -84,12 +84,12 @@ class ArchiveMark:
         self.until = found if is_ours and found is not None else 0
 
     def move(self, slices: Slices) -> None:
-        """Write how far the archive is now, once its files are on disk. Raises OSError."""
+        """Write how far the archive is, after its files are on disk. Raises OSError."""
         self.until = archived_until(slices, self._used, self.until)
         if self.until == self._written:
             return
         local = self._archive.removeprefix("file://").removeprefix("file:")
         if Path(local).is_dir():
-            self._files.sync_filesystem(local)  # the messages must not be lost later than the mark
+            self._files.sync_filesystem(local)  # a crash must never keep the mark and lose the messages
         write_mark(self._files, self._path, self.until, archive=self._archive, now_ms=time.time_ns() // 1_000_000)
         self._written = self.until

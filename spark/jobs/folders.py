@@ -1,5 +1,5 @@
-"""The output folder of a job on any file system that Spark can reach (local, HDFS, S3): through Hadoop's own classes,
-which every Spark has. Paths are text."""
+"""The output folder of a job on any file system that Spark can reach (local, HDFS, S3), through Hadoop's classes, which
+are part of Spark. Paths are strings."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class Folder:
-    """One directory and what is below it. On the driver only."""
+    """One directory and everything below it. For the driver only."""
 
     def __init__(self, spark: Any, path: str) -> None:
         self.path = path.rstrip("/")
@@ -22,13 +22,13 @@ class Folder:
         return bool(self._files.exists(self._at(name)))
 
     def names(self, name: str = "") -> list[str]:
-        """Sorted names in a directory; none when it is not there."""
+        """Return the sorted names in a directory; none when it does not exist."""
         if not self.exists(name):
             return []
         return sorted(str(status.getPath().getName()) for status in self._files.listStatus(self._at(name)))
 
     def files_below(self, name: str) -> list[tuple[str, int]]:
-        """(path relative to `name`, bytes) of all files below a directory."""
+        """Return (path relative to `name`, size in bytes) of all files below a directory."""
         if not self.exists(name):
             return []
         base = str(self._files.resolvePath(self._at(name)).toUri().getPath())
@@ -56,7 +56,7 @@ class Folder:
             stream.close()
 
     def write(self, name: str, text: str) -> None:
-        """Whole or not at all: written beside, then renamed."""
+        """Write a file atomically: under another name first, then renamed."""
         stream = self._files.create(self._at(f"{name}.tmp"), True)
         try:
             stream.write(bytearray(text.encode()))

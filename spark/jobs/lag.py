@@ -1,10 +1,10 @@
 """Consumer lag and end-to-end latency by group, over time.
 
-Every --interval seconds the brokers are asked for the offsets of each group and the ends of its queues. A sample holds,
-for each group and queue: lag (messages between offset and end) and delay (ms for which the oldest message that the
-group has not consumed has been stored; 0 when it has consumed all). The delay is what a message now reaching the group
-has waited: its end-to-end latency. At the end a table by group and window is printed: largest lag, and percentiles of
-the delay weighted by nothing but time. --to keeps the samples as Parquet, --html makes a page with plots.
+Every --interval seconds the job asks the brokers for the offsets of each group and the ends of its queues. A sample
+has, for each group and queue, the lag (messages between offset and end) and the delay (age in ms of the oldest message
+that the group has not consumed; 0 when it has consumed all). The delay is the end-to-end latency of the message that
+reaches the group next. At the end the job prints a table by group and window: the largest lag, and percentiles of the
+delay over time. --to keeps the samples as Parquet, --html writes a page with plots.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def sample(cluster: Cluster, groups: set[str], with_retry: bool, now_ms: int) -> list[tuple[Any, ...]]:
-    """Rows of COLUMNS, one for each group and queue with an offset."""
+    """Return rows of COLUMNS, one per group and queue with an offset."""
     rows = []
     for broker_name, address in cluster.brokers().items():
         offsets = _group_offsets(cluster, address, broker_name, groups, with_retry)
@@ -98,7 +98,7 @@ def sample(cluster: Cluster, groups: set[str], with_retry: bool, now_ms: int) ->
 def _group_offsets(
     cluster: Cluster, address: str, broker_name: str, groups: set[str], with_retry: bool
 ) -> dict[tuple[MessageQueue, str], int]:
-    """(queue, group) -> offset, as the broker keeps them in consumerOffset.json."""
+    """Return (queue, group) -> offset, as the broker keeps them in consumerOffset.json."""
 
     def offsets() -> Call[Any]:
         request = new_request(RequestCode.GET_ALL_CONSUMER_OFFSET)
@@ -117,7 +117,7 @@ def _group_offsets(
 
 
 def summarize(table: Any, window_seconds: int) -> Any:
-    """One row for each group and window: the largest total lag, percentiles of the delay."""
+    """Return one row per group and window: the largest total lag, and percentiles of the delay."""
     from pyspark.sql import functions as F
 
     totals = table.groupBy("consumerGroup", "timeMs").agg(F.sum("lag").alias("lag"))

@@ -1,9 +1,9 @@
 """`mqpipeline NAME`: jobs over topics and store directories.
 
-Each job is a module with `SUMMARY`, `add_arguments(parser)` and `run(arguments) -> exit code`; it also runs under
+Each job is a module with `SUMMARY`, `add_arguments(parser)` and `run(arguments) -> exit code`. Jobs also run under
 spark-submit: `spark-submit .../spark/jobs/main.py NAME ...`.
 
-Exit codes: 0 done; 1 done, and something was found wrong (audit) or is missing; 2 not done.
+Exit codes: 0 done; 1 done, but something is wrong or missing; 2 not done.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ JOBS = ("archive", "replay", "audit", "rebuild", "lag", "trace")
 
 
 def parser() -> argparse.ArgumentParser:
-    """Of the whole command line."""
+    """Return the parser of the whole command line."""
     top = argparse.ArgumentParser(prog="mqpipeline", description="Jobs over RocketMQ topics and store directories.")
     commands = top.add_subparsers(dest="job", metavar="NAME", required=True)
     for name in JOBS:
@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run(argv: Sequence[str] | None = None) -> int:
-    """One job in the session that is there, or in a new one that stays open; answers the exit code."""
+    """Run one job in the active session, or in a new one that stays open. Return the exit code."""
     name = "mqpipeline"
     try:
         arguments = parser().parse_args(argv)

@@ -1,8 +1,8 @@
 """Running plain functions in Spark tasks, with Arrow in and out.
 
-DataFrame.mapInArrow would do, but asks for pandas; Python data sources do not. Reading: one task for each piece of
-work, whose rows become a DataFrame. Writing: each task hands its Arrow batches to a function. The functions travel by
-name, so they must stand in a module.
+DataFrame.mapInArrow would do, but it requires pandas; Python data sources do not. Reading runs one task per piece of
+work, whose rows become a DataFrame. Writing passes the Arrow batches of each task to a function. The functions travel
+by name, so they must be defined in a module.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ Take = Callable[[Any, Iterator[Any]], None]
 
 
 def packed(work: Any) -> str:
-    """Work as the text of an option."""
+    """Return a piece of work as the text of an option."""
     return base64.b64encode(pickle.dumps(work)).decode("ascii")
 
 
 def unpacked(text: str) -> Any:
-    """The inverse."""
+    """The inverse of `packed`."""
     return pickle.loads(base64.b64decode(text))
 
 
 def run_pieces(spark: Any, walk: Walk, pieces: Sequence[Any], ddl: str) -> Any:
-    """A DataFrame of the rows that `walk` gives for each piece; one task for each."""
+    """Return a DataFrame of the rows that `walk` yields for each piece, one task per piece."""
     from triomq.spark.jobs.pieces_source import PiecesSource
 
     spark.dataSource.register(PiecesSource)

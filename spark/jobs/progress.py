@@ -1,4 +1,4 @@
-"""A progress bar on standard error: only on a terminal, one line, redrawn at most five times a second."""
+"""A progress bar on standard error: one line, only on a terminal, redrawn at most five times a second."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ REDRAW_SECONDS = 0.2
 
 
 class Progress:
-    """`total` 0: unknown, only the count is shown. One owner."""
+    """One bar. `total` 0 means unknown: only the count is shown."""
 
     def __init__(self, label: str, total: int = 0, *, unit: str = "", out: TextIO | None = None, quiet: bool = False):
         self._label = label
@@ -61,7 +61,7 @@ class Progress:
 
 @contextmanager
 def watching(spark: Any, label: str, quiet: bool) -> Iterator[None]:
-    """Shows the tasks of the Spark stages that run inside the block."""
+    """Show the tasks of the Spark stages that run inside the block."""
     progress = Progress(label, unit=" tasks", quiet=quiet)
     tracker = spark.sparkContext.statusTracker()
     over = threading.Event()

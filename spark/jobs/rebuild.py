@@ -1,11 +1,12 @@
 """Rebuild consume queues and index of a store directory from its commit log.
 
-The log is walked in parallel; each consume queue is then written by one task, the index by another. The files are those
-that a broker makes when it dispatches the same log: the same entries at the same places (names of index files apart,
-which are times of creation). With enableConsumeQueueExt the tags codes are written in place of ext addresses.
+The job walks the log in parallel; then one task writes each consume queue and another one the index. The files equal
+those that a broker writes when it dispatches the same log: the same entries at the same positions. Only the names of
+index files differ, which are times of creation. With enableConsumeQueueExt the tags codes are written in place of ext
+addresses.
 
-Writes to --to, or with --in-place into the store itself, whose old directories consumequeue and index are then kept as
-consumequeue.old and index.old. No broker may be running on the directory in that case.
+The job writes to --to, or with --in-place into the store itself, and then keeps the old directories as consumequeue.old
+and index.old. In that case no broker may be running on the directory.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _locked(root: str) -> Any:
-    """The store's lock file, held. Raises JobFailed while a broker has it."""
+    """Hold the lock file of the store. Raises JobFailed while a broker holds it."""
     handle = (Path(root) / "lock").open("ab")
     try:
         fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)
@@ -95,7 +96,7 @@ def _swap(root: str, made: str, names: list[str]) -> None:
 
 
 def rebuild(spark: Any, facts: StoreFacts, target: str, topics: list[str], *, with_index: bool) -> dict[str, int]:
-    """Write everything below `target`; answers how many entries there are."""
+    """Write everything below `target`. Return the numbers of entries."""
     from pyspark.sql import functions as F
 
     records = log_rows(spark, facts).where("row = 'record' and (sysFlag & 4) = 0")
@@ -117,7 +118,7 @@ def rebuild(spark: Any, facts: StoreFacts, target: str, topics: list[str], *, wi
 
 
 def write_queues(place: tuple[str, int], batches: Iterator[Any]) -> None:
-    """The consume queue files of a partition, whose rows come sorted by queue and physical offset."""
+    """Write the consume queue files of a partition, whose rows are sorted by queue and physical offset."""
     target, file_bytes = place
     files = Files()
     pool = OpenFiles(files, OPEN_FILES)
@@ -141,7 +142,7 @@ def write_queues(place: tuple[str, int], batches: Iterator[Any]) -> None:
 
 
 def _add(queue: ConsumeQueue, queue_offset: int, physical_offset: int, size: int, tags_code: int) -> None:
-    """As dispatch does: a gap is filled, an offset that is taken already is skipped."""
+    """Add an entry as a broker's dispatch does: fill a gap, skip an offset that is already taken."""
     expected = queue.end + queue.buffered_count
     if queue_offset < expected and expected > 0:
         return
@@ -151,7 +152,7 @@ def _add(queue: ConsumeQueue, queue_offset: int, physical_offset: int, size: int
 
 
 def write_index(piece: tuple[StoreFacts, str]) -> Iterator[tuple[int]]:
-    """The index files, from one walk through the whole log in order; gives the number of entries."""
+    """Write the index files from one ordered walk through the whole log, and yield the number of entries."""
     facts, target = piece
     files = Files()
     slots = facts.hash_slots or DEFAULT_SLOTS

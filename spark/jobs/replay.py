@@ -1,14 +1,14 @@
 """Replay an archive: Parquet files back into topics.
 
-The order within each queue is kept: all messages of an archived queue go to one queue, in the order of their offsets.
-That is the queue of the same broker and id where the target topic has all of them, else the one of the same id where
-one broker has the whole target topic (--queues same asks for one of these), else one that the archived queue's name
-selects (--queues hash). Tags, keys and user properties are restored, message ids (UNIQ_KEY) as well; offsets and times
-are new.
+The job keeps the order within each queue: all messages of an archived queue go to one queue, in the order of their
+offsets. That is the queue with the same broker and id, if the target topic has all of them; else the queue with the
+same id, if one broker has the whole target topic (--queues same demands one of these two); else a queue selected by the
+name of the archived queue (--queues hash). Tags, keys, user properties and message ids (UNIQ_KEY) are restored; offsets
+and times are new.
 
-The run has a name (--run, by default the folder's and the target's); run again under the same name after a failure it
-sends only what is missing, also when the archive has grown. Where several brokers would create a missing topic, each in
-its own way, it must be created first.
+A run has a name (--run, by default made of folder and target). Run again under the same name after a failure, the job
+sends only what is missing, even if the archive has grown. A topic that several brokers would have to create must exist
+before.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise JobFailed(f"--from: {arguments.source} holds no archive (no _manifest)")
     from pyspark.sql import functions as F
 
-    # a topic called 2024 is still a text
+    # a topic named 2024 is still a string
     spark.conf.set("spark.sql.sources.partitionColumnTypeInference.enabled", "false")
     table = spark.read.option("basePath", arguments.source).parquet(f"{arguments.source}/topic=*")
     if arguments.topics:
@@ -66,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.to_date:
         table = table.where(F.col("date") <= arguments.to_date)
     options = connection_options(arguments)
-    # one topic, broker and queue; a store directory may not know its broker
+    # topic, broker and queue; the broker of a store directory may be unknown
     table = table.withColumn("shardingKey", F.concat_ws("/", "topic", F.coalesce("brokerName", F.lit("")), "queueId"))
     target = F.lit(arguments.to_topic) if arguments.to_topic else F.col("topic")
     archived = table.select(target.alias("topic"), "brokerName", "queueId", "shardingKey").distinct().collect()
@@ -88,8 +88,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _placed(cluster: Cluster, wanted: Iterable[MessageQueue], how: str) -> tuple[str, ...]:
-    """The sink's columns that send each archived queue to one queue. `wanted`: the archived queues, each in its target
-    topic; `how`: --queues. Raises JobFailed."""
+    """Return the sink's columns that send each archived queue to one queue. `wanted`: the archived queues, with their
+    target topics; `how`: the value of --queues. Raises JobFailed."""
     highest: dict[str, int] = {}
     for queue in wanted:
         highest[queue.topic] = max(highest.get(queue.topic, 0), queue.queue_id)
@@ -111,7 +111,8 @@ def _placed(cluster: Cluster, wanted: Iterable[MessageQueue], how: str) -> tuple
 
 
 def _writable(cluster: Cluster, topic: str) -> list[MessageQueue]:
-    """Queues of a topic, also of one that the sink will create: the same ones when this is run again."""
+    """Return the queues of a topic. For one that the sink will create these are the same as in a second run. Raises
+    JobFailed."""
     route = cluster.publish_route(topic)
     if route is None:
         return []

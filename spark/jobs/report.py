@@ -1,4 +1,4 @@
-"""Results of the audit as text for a terminal and as one HTML page with plots, which needs nothing from elsewhere."""
+"""Results of the audit as text for a terminal, and as one self-contained HTML page with plots."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ details{margin:.3em 0}summary{cursor:pointer}code{font-size:.92em}svg text{font:
 
 
 def as_text(result: dict[str, Any], show: int) -> str:
-    """A table of counts, then findings by kind with at most `show` examples each."""
+    """Return a table of counts, followed by the findings by kind with at most `show` examples each."""
     lines = [f"store {result['store']}: {'sound' if result['is_sound'] else 'DAMAGED'}", ""]
     lines += _columns([[name, f"{value:,}"] for name, value in result["counts"].items()])
     for item in result["findings"]:
@@ -38,7 +38,7 @@ def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def as_html(result: dict[str, Any]) -> str:
-    """The whole page."""
+    """Return the whole page."""
     verdict = ("good", "sound") if result["is_sound"] else ("bad", "damaged")
     counts = "".join(
         f"<tr><td>{escape(name)}</td><td class=n>{value:,}</td></tr>" for name, value in result["counts"].items()
@@ -78,7 +78,7 @@ def _details(findings: list[dict[str, Any]]) -> str:
 
 
 def bars(items: Sequence[tuple[str, int, str]]) -> str:
-    """Horizontal bars as SVG: (label, value, note when hovered). At most MAX_BARS; the rest is said in words."""
+    """Return horizontal bars (label, value, tooltip) as SVG. At most MAX_BARS; a sentence counts the rest."""
     shown = items[:MAX_BARS]
     largest = max((value for _, value, _ in shown), default=0) or 1
     rows = []
@@ -97,7 +97,7 @@ def bars(items: Sequence[tuple[str, int, str]]) -> str:
 
 
 def lines(series: dict[str, list[tuple[float, float]]], unit: str) -> str:
-    """One line for each name over time (seconds since 1970), as SVG."""
+    """Return one line per name over time (seconds since 1970) as SVG."""
     points = [point for values in series.values() for point in values]
     if not points:
         return "<p>No data.</p>"
@@ -122,7 +122,7 @@ def lines(series: dict[str, list[tuple[float, float]]], unit: str) -> str:
 
 
 def page(title: str, body: str) -> str:
-    """A page of our own look."""
+    """Return an HTML page in the style of all reports."""
     return (
         f"<!doctype html><html lang=en><meta charset=utf-8><title>{escape(title)}</title><style>{_STYLE}</style>"
         f"<h1>{escape(title)}</h1>{body}</html>\n"

@@ -1,4 +1,4 @@
-"""The Spark session of a job, and options that all jobs share."""
+"""The Spark session of a job, and the options that all jobs share."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class JobFailed(Exception):
-    """Ends a job with one line for people and exit code 2."""
+    """Ends a job with one line on standard error and exit code 2."""
 
 
 def add_spark_options(parser: argparse.ArgumentParser) -> None:
@@ -29,7 +29,7 @@ def add_connection_options(parser: argparse.ArgumentParser) -> None:
 
 
 def pairs(given: list[str], option: str) -> dict[str, str]:
-    """NAME=VALUE texts as a table. Raises JobFailed."""
+    """Parse NAME=VALUE texts. Raises JobFailed."""
     table = {}
     for text in given:
         name, separator, value = text.partition("=")
@@ -44,7 +44,7 @@ def connection_options(arguments: argparse.Namespace) -> dict[str, str]:
 
 
 def open_session(name: str, arguments: argparse.Namespace) -> Any:
-    """The session given by spark-submit, or one of our own; the formats are registered."""
+    """Return the session of spark-submit, or a new one, with the formats registered."""
     from pyspark.sql import SparkSession
 
     from triomq.spark.registration import register
@@ -78,7 +78,7 @@ _opened: list[Any] = []
 
 
 def one_line(error: BaseException) -> str:
-    """The sentence that explains a Spark error: the last line of the Python traceback inside, or its first line."""
+    """Return the line that explains a Spark error: the last one of the Python traceback inside, or else the first."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     ours = [line for line in lines if line.startswith(("triomq.spark.errors.", "pyspark.errors"))]
     return (ours[-1].partition(": ")[2] if ours else lines[0] if lines else type(error).__name__)[:500]

@@ -1,5 +1,5 @@
-"""A store directory as Spark tables: records, queue entries, index entries, findings, segments. Made by walking all
-files in parallel, one task for each file or group of queues."""
+"""A store directory as Spark tables: records, queue entries, index entries, findings, segments. All files are walked in
+parallel, with one task per file or group of queues."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SEGMENT: Final = "start bigint, sizeBytes bigint, usedBytes bigint, records bigi
 
 @dataclass(frozen=True, slots=True)
 class StoreFacts:
-    """What a store directory says of itself: its broker.conf where there is one, else RocketMQ's defaults."""
+    """The settings of a store directory: from its broker.conf if there is one, else RocketMQ's defaults."""
 
     root: str
     commit_logs: tuple[str, ...]
@@ -77,7 +77,7 @@ class StoreFacts:
 
     @property
     def all_segments(self) -> list[Segment]:
-        """Also the empty ones at the end."""
+        """All segments, including the empty ones at the end."""
         return segments(self.commit_logs)
 
     @property
@@ -88,7 +88,7 @@ class StoreFacts:
 
 
 def _configured_topics(root: str) -> frozenset[str]:
-    """Topics of config/topics.json, or of its backup."""
+    """Return the topics of config/topics.json, or of its backup."""
     for name in ("topics.json", "topics.json.bak"):
         path = Path(root) / "config" / name
         try:
@@ -107,7 +107,7 @@ def _queue_file_bytes(root: str) -> int | None:
     return None
 
 
-# A walk gives records (or entries) and findings in one pass; both become rows of one table.
+# One walk yields records (or entries) and findings; both become rows of one table.
 LOG_ROWS: Final = f"row string, {RECORD}, keyHash int, {FINDING}, {SEGMENT}"
 QUEUE_ROWS: Final = f"row string, {ENTRY}, {FINDING}"
 INDEX_ROWS: Final = f"row string, {INDEX_ENTRY}, {FINDING}"
@@ -119,7 +119,7 @@ _NO_SEGMENT = (None,) * 6
 
 
 def log_rows(spark: Any, facts: StoreFacts) -> Any:
-    """Rows of kind `record`, `key` (one for each index entry that a record has), `finding` and `segment` of the whole
+    """Return rows of kind `record`, `key` (one per index entry of a record), `finding` and `segment` of the whole
     log."""
     found = facts.segments
     pieces = [(segment, facts.delay_levels, segment is found[-1]) for segment in found]
@@ -145,8 +145,8 @@ def _walk_segment(piece: tuple[Segment, str, bool]) -> Iterator[tuple[Any, ...]]
 
 
 def queue_rows(spark: Any, facts: StoreFacts) -> Any:
-    """Rows of kind `entry` and `finding` of all consume queues. A broker may have thousands of small ones: they are
-    dealt out to a few tasks for each core."""
+    """Return rows of kind `entry` and `finding` of all consume queues. A broker may have thousands of small ones, so
+    they are distributed over a few tasks per core."""
     directories = list(queue_directories(facts.root))
     count = min(len(directories), TASKS_PER_CORE * spark.sparkContext.defaultParallelism)
     return run_pieces(spark, _walk_queues, [directories[at::count] for at in range(count)], QUEUE_ROWS)
@@ -162,7 +162,7 @@ def _walk_queues(piece: list[tuple[str, int, str]]) -> Iterator[tuple[Any, ...]]
 
 
 def index_rows(spark: Any, facts: StoreFacts) -> Any:
-    """Rows of kind `entry` and `finding` of all index files."""
+    """Return rows of kind `entry` and `finding` of all index files."""
     pieces = [(path, facts.hash_slots) for path in facts.index_files]
     return run_pieces(spark, _walk_index, pieces, INDEX_ROWS)
 

@@ -1,4 +1,4 @@
-"""Walking a store directory piece by piece: what the jobs `audit` and `rebuild` run inside Spark tasks.
+"""Walking a store directory piece by piece, as the jobs `audit` and `rebuild` do inside Spark tasks.
 
 Each piece (a log segment, a consume queue, an index file) becomes rows of plain values; findings are rows as well.
 """
@@ -40,7 +40,8 @@ _MAGIC_BYTES = (MESSAGE_MAGIC & 0xFFFFFFFF).to_bytes(4, "big")
 
 
 class Finding(NamedTuple):
-    """Something wrong. `area`: log, queue, index. `kind`: a word for counting. `place`: where. `text`: one sentence."""
+    """Something that is wrong. `area`: log, queue or index. `kind`: what it is counted as. `place`: where. `text`: one
+    sentence."""
 
     area: str
     kind: str
@@ -49,7 +50,7 @@ class Finding(NamedTuple):
 
 
 class LogRecord(NamedTuple):
-    """What the other files must agree with."""
+    """The facts of a record with which the other files must agree."""
 
     topic: str
     queue_id: int
@@ -64,12 +65,12 @@ class LogRecord(NamedTuple):
 
     @property
     def is_queued(self) -> bool:
-        """Prepared and rollback types enter no consume queue."""
+        """Whether it is in a consume queue: prepared and rolled back messages are not."""
         return not self.sys_flag & sys_flag.TRANSACTION_PREPARED
 
     @property
     def key_hashes(self) -> list[int]:
-        """Of the index entries that it has."""
+        """Return the key hashes of its index entries."""
         if self.sys_flag & sys_flag.TRANSACTION_MASK == sys_flag.TRANSACTION_ROLLBACK:
             return []
         keys = [self.uniq_key] if self.uniq_key else []
@@ -78,8 +79,8 @@ class LogRecord(NamedTuple):
 
 
 class SegmentWalk:
-    """One pass over a segment. After `records` is exhausted: `end` is where the good records end (relative), `blank`
-    whether a blank record fills the rest, `findings` what is wrong."""
+    """One pass over a segment. When `records` is exhausted, `end` is where the valid records end (relative), `blank`
+    whether a blank record fills the rest, and `findings` what is wrong."""
 
     def __init__(self, segment: Segment, delays: DelayLevels, *, is_last: bool) -> None:
         self._segment = segment
@@ -105,7 +106,7 @@ class SegmentWalk:
                     continue
                 if not has_good_crc(data, at):
                     if self._is_last and _is_zero(data, at + size, size_bytes):
-                        break  # half written when the broker was killed, or is just being written
+                        break  # written in part when the broker was killed, or being written right now
                     self._find("body CRC", at, "the body does not match its CRC")
                 record = self._record(data, at, size)
                 if record.store_timestamp < last_ms:
@@ -116,7 +117,7 @@ class SegmentWalk:
                 self.end = at
 
     def _after_bad(self, data: Any, at: int, size: int) -> int | None:
-        """Where to go on behind bytes that are no record; None at the end of the used part."""
+        """Return where to continue after bytes that are not a record; None at the end of the used part."""
         size_bytes = self._segment.size_bytes
         if size == 0 and is_blank(data, at, size_bytes):
             self.has_blank = True
@@ -163,13 +164,13 @@ class SegmentWalk:
 
 
 def _is_zero(data: Any, begin: int, end: int) -> bool:
-    """Whether nothing but zeros is there; looks at the first megabyte."""
+    """Return whether the first megabyte there is all zeros."""
     piece = data[begin : min(end, begin + (1 << 20))]
     return not piece.strip(b"\0")
 
 
 def _next_magic(data: Any, begin: int, end: int) -> int | None:
-    """Start of the next whole record at or behind `begin`."""
+    """Return the start of the next whole record at or after `begin`."""
     found = data.find(_MAGIC_BYTES, begin + 4, end)
     while found >= 0:
         if next_record(data, found - 4, end) > 0:
@@ -188,7 +189,7 @@ class QueueEntry(NamedTuple):
 
 
 def queue_entries(topic: str, queue_id: int, directory: str, findings: list[Finding]) -> Iterator[QueueEntry]:
-    """Entries of one consume queue, fillers left out. What the files alone show to be wrong goes into `findings`."""
+    """Yield the entries of one consume queue without fillers. Adds to `findings` what is wrong in the files alone."""
     place = f"{topic}/{queue_id}"
     with QueueFiles(directory) as files:
         sizes = {file.size_bytes for file in files.files}
@@ -225,8 +226,8 @@ class IndexEntry(NamedTuple):
 
 
 def index_entries(path: str, slot_count: int | None, findings: list[Finding]) -> Iterator[IndexEntry]:
-    """Entries of one index file; `is_reachable`: following the chain of its slot leads to it. Without `slot_count`
-    (maxHashSlotNum) four entries for each slot are assumed, as in RocketMQ's default settings."""
+    """Yield the entries of one index file. `is_reachable`: whether the chain of its slot leads to the entry. Without
+    `slot_count` (maxHashSlotNum) a file has four entries per slot, as with RocketMQ's default settings."""
     name = Path(path).name
     size_bytes = Path(path).stat().st_size
     slots_count = slot_count or (size_bytes - HEADER_BYTES) // (SLOT_BYTES + 4 * INDEX_ENTRY_BYTES)

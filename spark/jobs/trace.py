@@ -1,13 +1,13 @@
 """Message traces joined into timelines: sent, stored, consumed.
 
-Producers and consumers with tracing on write what they did to the topic RMQ_SYS_TRACE_TOPIC (or a topic of your own).
-This job reads it, parses its records (RocketMQ: TraceDataEncoder) and joins them by message id:
+Producers and consumers with tracing enabled record what they do in the topic RMQ_SYS_TRACE_TOPIC, or in a topic of your
+own. This job parses these records (RocketMQ: TraceDataEncoder) and joins them by message id:
 
     msgId topic tags keys producerGroup storeHost sentMs sendCostMs isSent
     consumerGroup retry consumeStartMs consumeCostMs isConsumed waitMs endToEndMs
 
-One row for each delivery of a message (one with nulls when it was never consumed). waitMs is from the send's end to the
-start of consumption, endToEndMs from the send's begin to the consumption's end.
+There is one row per delivery of a message, and one row with nulls for a message that was never consumed. waitMs lasts
+from the end of the send to the start of consumption, endToEndMs from the start of the send to the end of consumption.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def trace_records(bodies: Any) -> Any:
-    """Trace records of message bodies (a DataFrame with the column `body`), as rows of TRACE_COLUMNS."""
+    """Return the trace records in message bodies (a DataFrame with the column `body`) as rows of TRACE_COLUMNS."""
     from pyspark.sql import functions as F
 
     field = F.split(F.col("record"), _FIELD)
@@ -117,7 +117,7 @@ def _case(name: str) -> str:
 
 
 def timelines(traces: Any) -> Any:
-    """One row for each delivery of each message."""
+    """Return one row per delivery of each message."""
     from pyspark.sql import functions as F
 
     sent = traces.where("kind = 'Pub'").groupBy("msgId").agg(
@@ -141,7 +141,7 @@ def timelines(traces: Any) -> Any:
 
 
 def as_text(row: dict[str, Any]) -> str:
-    """One timeline for a terminal."""
+    """Return one timeline as text for a terminal."""
     lines = [f"{row['msgId']}  topic {row['topic']}  tags {row['tags']}  keys {row['keys']}"]
     if row["sentMs"] is not None:
         state = "sent" if row["isSent"] else "NOT SENT"

@@ -18,140 +18,96 @@ if TYPE_CHECKING:
     from typing import Any
 
     from triomq.client.api import (
-        Admin as Admin,
-    )
-    from triomq.client.api import (
-        BrokerRefused as BrokerRefused,
-    )
-    from triomq.client.api import (
-        BrokerUnknown as BrokerUnknown,
-    )
-    from triomq.client.api import (
-        BrokerUnreachable as BrokerUnreachable,
-    )
-    from triomq.client.api import (
-        Client as Client,
-    )
-    from triomq.client.api import (
-        ClientClosed as ClientClosed,
-    )
-    from triomq.client.api import (
-        ClientConfig as ClientConfig,
-    )
-    from triomq.client.api import (
-        ConfigurationError as ConfigurationError,
-    )
-    from triomq.client.api import (
-        ConsumeFromWhere as ConsumeFromWhere,
-    )
-    from triomq.client.api import (
-        ConsumeRules as ConsumeRules,
-    )
-    from triomq.client.api import (
-        ConsumeStatus as ConsumeStatus,
-    )
-    from triomq.client.api import (
-        Credentials as Credentials,
-    )
-    from triomq.client.api import (
-        Delivery as Delivery,
-    )
-    from triomq.client.api import (
-        InvalidMessage as InvalidMessage,
-    )
-    from triomq.client.api import (
-        LitePullConsumer as LitePullConsumer,
-    )
-    from triomq.client.api import (
-        LocalTransactionState as LocalTransactionState,
-    )
-    from triomq.client.api import (
-        Message as Message,
-    )
-    from triomq.client.api import (
-        MessageExt as MessageExt,
-    )
-    from triomq.client.api import (
-        MessageModel as MessageModel,
-    )
-    from triomq.client.api import (
-        MessageQueue as MessageQueue,
-    )
-    from triomq.client.api import (
-        MQClientError as MQClientError,
-    )
-    from triomq.client.api import (
-        NameServersUnreachable as NameServersUnreachable,
-    )
-    from triomq.client.api import (
-        NoRoute as NoRoute,
-    )
-    from triomq.client.api import (
-        OperationTimeout as OperationTimeout,
-    )
-    from triomq.client.api import (
-        Producer as Producer,
-    )
-    from triomq.client.api import (
-        PullConsumer as PullConsumer,
-    )
-    from triomq.client.api import (
-        PullResult as PullResult,
-    )
-    from triomq.client.api import (
-        PullStatus as PullStatus,
-    )
-    from triomq.client.api import (
-        PushConsumer as PushConsumer,
-    )
-    from triomq.client.api import (
-        RequestTimedOut as RequestTimedOut,
-    )
-    from triomq.client.api import (
-        RetryLater as RetryLater,
-    )
-    from triomq.client.api import (
-        SendFailed as SendFailed,
-    )
-    from triomq.client.api import (
-        SendResult as SendResult,
-    )
-    from triomq.client.api import (
-        SendRules as SendRules,
-    )
-    from triomq.client.api import (
-        SendStatus as SendStatus,
-    )
-    from triomq.client.api import (
-        TransactionProducer as TransactionProducer,
-    )
-    from triomq.client.api import (
-        TransactionSendResult as TransactionSendResult,
-    )
-    from triomq.client.api import (
-        reply_to as reply_to,
+        Admin,
+        Averagely,
+        AveragelyByCircle,
+        BrokerRefused,
+        BrokerUnknown,
+        BrokerUnreachable,
+        ByConfig,
+        ByMachineRoom,
+        Client,
+        ClientClosed,
+        ClientConfig,
+        ConfigurationError,
+        ConsistentHash,
+        ConsumeContext,
+        ConsumeFromWhere,
+        ConsumeHook,
+        ConsumeRules,
+        ConsumeStatus,
+        Credentials,
+        Delivery,
+        EndTransactionContext,
+        EndTransactionHook,
+        FilterHook,
+        InvalidMessage,
+        LitePullConsumer,
+        LocalTransactionState,
+        MachineRoomNearby,
+        Message,
+        MessageExt,
+        MessageModel,
+        MessageQueue,
+        MQClientError,
+        NameServersUnreachable,
+        NoRoute,
+        OperationTimeout,
+        Producer,
+        PullConsumer,
+        PullResult,
+        PullStatus,
+        PushConsumer,
+        QueueSelector,
+        RequestHook,
+        RequestTimedOut,
+        RetryLater,
+        SendContext,
+        SendFailed,
+        SendHook,
+        SendResult,
+        SendRules,
+        SendStatus,
+        Strategy,
+        TraceSender,
+        TransactionProducer,
+        TransactionSendResult,
+        by_hash,
+        by_random,
+        reply_to,
     )
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Admin",
+    "Averagely",
+    "AveragelyByCircle",
     "BrokerRefused",
     "BrokerUnknown",
     "BrokerUnreachable",
+    "ByConfig",
+    "ByMachineRoom",
     "Client",
     "ClientClosed",
     "ClientConfig",
     "ConfigurationError",
+    "ConsistentHash",
+    "ConsumeContext",
     "ConsumeFromWhere",
+    "ConsumeHook",
     "ConsumeRules",
     "ConsumeStatus",
     "Credentials",
     "Delivery",
+    "EndTransactionContext",
+    "EndTransactionHook",
+    "FilterHook",
     "InvalidMessage",
     "LitePullConsumer",
     "LocalTransactionState",
     "MQClientError",
+    "MachineRoomNearby",
     "Message",
     "MessageExt",
     "MessageModel",
@@ -164,15 +120,23 @@ __all__ = [
     "PullResult",
     "PullStatus",
     "PushConsumer",
+    "QueueSelector",
+    "RequestHook",
     "RequestTimedOut",
     "RetryLater",
+    "SendContext",
     "SendFailed",
+    "SendHook",
     "SendResult",
     "SendRules",
     "SendStatus",
+    "Strategy",
+    "TraceSender",
     "TransactionProducer",
     "TransactionSendResult",
     "__version__",
+    "by_hash",
+    "by_random",
     "reply_to",
 ]
 

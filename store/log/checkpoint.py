@@ -4,7 +4,7 @@
 
 RocketMQ reads the first 24 bytes only, so a clean shutdown leaves a note of ours behind them:
 
-    "TRIOMQ11" @32 | log end int64 @40 | digest of queues and index int32 @48 | CRC-32 of bytes 0..51 int32 @52
+    "TRIOMQ13" @32 | log end int64 @40 | digest of queues and index uint64 @48 | CRC-32 of bytes 0..55 int32 @56
 
 The CRC covers the three timestamps too: when another broker has used the store since, the note no longer counts. While
 the store is open there is no note.
@@ -29,10 +29,10 @@ SIZE_BYTES = 4096
 SAFETY_MS = 3000
 
 _TIMES = struct.Struct(">qqq")
-_NOTE = struct.Struct(">8sqI")
+_NOTE = struct.Struct(">8sqQ")
 _NOTE_AT = 32
 _CRC_AT = _NOTE_AT + _NOTE.size
-_MAGIC = b"TRIOMQ11"
+_MAGIC = b"TRIOMQ13"  # "TRIOMQ11" had a digest of 32 bits; it does not count, so such a store is recovered as usual
 _SAFE = struct.Struct(">8sqqqqq")
 _SAFE_AT = 64
 _SAFE_CRC_AT = _SAFE_AT + _SAFE.size

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from broker_fakes import FakeClock, FakeConnection, FakeStore, request
+from broker_metadata import metadata
 
 from triomq.broker.config import BrokerSettings
 from triomq.broker.configuration import Configuration
@@ -15,7 +16,7 @@ from triomq.broker.processors.group_admin import GroupAdminProcessor
 from triomq.broker.processors.producer_admin import ProducerAdminProcessor
 from triomq.broker.processors.reset import ResetProcessor
 from triomq.broker.processors.topic_admin import TopicAdminProcessor
-from triomq.broker.tables.consumers import ConsumerTable
+from triomq.broker.tables.consumers import ConsumerTable, Consumption
 from triomq.broker.tables.filters import FilterTable
 from triomq.broker.tables.groups import GroupTable
 from triomq.broker.tables.offsets import OffsetTable
@@ -56,11 +57,14 @@ class Admin:
         self.group = GroupAdminProcessor(self.configuration, self.groups, self.offsets, self.stats)
         self.consume = ConsumeAdminProcessor(
             self.configuration,
-            self.topics,
-            self.groups,
-            self.consumers,
-            self.offsets,
-            self.filters,
+            metadata(
+                self.clock,
+                topics=self.topics,
+                groups=self.groups,
+                consumers=self.consumers,
+                offsets=self.offsets,
+                filters=self.filters,
+            ),
             self.store,
             self.stats,
             now_ms=self.clock,
@@ -85,10 +89,8 @@ class Admin:
             client_id,
             0,
             version,
-            consume_type="CONSUME_PASSIVELY",
-            message_model="CLUSTERING",
-            consume_from_where="CONSUME_FROM_LAST_OFFSET",
-            subscriptions=[build_subscription(topic, "TagA || TagB", sub_version=NOW) for topic in topics],
+            Consumption(),
+            [build_subscription(topic, "TagA || TagB", sub_version=NOW) for topic in topics],
         )
         return connection
 

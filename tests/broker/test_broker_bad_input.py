@@ -84,9 +84,10 @@ def thread(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Thread]:
     assert thread.ask(28).code == 0
     kept = thread.ask(11, pull_fields("Kept", consumerGroup="KeptG"))
     assert [message.body for message in record.iterate_records(kept.body)] == KEPT
-    parts = thread.broker.controller.parts
-    assert parts is not None
-    assert {pool.name: pool.in_flight for pool in parts.pools.all() if pool.in_flight} == {}, "requests left behind"
+    serving = thread.broker.controller.serving
+    assert serving is not None
+    pools = serving.tables.pools.all()
+    assert {pool.name: pool.in_flight for pool in pools if pool.in_flight} == {}, "requests left behind"
     thread.stop()
     directory = str(folder / "store")
     values, _ = bind(StoreSettings, {**SETTINGS, "storePathRootDir": directory}, source="test")

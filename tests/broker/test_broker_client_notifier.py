@@ -12,7 +12,7 @@ from trio.testing import MockClock
 from triomq.broker.client_notifier import ClientNotifier
 from triomq.broker.configuration import Configuration
 from triomq.broker.tables.client_channel import ClientChannel
-from triomq.broker.tables.consumers import ConsumerTable
+from triomq.broker.tables.consumers import ConsumerTable, Consumption
 from triomq.protocol.command import RPC_ONEWAY
 from triomq.protocol.frame import FrameDecoder, encode_frame
 from triomq.protocol.headers.client import NotifyConsumerIdsChangedRequestHeader
@@ -120,10 +120,8 @@ def test_it_fits_the_consumer_table(configuration: Configuration) -> None:
             connection.remote.text,
             0,
             407,
-            consume_type="CONSUME_PASSIVELY",
-            message_model="CLUSTERING",
-            consume_from_where="CONSUME_FROM_LAST_OFFSET",
-            subscriptions=[],
+            Consumption(),
+            [],
         )
     assert [len(connection.oneways) for connection in connections] == [2, 1]
     table.connection_closed(cast(Any, connections[0]))

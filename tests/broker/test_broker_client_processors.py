@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from broker_fakes import FakeClock, FakeConnection, FakeStore, request
+from broker_metadata import metadata
 from golden_data import golden_frames
 
 from triomq.broker.client_notifier import ClientNotifier
@@ -15,7 +16,7 @@ from triomq.broker.processors.offset_admin import OffsetAdminProcessor
 from triomq.broker.processors.offsets import OffsetProcessor
 from triomq.broker.processors.query import QueryProcessor
 from triomq.broker.processors.queue_locks import QueueLockProcessor
-from triomq.broker.tables.consumers import ConsumerTable
+from triomq.broker.tables.consumers import ConsumerTable, Consumption
 from triomq.broker.tables.groups import GroupTable
 from triomq.broker.tables.offsets import OffsetTable
 from triomq.broker.tables.producers import ProducerTable
@@ -63,7 +64,12 @@ class Surroundings:
         self.producers = ProducerTable(clock)
         self.offsets = OffsetTable()
         self.store = FakeStore()
-        self.client = ClientProcessor(self.configuration, self.topics, self.groups, self.consumers, self.producers)
+        self.client = ClientProcessor(
+            self.configuration,
+            metadata(
+                clock, topics=self.topics, groups=self.groups, consumers=self.consumers, producers=self.producers
+            ),
+        )
 
     def beat(self, connection: FakeConnection, **changes: Any) -> None:
         answer = self.client.heartbeat(connection, request(34, body=json.dumps({**HEARTBEAT, **changes}).encode()))
@@ -101,7 +107,7 @@ def test_heartbeat_of_a_unit_and_of_a_client_that_says_little(around: Surroundin
     assert retry is not None
     assert group is not None
     assert retry.topic_sys_flag == 2
-    assert group.message_model == "CLUSTERING"
+    assert group.consumption.message_model == "CLUSTERING"
 
 
 @pytest.mark.parametrize(
@@ -133,7 +139,7 @@ def test_heartbeat_of_a_cpp_client(
     )
     group = around.consumers.get("G")
     assert group is not None
-    assert (group.consume_type, group.message_model, group.consume_from_where) == expected
+    assert group.consumption == Consumption(*expected)
     assert group.subscriptions["T"].sub_version == 1_700_000_000_000
 
 

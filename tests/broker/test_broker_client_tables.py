@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from triomq.broker.errors import TableFull
 from triomq.broker.tables.client_channel import ClientChannel
-from triomq.broker.tables.consumers import ConsumerTable
+from triomq.broker.tables.consumers import ConsumerTable, Consumption
 from triomq.broker.tables.producers import ProducerTable
 from triomq.broker.tables.queue_locks import QueueLockTable
 from triomq.protocol.message_queue import MessageQueue
@@ -49,10 +49,8 @@ def heartbeat(
         client_id,
         0,
         407,
-        consume_type="CONSUME_PASSIVELY",
-        message_model="CLUSTERING",
-        consume_from_where="CONSUME_FROM_LAST_OFFSET",
-        subscriptions=[build_subscription("T", "*", sub_version=1)] if subscriptions is None else subscriptions,
+        Consumption(),
+        [build_subscription("T", "*", sub_version=1)] if subscriptions is None else subscriptions,
         **more,
     )
 

@@ -53,10 +53,11 @@ async def test_filters_by_property_are_refused_as_soon_as_they_are_switched_off(
 
 async def test_bit_maps_of_filters_are_made_as_long_as_they_are_wanted(tmp_path: Path) -> None:
     async with open_broker(tmp_path, enableConsumeQueueExt="true") as broker:
-        parts = broker.controller.parts
-        assert parts is not None
+        serving = broker.controller.serving
+        assert serving is not None
+        filters = serving.tables.metadata.filters
         asked: list[str] = []
-        parts.filters.stored_bit_map = lambda topic, properties: asked.append(topic)  # type: ignore[method-assign]
+        filters.stored_bit_map = lambda topic, properties: asked.append(topic)  # type: ignore[method-assign]
         assert (await broker.send("T")).code == 0
         await change(broker, "enableCalcFilterBitMap=true")
         assert (await broker.send("T")).code == 0
@@ -67,7 +68,8 @@ async def test_bit_maps_of_filters_are_made_as_long_as_they_are_wanted(tmp_path:
 
 async def test_dead_filters_are_dropped_after_the_time_that_is_set_now(tmp_path: Path) -> None:
     async with open_broker(tmp_path) as broker:
-        parts = broker.controller.parts
-        assert parts is not None
+        serving = broker.controller.serving
+        assert serving is not None
+        filters = serving.tables.metadata.filters
         await change(broker, "filterDataCleanTimeSpan=12345")
-        assert parts.filters._clean_after_ms() == 12345
+        assert filters._clean_after_ms() == 12345

@@ -88,7 +88,7 @@ async def test_bodies_that_are_missing(broker: WholeBroker) -> None:
     for code in (34, 41, 42, 46, 200):
         answer = await broker.ask(code)
         assert answer.code == SYSTEM_ERROR
-        assert (answer.remark or "").startswith("the body is no ")
+        assert (answer.remark or "").startswith("the body is not a valid ")
 
 
 async def test_heartbeats_name_their_groups(broker: WholeBroker) -> None:

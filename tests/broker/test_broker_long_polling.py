@@ -120,8 +120,8 @@ async def test_a_held_pull_with_a_tag_filter_is_answered_at_once(
                 took.append(trio.current_time() - began)
                 assert answer.code == ResponseCode.SUCCESS
 
-            assert broker.controller.parts is not None
-            polling = broker.controller.parts.pull.long_polling
+            assert broker.controller.serving is not None
+            polling = broker.controller.serving.pull.long_polling
             nursery.start_soon(pull)
             await trio.testing.wait_all_tasks_blocked(0.05)
             assert len(polling) == 1
@@ -205,11 +205,11 @@ async def test_no_pull_is_held_longer_than_the_longest_hold(
     autojump_clock.autojump_threshold = inf
     async with whole_broker(tmp_path) as broker:
         await broker.create_topic("T", 1)
-        assert broker.controller.parts is not None
+        assert broker.controller.serving is not None
         fields = pull_fields("T", sysFlag=6, suspendTimeoutMillis=3_600_000)
         connection = FakeConnection()
         request = new_request(11, ext_fields={name: str(value) for name, value in fields.items()})
-        assert broker.controller.parts.pull(connection, request) is None  # type: ignore[arg-type]
+        assert broker.controller.serving.pull(connection, request) is None  # type: ignore[arg-type]
         autojump_clock.jump(MAX_WAIT_MS / 1000 - 1)
         await trio.testing.wait_all_tasks_blocked()
         assert connection.answers == []

@@ -10,15 +10,13 @@ from typing import Any, cast
 
 import pytest
 from broker_fakes import FakeConnection
+from broker_metadata import metadata
 from broker_store_lab import Lab, open_lab
 
-from triomq.broker.filters.bloom import BloomFilter
 from triomq.broker.filters.selection import FilterChooser
 from triomq.broker.metrics.stats import BrokerStats
 from triomq.broker.metrics.store_metrics import StoreMetrics
 from triomq.broker.processors.pull import PullProcessor
-from triomq.broker.tables.consumers import ConsumerTable
-from triomq.broker.tables.filters import FilterTable
 from triomq.broker.tables.groups import GroupTable
 from triomq.protocol import sys_flag
 from triomq.protocol.bodies.base import replace
@@ -41,17 +39,14 @@ class Pulls:
         self.connection = FakeConnection()
         self.groups = GroupTable(now_ms=lab.now_ms)
         self.moved: list[int] = []
-        consumers = ConsumerTable(lab.now_ms)
-        filters = FilterTable(BloomFilter(20, 32), now_ms=lab.now_ms)
+        tables = metadata(lab.now_ms, topics=lab.topics, groups=self.groups, offsets=lab.offsets)
         self.stats = BrokerStats("C", now_ms=lab.now_ms)
         lab.topics.update(TopicConfig(topic_name="T", read_queue_nums=1, write_queue_nums=1))
         self.processor = PullProcessor(
             lab.configuration,
             lab.store,
-            lab.topics,
-            self.groups,
-            lab.offsets,
-            FilterChooser(lab.configuration, consumers, self.groups, filters, now_ms=lab.now_ms),
+            tables,
+            FilterChooser(lab.configuration, tables.consumers, self.groups, tables.filters, now_ms=lab.now_ms),
             self.stats,
             StoreMetrics(self.stats, now_ms=lab.now_ms),
             pool=Pool("pull", 10),

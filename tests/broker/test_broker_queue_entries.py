@@ -10,7 +10,7 @@ import pytest
 from broker_whole import WholeBroker, whole_broker
 
 import triomq.broker.controller
-from triomq.broker.parts import Parts
+from triomq.broker.assembly.serving import Serving, build_serving
 from triomq.broker.processors.consume_admin import _bits_text
 
 EXT = {"enableConsumeQueueExt": "true", "enableCalcFilterBitMap": "true", "mappedFileSizeConsumeQueueExt": "100000"}
@@ -18,17 +18,16 @@ ADDRESS_BEGIN = -(2**63)
 
 
 @pytest.fixture
-def parts(monkeypatch: pytest.MonkeyPatch) -> list[Parts]:
-    """The parts of every broker that the test starts."""
-    made: list[Parts] = []
+def made(monkeypatch: pytest.MonkeyPatch) -> list[Serving]:
+    """What every broker that the test starts is made of."""
+    seen: list[Serving] = []
 
-    class SeenParts(Parts):
-        def __init__(self, *arguments: Any) -> None:
-            super().__init__(*arguments)
-            made.append(self)
+    def build(*arguments: Any) -> Serving:
+        seen.append(build_serving(*arguments))
+        return seen[-1]
 
-    monkeypatch.setattr(triomq.broker.controller, "Parts", SeenParts)
-    return made
+    monkeypatch.setattr(triomq.broker.controller, "build_serving", build)
+    return seen
 
 
 async def heartbeat(running: WholeBroker, group: str, topic: str, expression: str, kind: str = "SQL92") -> None:
@@ -106,7 +105,7 @@ async def test_filters_are_there_when_a_crashed_store_is_dispatched_again(tmp_pa
 
 
 async def test_slow_reads_show_in_runtime_info_and_statistics(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parts: list[Parts]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: list[Serving]
 ) -> None:
     times = iter([1.0, 1.0, 2.0, 2.0375, 3.0, 3.0005])
     monkeypatch.setattr("triomq.broker.processors.pull.perf_counter", lambda: next(times))
@@ -116,9 +115,9 @@ async def test_slow_reads_show_in_runtime_info_and_statistics(
         for _ in range(3):
             assert (await running.pull("T")).code == 0
         info = json.loads((await running.ask(28)).body)["table"]
-        [broker_parts] = parts
-        broker_parts.stats.sample_minute()
-        snapshot = broker_parts.stats.snapshot("GROUP_GET_LATENCY", "0@T@G")
+        [serving] = made
+        serving.tables.stats.sample_minute()
+        snapshot = serving.tables.stats.snapshot("GROUP_GET_LATENCY", "0@T@G")
     assert info["getMessageEntireTimeMax"] == "37"
     assert snapshot is not None
     assert snapshot.stats_minute is not None
@@ -126,7 +125,7 @@ async def test_slow_reads_show_in_runtime_info_and_statistics(
     assert snapshot.stats_minute.avgpt == pytest.approx(37 / 2), "from the slow one on; quick ones count as 0 ms"
 
 
-async def test_a_group_too_far_behind_may_not_pull_any_more(tmp_path: Path, parts: list[Parts]) -> None:
+async def test_a_group_too_far_behind_may_not_pull_any_more(tmp_path: Path, made: list[Serving]) -> None:
     limit = {"disableConsumeIfConsumerReadSlowly": "true", "consumerFallbehindThreshold": "3000"}
     async with whole_broker(tmp_path, **limit) as running:
         await running.create_topic("T")
@@ -134,8 +133,8 @@ async def test_a_group_too_far_behind_may_not_pull_any_more(tmp_path: Path, part
             await running.send("T", b"x" * 1000)
         assert (await running.pull("T", sysFlag=4 | 1, maxMsgNums=1)).code == 0
         assert (await running.pull("T", consumerGroup="Fast", sysFlag=4 | 1, commitOffset=9)).code == 0
-        [broker_parts] = parts
-        await broker_parts.protection.protect()
+        [serving] = made
+        await serving.protection.protect()
         slow = await running.pull("T")
         fast = await running.pull("T", consumerGroup="Fast")
     assert (slow.code, slow.remark) == (16, "subscription group no permission, G")

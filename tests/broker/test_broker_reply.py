@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 import trio.testing
 from broker_fakes import FakeConnection
+from broker_metadata import metadata
 from broker_store_lab import STORE_HOST, Lab, WallClock, open_lab
 from golden_data import golden_frames
 
@@ -17,7 +18,6 @@ from triomq.broker.message_writer import MessageWriter
 from triomq.broker.metrics.stats import BrokerStats
 from triomq.broker.processors.reply import ReplyProcessor
 from triomq.broker.processors.send import SendProcessor
-from triomq.broker.tables.groups import GroupTable
 from triomq.protocol import properties as property_text
 from triomq.protocol.bodies.topic_config import TopicConfig
 from triomq.protocol.codes import RequestCode, ResponseCode
@@ -45,8 +45,7 @@ class Replies:
         writer: MessageWriter = lab.writer
         send = SendProcessor(
             lab.configuration,
-            lab.topics,
-            GroupTable(now_ms=lab.now_ms),
+            metadata(lab.now_ms, topics=lab.topics),
             writer,
             stats,
             store_host=STORE_HOST.packed,

@@ -126,7 +126,7 @@ def ask(broker: GuardedBroker, *requests: RemotingCommand) -> list[RemotingComma
 def test_no_secret_is_logged_or_listed(guarded: GuardedBroker) -> None:
     code = RequestCode.GET_BROKER_RUNTIME_INFO
     bad_signature = {signature.ACCESS_KEY: ADMIN[0], signature.SIGNATURE: "hushSignature"}
-    nobody = {signature.ACCESS_KEY: "nobodyAtAll", signature.SECRET_KEY: "hushNobody", signature.SIGNATURE: "hush"}
+    nobody = {signature.ACCESS_KEY: "nobodyAtAll", "SecretKey": "hushNobody", signature.SIGNATURE: "hush"}
     account = {"accessKey": "newAccount", "topicPerms": "T=PUB"}
     good = signed(code, token="hushToken")
     answers = ask(

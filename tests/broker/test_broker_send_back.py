@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 from broker_fakes import FakeConnection
+from broker_metadata import metadata
 from broker_store_lab import STORE_HOST, Lab, open_lab
 
 from triomq.broker.metrics.stats import BrokerStats
@@ -38,11 +39,11 @@ class Retries:
         self.groups = GroupTable(now_ms=lab.now_ms)
         self.connection = FakeConnection()
         stats = BrokerStats("C", now_ms=lab.now_ms)
-        self._back = SendBackProcessor(lab.configuration, lab.topics, self.groups, lab.store, lab.writer, stats)
+        tables = metadata(lab.now_ms, topics=lab.topics, groups=self.groups)
+        self._back = SendBackProcessor(lab.configuration, tables, lab.store, lab.writer, stats)
         self._send = SendProcessor(
             lab.configuration,
-            lab.topics,
-            self.groups,
+            tables,
             lab.writer,
             stats,
             store_host=STORE_HOST.packed,

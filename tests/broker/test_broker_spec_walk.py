@@ -10,9 +10,13 @@ from typing import Any
 import pytest
 from broker_fakes import FakeClock
 
+from triomq.broker.assembly.processors import register
+from triomq.broker.assembly.serving import Serving, build_serving
+from triomq.broker.assembly.tables import Surroundings, build_tables
+from triomq.broker.assembly.timetable import add_tasks
 from triomq.broker.config import BrokerSettings
 from triomq.broker.configuration import Configuration
-from triomq.broker.parts import Parts
+from triomq.broker.extensions import Extensions
 from triomq.broker.tasks import NOT_SCHEDULED, TIMETABLE
 from triomq.protocol.codes import RequestCode
 from triomq.protocol.settings import declarations, to_text
@@ -61,8 +65,8 @@ OTHER_DEFAULTS = {
 class Wired:
     """The parts of a broker that was put together and not started."""
 
-    def __init__(self, parts: Parts, table: ProcessorTable, fast_table: ProcessorTable) -> None:
-        self.parts = parts
+    def __init__(self, serving: Serving, table: ProcessorTable, fast_table: ProcessorTable) -> None:
+        self.serving = serving
         self.table = table
         self.fast_table = fast_table
 
@@ -70,12 +74,13 @@ class Wired:
 async def wired(folder: Path, **settings: str) -> Wired:
     values = {"storePathRootDir": str(folder), "brokerIP1": "127.0.0.1", "namesrvAddr": "", **settings}
     configuration = Configuration.from_values(values)
-    parts = Parts(configuration, Files(), None, Turn(), FakeClock())
+    tables = build_tables(Surroundings(configuration, Turn(), FakeClock(), Files(), None, Extensions()))
     table, fast_table = ProcessorTable(), ProcessorTable()
     async with open_client() as client:
-        parts.build(10911, client)
-        parts.register(table, fast_table)
-    return Wired(parts, table, fast_table)
+        serving = build_serving(tables, 10911, client)
+        register(serving, table, fast_table)
+        add_tasks(serving)
+    return Wired(serving, table, fast_table)
 
 
 @pytest.fixture
@@ -169,8 +174,8 @@ def test_every_task_is_known() -> None:
 
 
 async def test_every_task_is_really_added(tmp_path: Path) -> None:
-    master = (await wired(tmp_path / "master")).parts.schedule.names
-    slave = (await wired(tmp_path / "slave", brokerRole="SLAVE", brokerId="1")).parts.schedule.names
+    master = (await wired(tmp_path / "master")).serving.schedule.names
+    slave = (await wired(tmp_path / "slave", brokerRole="SLAVE", brokerId="1")).serving.schedule.names
     assert {*master, *slave} == TIMETABLE.keys()
     assert TIMETABLE.keys() - set(master) == {"SlaveSynchronize.syncAll"}
     assert TIMETABLE.keys() - set(slave) == {"printMasterAndSlaveDiff", "half messages without a producer"}

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from triomq.broker.errors import FilterError
-from triomq.broker.filters.expression import EvaluationError, compare_doubles, double_text, parse_double, parse_integer
+from triomq.broker.filters.java_values import EvaluationError, compare_doubles, double_text, parse_double, parse_integer
 from triomq.broker.filters.sql92 import MAX_EXPRESSION_CHARACTERS, compile_expression
 
 

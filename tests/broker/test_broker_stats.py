@@ -7,8 +7,9 @@ from broker_fakes import FakeClock
 from golden_data import golden_frames
 
 from triomq.broker.metrics.sampling import DAY, HOUR, MINUTE, Flow, timelines
-from triomq.broker.metrics.stats import NEVER_COUNTED, STATS_NAMES, BrokerStats
+from triomq.broker.metrics.stats import BrokerStats
 from triomq.broker.metrics.stats_log import StatsLog
+from triomq.broker.metrics.stats_names import NEVER_COUNTED, STATS_NAMES
 from triomq.broker.metrics.store_metrics import StoreMetrics
 
 

@@ -259,3 +259,27 @@ def test_any_queue_is_walked_without_losing_anything(
     assert set(handled) <= set(walked)
     for op_offset in range(run.op_offset):
         assert queues.ops[op_offset][0] in walked, "an op is dropped only with its half message"
+
+
+@pytest.mark.parametrize(("first_offset", "is_ended"), [(1, True), (3, False)])
+def test_ops_of_half_messages_before_the_start_are_held_up_to_a_bound(
+    monkeypatch: pytest.MonkeyPatch, first_offset: int, is_ended: bool
+) -> None:
+    """A copy whose first one was ended before the start is ended, too, as far as that is remembered."""
+    monkeypatch.setattr(transaction_check, "MAX_OPS_HELD", 2)
+    queues = Queues(
+        {10: half(10, TRAN_PREPARED_QUEUE_OFFSET=str(first_offset), CHECK_IMMUNITY_TIME_IN_SECONDS="1")},
+        ops=[(offset, 10) for offset in (0, 1, 2, 3)],
+    )
+    run = queues.run(half_offset=10)
+    assert queues.done == ([] if is_ended else [(Kind.CHECK, 10)])
+    assert run.op_offset == 4
+
+
+@pytest.mark.parametrize(
+    ("times", "wanted"), [("9" * 18, Kind.DISCARD), ("9" * 19, Kind.CHECK), ("x", Kind.CHECK), ("-9", Kind.CHECK)]
+)
+def test_a_count_of_checks_that_is_no_number_of_at_most_18_digits_counts_as_none(times: str, wanted: Kind) -> None:
+    queues = Queues({0: half(0, TRANSACTION_CHECK_TIMES=times)})
+    queues.run()
+    assert queues.done == [(wanted, 0)]

@@ -16,15 +16,17 @@ from golden_data import copy_golden_store, golden_frames
 from structlog.testing import capture_logs
 
 from triomq.broker.delay import DelayedDelivery, DelayOffsets
+from triomq.broker.message_writer import AwaitedPut
 from triomq.broker.metrics.stats import BrokerStats
 from triomq.broker.processors.end_transaction import EndTransactionProcessor, ResumeCheckProcessor
+from triomq.broker.producer_checks import ProducerChecks, TransactionChecks
 from triomq.broker.tables.offsets import OffsetTable
 from triomq.broker.tables.producers import ProducerTable
-from triomq.broker.transaction_check import HalfMessage
-from triomq.broker.transactions import ProducerChecks, TransactionChecks, TransactionLog
+from triomq.broker.transaction_check import HalfMessage, HalfRead
+from triomq.broker.transactions import TransactionLog
 from triomq.protocol.codes import RequestCode, ResponseCode
 from triomq.protocol.command import RemotingCommand, new_request
-from triomq.protocol.errors import HeaderFieldError, RequestRefused
+from triomq.protocol.errors import HeaderFieldError, RecordError, RequestRefused
 from triomq.protocol.frame import decode_frame
 from triomq.protocol.headers.base import encode_header
 from triomq.protocol.headers.transaction import (
@@ -510,3 +512,58 @@ async def test_what_the_checks_read_counts_as_read_by_the_broker_and_not_by_clie
         assert (stats.get_found_times, stats.get_missed_times) == (1, 1)
         stats.group_get("G", "T", 0, 3, 100)
         assert (stats.read_total, stats.get_total) == (4, 3)
+
+
+async def test_a_copy_that_was_put_back_can_be_read_at_once(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    """The run goes on in the queue without waiting for the end of a turn."""
+    async with open_transactions(tmp_path) as transactions:
+        await transactions.lab.put_half("T", b"open")
+        half = transactions.log.read_half(0, 0).message
+        assert half is not None
+        assert transactions.log.put_back(half)
+        assert half.queue_offset == 1
+        copy = transactions.log.read_half(0, 1).message
+        assert copy is not None
+        assert (copy.body, copy.physical_offset) == (b"open", half.physical_offset)
+
+
+async def test_behind_the_last_half_message_is_the_end(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
+    async with open_transactions(tmp_path) as transactions:
+        assert transactions.log.read_half(0, 0) == HalfRead(None, is_end=True, next_offset=0)
+        await transactions.lab.put_half("T", b"open")
+        assert transactions.log.read_half(0, 1) == HalfRead(None, is_end=True, next_offset=1)
+
+
+@pytest.mark.parametrize(
+    "properties", [{"REAL_QID": "x"}, {"REAL_QID": ""}, {"REAL_QID": "-1"}, {"REAL_QID": "\u0663"}, {"REAL_TOPIC": ""}]
+)
+async def test_a_half_message_that_names_no_queue_is_not_committed(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock, properties: dict[str, str]
+) -> None:
+    async with open_transactions(tmp_path) as transactions:
+        half = await transactions.lab.put_half("T", b"lost")
+        found = transactions.log.read_half(0, 0).message
+        assert found is not None
+        found.properties.update(properties)
+        with pytest.raises(RecordError, match="do not name a queue"):
+            transactions.log.commit(found, AwaitedPut())
+        assert transactions.lab.bodies(TRANS_OP_HALF_TOPIC) == []
+        assert half.queue_offset == 0
+
+
+async def test_others_run_between_the_steps_of_a_check(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
+    clock = WallClock()
+    async with open_transactions(tmp_path, now_ms=clock) as transactions, trio.open_nursery() as nursery:
+        for _ in range(3):
+            await transactions.lab.put_half("T", b"open")
+        await trio.sleep(100)
+        others: list[int] = []
+
+        async def other() -> None:
+            others.append(len(transactions.asked()))
+
+        nursery.start_soon(other)
+        await transactions.checks.check()
+        assert others, "the check kept the event loop to itself"

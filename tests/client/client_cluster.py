@@ -21,6 +21,7 @@ import trio
 
 from triomq.client.administer.admin import Admin
 from triomq.client.api import Message, MessageQueue, NoRoute, Producer, SendResult
+from triomq.client.produce.trace import FIELD_END, LINE_END
 
 LIMIT_SECONDS = 60
 LOOK_SECONDS = 0.02
@@ -124,3 +125,8 @@ class Daemon:
         """Without ceremony: a real broker takes seconds to stop, and nobody wants its store."""
         self.process.kill()
         self.process.wait()
+
+
+def trace_lines(body: str) -> list[list[str]]:
+    """The fields of each line of a trace message."""
+    return [part.split(FIELD_END) for part in body.split(LINE_END) if part]

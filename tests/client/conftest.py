@@ -58,8 +58,8 @@ def apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Apache RocketMQ 4.9.7; the test is skipped when Java or Maven is absent."""
     running = os.environ.get("TRIOMQ_APACHE")
     if running:
-        name_server, _, broker = running.partition(",")
-        yield Cluster(name_server, broker, is_apache=True)
+        name_server, _, address = running.partition(",")
+        yield Cluster(name_server, address, is_apache=True)
         return
     script = find_peer()
     if script is None:

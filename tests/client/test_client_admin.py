@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 import trio
-from client_cluster import LIMIT_SECONDS, LOOK_SECONDS, Cluster, fresh, send_all, until, until_answer
+from client_cluster import LIMIT_SECONDS, LOOK_SECONDS, Cluster, fresh, send_all, trace_lines, until, until_answer
 
 from triomq.client.administer.admin import Admin, TrackType
 from triomq.client.api import (
@@ -18,7 +18,6 @@ from triomq.client.api import (
     Producer,
     PushConsumer,
 )
-from triomq.client.produce.trace import parse_lines
 from triomq.protocol.bodies.subscription_group import SubscriptionGroupConfig
 from triomq.protocol.codes import ResponseCode
 from triomq.protocol.system_topics import TRACE_TOPIC
@@ -224,7 +223,7 @@ async def test_message_trace(cluster: Cluster) -> None:
             lines: list[list[str]] = []
             while len(lines) < 3:
                 found = await admin.messages_by_key(TRACE_TOPIC, result.message_id)
-                lines = [line for message in found for line in parse_lines(message.body.decode())]
+                lines = [line for message in found for line in trace_lines(message.body.decode())]
                 lines = [line for line in lines if result.message_id in line]
                 await trio.sleep(LOOK_SECONDS)
     by_kind = {line[0]: line for line in lines}

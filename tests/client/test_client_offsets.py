@@ -36,7 +36,7 @@ def test_it_knows_what_changed() -> None:
     table.mark_stored(Q0, 6)
     table.update(Q0, 6)
     assert table.changed() == []
-    table.keep_only([Q1])
+    table.remove(Q0)
     assert table.snapshot() == {Q1: 9}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import trio
-from client_cluster import LIMIT_SECONDS, Cluster, fresh, send_all, until
+from client_cluster import LIMIT_SECONDS, Cluster, fresh, send_all, trace_lines, until
 
 from triomq.client.api import (
     ConfigurationError,
@@ -19,7 +19,7 @@ from triomq.client.api import (
     reply_to,
 )
 from triomq.client.core.hooks import EndTransactionContext, SendContext
-from triomq.client.produce.trace import end_transaction_line, parse_lines
+from triomq.client.produce.trace import end_transaction_line
 
 
 def context_of(body: bytes, state: str, from_check: bool) -> EndTransactionContext:
@@ -88,7 +88,7 @@ async def test_only_committed_transactions_are_seen(cluster: Cluster) -> None:
     assert {message.topic for message in checked} == {topic}
     assert (b"COMMIT_MESSAGE", "COMMIT_MESSAGE", False) in outcomes.told
     for outcome in outcomes.told:
-        (line,) = parse_lines(end_transaction_line(context_of(*outcome)).text)
+        (line,) = trace_lines(end_transaction_line(context_of(*outcome)).text)
         assert line[0] == "EndTransaction"
         assert len(line) == 13
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from triomq.client.core.consumer_stats import ConsumerStats
-from triomq.client.produce.trace import MAX_BODY_BYTES, TraceLine, line, pack, parse_lines
+from triomq.client.produce.trace import MAX_BODY_BYTES, TraceLine, line, pack
 
 
 class Clock:
@@ -38,7 +38,6 @@ def test_rates_of_the_last_minute() -> None:
 
 def test_lines_are_written_as_java_does() -> None:
     assert line("Pub", 1, None, True, "") == "Pub\x011\x01null\x01true\x01\x02"
-    assert parse_lines(line("a", 1) + line("b", False)) == [["a", "1"], ["b", "false"]]
 
 
 @given(st.lists(st.integers(0, 60_000), max_size=20))

@@ -8,8 +8,8 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Area:
-    """`sources` and `tests` are patterns below the project's directory; files that match `without` are left out of the
-    sources. Only tests that run in one process belong here: no daemons, no Java."""
+    """`sources` and `tests` are patterns below the project's directory; files that match `without` are left out of
+    both. Only tests that run in one process belong here: no daemons, no Java."""
 
     sources: tuple[str, ...]
     tests: tuple[str, ...]
@@ -20,7 +20,8 @@ class Area:
         return [path for path in matches(project, self.sources) if path not in spared]
 
     def test_files(self, project: Path) -> list[str]:
-        return matches(project, self.tests)
+        spared = set(matches(project, self.without))
+        return [path for path in matches(project, self.tests) if path not in spared]
 
 
 def matches(project: Path, patterns: tuple[str, ...]) -> list[str]:
@@ -34,7 +35,7 @@ def matches(project: Path, patterns: tuple[str, ...]) -> list[str]:
     return list(found)
 
 
-BROKER_TESTS = ("tests/broker/test_*.py",)
+WHOLE_BROKER = ("tests/broker/test_broker_golden_wire.py", "tests/broker/test_broker_spec_walk.py")
 
 AREAS = {
     "frames": Area(
@@ -53,31 +54,36 @@ AREAS = {
         ("tests/remoting/test_*.py",),
     ),
     "store": Area(
-        ("store/*.py",),
+        ("store/**/*.py",),
         ("tests/store/test_*.py",),
-        ("store/__main__.py", "store/config.py", "store/upkeep/progress.py", "store/errors.py"),
+        ("store/__main__.py", "store/config.py", "store/errors.py", "store/**/progress.py",
+         "tests/store/test_store_power_cuts.py", "tests/store/test_store_sigkill.py"),
     ),
     "long polling": Area(
         ("broker/long_polling.py", "broker/processors/pull.py"),
-        BROKER_TESTS,
+        ("tests/broker/test_broker_long_polling.py", "tests/broker/test_broker_pull.py", *WHOLE_BROKER),
     ),
     "rebalance": Area(
         ("client/consume/rebalance.py", "client/core/allocation.py"),
         ("tests/client/test_client_allocation.py", "tests/client/test_client_rebalance.py",
-         "tests/client/test_client_concurrent.py", "tests/client/test_client_consumer.py",
-         "tests/client/test_client_virtual_time.py"),
+         "tests/client/test_client_concurrent.py", "tests/client/test_client_consumer.py"),
     ),
     "transactions": Area(
-        ("broker/transactions.py", "broker/transaction_check.py", "broker/processors/end_transaction.py"),
-        BROKER_TESTS,
+        (
+            "broker/transactions.py",
+            "broker/producer_checks.py",
+            "broker/transaction_check.py",
+            "broker/processors/end_transaction.py",
+        ),
+        ("tests/broker/test_broker_transaction*.py", *WHOLE_BROKER),
     ),
     "acl": Area(
         ("broker/acl/*.py", "broker/processors/acl.py"),
-        BROKER_TESTS,
+        ("tests/broker/test_broker_acl*.py", *WHOLE_BROKER),
     ),
     "registration": Area(
         ("broker/registration.py", "broker/registration_request.py", "broker/nameserver_link.py"),
-        BROKER_TESTS,
+        ("tests/broker/test_broker_registration.py", "tests/broker/test_broker_topics_at_once.py", *WHOLE_BROKER),
     ),
     "replication": Area(
         ("broker/replication/*.py",),

@@ -34,7 +34,7 @@ from pathlib import Path
 
 from areas import AREAS, Area
 from mutants import Mutant, find_mutants, is_python
-from trial import Trial, run_trial
+from trial import Trial, run_trial, trial_of
 
 PROJECT = Path(__file__).resolve().parents[2]
 BASELINE_SECONDS = 900.0
@@ -71,21 +71,38 @@ def copy_project(target: Path) -> Path:
 class Laboratory:
     """A copy of the project, and of each area what its tests do when nothing is wrong."""
 
-    def __init__(self, copy: Path) -> None:
+    def __init__(self, copy: Path, notes: Path | None = None) -> None:
+        """`notes`: a file that has what a former laboratory found for the same tests, or will have it."""
         self.copy = copy
+        self.notes = notes
         self._baselines: dict[tuple[str, ...], Trial] = {}  # by their test files, which several areas may share
 
     def baseline(self, name: str) -> Trial:
         files = tuple(AREAS[name].test_files(self.copy))
         if files not in self._baselines:
-            words = [*files, "-m", MARKS, "--continue-on-collection-errors"]
-            trial = run_trial(self.copy, words, BASELINE_SECONDS, package="/triomq/")
+            trial = self._noted(files)
+            if trial is None:
+                words = [*files, "-m", MARKS, "--continue-on-collection-errors"]
+                trial = run_trial(self.copy, words, BASELINE_SECONDS, package="/triomq/")
+                self._note(files, trial)
             if not trial.passed:
                 raise RuntimeError(f"{name}: no test passes undisturbed:\n{self.output()[-3000:]}")
             self._baselines[files] = trial
             failing = f", {len(trial.failed)} fail and are left out: {trial.failed[:3]}" if trial.failed else ""
             say(f"{name}: {len(trial.passed)} tests in {trial.seconds:.0f} s{failing}")
         return self._baselines[files]
+
+    def _noted(self, files: tuple[str, ...]) -> Trial | None:
+        if self.notes is None or not self.notes.exists():
+            return None
+        facts = json.loads(self.notes.read_text()).get(" ".join(files))
+        return trial_of(facts) if facts is not None else None
+
+    def _note(self, files: tuple[str, ...], trial: Trial) -> None:
+        if self.notes is not None:
+            known = json.loads(self.notes.read_text()) if self.notes.exists() else {}
+            known[" ".join(files)] = {"passed": trial.passed, "failed": trial.failed, "entered": trial.entered}
+            self.notes.write_text(json.dumps(known))
 
     def output(self) -> str:
         return (self.copy / ".trial.out").read_text(errors="replace")
@@ -194,7 +211,6 @@ def preload() -> None:
     """What every child needs and no mutant touches."""
     for module in (
         "hypothesis",
-        "lark",
         "msgspec",
         "pytest_timeout",
         "pytest_trio",
@@ -255,6 +271,9 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--log", type=Path)
+    parser.add_argument(
+        "--notes", type=Path, help="keep here what the first runs of the tests found; for one tree only"
+    )
     parser.add_argument("--replay", metavar="FILE:LINE:KIND")
     parser.add_argument("--list", action="store_true")
     given = parser.parse_args(words)
@@ -268,7 +287,7 @@ def main(words: list[str] | None = None) -> int:
     seed = random.randrange(1 << 30) if given.seed is None else given.seed
     preload()
     with tempfile.TemporaryDirectory(prefix="triomq-mutate-") as directory:
-        laboratory = Laboratory(copy_project(Path(directory)))
+        laboratory = Laboratory(copy_project(Path(directory)), given.notes)
         began = time.monotonic()
         if given.replay:
             area, mutant = named(laboratory.copy, given.replay)

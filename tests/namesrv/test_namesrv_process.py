@@ -91,7 +91,7 @@ def test_a_taken_port_is_one_line(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (255, "")
     assert done.stderr == (
         f"mqnamesrv: cannot listen on 127.0.0.1:{port}: Address already in use; "
-        "stop what holds it, or set listenPort\n"
+        "stop the process that uses it, or set listenPort\n"
     )
 
 

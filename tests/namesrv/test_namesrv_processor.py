@@ -438,13 +438,13 @@ async def test_cluster_test_asks_the_product_environment(nursery: trio.Nursery) 
 
 async def test_a_topic_registered_while_the_product_environment_is_asked_has_its_route(nursery: trio.Nursery) -> None:
     async def ask(request: RemotingCommand) -> bytes | None:
-        await namesrv.register("Here")
+        await asked.register("Here")
         return None
 
-    namesrv = FakeNamesrv(nursery, ask_product_environment=ask)
-    asking = namesrv.connect(40001)
+    asked = FakeNamesrv(nursery, ask_product_environment=ask)
+    asking = asked.connect(40001)
     request = new_request(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext_fields={"topic": "Here"})
-    answer = await namesrv.send(request, asking)
+    answer = await asked.send(request, asking)
     assert answer.code == 0, answer.remark
 
 

@@ -110,7 +110,7 @@ def test_references_between_bodies() -> None:
     ],
 )
 def test_refusals_name_class_and_place(text: bytes, place: str) -> None:
-    with pytest.raises(BodyError, match=f"no TopicConfig: .*{place}"):
+    with pytest.raises(BodyError, match=f"not a valid TopicConfig: .*{place}"):
         TopicConfig.decode(text)
 
 

@@ -70,7 +70,6 @@ def test_language_codes() -> None:
 @pytest.mark.parametrize(("name", "ordinal"), FACTS["versions"].items())
 def test_version_ordinals(name: str, ordinal: int) -> None:
     assert codes.version_name(ordinal) == name
-    assert codes.version_ordinal(name) == ordinal
     if hasattr(codes, name):
         assert getattr(codes, name) == ordinal
 
@@ -85,7 +84,6 @@ def test_every_release_follows_its_snapshot() -> None:
 def test_versions_outside_the_table() -> None:
     assert codes.version_name(613) == codes.version_name(99999) == "HIGHER_VERSION"
     assert codes.version_name(-1) == "UNKNOWN(-1)"
-    assert codes.version_ordinal("V9_9_9") is None
 
 
 @pytest.mark.parametrize("direction", ["requests", "responses"])

@@ -64,7 +64,6 @@ def test_derived_names() -> None:
     assert not system_topics.is_lmq(None)
     assert system_topics.is_retry_topic("%RETRY%G")
     assert not system_topics.is_retry_topic("%DLQ%G")
-    assert system_topics.is_dlq_topic("%DLQ%G")
 
 
 @pytest.mark.parametrize(("perm", "text"), [(0, "---"), (2, "-W-"), (4, "R--"), (6, "RW-"), (7, "RWX")])

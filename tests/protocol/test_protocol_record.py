@@ -226,8 +226,6 @@ def test_message_ids_that_are_none() -> None:
     for wrong in ("", "zz", "0A00000100002A9F000000000000100", "0A 00000100002A9F0000000000001000"):
         with pytest.raises(ProtocolError):
             message_id.parse_offset_message_id(wrong)
-        with pytest.raises(ProtocolError):
-            message_id.parse_uniq_key(wrong)
 
 
 def test_uniq_keys() -> None:
@@ -235,11 +233,16 @@ def test_uniq_keys() -> None:
     maker = message_id.UniqKeyMaker(bytes([10, 0, 0, 9]), 0x12345, -2, counter=0xFFFE)
     first, second, third = maker.make(now_ms), maker.make(now_ms + 5), maker.make(now_ms + 40 * 86_400_000)
     assert len(first) == 32
-    parsed = message_id.parse_uniq_key(first)
-    assert (parsed.ip, parsed.process_id, parsed.loader_hash, parsed.counter) == ("10.0.0.9", 0x2345, -2, 0xFFFF)
-    assert parsed.nearly_born_ms(now_ms + 1) == now_ms
-    assert message_id.parse_uniq_key(second).counter == 0
-    assert message_id.parse_uniq_key(third).nearly_born_ms(now_ms + 41 * 86_400_000) == now_ms + 40 * 86_400_000
+    maker_part = "0A000009" + "2345" + "FFFFFFFE"  # address, process id, loader hash
+
+    def parts(key: str) -> tuple[str, int, int]:
+        return key[:20], int(key[20:28], 16), int(key[28:], 16)
+
+    in_month_ms = now_ms - message_id.month_start_ms(now_ms)
+    assert parts(first) == (maker_part, in_month_ms, 0xFFFF)
+    assert parts(second) == (maker_part, in_month_ms + 5, 0)
+    later_ms = now_ms + 40 * 86_400_000
+    assert parts(third) == (maker_part, later_ms - message_id.month_start_ms(later_ms), 1), "another month"
 
 
 def test_message_accessors() -> None:

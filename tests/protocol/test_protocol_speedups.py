@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import struct
 import sys
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -407,6 +408,38 @@ def test_constants_are_those_of_the_python_modules(c: ModuleType) -> None:
         "MAX_TOPIC_BYTES": record.MAX_TOPIC_BYTES,
         "MAX_PROPERTIES_BYTES": properties.MAX_PROPERTIES_BYTES,
     }
+
+
+@pytest.mark.parametrize("reference", REFERENCES)
+def test_a_built_extension_runs_instead_of_the_definitions(
+    c: ModuleType, reference: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TRIOMQ_PURE", raising=False)
+    monkeypatch.setitem(sys.modules, "triomq.protocol._speedups", c)
+    speedups._import.cache_clear()
+    assert speedups.accelerated(reference) is getattr(c, reference.__name__.removesuffix("_reference"))
+    assert speedups.fast_path("read_header") is c.read_header
+    assert speedups.running_build() in ("speedups", "compiled")
+    speedups._import.cache_clear()
+
+
+def test_an_extension_of_other_source_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for room in ("protocol", "store"):
+        (tmp_path / room).mkdir()
+        for file in (speedups_contract.ROOT / room).glob("_speedups.[ch]"):
+            (tmp_path / room / file.name).write_bytes(file.read_bytes())
+    stale = ModuleType("triomq.store._speedups")
+    source = tmp_path / "store" / "_speedups.c"
+    stale.__file__ = str(source.with_suffix(".so"))
+    stale.SOURCE_CRC = speedups.source_crc(source)  # type: ignore[attr-defined]
+    monkeypatch.delenv("TRIOMQ_PURE", raising=False)
+    monkeypatch.setitem(sys.modules, "triomq.store._speedups", stale)
+    speedups._import.cache_clear()
+    assert speedups.load("triomq.store") is stale
+    (tmp_path / "protocol" / "_speedups.h").write_text("/* changed */")
+    speedups._import.cache_clear()
+    assert speedups.load("triomq.store") is None
+    speedups._import.cache_clear()
 
 
 @pytest.mark.parametrize("reference", REFERENCES)

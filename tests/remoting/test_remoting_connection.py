@@ -10,7 +10,7 @@ from trio.testing import MockClock
 from triomq.protocol.address import HostPort
 from triomq.protocol.command import RemotingCommand, new_request, new_response
 from triomq.protocol.frame import FrameDecoder, encode_frame
-from triomq.remoting.connection import Connection
+from triomq.remoting.connection import Connection, ConnectionSettings
 from triomq.remoting.errors import ConnectionClosed, TooManyRequests
 from triomq.remoting.processor_table import ProcessorTable
 from triomq.remoting.turn import Turn
@@ -47,10 +47,9 @@ class Peers:
         self.turn = Turn()
         self.transport = RecordingTransport()
         self.ends: list[str | None] = []
+        settings = ConnectionSettings(10_000, 3, high_water_bytes=HIGH_BYTES, low_water_bytes=low_water_bytes)
         self.connection = Connection(
-            ProcessorTable(), self.turn, nursery, HERE, HERE,
-            max_frame_bytes=10_000, max_unanswered=3,
-            high_water_bytes=HIGH_BYTES, low_water_bytes=low_water_bytes,
+            ProcessorTable(), self.turn, nursery, HERE, HERE, settings,
             on_close=lambda connection: self.ends.append(connection.close_reason),
         )  # fmt: skip
         self.connection.transport = self.transport

@@ -17,7 +17,7 @@ from triomq.protocol.address import HostPort
 from triomq.protocol.command import RemotingCommand, new_request
 from triomq.protocol.frame import FrameDecoder, encode_frame
 from triomq.remoting import poller as poller_module
-from triomq.remoting.connection import Connection
+from triomq.remoting.connection import Connection, ConnectionSettings
 from triomq.remoting.poller import ACCEPT_BURST, LONG_TURN_SECONDS, TURNS_IN_A_ROW, Poller
 from triomq.remoting.turn import Turn
 
@@ -60,9 +60,8 @@ class Bench:
     def connection(self, **settings: int) -> tuple[Connection, socket.socket]:
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
-        connection = Connection(
-            self.handler, self.turn, self.nursery, HERE, HERE, max_frame_bytes=1 << 22, max_unanswered=10, **settings
-        )
+        bounds = ConnectionSettings(1 << 22, max_unanswered=10, **settings)
+        connection = Connection(self.handler, self.turn, self.nursery, HERE, HERE, bounds)
         self.poller.add(ours, connection)
         return connection, theirs
 
@@ -185,9 +184,9 @@ async def test_a_connection_that_fails_costs_only_itself(nursery: trio.Nursery) 
     good_peer.sendall(frame(b"good"))
     with structlog.testing.capture_logs() as logs:
         await run_for(bench, lambda: len(bench.handler.handled) == 2)
-    assert bad.close_reason == "it failed; see the log"
+    assert "see the log" in str(bad.close_reason)
     assert good.close_reason == "stopped", "the end of the poller closed it"
-    assert [entry["event"] for entry in logs] == ["a connection failed"]
+    assert [entry["log_level"] for entry in logs] == ["error"]
 
 
 async def test_a_peer_that_hangs_up_is_closed_with_that_reason(nursery: trio.Nursery) -> None:
@@ -217,7 +216,7 @@ async def test_what_a_socket_does_not_take_leaves_in_order_when_it_is_read(nurse
         connection._send(new_request(1, body=body))
         bench.turn.end()
     assert connection.paused, "the socket took four megabytes"
-    decoder, received = FrameDecoder(), []
+    decoder, received = FrameDecoder(), list[bytes]()
 
     def read() -> bool:
         with suppress(BlockingIOError):
@@ -288,7 +287,7 @@ async def test_a_listener_rests_when_descriptors_run_out_until_it_is_woken(nurse
             for _ in range(20):
                 await trio.lowlevel.checkpoint()
             assert (accepted, len(logs)) == ([], 1), "a listener at rest is not asked again"
-            assert "accepting pauses" in logs[0]["event"]
+            assert logs[0]["log_level"] == "error"
             bench.poller.wake_listeners()
             await until(lambda: accepted == [pair[0]])
             serving.cancel_scope.cancel()
@@ -317,7 +316,7 @@ async def test_another_failure_to_accept_does_not_make_a_listener_rest(
     bench.poller.listen(listener, accepted.append)  # type: ignore[arg-type]
     with listener.make_ready(), structlog.testing.capture_logs() as logs:
         await run_for(bench, lambda: accepted == [pair[0]])
-    assert [entry["event"] for entry in logs] == (["accept failed"] if is_logged else [])
+    assert [entry["log_level"] for entry in logs] == (["warning"] if is_logged else [])
 
 
 async def test_a_rush_of_connections_does_not_keep_the_others_waiting(nursery: trio.Nursery) -> None:

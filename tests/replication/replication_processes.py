@@ -88,8 +88,8 @@ class Broker:
         if self.kind == "apache":
             peer = find_peer()
             assert peer is not None
-            pairs = [f"{key}={value}" for key, value in self.settings.items()]
-            return [str(peer), "broker", str(self.directory), str(self.port), self.namesrv, *pairs]
+            changed = [f"{key}={value}" for key, value in self.settings.items()]
+            return [str(peer), "broker", str(self.directory), str(self.port), self.namesrv, *changed]
         pairs = {
             "listenPort": str(self.port),
             "namesrvAddr": self.namesrv,

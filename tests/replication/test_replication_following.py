@@ -238,8 +238,8 @@ async def test_a_cut_goes_down_a_chain_of_slaves(
     pair = await two_histories(tmp_path, nursery, common=10, own=700, others=900)
     last = await open_slave(tmp_path / "last", mapped_file_size_commit_log_bytes=1 << 16)
     first_file = log_bytes(pair.slave)[: 1 << 16]
-    assert last.append_raw(0, first_file)
-    last.dispatch_raw()
+    assert last.replica.append(0, first_file)
+    last.replica.dispatch()
     chain = Pair(nursery, pair.slave, last)
     pair.chained.append(chain.server)
     chain.start()

@@ -182,7 +182,7 @@ def test_a_damaged_segment_is_told_and_holds_the_mark(
     log = used(root)
     zero(log[1], 2000, 2200)
     assert main.run(["archive", "--store", str(root), "--quiet", "--to", str(tmp_path / "archive")]) == 1
-    assert "no good record at physical offset" in capsys.readouterr().err
+    assert "no valid record at physical offset" in capsys.readouterr().err
     assert mark_of(root)["archivedUntil"] == log[0].end
 
 

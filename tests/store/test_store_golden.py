@@ -134,7 +134,8 @@ def compare_queue(store: MessageStore, topic: str, queue_id: int, row: dict[str,
             data = store.reading.record_at(entry[0])
             assert data is not None
             stored = record.decode_record(data)
-            assert mine[queue_offset][2] == DelayLevels(store.settings.message_delay_level).deliver_at(stored.delay_level, stored.store_timestamp)
+            levels = DelayLevels(store.settings.message_delay_level)
+            assert mine[queue_offset][2] == levels.deliver_at(stored.delay_level, stored.store_timestamp)
             has_more = True
     is_longer = store.reading.max_offset(topic, queue_id) > row["max"]
     if has_more or len(mine) > len(theirs) or (is_longer and name in LONGER):

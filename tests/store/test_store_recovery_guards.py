@@ -5,6 +5,8 @@ The reasons are in docs/internals/crash-safety.md.
 
 from __future__ import annotations
 
+import struct
+import zlib
 from pathlib import Path
 
 import pytest
@@ -14,10 +16,11 @@ from store_support import WallClock, abandon, message, open_store
 from triomq.protocol import record
 from triomq.store.disk.files import Files
 from triomq.store.disk.mapped_file import OpenFiles
-from triomq.store.log.checkpoint import SAFETY_MS, Checkpoint
+from triomq.store.log.checkpoint import SAFETY_MS, Checkpoint, CleanNote
 from triomq.store.message_store import MessageStore
 from triomq.store.queues.consume_queue import ConsumeQueue
 from triomq.store.results import RecoveryReport
+from triomq.store.upkeep.recovery import crc64
 
 SLOW_MS = 10_000
 """Time between two messages, longer than the checkpoint's safety margin: each file's age then tells."""
@@ -163,6 +166,55 @@ async def test_a_record_behind_the_noted_end_is_found(tmp_path: Path) -> None:
     await store.close()
 
 
+async def test_a_note_of_the_former_format_does_not_count_and_costs_nothing_else(tmp_path: Path) -> None:
+    """Its digest had 32 bits. The store is then recovered like one that RocketMQ has closed."""
+    store = await open_store(tmp_path)
+    put(store, 3)
+    await store.close()
+    path = tmp_path / "checkpoint"
+    checkpoint = Checkpoint(Files(), str(path))
+    checkpoint.load()
+    assert checkpoint.note is not None
+    data = bytearray(path.read_bytes())
+    data[32:60] = bytes(28)
+    data[32:52] = struct.pack(">8sqI", b"TRIOMQ11", checkpoint.note.log_end, 0x12345678)
+    data[52:56] = zlib.crc32(data[:52]).to_bytes(4, "big")
+    path.write_bytes(data)
+    checkpoint = Checkpoint(Files(), str(path))
+    checkpoint.load()
+    assert checkpoint.note is None
+    assert checkpoint.safe_offset > 0, "the note of offsets is another one"
+    store = await open_store(tmp_path)
+    assert report_of(store).records == 3, "the log is read"
+    assert bodies(store) == [b"0", b"1", b"2"]
+    await store.close()
+    store = await open_store(tmp_path)
+    assert report_of(store).records == 0, "the note of the present format counts"
+    await store.close()
+
+
+async def test_a_note_whose_digest_differs_in_any_bit_does_not_count(tmp_path: Path) -> None:
+    store = await open_store(tmp_path)
+    put(store, 3)
+    await store.close()
+    checkpoint = Checkpoint(Files(), str(tmp_path / "checkpoint"))
+    checkpoint.load()
+    assert checkpoint.note is not None
+    for bit in (0, 31, 32, 63):
+        checkpoint.save(CleanNote(checkpoint.note.log_end, checkpoint.note.digest ^ 1 << bit))
+        read_back = Checkpoint(Files(), str(tmp_path / "checkpoint"))
+        read_back.load()
+        assert read_back.note is not None and read_back.note.digest == checkpoint.note.digest
+        store = await open_store(tmp_path)
+        assert report_of(store).records == 3, "the log is read"
+        await store.close()
+        checkpoint.load()
+
+
+def test_the_digest_is_the_crc_that_others_call_crc_64_xz() -> None:
+    assert crc64(b"123456789") == 0x995DC9BBDF1939FA
+
+
 # -- consume queues -------------------------------------------------------------------------------------------------
 
 
@@ -229,11 +281,7 @@ async def test_a_commit_that_is_taken_back_gives_its_queue_offsets_back(tmp_path
     assert again.queue_offset == 1
     assert store.append(message(queue_id=1, body=b"x")).queue_offset == 0
     store.commit()
-    assert [store.reading.max_offset(*queue) for queue in (("T", 0), ("%LMQ%a", 0), ("%LMQ%b", 0), ("T", 1))] == [
-        2,
-        2,
-        2,
-        1,
-    ]
+    ends = [store.reading.max_offset(*queue) for queue in (("T", 0), ("%LMQ%a", 0), ("%LMQ%b", 0), ("T", 1))]
+    assert ends == [2, 2, 2, 1]
     assert b"INNER_MULTI_QUEUE_OFFSET\x011,1" in (store.reading.record_at(again.physical_offset) or b"")
     await store.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 import sys
 from types import ModuleType
+from typing import Any
 
 import pytest
 import speedups_contract
@@ -12,10 +13,10 @@ from built_speedups import built_speedups
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from triomq.protocol import record, sys_flag
+from triomq.protocol import record, speedups, sys_flag
 from triomq.protocol.java import string_hash
 from triomq.store.log import log_scan
-from triomq.store.queues import consume_queue, index_file
+from triomq.store.reading.queues import consume_queue, index_file
 
 any_text = st.text(st.characters(exclude_categories=[]), max_size=40)
 
@@ -106,6 +107,18 @@ def test_every_function_has_a_definition_in_python_with_the_same_parameters(c: M
     in_python = {each.__name__.removesuffix("_reference"): speedups_contract.parameters_of(each) for each in references}
     in_c = speedups_contract.functions_of(c)
     assert {name: speedups_contract.parameters_of(each) for name, each in in_c.items()} == in_python
+
+
+@pytest.mark.parametrize("reference", [index_file.key_hash_reference, log_scan.scan_record_reference])
+def test_a_built_extension_runs_instead_of_the_definitions(
+    c: ModuleType, reference: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever in store/ they are."""
+    monkeypatch.delenv("TRIOMQ_PURE", raising=False)
+    monkeypatch.setitem(sys.modules, "triomq.store._speedups", c)
+    speedups._import.cache_clear()
+    assert speedups.accelerated(reference) is getattr(c, reference.__name__.removesuffix("_reference"))
+    speedups._import.cache_clear()
 
 
 def test_the_stub_declares_what_is_there(c: ModuleType) -> None:

@@ -1,4 +1,4 @@
-"""Keeper: writes a table's file behind the table's back, so that a change costs its maker next to nothing.
+"""WriteBehind: writes a table's file behind the table's back, so that a change costs its maker next to nothing.
 
 A table that lives in a file marks itself changed, as often as it likes. While `run` is running, what changed is written
 soon after: many changes in one go, in a thread, and the larger the table the rarer. Whoever has to know that a change
@@ -32,7 +32,7 @@ RETRY_SECONDS = 5.0
 Offload = Callable[..., Awaitable[Any]]
 
 
-class Keeper:
+class WriteBehind:
     """Keeps one file up to date. `text` gives the whole content."""
 
     def __init__(self, file: TableFile, text: Callable[[], str]) -> None:

@@ -74,7 +74,7 @@ def test_blocking_pull_and_poll_and_admin(triomq: Cluster) -> None:
         with pytest.raises(NoRoute):
             admin.route("NoSuchTopic")
         with pytest.raises(AttributeError):
-            _ = admin.no_such_method
+            _ = admin.no_such_method  # type: ignore[attr-defined]
     with blocking.Producer(fresh("P"), name_server=triomq.name_server) as producer:
         queue = producer.send(Message(topic, b"m")).queue
     with blocking.PullConsumer(group, name_server=triomq.name_server) as puller:

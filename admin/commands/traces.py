@@ -1,0 +1,71 @@
+"""queryMsgTraceById: who sent a message, and who consumed it."""
+
+from __future__ import annotations
+
+from triomq.admin.commands.messages import messages_of_key
+from triomq.admin.java_text import date_time, hash_ordered, iso_time, string_hash
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from triomq.admin.run import Run
+    from triomq.protocol.message import MessageExt
+
+TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
+LAYOUT = "%-10s %-20s %-20s %-20s %-10s %-10s"
+
+
+class Trace:
+    """One record: Pub (sent) or SubAfter (consumed)."""
+
+    __slots__ = ("client", "cost_ms", "group", "kind", "status", "time_ms")
+
+    def __init__(self, kind: str, group: str, client: str, time_ms: int, cost_ms: int, is_good: bool) -> None:
+        self.kind = kind
+        self.group = group
+        self.client = client
+        self.time_ms = time_ms
+        self.cost_ms = cost_ms
+        self.status = "success" if is_good else "failed"
+
+    def line(self) -> str:
+        shown = "Pub" if self.kind == "Pub" else "Sub"
+        return LAYOUT % (shown, self.group, self.client, date_time(self.time_ms), f"{self.cost_ms}ms", self.status)
+
+
+def query_msg_trace_by_id(run: Run) -> None:
+    msg_id = run.get("i")
+    messages = messages_of_key(run, run.get("t") or TRACE_TOPIC, msg_id, 64)
+    traces = [trace for message in messages for trace in traces_of(message, msg_id)]
+    consumed: dict[str, list[Trace]] = {}
+    for trace in traces:
+        run.out.item(
+            msgId=msg_id, type=trace.kind, group=trace.group, clientHost=trace.client, timestamp=trace.time_ms,
+            time=iso_time(trace.time_ms), costTime=trace.cost_ms, status=trace.status,
+        )  # fmt: skip
+        if trace.kind == "Pub":
+            run.out.header(LAYOUT % ("#Type", "#ProducerGroup", "#ClientHost", "#SendTime", "#CostTimes", "#Status"))
+            run.out.line(trace.line() + "\n")
+        else:
+            consumed.setdefault(trace.group, []).append(trace)
+    for group in hash_ordered(consumed, [string_hash(group) for group in consumed]):
+        run.out.header(LAYOUT % ("#Type", "#ConsumerGroup", "#ClientHost", "#ConsumerTime", "#CostTimes", "#Status"))
+        run.out.line("\n".join([trace.line() for trace in consumed[group]]) + "\n")
+
+
+def traces_of(message: MessageExt, msg_id: str) -> list[Trace]:
+    """The records of one message in a body (TraceDataEncoder): fields end with \\x01, records with \\x02. A record
+    that is not whole is left out: the body comes from a client."""
+    client = str(message.born_host).rpartition(":")[0].strip("[]")
+    found = []
+    for text in bytes(message.body).decode("utf-8", "replace").split("\x02"):
+        cells = text.split("\x01")
+        try:
+            if cells[0] == "Pub" and cells[5] == msg_id:
+                good = cells[13] if len(cells) >= 14 else cells[12]
+                found.append(Trace("Pub", cells[3], client, int(cells[1]), int(cells[10]), good == "true"))
+            elif cells[0] == "SubAfter" and cells[2] == msg_id:
+                moment, group = (int(cells[7]), cells[8]) if len(cells) >= 9 else (0, "null")
+                found.append(Trace("SubAfter", group, client, moment, int(cells[3]), cells[4] == "true"))
+        except (IndexError, ValueError):
+            continue
+    return found

@@ -1,0 +1,37 @@
+"""What can go wrong with a command, and the exit status that says so.
+
+    AdminError
+    ├── UsageError         2   the words on the command line
+    ├── NotFound           3   a topic, group, broker or message that does not exist
+    ├── Unreachable        4   no connection, or no response in time
+    ├── NotAllowed         5   an ACL, a permission, a refused configuration key
+    └── PartlyDone         6   some brokers refused
+"""
+
+from __future__ import annotations
+
+
+class AdminError(Exception):
+    """Something failed; the text says what, where, and what to do."""
+
+    exit_status = 1
+
+
+class UsageError(AdminError):
+    exit_status = 2
+
+
+class NotFound(AdminError):
+    exit_status = 3
+
+
+class Unreachable(AdminError):
+    exit_status = 4
+
+
+class NotAllowed(AdminError):
+    exit_status = 5
+
+
+class PartlyDone(AdminError):
+    exit_status = 6

@@ -1,0 +1,197 @@
+"""Values as Java prints them: times, doubles, maps in HashMap's order, fastjson's pretty form, toString of RocketMQ's
+configuration classes."""
+
+from __future__ import annotations
+
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from typing import Any
+
+
+# -- times and numbers -------------------------------------------------------------------------------------------------
+
+
+def date_time(ms: int) -> str:
+    """yyyy-MM-dd HH:mm:ss in local time (UtilAll.YYYY_MM_DD_HH_MM_SS)."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(ms / 1000))
+
+
+def date_time_ms(ms: int) -> str:
+    """yyyy-MM-dd HH:mm:ss,SSS in local time (UtilAll.timeMillisToHumanString2)."""
+    return f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(ms // 1000))},{ms % 1000:03}"
+
+
+def iso_time(ms: int) -> str | None:
+    """ISO 8601 with zone, for JSON; None for 0, which RocketMQ writes for "never"."""
+    if ms <= 0:
+        return None
+    local = time.localtime(ms // 1000)
+    zone = time.strftime("%z", local)
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', local)}.{ms % 1000:03}{zone[:3]}:{zone[3:]}"
+
+
+def parse_time(text: str) -> int:
+    """Milliseconds of a text that is a number, or yyyy-MM-dd#HH:mm:ss:SSS in local time. Raises ValueError."""
+    if text.lstrip("-").isdecimal():
+        return int(text)
+    seconds, separator, fraction = text.rpartition(":")
+    if not separator or not fraction.isdecimal():
+        raise ValueError(f"{text!r} is not a time: write milliseconds or yyyy-MM-dd#HH:mm:ss:SSS")
+    try:
+        parsed = time.strptime(seconds, "%Y-%m-%d#%H:%M:%S")
+    except ValueError:
+        raise ValueError(f"{text!r} is not a time: write milliseconds or yyyy-MM-dd#HH:mm:ss:SSS") from None
+    return int(time.mktime(parsed)) * 1000 + int(fraction)
+
+
+def front(text: str, size: int) -> str:
+    """At most the first `size` characters (UtilAll.frontStringAtLeast)."""
+    return text[:size]
+
+
+# -- maps in the order of java.util.HashMap ----------------------------------------------------------------------------
+
+
+def string_hash(text: str) -> int:
+    """String.hashCode, as an unsigned 32-bit number."""
+    result = 0
+    data = text.encode("utf-16-be", "surrogatepass")
+    for index in range(0, len(data), 2):
+        result = (31 * result + (data[index] << 8 | data[index + 1])) & 0xFFFFFFFF
+    return result
+
+
+def queue_hash(topic: str, broker_name: str, queue_id: int) -> int:
+    """MessageQueue.hashCode."""
+    result = 31 + string_hash(broker_name)
+    result = 31 * result + queue_id
+    return (31 * result + string_hash(topic)) & 0xFFFFFFFF
+
+
+def hash_ordered(keys: Iterable[Any], hashes: Iterable[int]) -> list[Any]:
+    """Keys in the order in which a HashMap that got them one by one iterates: by bucket, then by arrival."""
+    pairs = list(zip(keys, hashes, strict=True))
+    buckets = 16
+    while len(pairs) > buckets * 3 // 4:
+        buckets *= 2
+    order = sorted(range(len(pairs)), key=lambda index: (_spread(pairs[index][1]) & (buckets - 1), index))
+    return [pairs[index][0] for index in order]
+
+
+def _spread(number: int) -> int:
+    return number ^ number >> 16
+
+
+def concurrent_order(keys: list[str]) -> list[str]:
+    """Texts as a ConcurrentHashMap iterates that began with 16 buckets and got them one by one.
+
+    It differs from HashMap where a bucket has several keys: when the table doubles, the end of a bucket whose keys stay
+    together keeps its order, and the keys before it are put in front of their half one by one.
+    """
+    buckets: list[list[tuple[int, str]]] = [[] for _ in range(16)]
+    for count, key in enumerate(keys, 1):
+        number = _spread(string_hash(key)) & 0x7FFFFFFF
+        buckets[number & (len(buckets) - 1)].append((number, key))
+        if count >= len(buckets) * 3 // 4:
+            buckets = _doubled(buckets)
+    return [key for bucket in buckets for _, key in bucket]
+
+
+def _doubled(buckets: list[list[tuple[int, str]]]) -> list[list[tuple[int, str]]]:
+    size = len(buckets)
+    result: list[list[tuple[int, str]]] = [[] for _ in range(size * 2)]
+    for index, bucket in enumerate(buckets):
+        run = len(bucket)
+        while run > 1 and bucket[run - 2][0] & size == bucket[-1][0] & size:
+            run -= 1
+        begin = max(0, run - 1)
+        for entry in bucket[begin:]:
+            result[index + (entry[0] & size)].append(entry)
+        for entry in bucket[:begin]:
+            result[index + (entry[0] & size)].insert(0, entry)
+    return result
+
+
+def string_map(table: Mapping[str, str]) -> dict[str, str]:
+    """The same map in HashMap's order."""
+    return {key: table[key] for key in hash_ordered(table, [string_hash(key) for key in table])}
+
+
+def map_text(table: Mapping[Any, Any]) -> str:
+    """AbstractMap.toString, in the order given."""
+    return "{" + ", ".join([f"{key}={value}" for key, value in table.items()]) + "}"
+
+
+# -- fastjson's pretty form --------------------------------------------------------------------------------------------
+
+
+def pretty_json(value: Any, depth: int = 0) -> str:
+    """JSON with tabs as fastjson's PrettyFormat writes it. Keys that are numbers have no quotes, and a map of such keys
+    has its entries on one line; a set has its elements on one line, a list has a line for each."""
+    import json
+
+    inner, outer = "\n" + "\t" * (depth + 1), "\n" + "\t" * depth
+    if isinstance(value, dict):
+        if not value:
+            return "{}"
+        has_numbers = all(isinstance(key, int) for key in value)
+        entries = [
+            f"{key if has_numbers else json.dumps(key, ensure_ascii=False)}:{pretty_json(item, depth + 1)}"
+            for key, item in value.items()
+        ]
+        return "{" + (",".join(entries) if has_numbers else inner + f",{inner}".join(entries)) + outer + "}"
+    if isinstance(value, list):
+        items = [pretty_json(item, depth + 1) for item in value]
+        return "[" + inner + f",{inner}".join(items) + outer + "]" if items else "[]"
+    if isinstance(value, tuple):
+        return "[" + ",".join([pretty_json(item, depth + 1) for item in value]) + "]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+# -- configuration classes ---------------------------------------------------------------------------------------------
+
+
+def boolean(value: object) -> str:
+    return "true" if value else "false"
+
+
+def perm_text(perm: int) -> str:
+    """RW-, R-- and so on (PermName.perm2String)."""
+    return ("R" if perm & 4 else "-") + ("W" if perm & 2 else "-") + ("X" if perm & 1 else "-")
+
+
+def topic_config_text(config: Mapping[str, Any]) -> str:
+    """TopicConfig.toString."""
+    return (
+        f"TopicConfig [topicName={config['topicName']}, readQueueNums={config['readQueueNums']}, "
+        f"writeQueueNums={config['writeQueueNums']}, perm={perm_text(config['perm'])}, "
+        f"topicFilterType={config['topicFilterType']}, topicSysFlag={config['topicSysFlag']}, "
+        f"order={boolean(config['order'])}]"
+    )
+
+
+GROUP_FIELDS = (
+    "groupName", "consumeEnable", "consumeFromMinEnable", "consumeBroadcastEnable", "retryQueueNums", "retryMaxTimes",
+    "brokerId", "whichBrokerWhenConsumeSlowly", "notifyConsumerIdsChangedEnable",
+)  # fmt: skip
+
+
+def group_config_text(config: Mapping[str, Any]) -> str:
+    """SubscriptionGroupConfig.toString."""
+    pairs = [f"{name}={plain(config.get(name))}" for name in GROUP_FIELDS]
+    return f"SubscriptionGroupConfig [{', '.join(pairs)}]"
+
+
+def queue_text(topic: str, broker_name: str, queue_id: int) -> str:
+    """MessageQueue.toString."""
+    return f"MessageQueue [topic={topic}, brokerName={broker_name}, queueId={queue_id}]"
+
+
+def plain(value: object) -> str:
+    """A value as Java's string concatenation writes it."""
+    if value is None:
+        return "null"
+    return boolean(value) if isinstance(value, bool) else str(value)

@@ -1,0 +1,87 @@
+"""What a command works with: its options, the session and the output."""
+
+from __future__ import annotations
+
+from triomq.admin.errors import AdminError, PartlyDone, UsageError
+from triomq.admin.output import Output
+from triomq.admin.session import Session
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+
+class ShowHelp(Exception):
+    """The command needs an option that was not given; RocketMQ prints its help then."""
+
+
+class Run:
+    def __init__(self, session: Session, options: dict[str, str], out: Output) -> None:
+        self.session = session
+        self.out = out
+        self._options = options
+        self._failures: list[str] = []
+
+    def has(self, letter: str) -> bool:
+        return letter in self._options
+
+    def get(self, letter: str, default: str = "") -> str:
+        return self._options.get(letter, default).strip()
+
+    def number(self, letter: str, default: int) -> int:
+        text = self.get(letter)
+        if not text:
+            return default
+        try:
+            return int(text)
+        except ValueError:
+            raise UsageError(f"-{letter} must be a whole number, not {text!r}") from None
+
+    def flag(self, letter: str, default: bool = False) -> bool:
+        """An option with the value true or false."""
+        text = self.get(letter).lower()
+        return default if not text else text == "true"
+
+    def time(self, letter: str, default: int) -> int:
+        """Milliseconds of an option that is a time."""
+        text = self.get(letter)
+        if not text:
+            return default
+        from triomq.admin.java_text import parse_time
+
+        try:
+            return parse_time(text)
+        except ValueError as error:
+            raise UsageError(f"-{letter}: {error}") from None
+
+    def targets(self, of_cluster: Callable[[str], list[str]]) -> list[str]:
+        """The broker of -b, else those that `of_cluster` names for the cluster of -c. Without either the help is
+        shown."""
+        if self.get("b"):
+            return [self.get("b")]
+        if self.get("c"):
+            return of_cluster(self.get("c"))
+        raise ShowHelp
+
+    def for_each(self, addresses: Iterable[str], action: Callable[[str], None]) -> None:
+        """Do something with each address; what fails with one is reported and the others go on."""
+        tried = 0
+        for address in addresses:
+            tried += 1
+            try:
+                action(address)
+            except AdminError as error:
+                if tried == 1 and len(list(addresses)) == 1:
+                    raise
+                self.failed(str(error))
+        if self._failures and len(self._failures) == tried:
+            raise AdminError("; ".join(self._failures))
+
+    def failed(self, text: str) -> None:
+        """Part of the command failed; it goes on, and says so at its end."""
+        self._failures.append(text)
+
+    def finish(self) -> None:
+        """Raises PartlyDone when a part failed."""
+        if self._failures:
+            raise PartlyDone("; ".join(self._failures))

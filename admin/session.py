@@ -1,0 +1,269 @@
+"""Requests to NameServers and brokers: one blocking connection to each address, opened when it is first needed.
+
+A request has one response, which is waited for before the next request; a response with another number is left over
+from one that timed out and is thrown away. One thread, one owner; `with` closes the connections.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+
+from triomq.admin import bodies
+from triomq.admin.errors import AdminError, NotAllowed, NotFound, Unreachable, UsageError
+from triomq.admin.frame import LANGUAGE, MAX_FRAME_BYTES, Response, decode_response, encode_request
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Any, Self
+
+TIMEOUT_SECONDS = 5.0
+SUCCESS = 0
+
+# ResponseCode of RocketMQ -> what a script sees.
+_NOT_FOUND = {17, 22, 26, 206}  # TOPIC_NOT_EXIST, QUERY_NOT_FOUND, SUBSCRIPTION_GROUP_NOT_EXIST, CONSUMER_NOT_ONLINE
+_NOT_ALLOWED = {16}  # NO_PERMISSION
+
+
+class Refused(AdminError):
+    """A NameServer or broker responded with another code than SUCCESS."""
+
+    def __init__(self, address: str, response: Response) -> None:
+        remark = " ".join(response.remark.split()) or "no reason given"
+        super().__init__(f"{address} refused: {remark} (code {response.code})")
+        self.address = address
+        self.code = response.code
+        self.remark = response.remark
+        if response.code in _NOT_FOUND:
+            self.exit_status = NotFound.exit_status
+        elif response.code in _NOT_ALLOWED or "AclException" in response.remark:
+            self.exit_status = NotAllowed.exit_status
+
+
+class Connection:
+    """Raises Unreachable from every method when the peer cannot be reached or does not respond in time."""
+
+    def __init__(self, address: str, timeout_seconds: float, *, tls: bool = False) -> None:
+        self._address = address
+        self._opaque = 0
+        host, separator, port = address.rpartition(":")
+        if not separator or not port.isdecimal():
+            raise UsageError(f"{address!r} is not an address: write HOST:PORT")
+        try:
+            self._socket = socket.create_connection((host.strip("[]"), int(port)), timeout_seconds)
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if tls:
+                self._socket = _tls_socket(self._socket, host.strip("[]"))
+        except OSError as error:
+            raise Unreachable(f"cannot connect to {address}: {_reason(error)}") from error
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def call(self, code: int, fields: dict[str, str], body: bytes, timeout_seconds: float, language: str) -> Response:
+        self._opaque += 1
+        deadline = time.monotonic() + timeout_seconds
+        try:
+            self._socket.settimeout(timeout_seconds)
+            self._socket.sendall(encode_request(code, self._opaque, fields, body, language))
+            while True:
+                response = decode_response(self._read_frame(deadline))
+                if response.opaque == self._opaque:
+                    return response
+        except TimeoutError as error:
+            raise Unreachable(f"{self._address} did not respond within {timeout_seconds:g} s") from error
+        except OSError as error:
+            raise Unreachable(f"the connection to {self._address} broke: {_reason(error)}") from error
+        except ValueError as error:
+            raise Unreachable(f"{self._address} does not speak RocketMQ's protocol: {error}") from error
+
+    def _read_frame(self, deadline: float) -> bytes:
+        size = int.from_bytes(self._read(4, deadline), "big")
+        if not 4 <= size <= MAX_FRAME_BYTES:
+            raise ValueError(f"it announced a frame of {size} bytes")
+        return self._read(size, deadline)
+
+    def _read(self, count: int, deadline: float) -> bytes:
+        parts: list[bytes] = []
+        while count:
+            self._socket.settimeout(max(0.001, deadline - time.monotonic()))
+            part = self._socket.recv(min(count, 1024 * 1024))
+            if not part:
+                raise ConnectionResetError("closed by the peer")
+            parts.append(part)
+            count -= len(part)
+        return b"".join(parts)
+
+
+class Session:
+    """`name_servers` are the addresses of -n or NAMESRV_ADDR, separated by semicolons."""
+
+    def __init__(
+        self,
+        name_servers: str,
+        *,
+        timeout_seconds: float = TIMEOUT_SECONDS,
+        credentials: tuple[str, str] | None = None,
+        tls: bool = False,
+    ) -> None:
+        self.name_servers = [address.strip() for address in name_servers.split(";") if address.strip()]
+        self._timeout_seconds = timeout_seconds
+        self._credentials = credentials
+        self._tls = tls
+        self._connections: dict[str, Connection] = {}
+        self._cluster_info: dict[str, Any] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for connection in self._connections.values():
+            connection.close()
+
+    # -- requests ----------------------------------------------------------------------------------------------------
+
+    def request(
+        self,
+        address: str,
+        code: int,
+        fields: dict[str, Any] | None = None,
+        body: bytes = b"",
+        *,
+        timeout_seconds: float | None = None,
+        language: str = LANGUAGE,
+    ) -> Response:
+        """The response, whatever its code. Fields that are None are left out; booleans are true and false."""
+        texts = {key: _text(value) for key, value in (fields or {}).items() if value is not None}
+        if self._credentials is not None:
+            texts = _signed(texts, body, self._credentials)
+        connection = self._connections.get(address)
+        if connection is None:
+            connection = Connection(address, self._timeout_seconds, tls=self._tls)
+            self._connections[address] = connection
+        try:
+            return connection.call(code, texts, body, timeout_seconds or self._timeout_seconds, language)
+        except Unreachable:
+            connection.close()
+            del self._connections[address]
+            raise
+
+    def call(
+        self,
+        address: str,
+        code: int,
+        fields: dict[str, Any] | None = None,
+        body: bytes = b"",
+        *,
+        timeout_seconds: float | None = None,
+    ) -> Response:
+        """A response of SUCCESS. Raises Refused for any other code."""
+        response = self.request(address, code, fields, body, timeout_seconds=timeout_seconds)
+        if response.code != SUCCESS:
+            raise Refused(address, response)
+        return response
+
+    def ask_name_server(self, code: int, fields: dict[str, Any] | None = None, body: bytes = b"") -> Response:
+        """As `call`, of the first NameServer that can be reached."""
+        failures: list[str] = []
+        for address in self.required_name_servers():
+            try:
+                return self.call(address, code, fields, body)
+            except Unreachable as error:
+                failures.append(str(error))
+        raise Unreachable("; ".join(failures))
+
+    def required_name_servers(self) -> list[str]:
+        if not self.name_servers:
+            raise UsageError("no NameServer is known: give -n HOST:PORT or set NAMESRV_ADDR")
+        return self.name_servers
+
+    # -- what most commands ask first --------------------------------------------------------------------------------
+
+    def cluster_info(self) -> dict[str, Any]:
+        """Brokers and clusters as a NameServer knows them (ClusterInfo: brokerAddrTable, clusterAddrTable)."""
+        if self._cluster_info is None:
+            self._cluster_info = bodies.loads(self.ask_name_server(106).body)
+        return self._cluster_info
+
+    def forget_cluster_info(self) -> None:
+        """Ask again the next time."""
+        self._cluster_info = None
+
+    def broker_names(self, cluster: str) -> list[str]:
+        """The broker names of a cluster. Raises NotFound when no NameServer knows the cluster."""
+        names = self.cluster_info().get("clusterAddrTable", {}).get(cluster)
+        if not names:
+            raise NotFound(
+                f"no cluster {cluster!r} at {';'.join(self.name_servers)}: "
+                "the name may be wrong, or these NameServers belong to another cluster"
+            )
+        return list(names)
+
+    def broker_addresses(self, name: str) -> dict[int, str]:
+        """The addresses of a broker name by broker id; 0 is the master."""
+        data = self.cluster_info().get("brokerAddrTable", {}).get(name, {})
+        return {int(number): address for number, address in sorted(data.get("brokerAddrs", {}).items())}
+
+    def masters(self, cluster: str) -> list[str]:
+        """The addresses of the masters of a cluster."""
+        tables = [self.broker_addresses(name) for name in self.broker_names(cluster)]
+        return [table[0] for table in tables if 0 in table]
+
+    def masters_and_slaves(self, cluster: str) -> list[str]:
+        return [address for name in self.broker_names(cluster) for address in self.broker_addresses(name).values()]
+
+    def route(self, topic: str) -> dict[str, Any]:
+        """TopicRouteData of a topic. Raises NotFound when it has none."""
+        try:
+            route: dict[str, Any] = bodies.loads(self.ask_name_server(105, {"topic": topic}).body)
+        except Refused as error:
+            if error.code == 17:
+                raise NotFound(f"no NameServer has a route of topic {topic!r}: does it exist?") from error
+            raise
+        return route
+
+
+def credentials_of_environment() -> tuple[str, str] | None:
+    """MQADMIN_ACCESS_KEY and MQADMIN_SECRET_KEY, else the account in conf/tools.yml of ROCKETMQ_HOME, as in Java."""
+    access, secret = os.environ.get("MQADMIN_ACCESS_KEY"), os.environ.get("MQADMIN_SECRET_KEY")
+    if access and secret:
+        return access, secret
+    home = os.environ.get("ROCKETMQ_HOME")
+    path = os.path.join(home, "conf", "tools.yml") if home else ""
+    if not path or not os.path.exists(path):
+        return None
+    import yaml
+
+    with open(path, encoding="utf-8") as file:
+        document = yaml.safe_load(file)
+    if not isinstance(document, dict) or not document.get("accessKey") or not document.get("secretKey"):
+        return None
+    return str(document["accessKey"]), str(document["secretKey"])
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _signed(fields: dict[str, str], body: bytes, credentials: tuple[str, str]) -> dict[str, str]:
+    from triomq.protocol.signature import sign_fields
+
+    return dict(sign_fields(fields, body, *credentials, None))
+
+
+def _tls_socket(plain: socket.socket, host: str) -> socket.socket:
+    import ssl
+
+    context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=os.environ.get("MQADMIN_TLS_CA") or None)
+    context.check_hostname = False
+    if not os.environ.get("MQADMIN_TLS_CA"):
+        context.verify_mode = ssl.CERT_NONE
+    return context.wrap_socket(plain, server_hostname=host)
+
+
+def _reason(error: OSError) -> str:
+    return error.strerror or str(error) or type(error).__name__

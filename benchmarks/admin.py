@@ -1,0 +1,57 @@
+"""What a command of mqadmin costs beside an empty Python program, in CPU time: the least of several runs.
+
+    python benchmarks/admin.py [--runs N]
+
+`clusterList` needs a cluster; it is asked of one that runs in this program.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "src"))
+
+
+def least_cpu_ms(words: list[str], runs: int) -> float:
+    """User and system time of a child process, the smallest of `runs`."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    found = []
+    for _ in range(runs):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run([sys.executable, "-P", *words], env=environment, stdout=subprocess.DEVNULL, check=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        found.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    return min(found) * 1000
+
+
+def main() -> int:
+    from triomq.testing import LocalCluster
+
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=15)
+    runs = parser.parse_args().runs
+    with LocalCluster() as cluster:
+        server = ["-n", cluster.name_server]
+        programs = {
+            "python -c pass": ["-c", "pass"],
+            "mqadmin help": ["-m", "triomq.admin", "help"],
+            "mqadmin clusterList": ["-m", "triomq.admin", "clusterList", *server],
+            "mqadmin topicList": ["-m", "triomq.admin", "topicList", *server],
+            "mqadmin printMsg": ["-m", "triomq.admin", "printMsg", "-t", "TBW102", *server],
+        }
+        base = 0.0
+        for name, words in programs.items():
+            cost = least_cpu_ms(words, runs)
+            base = base or cost
+            print(f"{name:22} {cost:7.1f} ms  {cost / base:5.2f}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,44 @@
+"""Listeners: who wants to know of connections and of clocks that jump. The server and the controller call them; the
+parts register themselves while the broker is put together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from triomq.remoting.connection import Connection
+
+ConnectionListener = Callable[[Connection], object]
+
+
+class Listeners:
+    """Called in the order in which they were registered, on the event loop; they must not await or raise (implements
+    remoting.connection.ConnectionEvents)."""
+
+    def __init__(self) -> None:
+        self._opened: list[ConnectionListener] = []
+        self._closed: list[ConnectionListener] = []
+        self._jumped: list[Callable[[float], None]] = []
+
+    def on_open(self, listener: ConnectionListener) -> None:
+        self._opened.append(listener)
+
+    def on_close(self, listener: ConnectionListener) -> None:
+        self._closed.append(listener)
+
+    def on_jump(self, listener: Callable[[float], None]) -> None:
+        self._jumped.append(listener)
+
+    def connection_opened(self, connection: Connection) -> None:
+        """A client connected."""
+        for listener in self._opened:
+            listener(connection)
+
+    def connection_closed(self, connection: Connection) -> None:
+        """A client is gone: it is a member of no group any more, and nobody waits for its pulls."""
+        for listener in self._closed:
+            listener(connection)
+
+    def time_jumped(self, seconds: float) -> None:
+        """The clock jumped ahead (only where a test owns it); what is about clients counts their time."""
+        for listener in self._jumped:
+            listener(seconds)

@@ -1,0 +1,130 @@
+"""Which part of a broker handles which request, and in which pool.
+
+The fast port takes everything but pulls, so that sends never wait behind them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple, Protocol
+
+from triomq.broker.acl.access_control import AccessControl
+from triomq.broker.assembly.serving import Serving
+from triomq.broker.extensions import AccessValidator
+from triomq.broker.processors.acl import AclProcessor
+from triomq.broker.processors.client import ClientProcessor
+from triomq.broker.processors.consume_admin import ConsumeAdminProcessor
+from triomq.broker.processors.end_transaction import EndTransactionProcessor, ResumeCheckProcessor
+from triomq.broker.processors.group_admin import GroupAdminProcessor
+from triomq.broker.processors.offset_admin import OffsetAdminProcessor
+from triomq.broker.processors.offsets import OffsetProcessor
+from triomq.broker.processors.producer_admin import ProducerAdminProcessor
+from triomq.broker.processors.query import QueryProcessor
+from triomq.broker.processors.queue_locks import QueueLockProcessor
+from triomq.broker.processors.reply import ReplyProcessor
+from triomq.broker.processors.reset import ResetProcessor
+from triomq.broker.processors.runtime import RuntimeProcessor
+from triomq.broker.processors.send_back import SendBackProcessor
+from triomq.broker.processors.topic_admin import TopicAdminProcessor
+from triomq.broker.runtime_info import RuntimeInfo
+from triomq.protocol.codes import RequestCode
+from triomq.remoting.processor_table import BeforeHook, Pool, Processor, ProcessorTable
+
+
+class Handles(Protocol):
+    """A processor of several request codes."""
+
+    def processors(self) -> Mapping[int, Processor]: ...
+
+
+class Row(NamedTuple):
+    """Requests of these codes go to this processor and count in this pool."""
+
+    codes: tuple[int, ...]
+    processor: Processor
+    pool: Pool
+
+
+SENDS = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
+
+
+def register(serving: Serving, table: ProcessorTable, fast_table: ProcessorTable) -> None:
+    """Fill the tables of the two ports, and have each request checked first."""
+    for codes, processor, pool in processor_list(serving):
+        table.register(codes, processor, pool)
+        if RequestCode.PULL_MESSAGE not in codes:
+            fast_table.register(codes, processor, pool)
+    for hook in _checks(serving):
+        table.before(hook)
+        fast_table.before(hook)
+
+
+def processor_list(serving: Serving) -> list[Row]:
+    """Every request code that a broker handles, once."""
+    tables, transactions = serving.tables, serving.transactions
+    configuration, store, metadata, pools = tables.configuration, tables.store, tables.metadata, tables.pools
+    send_back = SendBackProcessor(configuration, metadata, store, serving.writer, tables.stats)
+    end_transaction = EndTransactionProcessor(configuration, transactions.log, pool=pools.transaction)
+    reply = ReplyProcessor(
+        configuration,
+        serving.send,
+        metadata.producers,
+        serving.writer,
+        tables.stats,
+        store_host=serving.host,
+        now_ms=tables.now_ms,
+    )
+    client = ClientProcessor(configuration, metadata)
+    return [
+        Row(SENDS, serving.send, pools.send),
+        Row((RequestCode.CONSUMER_SEND_MSG_BACK,), send_back, pools.send),
+        Row((RequestCode.END_TRANSACTION,), end_transaction, pools.transaction),
+        Row((RequestCode.RESUME_CHECK_HALF_MESSAGE,), ResumeCheckProcessor(transactions.log), pools.admin),
+        Row((RequestCode.PULL_MESSAGE,), serving.pull, pools.pull),
+        *_rows([reply], pools.reply),
+        *_rows([client], pools.client),
+        Row((RequestCode.HEART_BEAT,), client.heartbeat, pools.heartbeat),
+        *_rows([OffsetProcessor(configuration, metadata.offsets, metadata.consumers, store)], pools.consumer),
+        *_rows([QueryProcessor(configuration, store)], pools.query),
+        *_rows(_administration(serving), pools.admin),
+    ]
+
+
+def _administration(serving: Serving) -> list[Handles]:
+    tables = serving.tables
+    configuration, store, metadata, stats = tables.configuration, tables.store, tables.metadata, tables.stats
+    topics, groups, offsets = metadata.topics, metadata.groups, metadata.offsets
+    info = RuntimeInfo(configuration, store, stats, tables.store_metrics, tables.pools, serving.delivery.progress)
+    return [
+        QueueLockProcessor(tables.queue_locks),
+        OffsetAdminProcessor(store, offsets, lambda: dict(tables.delay_offsets.items())),
+        TopicAdminProcessor(configuration, topics, store, stats, serving.registration),
+        GroupAdminProcessor(configuration, groups, offsets, stats),
+        ProducerAdminProcessor(metadata.producers),
+        ResetProcessor(configuration, topics, metadata.consumers, offsets, store),
+        ConsumeAdminProcessor(
+            configuration, metadata, store, stats, now_ms=tables.now_ms, broker_addr=serving.address
+        ),
+        RuntimeProcessor(serving.update, info, stats, store),
+        AclProcessor(configuration, tables.access, address=lambda: serving.address),
+    ]
+
+
+def _rows(parts: Iterable[Handles], pool: Pool) -> list[Row]:
+    return [Row((code,), processor, pool) for part in parts for code, processor in part.processors().items()]
+
+
+def _checks(serving: Serving) -> list[BeforeHook]:
+    """What looks at every request before its processor: access control, then the hooks of extensions."""
+    tables = serving.tables
+    checks: list[BeforeHook] = []
+    if tables.access is not None:
+        checks.append(AccessControl(tables.access))
+        checks += [_validation(validator) for validator in tables.surroundings.extensions.access_validators]
+    if tables.hooks:
+        checks.append(tables.hooks.before)
+    return checks
+
+
+def _validation(validator: AccessValidator) -> BeforeHook:
+    return lambda connection, request: validator.validate(connection.remote, request)

@@ -1,0 +1,213 @@
+"""Serving: what one broker is made of when it has its port and its store is loaded.
+
+`build_serving` makes the parts that need the port or a client for the NameServers, in the order in which they need each
+other. `start` begins what runs beside the requests; processors.py says which part handles which request, timetable.py
+what each does from time to time.
+"""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass
+
+import trio
+
+from triomq.broker.address_server import AddressServer
+from triomq.broker.assembly.tables import Tables
+from triomq.broker.configuration import HA_PORT_DISTANCE
+from triomq.broker.configuration_update import ConfigurationUpdate
+from triomq.broker.delay import DelayedDelivery
+from triomq.broker.filters.selection import FilterChooser
+from triomq.broker.message_writer import MessageWriter
+from triomq.broker.offset_moved import OffsetMovedEvents
+from triomq.broker.processors.pull import PullProcessor
+from triomq.broker.processors.send import SendProcessor
+from triomq.broker.producer_checks import ProducerChecks, TransactionChecks
+from triomq.broker.protection import Protection
+from triomq.broker.registration import Registration
+from triomq.broker.replication.log_follower import LogFollower
+from triomq.broker.replication.log_server import LogServer
+from triomq.broker.replication.master_tables import MasterTables
+from triomq.broker.tasks import Schedule
+from triomq.broker.transactions import TransactionLog, TransactionStore
+from triomq.daemon.errors import StartError
+from triomq.protocol.address import HostPort
+from triomq.remoting.client import RemotingClient
+from triomq.store.config import BrokerRole
+from triomq.store.message_store import MessageStore
+
+
+@dataclass(frozen=True, slots=True)
+class Replication:
+    """Both sides: a master serves its log, a slave follows one and takes its tables."""
+
+    log_server: LogServer
+    follower: LogFollower
+    master_tables: MasterTables
+
+
+@dataclass(frozen=True, slots=True)
+class Transactions:
+    """Where half messages live, who is asked about them, and the task that asks."""
+
+    log: TransactionStore
+    producer_checks: ProducerChecks
+    checks: TransactionChecks
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """See the module's text. `host` is where the broker's messages say they are stored."""
+
+    tables: Tables
+    host: HostPort
+    address: str
+    registration: Registration
+    replication: Replication
+    writer: MessageWriter
+    send: SendProcessor
+    pull: PullProcessor
+    delivery: DelayedDelivery
+    transactions: Transactions
+    protection: Protection
+    update: ConfigurationUpdate
+    schedule: Schedule
+
+    @property
+    def store(self) -> MessageStore:
+        return self.tables.store
+
+    def start(self, background: trio.Nursery, ha_socket: socket.socket) -> None:
+        """Begin everything that runs beside the requests. Slaves connect to `ha_socket`."""
+        tables = self.tables
+        background.start_soon(self.replication.log_server.run, ha_socket)
+        background.start_soon(self.writer.run)
+        background.start_soon(tables.metadata.topics.run)
+        background.start_soon(tables.metadata.groups.run)
+        background.start_soon(self.pull.long_polling.run)
+        background.start_soon(self.registration.run)
+        background.start_soon(tables.notifier.run)
+        background.start_soon(self.schedule.run)
+        if tables.access is not None:
+            background.start_soon(tables.access.run)
+        if tables.configuration.store.broker_role is BrokerRole.SLAVE:
+            background.start_soon(self.replication.follower.run)
+        else:
+            background.start_soon(self.delivery.run)
+            background.start_soon(self.transactions.checks.run)
+
+
+def build_serving(tables: Tables, port: int, client: RemotingClient) -> Serving:
+    """Make the rest of a broker that listens on `port`. Raises StartError when brokerIP1 is no address."""
+    configuration, now_ms, store, metadata = tables.configuration, tables.now_ms, tables.store, tables.metadata
+    broker = configuration.broker
+    host = HostPort(_literal(broker.broker_ip1), port)
+    address = f"{broker.broker_ip1}:{port}"
+    replication = _replication(tables, client)
+    writer = MessageWriter(configuration, store, tables.surroundings.turn.wake, replication.log_server, tables.stats)
+    send = SendProcessor(
+        configuration,
+        metadata,
+        writer,
+        tables.stats,
+        store_host=host.packed,
+        now_ms=now_ms,
+        pool=tables.pools.send,
+        disk_text=lambda: store.refusal or "",
+    )
+    pull = PullProcessor(
+        configuration,
+        store,
+        metadata,
+        FilterChooser(configuration, metadata.consumers, metadata.groups, metadata.filters, now_ms=now_ms),
+        tables.stats,
+        tables.store_metrics,
+        pool=tables.pools.pull,
+        offset_moved=OffsetMovedEvents(writer, broker.broker_name, host.packed, now_ms),
+    )
+    tables.listeners.on_close(pull.long_polling.connection_closed)
+    tables.listeners.on_jump(pull.long_polling.time_jumped)
+    return Serving(
+        tables=tables,
+        host=host,
+        address=address,
+        registration=_registration(tables, client, replication, port),
+        replication=replication,
+        writer=writer,
+        send=send,
+        pull=pull,
+        delivery=DelayedDelivery(
+            configuration, store, writer, tables.delay_offsets, now_ms=now_ms, stats=tables.stats
+        ),
+        transactions=_transactions(tables, writer, host.packed),
+        protection=Protection(configuration, store, metadata.offsets, metadata.groups, tables.stats, now_ms=now_ms),
+        update=ConfigurationUpdate(configuration, now_ms=now_ms),
+        schedule=Schedule(configuration, now_ms=now_ms),
+    )
+
+
+def _registration(tables: Tables, client: RemotingClient, replication: Replication, port: int) -> Registration:
+    configuration, topics = tables.configuration, tables.metadata.topics
+    broker = configuration.broker
+
+    def master_known(address: str | None, ha_address: str | None) -> None:
+        replication.master_tables.master_known(address)
+        replication.follower.master_known(ha_address)
+
+    registration = Registration(
+        configuration,
+        topics,
+        client,
+        address=f"{broker.broker_ip1}:{port}",
+        ha_address=f"{broker.broker_ip2}:{port + HA_PORT_DISTANCE}",
+        address_server=AddressServer.from_properties(configuration.properties),
+        on_master=master_known,
+    )
+    topics.on_change = registration.topic_changed
+    topics.on_created_by_use = registration.register_soon
+    return registration
+
+
+def _replication(tables: Tables, client: RemotingClient) -> Replication:
+    metadata = tables.metadata
+    log_server = LogServer(tables.configuration, tables.store)
+    follower = LogFollower(tables.configuration, tables.store, on_cut=log_server.close_links)
+    master_tables = MasterTables(
+        client,
+        metadata.topics,
+        metadata.groups,
+        metadata.offsets,
+        tables.delay_offsets,
+        is_trusted=lambda: follower.agrees,
+    )
+    return Replication(log_server, follower, master_tables)
+
+
+def _transactions(tables: Tables, writer: MessageWriter, store_host: bytes) -> Transactions:
+    configuration, extensions, metadata = tables.configuration, tables.surroundings.extensions, tables.metadata
+    log = extensions.wrap_transactions(
+        TransactionLog(
+            tables.store,
+            writer,
+            metadata.topics,
+            metadata.offsets,
+            store_host=store_host,
+            now_ms=tables.now_ms,
+            stats=tables.stats,
+        ),
+        configuration,
+    )
+    producer_checks = ProducerChecks(metadata.producers, log)
+    listener = extensions.wrap_listener(producer_checks, configuration)
+    return Transactions(log, producer_checks, TransactionChecks(configuration, log, listener, now_ms=tables.now_ms))
+
+
+def _literal(host: str) -> str:
+    """An address for brokerIP1, which may be a name; records hold an address."""
+    try:
+        return HostPort(host, 0).ip
+    except ValueError:
+        try:
+            return str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])
+        except OSError as error:
+            raise StartError(f"brokerIP1={host} is no address and does not resolve: {error.strerror}") from None

@@ -1,0 +1,231 @@
+"""Tables: what one broker is made of before it has a port, a loaded store or a connection.
+
+`build_tables` makes the parts that need nothing but the configuration and the seams to the system: the store (not yet
+loaded), the tables, the pools and limits, the statistics. Nothing here awaits; `load_tables` and `persist_tables` read
+and write files. The other parts are in serving.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from triomq.broker.acl.access_table import DEFAULT_FILE, AccessTable
+from triomq.broker.acl.errors import AclFileError
+from triomq.broker.assembly.listeners import Listeners
+from triomq.broker.client_notifier import ClientNotifier
+from triomq.broker.configuration import Configuration
+from triomq.broker.delay import DelayOffsets
+from triomq.broker.extensions import Extensions
+from triomq.broker.filters.bloom import BloomFilter
+from triomq.broker.hooks import Hooks
+from triomq.broker.limits import Limits
+from triomq.broker.metrics.stats import BrokerStats
+from triomq.broker.metrics.store_metrics import StoreMetrics
+from triomq.broker.pools import Pools
+from triomq.broker.tables.client_channel import ClientChannel
+from triomq.broker.tables.consumers import ConsumerTable, GroupChanged
+from triomq.broker.tables.filters import FilterTable
+from triomq.broker.tables.groups import GroupTable
+from triomq.broker.tables.metadata import Metadata
+from triomq.broker.tables.offsets import OffsetTable
+from triomq.broker.tables.producers import ProducerTable
+from triomq.broker.tables.queue_locks import QueueLockTable
+from triomq.broker.tables.stored_file import StoredFile
+from triomq.broker.tables.topics import TopicTable, built_in_topics
+from triomq.daemon.errors import StartError
+from triomq.protocol.clock import NowMs
+from triomq.remoting.turn import Turn
+from triomq.store.disk.files import Files
+from triomq.store.disk.own_thread import Offload
+from triomq.store.message_store import MessageStore
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a broker gets from outside: its configuration, the end of a turn, clocks, and the seams to the system."""
+
+    configuration: Configuration
+    turn: Turn
+    now_ms: NowMs
+    files: Files
+    offload: Offload | None
+    extensions: Extensions
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """See the module's text. `access` is None without aclEnable."""
+
+    surroundings: Surroundings
+    hooks: Hooks
+    pools: Pools
+    store: MessageStore
+    metadata: Metadata
+    delay_offsets: DelayOffsets
+    queue_locks: QueueLockTable
+    notifier: ClientNotifier
+    stats: BrokerStats
+    store_metrics: StoreMetrics
+    limits: Limits
+    access: AccessTable | None
+    listeners: Listeners
+
+    @property
+    def configuration(self) -> Configuration:
+        return self.surroundings.configuration
+
+    @property
+    def now_ms(self) -> NowMs:
+        return self.surroundings.now_ms
+
+
+def build_tables(surroundings: Surroundings) -> Tables:
+    """Make everything that needs no port. Nothing is read or written yet."""
+    configuration, now_ms, turn = surroundings.configuration, surroundings.now_ms, surroundings.turn
+    broker = configuration.broker
+    pools = Pools(broker)
+    store = surroundings.extensions.wrap_store(
+        MessageStore(configuration.store, now_ms=now_ms, files=surroundings.files, offload=surroundings.offload),
+        configuration,
+    )
+    notifier = ClientNotifier(configuration)
+    metadata = _metadata(surroundings, notifier)
+    if configuration.store.enable_consume_queue_ext:
+        compute_bit_maps(configuration, store, metadata.filters)
+    stats = BrokerStats(broker.broker_cluster_name, now_ms=now_ms, detail=broker.enable_detail_stat)
+    store_metrics = StoreMetrics(stats, now_ms=now_ms)
+    has_buffer = configuration.store.transient_store_pool_enable
+    limits = Limits(
+        configuration, pools, turn, has_stuck_buffer=(lambda: store.has_stuck_buffer) if has_buffer else None
+    )
+    turn.before_flush(store_metrics.timed(store.commit, limits.commit_took))
+    tables = Tables(
+        surroundings,
+        surroundings.extensions.hooks(),
+        pools,
+        store,
+        metadata,
+        DelayOffsets(_kept(surroundings, "delayOffset.json")),
+        QueueLockTable(now_ms, expiry_ms=broker.queue_lock_lifetime_ms),
+        notifier,
+        stats,
+        store_metrics,
+        limits,
+        _access_table(configuration, now_ms) if broker.acl_enable else None,
+        Listeners(),
+    )
+    _listen(tables)
+    return tables
+
+
+def load_tables(tables: Tables) -> None:
+    """Read topics, groups and offsets from the store's config directory, and accounts from RocketMQ's home. Filters are
+    read before the store, whose recovery asks them for bit maps. Raises StartError."""
+    metadata = tables.metadata
+    for table in (metadata.topics, metadata.groups, metadata.offsets):
+        table.load()
+    if tables.access is not None:
+        try:
+            tables.access.load()
+        except AclFileError as error:
+            raise StartError(str(error)) from None
+
+
+def persist_tables(tables: Tables) -> None:
+    """Write what tasks write from time to time, for the last time."""
+    tables.metadata.offsets.persist()
+    tables.metadata.filters.persist()
+
+
+def compute_bit_maps(configuration: Configuration, store: MessageStore, filters: FilterTable) -> None:
+    """Have each message's ext unit carry the bit map of the filters that it passes, as long as enableCalcFilterBitMap
+    says so."""
+
+    def bit_map(topic: str, stored_properties: bytes) -> bytes | None:
+        if not configuration.broker.enable_calc_filter_bit_map:
+            return None
+        return filters.stored_bit_map(topic, stored_properties)
+
+    store.compute_bit_maps(bit_map)
+
+
+def _kept(surroundings: Surroundings, name: str) -> StoredFile:
+    config = Path(surroundings.configuration.store.store_path_root_dir) / "config"
+    return StoredFile(surroundings.files, str(config / name))
+
+
+def _metadata(surroundings: Surroundings, notifier: ClientNotifier) -> Metadata:
+    configuration, now_ms = surroundings.configuration, surroundings.now_ms
+    broker = configuration.broker
+    groups = GroupTable(
+        _kept(surroundings, "subscriptionGroup.json"),
+        now_ms=now_ms,
+        auto_create=lambda: configuration.broker.auto_create_subscription_group,
+    )
+    filters = FilterTable(
+        BloomFilter(broker.max_error_rate_of_bloom_filter, broker.expect_consumer_num_use_filter),
+        _kept(surroundings, "consumerFilter.json"),
+        now_ms=now_ms,
+        clean_after_ms=lambda: configuration.broker.filter_data_clean_time_span_ms,
+    )
+    lmq = configuration.store.enable_lmq
+    return Metadata(
+        topics=_topics(surroundings),
+        groups=groups,
+        consumers=ConsumerTable(
+            now_ms,
+            on_change=_group_changed(groups, notifier),
+            on_register=filters.register,
+            on_gone=filters.group_gone,
+        ),
+        producers=ProducerTable(now_ms),
+        offsets=OffsetTable(
+            _kept(surroundings, "lmqConsumerOffset.json" if lmq else "consumerOffset.json"), enable_lmq=lmq
+        ),
+        filters=filters,
+    )
+
+
+def _topics(surroundings: Surroundings) -> TopicTable:
+    configuration = surroundings.configuration
+    broker = configuration.broker
+    return TopicTable(
+        _kept(surroundings, "topics.json"),
+        now_ms=surroundings.now_ms,
+        built_in=built_in_topics(
+            cluster=broker.broker_cluster_name,
+            broker_name=broker.broker_name,
+            default_queue_count=broker.default_topic_queue_nums,
+            auto_create=broker.auto_create_topic_enable,
+            cluster_topic_enable=broker.cluster_topic_enable,
+            broker_topic_enable=broker.broker_topic_enable,
+            trace_topic=broker.msg_trace_topic_name if broker.trace_topic_enable else None,
+        ),
+        auto_create=lambda: configuration.broker.auto_create_topic_enable,
+    )
+
+
+def _group_changed(groups: GroupTable, notifier: ClientNotifier) -> GroupChanged:
+    def changed(group: str, members: list[ClientChannel]) -> None:
+        config = groups.get(group)
+        if config is None or config.notify_consumer_ids_changed_enable:
+            notifier.consumer_ids_changed(group, members)
+
+    return changed
+
+
+def _access_table(configuration: Configuration, now_ms: NowMs) -> AccessTable:
+    default_file = configuration.properties.get("rocketmq.acl.plain.file") or DEFAULT_FILE
+    return AccessTable(Path(configuration.broker.rocketmq_home or "."), now_ms=now_ms, default_file=default_file)
+
+
+def _listen(tables: Tables) -> None:
+    """The tables that remember clients hear of their connections, and of clocks that jump."""
+    listeners, metadata, hooks = tables.listeners, tables.metadata, tables.hooks
+    if hooks:
+        listeners.on_open(lambda connection: setattr(connection, "on_answer", hooks.answered))
+    listeners.on_close(metadata.producers.connection_closed)
+    listeners.on_close(metadata.consumers.connection_closed)
+    for table in (metadata.producers, metadata.consumers, tables.queue_locks):
+        listeners.on_jump(table.time_jumped)

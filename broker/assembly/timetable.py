@@ -1,0 +1,68 @@
+"""What each part of a broker does from time to time (broker/tasks.py has the times), and when its settings change."""
+
+from __future__ import annotations
+
+from triomq.broker.assembly.serving import Serving
+from triomq.broker.metrics.stats_log import StatsLog
+from triomq.broker.metrics.watermark_log import WatermarkLog
+from triomq.store.config import BrokerRole
+
+
+def add_tasks(serving: Serving) -> None:
+    """Fill the broker's schedule."""
+    tables, registration = serving.tables, serving.registration
+    metadata, stats, store_metrics = tables.metadata, tables.stats, tables.store_metrics
+    stats_log = StatsLog(stats)
+    watermarks = WatermarkLog(tables.pools, lambda: len(serving.pull.long_polling))
+
+    def expire_clients() -> None:
+        metadata.producers.expire()
+        metadata.consumers.expire()
+
+    def print_watermarks() -> None:
+        watermarks.print()
+        tables.limits.log_refusals()
+
+    async def print_moments() -> None:
+        await serving.protection.measure()
+        await stats_log.print_moments()
+
+    add = serving.schedule.add
+    add("persist consumerOffset.json", metadata.offsets.persist_offloaded)
+    add("persist consumerFilter.json", metadata.filters.persist)
+    add("ClientHousekeepingService", expire_clients)
+    if tables.configuration.store.broker_role is BrokerRole.SLAVE:
+        add("SlaveSynchronize.syncAll", serving.replication.master_tables.sync)
+    else:
+        add("printMasterAndSlaveDiff", serving.replication.log_server.log_lag)
+        add("half messages without a producer", serving.transactions.producer_checks.log_unasked)
+    add("registerBrokerAll", registration.register_all)
+    add("update name server list", registration.update_nameservers)
+    add("fetch name server list", registration.fetch_nameservers)
+    add("protectBroker", serving.protection.protect)
+    add("printWaterMark", print_watermarks)
+    add("BrokerStats.record", stats.record)
+    add("StatsItemSet sample minute", stats.sample_minute)
+    add("StatsItemSet sample hour", stats.sample_hour)
+    add("StatsItemSet sample day", stats.sample_day)
+    add("StatsItemSet print minute", stats_log.print_minute)
+    add("StatsItemSet print hour", stats_log.print_hour)
+    add("StatsItemSet print day", stats_log.print_day)
+    add("MomentStatsItemSet print", print_moments)
+    add("StoreStatsService sample", store_metrics.sample)
+    add("StoreStatsService print", store_metrics.turn_minute)
+
+
+def follow_settings(serving: Serving) -> None:
+    """Have the parts that keep a copy of a setting, or tell others of it, follow the changes of an administrator."""
+    tables, registration = serving.tables, serving.registration
+
+    def changed(keys: frozenset[str]) -> None:
+        tables.store.change_settings(tables.configuration.store)
+        tables.limits.settings_changed()
+        if "brokerPermission" in keys:
+            tables.metadata.topics.bump_version()
+        if not keys.isdisjoint({"brokerPermission", "namesrvAddr"}):
+            registration.register_all_soon()
+
+    serving.update.on_change(changed)

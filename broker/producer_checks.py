@@ -1,0 +1,183 @@
+"""The checks of half messages that nothing ended: the task that runs them, and the producers that are asked.
+
+    TransactionChecks    runs transaction_check.CheckRun over the half queues (RocketMQ:
+                         TransactionalMessageCheckService)
+    ProducerChecks       asks the producer of a half message, or gives the message up (RocketMQ:
+                         DefaultTransactionalMessageCheckListener)
+
+Only the check task moves the consumed offsets of the half and op queues. Touched only on the event loop.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from math import inf
+
+import structlog
+import trio
+
+from triomq.broker.configuration import Configuration
+from triomq.broker.tables.producers import ProducerTable
+from triomq.broker.transaction_check import CheckRules, CheckRun, HalfMessage, Kind
+from triomq.broker.transactions import CheckListener, TransactionStore
+from triomq.protocol import properties as property_text
+from triomq.protocol import property_names as names
+from triomq.protocol.clock import NowMs
+from triomq.protocol.codes import RequestCode
+from triomq.protocol.command import new_request
+from triomq.protocol.headers.transaction import CheckTransactionStateRequestHeader
+from triomq.protocol.message_id import offset_message_id
+from triomq.protocol.record import encode_into
+
+log = structlog.get_logger("triomq.broker.transactions")
+
+HOUR_MS = 3_600_000
+AFTER_FAILURE_SECONDS = 10.0
+MAX_UNASKED_GROUPS = 1000
+GROUPS_NAMED = 10
+OTHER_GROUPS = "other groups"
+
+
+class ProducerChecks:
+    """Asks a producer of the message's group with CHECK_TRANSACTION_STATE, which it answers with END_TRANSACTION."""
+
+    def __init__(self, producers: ProducerTable, transactions: TransactionStore) -> None:
+        self._producers = producers
+        self._transactions = transactions
+        self._unasked: Counter[str] = Counter()
+
+    def check(self, half: HalfMessage) -> None:
+        group = half.properties.get(names.PRODUCER_GROUP)
+        channel = self._producers.pick(group) if group else None
+        if channel is None:
+            self._count_unasked(group or "")
+            return
+        uniq_key = half.properties.get(names.UNIQ_KEY)
+        header = CheckTransactionStateRequestHeader(
+            tran_state_table_offset=half.queue_offset,
+            commit_log_offset=half.physical_offset,
+            msg_id=uniq_key,
+            transaction_id=uniq_key,
+            offset_msg_id=offset_message_id(half.store_host, half.physical_offset),
+        )
+        request = new_request(RequestCode.CHECK_TRANSACTION_STATE, header, _check_body(half), oneway=True)
+        if not channel.connection.send_oneway(request):
+            self._count_unasked(group or "")
+
+    def discard(self, half: HalfMessage) -> bool:
+        return self._transactions.give_up(half)
+
+    def _count_unasked(self, group: str) -> None:
+        """A half message whose group has no producer that takes a question. There may be thousands, again in each run:
+        they are counted, at most `MAX_UNASKED_GROUPS` groups by name."""
+        is_counted = group in self._unasked or len(self._unasked) < MAX_UNASKED_GROUPS
+        self._unasked[group if is_counted else OTHER_GROUPS] += 1
+
+    def log_unasked(self) -> None:
+        """One line about the half messages that nobody was asked about since the last line, if there are any."""
+        if not self._unasked:
+            return
+        most = ", ".join(f"{group or 'no group'}: {count}" for group, count in self._unasked.most_common(GROUPS_NAMED))
+        log.warning(
+            "half messages wait for producers that are not connected",
+            half_messages=self._unasked.total(),
+            groups=len(self._unasked),
+            most=most,
+        )
+        self._unasked.clear()
+
+
+class TransactionChecks:
+    """The check task. `run` belongs to masters: start it when the broker becomes one, cancel it when it ends."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        transactions: TransactionStore,
+        listener: CheckListener,
+        *,
+        now_ms: NowMs,
+    ) -> None:
+        self._configuration = configuration
+        self._transactions = transactions
+        self._listener = listener
+        self._now_ms = now_ms
+        self._next_run = inf
+
+    def seconds_to_next(self) -> float:
+        """Time to the next check, inf when none will come."""
+        return self._next_run - trio.current_time()
+
+    async def run(self) -> None:
+        """Check every transactionCheckInterval until cancelled; the first time after one interval."""
+        while True:
+            self._next_run = trio.current_time() + self._configuration.broker.transaction_check_interval_ms / 1000
+            await trio.sleep_until(self._next_run)
+            try:
+                await self.check()
+            except Exception:
+                log.exception("a transaction check failed", retry_seconds=AFTER_FAILURE_SECONDS)
+                await trio.sleep(AFTER_FAILURE_SECONDS)
+
+    async def check(self) -> None:
+        """One run over all half queues."""
+        for queue_id in self._transactions.queue_ids():
+            await self._check_queue(queue_id)
+
+    async def _check_queue(self, queue_id: int) -> None:
+        transactions = self._transactions
+        broker = self._configuration.broker
+        reserved_ms = self._configuration.store.file_reserved_time_hours * HOUR_MS
+        run = CheckRun(
+            queue_id,
+            transactions.half_offset(queue_id),
+            transactions.op_offset(queue_id),
+            self._now_ms(),
+            CheckRules(broker.transaction_timeout_ms, broker.transaction_check_max, reserved_ms),
+        )
+        try:
+            while True:
+                action = run.step(transactions, self._now_ms())
+                half = action.half
+                if action.kind is Kind.END:
+                    return
+                if half is not None:
+                    run.carried_out(self._carry_out(action.kind, half))
+                # What was decided is carried out; transactions that end here leave op messages for a later step.
+                await trio.lowlevel.checkpoint()
+        finally:
+            transactions.keep_offsets(queue_id, run.half_offset, run.op_offset)
+
+    def _carry_out(self, kind: Kind, half: HalfMessage) -> bool:
+        if kind is Kind.DISCARD:
+            return self._listener.discard(half)
+        if not self._transactions.put_back(half):
+            return False
+        if kind is Kind.CHECK:
+            self._listener.check(half)
+        return True
+
+
+def _check_body(half: HalfMessage) -> bytes:
+    """The record that a producer is asked about: the half message under its real topic and queue, WAIT switched off."""
+    properties = {**half.properties, names.WAIT: "false"}
+    queue_id = properties.get(names.REAL_QUEUE_ID, "")
+    body = bytearray()
+    encode_into(
+        body,
+        properties.get(names.REAL_TOPIC, "").encode(),
+        int(queue_id) if queue_id.isascii() and queue_id.isdigit() else half.queue_id,
+        half.flag,
+        half.queue_offset,
+        half.physical_offset,
+        half.sys_flag,
+        half.born_timestamp,
+        half.born_host,
+        half.store_timestamp,
+        half.store_host,
+        half.reconsume_times,
+        0,
+        half.body,
+        property_text.encode(properties),
+    )
+    return bytes(body)

@@ -1,0 +1,67 @@
+"""What clients are told of a put, by its status, in RocketMQ's words; and the remarks that several processors share."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from triomq.protocol.codes import ResponseCode
+from triomq.store.results import PutStatus
+
+FAQ: Final = "See http://rocketmq.apache.org/docs/faq/ for further details."
+NOT_SET: Final = "not set any response code"
+"""The remark that some of RocketMQ's handlers leave in their successful responses."""
+
+STORED: Final = frozenset(
+    {
+        PutStatus.PUT_OK,
+        PutStatus.FLUSH_DISK_TIMEOUT,
+        PutStatus.FLUSH_SLAVE_TIMEOUT,
+        PutStatus.SLAVE_NOT_AVAILABLE,
+    }
+)
+"""Statuses of messages that are in the log, however safe they are."""
+
+_ILLEGAL: Final = (
+    "he message is illegal, maybe msg body or properties length not matched. "
+    "msg body length limit {max_message_bytes}B, msg properties length limit 32KB."
+)
+
+SEND_CODES: Final[dict[PutStatus, int]] = {
+    PutStatus.PUT_OK: ResponseCode.SUCCESS,
+    PutStatus.FLUSH_DISK_TIMEOUT: ResponseCode.FLUSH_DISK_TIMEOUT,
+    PutStatus.SLAVE_NOT_AVAILABLE: ResponseCode.SLAVE_NOT_AVAILABLE,
+    PutStatus.FLUSH_SLAVE_TIMEOUT: ResponseCode.FLUSH_SLAVE_TIMEOUT,
+    PutStatus.MESSAGE_ILLEGAL: ResponseCode.MESSAGE_ILLEGAL,
+    PutStatus.PROPERTIES_SIZE_EXCEEDED: ResponseCode.MESSAGE_ILLEGAL,
+    PutStatus.SERVICE_NOT_AVAILABLE: ResponseCode.SERVICE_NOT_AVAILABLE,
+}
+"""Response codes of sends (SendMessageProcessor.handlePutMessageResult); any other status is SYSTEM_ERROR."""
+SEND_REMARKS: Final[dict[PutStatus, str]] = {
+    PutStatus.MESSAGE_ILLEGAL: "t" + _ILLEGAL,
+    PutStatus.PROPERTIES_SIZE_EXCEEDED: "t" + _ILLEGAL,
+    PutStatus.SERVICE_NOT_AVAILABLE: (
+        "service not available now. It may be caused by one of the following reasons: the broker's disk is "
+        "full [{disk}], messages are put to the slave, message store has been shut down, etc."
+    ),
+    PutStatus.CREATE_MAPEDFILE_FAILED: "create mapped file failed, server is busy or broken.",
+    PutStatus.OS_PAGECACHE_BUSY: "[PC_SYNCHRONIZED]broker busy, start flow control for a while",
+    PutStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED: (
+        "[LMQ_CONSUME_QUEUE_NUM_EXCEEDED]broker config enableLmq and enableMultiDispatch, lmq consumeQueue num exceed "
+        "maxLmqConsumeQueueNum config num, default limit 2w."
+    ),
+}
+
+COMMIT_CODES: Final[dict[PutStatus, int]] = {
+    PutStatus.MESSAGE_ILLEGAL: ResponseCode.MESSAGE_ILLEGAL,
+    PutStatus.PROPERTIES_SIZE_EXCEEDED: ResponseCode.MESSAGE_ILLEGAL,
+    PutStatus.SERVICE_NOT_AVAILABLE: ResponseCode.SERVICE_NOT_AVAILABLE,
+}
+"""Response codes of commits that were not stored (EndTransactionProcessor.sendFinalMessage)."""
+COMMIT_REMARKS: Final[dict[PutStatus, str]] = {
+    PutStatus.CREATE_MAPEDFILE_FAILED: "Create mapped file failed.",
+    PutStatus.MESSAGE_ILLEGAL: "T" + _ILLEGAL,
+    PutStatus.PROPERTIES_SIZE_EXCEEDED: "T" + _ILLEGAL,
+    PutStatus.SERVICE_NOT_AVAILABLE: "Service not available now.",
+    PutStatus.OS_PAGECACHE_BUSY: "OS page cache busy, please try another machine",
+    PutStatus.UNKNOWN_ERROR: "UNKNOWN_ERROR",
+}

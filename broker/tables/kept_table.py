@@ -1,0 +1,65 @@
+"""What tables with a data version and a file of their own have in common: topics and subscription groups (RocketMQ:
+ConfigManager).
+
+The file is an object with two members, the data version and the entries; it is written behind the table's back
+(write_behind.py), and only the entries that changed are rendered anew. Touched only on the event loop.
+"""
+
+from __future__ import annotations
+
+import trio
+
+from triomq.broker.tables.table_file import NoFile, TableFile
+from triomq.broker.tables.write_behind import Fragments, Offload, WriteBehind, compact
+from triomq.protocol.bodies.topic_config import DataVersion
+from triomq.protocol.clock import NowMs
+
+
+class KeptTable:
+    """A subclass calls `_touch` for each entry that it changes and then `_changed`; `entries_name` is the member of the
+    file that holds the entries."""
+
+    entries_name = ""
+
+    def __init__(self, file: TableFile | None, now_ms: NowMs) -> None:
+        self._file = file if file is not None else NoFile()
+        self._now_ms = now_ms
+        self._fragments = Fragments(self._entry_text)
+        self._writer = WriteBehind(self._file, self._file_text)
+        self.data_version = DataVersion(timestamp=now_ms())
+
+    def encode(self) -> bytes:
+        """Return the whole table as it is sent to slaves and tools."""
+        return compact(self._file_text())
+
+    def bump_version(self) -> None:
+        """Have NameServers and slaves take the table anew."""
+        self.data_version = self.data_version.next_version(self._now_ms())
+
+    def persist(self) -> None:
+        """Write the file if it is behind. Raises OSError."""
+        self._writer.save()
+
+    async def wait_saved(self) -> None:
+        """Wait until the changes made so far are on disk. Raises OSError."""
+        await self._writer.wait_saved()
+
+    async def run(self, offload: Offload = trio.to_thread.run_sync) -> None:
+        """Write changes in the background, until cancelled."""
+        await self._writer.run(offload)
+
+    def _touch(self, name: str) -> None:
+        """An entry is new, changed or gone."""
+        self._fragments.touch(name)
+
+    def _changed(self) -> None:
+        self.bump_version()
+        self._writer.changed()
+
+    def _entry_text(self, name: str) -> str | None:
+        """The entry as the file has it; None for one that is gone."""
+        raise NotImplementedError
+
+    def _file_text(self) -> str:
+        version = self.data_version.encode_pretty().decode().replace("\n", "\n\t")
+        return f'{{\n\t"dataVersion":{version},\n\t"{self.entries_name}":{self._fragments.text()}\n}}'

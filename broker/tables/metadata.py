@@ -1,0 +1,24 @@
+"""Metadata: the tables that say who may do what and who is there; nearly every processor needs several of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from triomq.broker.tables.consumers import ConsumerTable
+from triomq.broker.tables.filters import FilterTable
+from triomq.broker.tables.groups import GroupTable
+from triomq.broker.tables.offsets import OffsetTable
+from triomq.broker.tables.producers import ProducerTable
+from triomq.broker.tables.topics import TopicTable
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """The tables of one broker. Each keeps its own rules; only the event loop touches them."""
+
+    topics: TopicTable
+    groups: GroupTable
+    consumers: ConsumerTable
+    producers: ProducerTable
+    offsets: OffsetTable
+    filters: FilterTable

@@ -1,0 +1,83 @@
+"""The command table: help as recorded from RocketMQ's mqadmin, and reading of command lines."""
+
+from __future__ import annotations
+
+import pytest
+from golden_data import golden_lines
+
+from triomq.admin.command import Command, find_command, overview
+from triomq.admin.commands import MODULES, function_of
+from triomq.admin.errors import UsageError
+from triomq.admin.table import ROWS
+
+
+def command(name: str) -> Command:
+    found = find_command(name)
+    assert found is not None
+    return found
+
+
+def test_every_help_text_is_that_of_rocketmq() -> None:
+    recorded = {run["args"][1]: run["stdout"] for run in golden_lines("mqadmin", "help")}
+    assert len(recorded) == 57
+    assert {name: command(name).usage() + "\n" for name in recorded} == recorded
+
+
+def test_the_overview_is_that_of_rocketmq() -> None:
+    [recorded] = [run["stdout"] for run in golden_lines("mqadmin", "outputs") if run["name"] == "no_args"]
+    assert overview() + "\n" == recorded
+
+
+def test_every_command_of_the_table_has_a_function_and_no_other_has() -> None:
+    assert sorted(name for names in MODULES.values() for name in names) == sorted(row[0] for row in ROWS)
+    for row in ROWS:
+        assert callable(function_of(row[0]))
+
+
+def test_commands_are_found_in_any_case_and_by_their_alias() -> None:
+    assert command("TOPICROUTE").name == "topicRoute"
+    assert command("deleteAccessConfig").name == "deleteAclConfig"
+    assert find_command("nosuch") is None
+    assert find_command("") is None
+
+
+@pytest.mark.parametrize(
+    ("words", "values"),
+    [
+        (["-t", "T", "-b", "h:1"], {"t": "T", "b": "h:1"}),
+        (["--topic", "T", "--brokerAddr=h:1"], {"t": "T", "b": "h:1"}),
+        (["-tT", "-bh:1"], {"t": "T", "b": "h:1"}),
+        (["--top", "T", "--brokerAddr", "h:1"], {"t": "T", "b": "h:1"}),
+        (["-t", "T", "-b", "h:1", "stray", "--", "-z"], {"t": "T", "b": "h:1"}),
+        (["-h"], {"h": ""}),
+    ],
+)
+def test_options_are_read_as_posix_tools_do(words: list[str], values: dict[str, str]) -> None:
+    assert command("updateTopic").parse(words) == values
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["-b", "h:1"], "missing required option: -t"),
+        (["-t", "T"], "exactly one of -b and -c"),
+        (["-t", "T", "-b", "h:1", "-c", "C"], "exactly one of -b and -c"),
+        (["-t"], "-t needs a value"),
+        (["-t", "T", "-z"], "unrecognized option: -z"),
+        (["--nosuch"], "unrecognized option: --nosuch"),
+        (["--brok"], "--brok needs a value"),
+        (["--help=yes"], "takes no value"),
+    ],
+)
+def test_words_that_do_not_fit_are_refused_with_the_reason(words: list[str], reason: str) -> None:
+    with pytest.raises(UsageError, match=reason.replace("(", r"\(")):
+        command("updateTopic").parse(words)
+
+
+def test_letters_without_values_may_stand_together() -> None:
+    assert command("exportMetadata").parse(["-tgs", "-b", "h:1"]) == {"t": "", "g": "", "s": "", "b": "h:1"}
+
+
+def test_an_ambiguous_long_name_is_refused() -> None:
+    with pytest.raises(UsageError, match="ambiguous option: --retry"):
+        command("updateSubGroup").parse(["--retry", "1"])  # retryQueueNums or retryMaxTimes

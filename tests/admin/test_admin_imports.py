@@ -1,0 +1,45 @@
+"""A command is there in an instant: what it imports is held here, since nothing else is noticed later."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from triomq.admin.commands import MODULES
+
+ROOT = Path(__file__).resolve().parents[2]
+NEVER = {"trio", "structlog", "asyncio", "yaml", "rich", "outcome", "triomq.client", "triomq.remoting", "triomq.broker"}
+BUILT_IN_ONLY = {"msgspec", "msgpack", "json", "re", "typing", "socket", "argparse", "dataclasses", "enum"}
+
+
+def loaded(program: str) -> set[str]:
+    """The modules and packages that a program has imported at its end, beyond those of Python's own start."""
+    path = f"import sys; before = set(sys.modules); sys.path.insert(0, {str(ROOT / 'src')!r})"
+    text = f"{path}\n{program}\nprint('\\n'.join(sorted(set(sys.modules) - before)), file=sys.stderr)"
+    result = subprocess.run([sys.executable, "-I", "-c", text], capture_output=True, text=True, timeout=60, check=True)
+    return set(result.stderr.split())
+
+
+@pytest.mark.parametrize("words", [[], ["help"], ["help", "updateTopic"], ["clusterList", "-h"]])
+def test_help_imports_nothing_but_the_table(words: list[str]) -> None:
+    modules = loaded(f"from triomq.admin.__main__ import main; main({words!r})")
+    assert modules & (NEVER | BUILT_IN_ONLY) == set()
+    assert {name for name in modules if name.startswith("triomq")} == {
+        "triomq", "triomq.admin", "triomq.admin.__main__", "triomq.admin.command", "triomq.admin.errors",
+        "triomq.admin.table",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("text", ["clusterList", "topicList", "topicRoute -t T", "brokerStatus -b h:1"])
+def test_a_command_of_operators_needs_no_msgspec(text: str) -> None:
+    words = [*text.split(), "-n", "127.0.0.1:1", "--timeout", "1"]
+    modules = loaded(f"from triomq.admin.__main__ import main; main({words!r})")
+    assert modules & (NEVER | {"msgspec", "msgpack", "typing", "argparse", "dataclasses"}) == set()
+
+
+@pytest.mark.parametrize("module", sorted(MODULES))
+def test_no_command_imports_an_event_loop(module: str) -> None:
+    assert loaded(f"import triomq.admin.commands.{module}") & NEVER == set()

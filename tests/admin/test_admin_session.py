@@ -1,0 +1,281 @@
+"""Requests over real sockets: what a peer may do wrong, and what the command says then."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from triomq.admin import bodies, frame
+from triomq.admin.__main__ import main
+from triomq.admin.errors import AdminError, NotFound, Unreachable, UsageError
+from triomq.admin.session import Refused, Session
+from triomq.protocol.frame import FrameDecoder, decode_frame
+
+Peer = Callable[[socket.socket], None]
+
+
+@contextmanager
+def listening(*peers: Peer) -> Iterator[str]:
+    """An address where each connection is handled by the next of `peers`."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(10)
+
+        def serve() -> None:
+            for peer in peers:
+                connection, _ = server.accept()
+                with connection:
+                    connection.settimeout(10)
+                    peer(connection)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+        thread.join(10)
+        assert not thread.is_alive()
+
+
+def read_request(connection: socket.socket) -> tuple[int, int]:
+    """(code, opaque) of the next request."""
+    decoder = FrameDecoder()
+    while True:
+        for command in decoder.feed(connection.recv(65536)):
+            return command.code, command.opaque
+
+
+def response(opaque: int, code: int = 0, remark: str = "", body: bytes = b"") -> bytes:
+    text = f'{{"code":{code},"opaque":{opaque},"flag":1,"language":"JAVA","version":407,"remark":"{remark}"}}'
+    header = text.encode()
+    return struct.pack(">II", 4 + len(header) + len(body), len(header)) + header + body
+
+
+def responding(code: int = 0, remark: str = "", body: bytes = b"") -> Peer:
+    def peer(connection: socket.socket) -> None:
+        _, opaque = read_request(connection)
+        connection.sendall(response(opaque, code, remark, body))
+
+    return peer
+
+
+# -- frames ------------------------------------------------------------------------------------------------------------
+
+
+@given(
+    code=st.integers(0, 65535),
+    opaque=st.integers(0, 2**31 - 1),
+    fields=st.dictionaries(st.text(min_size=1), st.text(), max_size=5),
+    body=st.binary(max_size=200),
+)
+def test_a_request_is_the_frame_that_the_brokers_decoder_reads(
+    code: int, opaque: int, fields: dict[str, str], body: bytes
+) -> None:
+    command = decode_frame(frame.encode_request(code, opaque, fields, body))
+    assert (command.code, command.opaque, command.body) == (code, opaque, body)
+    assert dict(command.ext_fields or {}) == fields
+    assert not command.is_response
+
+
+@given(st.binary(max_size=300))
+def test_bytes_that_are_no_response_raise_value_error_and_nothing_else(data: bytes) -> None:
+    with suppress(ValueError):
+        frame.decode_response(data)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\x01\x00\x00\x02{}",
+        b"\x00\x00\x00\x09{}",
+        b"\x00\x00\x00\x02[]",
+        b"\x00\x00\x00\x02{}",
+        b'\x00\x00\x00\x0c{"code":"0"}',
+    ],
+)
+def test_a_response_needs_a_json_header_with_a_code(data: bytes) -> None:
+    with pytest.raises(ValueError):
+        frame.decode_response(data)
+
+
+# -- bodies ------------------------------------------------------------------------------------------------------------
+
+
+def test_keys_without_quotes_are_read_as_fastjson_writes_them() -> None:
+    value = bodies.loads(b'{"a":{0:"x:1", 1 :"y{2:3"},"b":[{-1:2}]}')
+    assert value == {"a": {"0": "x:1", "1": "y{2:3"}, "b": [{"-1": 2}]}
+
+
+@pytest.mark.parametrize("body", [b"", b"  ", b"<html>", b"{"])
+def test_a_body_that_is_no_json_is_an_error_of_the_command(body: bytes) -> None:
+    with pytest.raises(AdminError, match="response"):
+        bodies.loads(body)
+
+
+# -- peers that fail ---------------------------------------------------------------------------------------------------
+
+
+def test_a_silent_peer_is_unreachable_after_the_time_limit() -> None:
+    done = threading.Event()
+    with listening(lambda connection: (read_request(connection), done.wait(10), None)[2]) as address:
+        with Session(address, timeout_seconds=0.1) as session, pytest.raises(Unreachable, match=r"within 0\.1 s"):
+            session.call(address, 28)
+        done.set()
+
+
+def test_a_peer_that_sends_byte_by_byte_does_not_get_more_time() -> None:
+    done = threading.Event()
+
+    def drip(connection: socket.socket) -> None:
+        read_request(connection)
+        while not done.wait(0.02):
+            try:
+                connection.sendall(b"\0")
+            except OSError:
+                return
+
+    with listening(drip) as address:
+        with Session(address, timeout_seconds=0.3) as session, pytest.raises(Unreachable):
+            session.call(address, 28)
+        done.set()
+
+
+def test_nobody_listens() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+    with Session(address) as session, pytest.raises(Unreachable, match=f"cannot connect to {address}"):
+        session.call(address, 28)
+
+
+def test_a_peer_that_closes_in_the_middle_of_a_frame() -> None:
+    def half(connection: socket.socket) -> None:
+        _, opaque = read_request(connection)
+        connection.sendall(response(opaque)[:20])
+
+    with listening(half) as address, Session(address) as session, pytest.raises(Unreachable, match="broke: closed by"):
+        session.call(address, 28)
+
+
+@pytest.mark.parametrize("data", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\0\0\0\2{}", b"\x7f\xff\xff\xff"])
+def test_a_peer_of_another_protocol(data: bytes) -> None:
+    def other(connection: socket.socket) -> None:
+        read_request(connection)
+        connection.sendall(data)
+
+    reason = r"does not speak RocketMQ's protocol|broke"
+    with listening(other) as address, Session(address) as session, pytest.raises(Unreachable, match=reason):
+        session.call(address, 28)
+
+
+def test_a_late_response_to_an_earlier_request_is_thrown_away() -> None:
+    def late(connection: socket.socket) -> None:
+        _, opaque = read_request(connection)
+        connection.sendall(response(opaque - 1, body=b"old") + response(opaque, body=b"new"))
+
+    with listening(late) as address, Session(address) as session:
+        assert session.call(address, 28).body == b"new"
+
+
+def test_a_connection_that_failed_is_opened_again() -> None:
+    with listening(lambda connection: None, responding(body=b"{}")) as address, Session(address) as session:
+        with pytest.raises(Unreachable):
+            session.call(address, 28)
+        assert session.call(address, 28).body == b"{}"
+
+
+def test_the_next_name_server_is_asked_when_one_cannot_be_reached() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        dead = f"127.0.0.1:{gone.getsockname()[1]}"
+    with listening(responding(body=b'{"topicList":["T"]}')) as address, Session(f"{dead};{address}") as session:
+        assert session.ask_name_server(206).body == b'{"topicList":["T"]}'
+
+
+def test_a_refusal_says_who_refused_and_why() -> None:
+    with listening(responding(17, "no route")) as address, Session(address) as session:
+        with pytest.raises(Refused, match=rf"{address} refused: no route \(code 17\)") as caught:
+            session.call(address, 105, {"topic": "T"})
+        assert caught.value.exit_status == NotFound.exit_status
+
+
+def test_without_a_name_server_the_message_says_how_to_name_one() -> None:
+    with Session("") as session, pytest.raises(UsageError, match="-n HOST:PORT or set NAMESRV_ADDR"):
+        session.ask_name_server(206)
+
+
+# -- the program -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [
+        ([], 0),
+        (["help"], 0),
+        (["help", "topicList"], 0),
+        (["topicList", "-h"], 0),
+        (["nosuch"], 2),
+        (["help", "nosuch"], 2),
+        (["topicRoute"], 2),
+        (["topicList", "-z"], 2),
+        (["topicList", "--output", "yaml"], 2),
+        (["topicList", "--output"], 2),
+        (["topicList", "--timeout", "soon"], 2),
+        (["topicList", "--timeout", "0"], 2),
+        (["topicList"], 2),
+        (["brokerStatus", "-b", "nowhere"], 2),
+        (["brokerStatus"], 2),
+        (["topicList", "-n", "127.0.0.1:1"], 4),
+    ],
+)
+def test_the_exit_status_says_what_went_wrong(
+    words: list[str], status: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+    assert main(words) == status
+    printed = capsys.readouterr()
+    assert "Traceback" not in printed.err
+    assert bool(printed.err) == (status != 0 and words not in (["nosuch"], ["help", "nosuch"], ["brokerStatus"]))
+
+
+def test_the_exit_status_of_java_can_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MQADMIN_EXIT_ZERO", "1")
+    assert main(["topicList", "-n", "127.0.0.1:1"]) == 0
+    assert main(["topicRoute"]) == 1
+
+
+def test_a_topic_that_does_not_exist_exits_with_3(capsys: pytest.CaptureFixture[str]) -> None:
+    with listening(responding(17, "No topic route info")) as address:
+        assert main(["topicRoute", "-t", "T", "-n", address]) == 3
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err == "mqadmin topicRoute: no NameServer has a route of topic 'T': does it exist?\n"
+
+
+def test_global_options_stand_before_or_behind_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["--output", "jsonl", "topicList"], ["topicList", "--output=jsonl"]):
+        with listening(responding(body=b'{"topicList":["T"]}')) as address:
+            assert main([*words, "-n", address]) == 0
+        assert capsys.readouterr().out == '{"topic": "T"}\n'
+
+
+def test_secrets_are_in_no_message(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("MQADMIN_ACCESS_KEY", "operator")
+    monkeypatch.setenv("MQADMIN_SECRET_KEY", "very-secret-1")
+    seen: list[dict[str, str]] = []
+
+    def peer(connection: socket.socket) -> None:
+        decoder = FrameDecoder()
+        [command] = decoder.feed(connection.recv(65536))
+        seen.append(dict(command.ext_fields or {}))
+        connection.sendall(response(command.opaque, 1, "AclException: no"))
+
+    with listening(peer) as address:
+        assert main(["topicList", "-n", address]) == 5
+    assert seen[0]["AccessKey"] == "operator"
+    assert seen[0]["Signature"]
+    printed = capsys.readouterr()
+    assert "very-secret-1" not in printed.out + printed.err + str(seen)
