@@ -27,6 +27,8 @@ from triomq.protocol.speedups import accelerated
 
 MESSAGE_MAGIC: Final = -626843481
 BLANK_MAGIC: Final = -875286124
+MESSAGE_MAGIC_BYTES: Final = (MESSAGE_MAGIC & 0xFFFFFFFF).to_bytes(4, "big")
+BLANK_MAGIC_BYTES: Final = (BLANK_MAGIC & 0xFFFFFFFF).to_bytes(4, "big")
 
 # Bytes of a record with two IPv4 hosts beside body, topic and properties; each IPv6 host adds 12.
 FIXED_BYTES: Final = 91
@@ -170,7 +172,7 @@ def encode_into(
 
 
 def encode_record(message: MessageExt) -> bytes:
-    """The record of a MessageExt whose body is as it shall be stored."""
+    """The record of a MessageExt, with the body as it is stored."""
     tail = bytearray()
     encode_into(
         tail,

@@ -25,7 +25,7 @@ from triomq.store.queues.consume_queue import ConsumeQueue
 from triomq.store.queues.dispatch import Dispatch, DispatchEntry
 from triomq.store.upkeep.tail_cut import TailCut
 
-log = structlog.get_logger("triomq.store.raw_log")
+log = structlog.get_logger("triomq.store.replica")
 
 MAX_GAP_ENTRIES = 5_000_000
 """A larger jump in queue offsets is taken for a damaged number (as in recovery)."""
@@ -226,5 +226,5 @@ class Replica:
             self._queues.touched.append(queue)
 
 
-_MAGIC = (record.MESSAGE_MAGIC & 0xFFFFFFFF).to_bytes(4, "big")
-_BLANK_MAGIC = (record.BLANK_MAGIC & 0xFFFFFFFF).to_bytes(4, "big")
+_MAGIC = record.MESSAGE_MAGIC_BYTES
+_BLANK_MAGIC = record.BLANK_MAGIC_BYTES

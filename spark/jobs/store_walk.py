@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from triomq.protocol import properties, sys_flag
 from triomq.protocol import property_names as names
 from triomq.protocol.java import cached_string_hash
-from triomq.protocol.record import MESSAGE_MAGIC, read_fields
+from triomq.protocol.record import MESSAGE_MAGIC_BYTES, read_fields
 from triomq.protocol.system_topics import SCHEDULE_TOPIC
 from triomq.spark.store_files import (
     FILLER_SIZE,
@@ -36,7 +36,6 @@ EXT_ADDRESS_MAX: Final = -2147483649
 
 _INDEX_HEADER = struct.Struct(">qqqqii")
 _INDEX_ENTRY = struct.Struct(">iqii")
-_MAGIC_BYTES = (MESSAGE_MAGIC & 0xFFFFFFFF).to_bytes(4, "big")
 
 
 class Finding(NamedTuple):
@@ -171,11 +170,11 @@ def _is_zero(data: Any, begin: int, end: int) -> bool:
 
 def _next_magic(data: Any, begin: int, end: int) -> int | None:
     """Return the start of the next whole record at or after `begin`."""
-    found = data.find(_MAGIC_BYTES, begin + 4, end)
+    found = data.find(MESSAGE_MAGIC_BYTES, begin + 4, end)
     while found >= 0:
         if next_record(data, found - 4, end) > 0:
             return int(found - 4)
-        found = data.find(_MAGIC_BYTES, found + 1, end)
+        found = data.find(MESSAGE_MAGIC_BYTES, found + 1, end)
     return None
 
 

@@ -181,4 +181,4 @@ class CommitLog:
         return [file for file in self.sequence.files if file.start < end and file.end > begin]
 
 
-_MAGIC: Final = (record.MESSAGE_MAGIC & 0xFFFFFFFF).to_bytes(4, "big")
+_MAGIC: Final = record.MESSAGE_MAGIC_BYTES

@@ -26,8 +26,8 @@ from triomq.store.log.commit_log import END_MARGIN_BYTES, CommitLog
 # The topic of records that recovery puts in the place of damaged ones.
 LOST_TOPIC: Final = b"rmq_sys_TRIOMQ_LOST"
 
-_MESSAGE_MAGIC: Final = (record.MESSAGE_MAGIC & 0xFFFFFFFF).to_bytes(4, "big")
-_BLANK_MAGIC: Final = (record.BLANK_MAGIC & 0xFFFFFFFF).to_bytes(4, "big")
+_MESSAGE_MAGIC: Final = record.MESSAGE_MAGIC_BYTES
+_BLANK_MAGIC: Final = record.BLANK_MAGIC_BYTES
 _PAGE_BYTES: Final = 4096
 _SECTOR_BYTES: Final = 512
 _SEARCH_BYTES: Final = 1 << 20

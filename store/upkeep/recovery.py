@@ -317,4 +317,4 @@ def _max_physical_end(queue: ConsumeQueue) -> int:
     return queue.max_physical_end
 
 
-_MAGIC: Final = (record.MESSAGE_MAGIC & 0xFFFFFFFF).to_bytes(4, "big")
+_MAGIC: Final = record.MESSAGE_MAGIC_BYTES

@@ -27,8 +27,8 @@ MAX_SAVED = 16
 MAX_SAVED_BYTES = 4 << 30
 _COPY_BYTES = 1 << 20
 _STEPS_BETWEEN_LOOKS = 4096
-_MAGIC = (record.MESSAGE_MAGIC & 0xFFFFFFFF).to_bytes(4, "big")
-_BLANK_MAGIC = (record.BLANK_MAGIC & 0xFFFFFFFF).to_bytes(4, "big")
+_MAGIC = record.MESSAGE_MAGIC_BYTES
+_BLANK_MAGIC = record.BLANK_MAGIC_BYTES
 
 
 class TailCut:

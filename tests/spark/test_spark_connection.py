@@ -158,9 +158,9 @@ def test_the_context_of_tls_follows_the_options(tmp_path: Path) -> None:
     assert tls_context(options(tls=True)).verify_mode is ssl.CERT_NONE
     checking = tls_context(options(tls=True, tls_auth_server=True))
     assert (checking.verify_mode, checking.check_hostname) == (ssl.CERT_REQUIRED, False)
-    with pytest.raises(OptionError, match=r"option tls.client: the trusted certificates .*missing.pem cannot be used"):
+    with pytest.raises(OptionError, match=r"option tls.client: .*missing.pem"):
         tls_context(options(tls=True, tls_auth_server=True, tls_trust_path=str(tmp_path / "missing.pem")))
-    with pytest.raises(OptionError, match=r"option tls.client: there is no file .*missing.pem"):
+    with pytest.raises(OptionError, match=r"option tls.client: .*missing.pem"):
         tls_context(options(tls=True, tls_cert_path=str(tmp_path / "missing.pem")))
 
 
