@@ -18,7 +18,7 @@ from triomq.store.disk.layout import Layout
 
 
 def configuration_problems(configuration: Configuration) -> Iterator[str]:
-    """One sentence for each reason why a broker would not start, or would not serve, with this configuration."""
+    """Return one sentence for each reason why a broker would not start, or would not serve, with this configuration."""
     layout = Layout(configuration.store)
     named = [("storePathRootDir", layout.root), *(("storePathCommitLog", path) for path in layout.commit_logs)]
     problems = [(key, directory_problem(Path(path))) for key, path in named]

@@ -1,9 +1,9 @@
-"""Protection: how far consumer groups are behind, and an end to those that are too far (RocketMQ:
+"""Protection: measures the lag of consumer groups, and stops groups that lag too far behind (RocketMQ:
 BrokerController.protectBroker, MomentStatsItemSet, diskFallRecorded).
 
-A group that reads gigabytes behind the end of the log reads from disk and slows down everybody else. Measured is
-the distance from the message at a queue's committed offset to the end of the log, for the queues the group pulled
-from since the broker started, when a task asks for it: nothing is done on the way of a pull.
+A group that reads gigabytes behind the end of the log reads from disk and slows everyone down. A task measures the
+distance from the message at a queue's committed offset to the end of the log, for the queues that the group pulled from
+since the broker started. Pulls themselves pay nothing for it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ QUEUES_AT_A_TIME: Final = 200
 
 
 class Protection:
-    """Called by tasks; keeps nothing but what it tells the statistics."""
+    """Tasks call it; its results are kept in the statistics."""
 
     def __init__(
         self,

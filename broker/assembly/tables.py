@@ -1,8 +1,8 @@
-"""Tables: what one broker is made of before it has a port, a loaded store or a connection.
+"""Tables: the parts of a broker that exist before it has a port, a loaded store or a connection.
 
-`build_tables` makes the parts that need nothing but the configuration and the seams to the system: the store (not yet
-loaded), the tables, the pools and limits, the statistics. Nothing here awaits; `load_tables` and `persist_tables` read
-and write files. The other parts are in serving.py.
+`build_tables` makes the parts that only need the configuration and the seams to the operating system: the store (not
+yet loaded), the tables, the pools, the limits and the statistics. Nothing here awaits; `load_tables` and
+`persist_tables` read and write files. The remaining parts are in serving.py.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Surroundings:
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """See the module's text. `access` is None without aclEnable."""
+    """See the module's docstring. `access` is None without aclEnable."""
 
     surroundings: Surroundings
     hooks: Hooks

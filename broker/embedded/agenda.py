@@ -1,7 +1,7 @@
-"""Agenda: when the next thing falls due in a broker that somebody may be waiting for.
+"""Agenda: the time until the next event in a broker that a client may be waiting for.
 
-For clocks that jump (virtual_clock.py): they may not jump over any of this. What is left out is housekeeping, which is
-as well done later: samples, persisting tables, sweeps, registration.
+A virtual clock (virtual_clock.py) must not jump past such an event. Housekeeping is left out (sampling, persisting
+tables, sweeps, registration), because it may as well happen later.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from triomq.store.config import BrokerRole
 
 
 def seconds_to_next(serving: Serving) -> float:
-    """Time to the next delayed message, transaction check, or deletion of a file by a retention that is at it; inf when
-    nothing is pending."""
+    """Return time to the next delayed message, transaction check, or deletion of a file by a retention that is at it;
+    inf when nothing is pending."""
     soonest = serving.store.seconds_to_next_deletion()
     if serving.tables.configuration.store.broker_role is not BrokerRole.SLAVE:
         soonest = min(soonest, serving.transactions.checks.seconds_to_next() if _has_unchecked(serving) else inf)

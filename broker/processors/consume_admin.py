@@ -1,6 +1,6 @@
-"""How consumer groups are doing (RocketMQ: AdminBrokerProcessor): GET_CONSUME_STATS, GET_BROKER_CONSUME_STATS,
+"""Progress of consumer groups (RocketMQ: AdminBrokerProcessor): GET_CONSUME_STATS, GET_BROKER_CONSUME_STATS,
 GET_CONSUMER_CONNECTION_LIST, QUERY_TOPIC_CONSUME_BY_WHO, QUERY_CONSUME_TIME_SPAN, QUERY_CORRECTION_OFFSET,
-CLONE_GROUP_OFFSET, QUERY_CONSUME_QUEUE. What walks over many queues gives way to others between topics."""
+CLONE_GROUP_OFFSET, QUERY_CONSUME_QUEUE. Requests that walk over many queues yield to other tasks between topics."""
 
 from __future__ import annotations
 
@@ -293,7 +293,7 @@ class ConsumeAdminProcessor:
         subscription: SubscriptionData | None,
         registered: ConsumerFilter | None,
     ) -> ConsumeQueueData:
-        """One entry; with an ext unit also what that says, and whether the group's filter lets it pass."""
+        """Return one entry; with an ext unit also what that says, and whether the group's filter lets it pass."""
         physical_offset, size, tags_code = entry
         plain = ConsumeQueueData(physic_offset=physical_offset, physic_size=size, tags_code=tags_code)
         if not self._store.leads_to_ext_unit(topic, queue_id, tags_code):
@@ -330,7 +330,7 @@ def _bits_text(bit_map: bytes) -> str:
 
 
 def _ext_unit_json(unit: ExtUnit) -> str:
-    """An ext unit as RocketMQ's JSON shows it."""
+    """Return an ext unit as RocketMQ's JSON shows it."""
     shown: dict[str, object] = {"filterBitMap": b64encode(unit.bit_map).decode()} if unit.bit_map else {}
     shown["msgStoreTime"] = unit.store_timestamp
     shown["size"] = EXT_UNIT_FIXED_BYTES + len(unit.bit_map or b"")
@@ -339,7 +339,7 @@ def _ext_unit_json(unit: ExtUnit) -> str:
 
 
 def language_name(language: int) -> str | None:
-    """The name of a language code as bodies write it, None for an unknown one."""
+    """Return the name of a language code as bodies write it, None for an unknown one."""
     try:
         return LanguageCode(language).name
     except ValueError:

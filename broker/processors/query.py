@@ -1,7 +1,7 @@
-"""Looking messages up: QUERY_MESSAGE by key, VIEW_MESSAGE_BY_ID (RocketMQ: QueryMessageProcessor).
+"""Message lookup: QUERY_MESSAGE by key, VIEW_MESSAGE_BY_ID (RocketMQ: QueryMessageProcessor).
 
-The real broker sends found messages straight from the page cache, with a header in its own codec, whatever that of the
-request was; so do these answers.
+RocketMQ sends found messages directly from the page cache, with a header in the server's codec instead of the
+request's. These responses do the same.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ MAX_PERM = permission.READ_WRITE | permission.INHERIT
 
 
 class TopicRegistration(Protocol):
-    """Who tells the NameServers about topics (broker.registration)."""
+    """The registration with the NameServers (broker.registration)."""
 
     async def registered(self) -> None:
         """Wait until every NameServer that responds has taken all that changed until now."""
@@ -99,7 +99,7 @@ class TopicAdminProcessor:
             topic_sys_flag=header.topic_sys_flag or 0,
             order=known.order if known is not None else False,
         )
-        log.info("topic update asked for", topic=header.topic, remote=connection.remote.text)
+        log.info("topic update requested", topic=header.topic, remote=connection.remote.text)
         self._topics.update(config)
         await saved(self._topics)
         await self._registration.registered()
@@ -111,7 +111,7 @@ class TopicAdminProcessor:
         topic = request.header(DeleteTopicRequestHeader).topic
         check_topic_name(topic)
         check_not_system_topic(topic, self._topics.system_topics)
-        log.info("topic deletion asked for", topic=topic, remote=connection.remote.text)
+        log.info("topic deletion requested", topic=topic, remote=connection.remote.text)
         self._topics.delete(topic)
         self._store.delete_topic(topic)
         if self._configuration.broker.auto_delete_unused_stats:

@@ -1,16 +1,16 @@
-"""The slave's side of replication: connects to its master and takes over its log (RocketMQ: HAClient).
+"""LogFollower: the slave's side of replication; connects to the master and appends its log (RocketMQ: HAClient).
 
-The master's HA address is haMasterAddress, or what the NameServers say of it at each registration. One connection at a
-time, one task that takes what comes and one that reports; replication/overlap.py says what may be taken. The log is
-written as it comes; what has been written is reported at once, and entered in queues and index afterwards, so that a
-synchronous master's producers do not wait for that. With SYNC_FLUSH what is on disk is reported. Whatever happens there
-is a report every haSendHeartbeatInterval. A master that is silent for haHousekeepingInterval is given up.
+The master's HA address is haMasterAddress, or what the NameServers return at each registration. There is one connection
+at a time, with one task that receives and one that reports; replication/overlap.py decides what may be appended. Log
+bytes are written as they arrive and reported at once; queues and index follow, so that a synchronous master's producers
+do not wait for them. With SYNC_FLUSH the report covers what is on disk. There is a report at least every
+haSendHeartbeatInterval. A master that is silent for haHousekeepingInterval is abandoned.
 
-What goes wrong ends the connection, and after a pause there is another one. A disk that is full is tried again until it
-is not. An end of the log that the master does not have is cut and saved (store/upkeep/tail_cut.py). A log that has
-nothing in common with the master's stays as it is: then `refused` says so, and nothing is taken over from that master.
+Any failure ends the connection; the next one follows after a pause. A full disk is retried until it has room. An end of
+the log that the master lacks is saved and cut (store/upkeep/tail_cut.py). A log that has nothing in common with the
+master's is left alone: `refused` says so, and nothing is replicated from that master.
 
-Only this task writes to the store of a slave.
+On a slave only this task writes to the store.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ class Ending(Enum):
 
 
 class LogFollower:
-    """See the module's text; `run` belongs to slaves. `connect(host, port)` opens a stream or raises OSError. `on_cut`
-    is called in the moment in which the log has lost its end."""
+    """See the module's docstring; `run` belongs to slaves. `connect(host, port)` opens a stream or raises OSError.
+    `on_cut` is called in the moment in which the log has lost its end."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class LogFollower:
             self._address_changed.set()
 
     async def run(self) -> None:
-        """Follow whoever is the master, until cancelled."""
+        """Follow the current master, until cancelled."""
         while True:
             self._address_changed = trio.Event()
             address = self.address
@@ -115,7 +115,7 @@ class LogFollower:
                 await self._address_changed.wait()
 
     async def _follow(self, address: str) -> float:
-        """One connection; answers how long to wait before the next."""
+        """Return one connection; return how long to wait before the next."""
         try:
             host, _, port = address.rpartition(":")
             with trio.fail_after(CONNECT_SECONDS):
@@ -126,7 +126,7 @@ class LogFollower:
         following = self._following = Following(self._configuration, self._store, stream, self._steps_back)
         ending, reason = await following.run()
         if ending is not Ending.NOT_WRITTEN:
-            self._following = None  # whoever answers there next may have another log
+            self._following = None  # the next broker at that address may have another log
         if ending is Ending.LOOK_BACK:
             return self._look_back(following.overlap, address)
         if ending is Ending.DIVERGED:
@@ -217,7 +217,7 @@ class Following:
         self._reason = ""
 
     async def run(self) -> tuple[Ending, str]:
-        """Follow until it ends; answers how, and what happened. Closes the stream. Raises Cancelled only."""
+        """Follow until it ends; return how, and what happened. Closes the stream. Raises Cancelled only."""
         try:
             async with self._stream, trio.open_nursery() as nursery:
                 nursery.start_soon(self._report)
@@ -306,7 +306,7 @@ class Following:
 
     @property
     def _has(self) -> int:
-        """Up to where the log is here for good."""
+        """The physical offset up to which the log is safely stored here."""
         if self._configuration.store.flush_disk_type is FlushDiskType.SYNC_FLUSH:
             return min(self.overlap.position, self._store.flushed.value)
         return self.overlap.position

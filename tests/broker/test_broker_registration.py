@@ -331,9 +331,9 @@ async def test_an_unreachable_nameserver_is_logged_once_until_it_is_back(surroun
         around.client.answers[A] = lambda request: None
         await around.registration.register_all()
     assert [entry["event"] for entry in captured] == [
-        "NameServer cannot be reached; it is tried again",
+        "NameServer unreachable; retrying",
         "NameServer is back",
-        "NameServer cannot be reached; it is tried again",
+        "NameServer unreachable; retrying",
     ]
     assert captured[0]["nameserver"] == A
 
@@ -421,8 +421,8 @@ async def test_the_address_server_is_asked_over_http() -> None:
     ("answer", "reason"),
     [
         (b"HTTP/1.1 404 Not Found\r\n\r\nnothing", "404"),
-        (b"not http at all", "answered"),
-        (b"", "answered"),
+        (b"not http at all", "responded"),
+        (b"", "responded"),
         (b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * 100_000, "longer than"),
     ],
 )
@@ -441,7 +441,7 @@ async def test_an_address_server_that_is_silent_or_absent() -> None:
 
 async def test_a_fetch_has_its_time_limit(autojump_clock: MockClock) -> None:
     async with http_server(b"", silent=True) as (server, _):
-        with pytest.raises(HttpFailed, match="no answer in 3 s"):
+        with pytest.raises(HttpFailed, match="no response in 3 s"):
             await server.fetch()
 
 
