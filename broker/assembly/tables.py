@@ -112,7 +112,7 @@ def build_tables(surroundings: Surroundings) -> Tables:
         stats,
         store_metrics,
         limits,
-        _access_table(configuration, now_ms) if broker.acl_enable else None,
+        access_table(configuration, now_ms) if broker.acl_enable else None,
         Listeners(),
     )
     _listen(tables)
@@ -215,7 +215,8 @@ def _group_changed(groups: GroupTable, notifier: ClientNotifier) -> GroupChanged
     return changed
 
 
-def _access_table(configuration: Configuration, now_ms: NowMs) -> AccessTable:
+def access_table(configuration: Configuration, now_ms: NowMs) -> AccessTable:
+    """Return the table of the access control files that the configuration names; nothing is read yet."""
     default_file = configuration.properties.get("rocketmq.acl.plain.file") or DEFAULT_FILE
     return AccessTable(Path(configuration.broker.rocketmq_home or "."), now_ms=now_ms, default_file=default_file)
 
