@@ -37,7 +37,8 @@ from triomq.daemon.errors import StartError
 from triomq.protocol.clock import NowMs
 from triomq.remoting.turn import Turn
 from triomq.store.disk.files import Files
-from triomq.store.message_store import MessageStore, Offload
+from triomq.store.disk.own_thread import Offload
+from triomq.store.message_store import MessageStore
 
 
 @dataclass(frozen=True, slots=True)
