@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from triomq.admin.errors import AdminError, NotFound
 from triomq.admin.java_text import date_time_ms, hash_ordered, iso_time, map_text, plain, queue_hash, string_map
+from triomq.admin.routes import any_address
+from triomq.admin.session import Refused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
 
 TOOLS_GROUP = "TOOLS_CONSUMER"
 BATCH = 32
+NEWEST = -1  # the moment that stands for the end of a queue
 
 FOUND, NO_NEW_MSG, NO_MATCHED_MSG, OFFSET_ILLEGAL = "FOUND", "NO_NEW_MSG", "NO_MATCHED_MSG", "OFFSET_ILLEGAL"
 _STATUS = {0: FOUND, 19: NO_NEW_MSG, 20: NO_MATCHED_MSG, 21: OFFSET_ILLEGAL}
@@ -36,8 +39,6 @@ class Queue:
 
 def queues_of(run: Run, topic: str) -> list[Queue]:
     """The queues that may be read, in the order of Java's HashSet (fetchSubscribeMessageQueues)."""
-    from triomq.admin.commands.topics import any_address
-
     route = run.session.route(topic)
     addresses = {data["brokerName"]: any_address(data) for data in route["brokerDatas"]}
     queues = [
@@ -50,8 +51,6 @@ def queues_of(run: Run, topic: str) -> list[Queue]:
 
 
 def queue_of(run: Run, topic: str, broker_name: str, queue_id: int) -> Queue:
-    from triomq.admin.commands.topics import any_address
-
     for data in run.session.route(topic)["brokerDatas"]:
         if data["brokerName"] == broker_name:
             return Queue(topic, broker_name, queue_id, any_address(data))
@@ -64,10 +63,16 @@ def end_offset(run: Run, queue: Queue, code: int) -> int:
     return int(run.session.call(queue.address, code, fields).fields["offset"])
 
 
+def offset_at(run: Run, address: str, topic: str, queue_id: int, moment: int) -> int:
+    """The queue offset of a time; -1 is the end of the queue."""
+    fields: dict[str, object] = {"topic": topic, "queueId": queue_id}
+    if moment == NEWEST:
+        return int(run.session.call(address, 30, fields).fields["offset"])
+    return int(run.session.call(address, 29, {**fields, "timestamp": moment}).fields["offset"])
+
+
 def offset_range(run: Run, queue: Queue, begin_ms: int, end_ms: int) -> tuple[int, int]:
     """The first and the next offset of a queue, or those of two times where they are not 0."""
-    from triomq.admin.commands.offsets import offset_at
-
     place = (queue.address, queue.topic, queue.queue_id)
     first = offset_at(run, *place, begin_ms) if begin_ms else end_offset(run, queue, 31)
     last = offset_at(run, *place, end_ms) if end_ms else end_offset(run, queue, 30)
@@ -88,8 +93,6 @@ def pull(
     response = run.session.request(queue.address, 11, fields)
     status = _STATUS.get(response.code)
     if status is None:
-        from triomq.admin.session import Refused
-
         raise Refused(queue.address, response)
     messages = list(iterate_records(response.body)) if status == FOUND else []
     wanted = {tag.strip() for tag in tags.split("||")}

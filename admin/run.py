@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from triomq.admin.errors import AdminError, PartlyDone, UsageError
+from triomq.admin.java_text import parse_time
 from triomq.admin.output import Output
 from triomq.admin.session import Session
 
@@ -47,8 +48,6 @@ class Run:
         text = self.get(letter)
         if not text:
             return default
-        from triomq.admin.java_text import parse_time
-
         try:
             return parse_time(text)
         except ValueError as error:

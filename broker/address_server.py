@@ -40,5 +40,5 @@ class AddressServer:
         return f"http://{self.domain}{port}/rocketmq/{self.subgroup}"
 
     async def fetch(self) -> str:
-        """The text "host:port;host:port" it publishes now. Raises HttpFailed."""
+        """Return the text "host:port;host:port" it publishes now. Raises HttpFailed."""
         return await get_text(self.url, FETCH_SECONDS)

@@ -1,14 +1,14 @@
-"""ClientNotifier: what the broker tells its clients without being asked (RocketMQ: Broker2Client,
+"""ClientNotifier: unsolicited one-way requests from the broker to its clients (RocketMQ: Broker2Client,
 DefaultConsumerIdsChangeListener).
 
-One-way requests only, so it never waits for a client; one that takes nothing any more misses the notice, and rebalances
-by itself within 20 s.
+The notifier never waits for a client. A client whose output buffer is full misses the notification and rebalances by
+itself within 20 s.
 
-When a thousand members join a group one after the other, telling all of them each time would be half a million frames.
-So after a group was told it rests, the longer the larger it is, and changes in between are told once, at the end of
-the rest. That is done by `run`; before it runs, and for a group that does not rest, members are told at once. Held
-meanwhile: the latest members of each resting group, no more than the consumer table has groups. Touched only on the
-event loop.
+If a thousand members join a group one after the other, notifying all members each time takes half a million frames. So
+a group rests after a notification, longer the larger it is; changes during the rest are merged into one notification at
+its end, which `run` sends. Without `run`, and for a group that is not resting, members are notified immediately. The
+notifier holds the latest member list of each resting group, so it is bounded by the consumer table. Only the event loop
+touches it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ REST_SECONDS_PER_MEMBER: Final = 0.002
 LEAST_REST_SECONDS: Final = 0.02
 MOST_REST_SECONDS: Final = 1.0
 MEMBERS_AT_ONCE: Final = 100
-"""Larger groups are told by `run`, which gives way to others after so many members."""
+"""`run` notifies larger groups, and yields to other tasks after this number of members."""
 
 
 class ClientNotifier:
@@ -67,11 +67,12 @@ class ClientNotifier:
     def check_transaction(
         self, producer: ClientChannel, header: CheckTransactionStateRequestHeader, record: bytes
     ) -> bool:
-        """Ask a producer what became of a transaction; it answers with END_TRANSACTION. False when it was not sent."""
+        """Ask a producer for the outcome of a transaction; its response is END_TRANSACTION. Return False if it was not
+        sent."""
         return self._send(producer, new_request(RequestCode.CHECK_TRANSACTION_STATE, header, body=record, oneway=True))
 
     async def run(self) -> None:
-        """Tell resting groups what changed meanwhile; runs until cancelled."""
+        """Notify resting groups of changes at the end of their rest; runs until cancelled."""
         self._is_running = True
         try:
             while True:
@@ -93,7 +94,7 @@ class ClientNotifier:
             self._resting[group] = now + _rest_seconds(len(members))
             for begin in range(0, len(members), MEMBERS_AT_ONCE):
                 self._tell(group, members[begin : begin + MEMBERS_AT_ONCE])
-                # A change made here is noted in `_changed`, and told at the end of the rest that has just begun.
+                # A change made here is noted in `_changed`, and sent at the end of the rest that has just begun.
                 await trio.lowlevel.checkpoint()
 
     def _tell(self, group: str, members: Iterable[ClientChannel]) -> None:

@@ -178,7 +178,7 @@ class BrokerSettings:
         "shortPollingTimeMills", 1000, meaning="ms of hold with longPollingEnable=false", minimum=0
     )
     notify_consumer_ids_changed_enable: bool = _changeable(
-        "notifyConsumerIdsChangedEnable", True, meaning="tell the members of a group when it changed"
+        "notifyConsumerIdsChangedEnable", True, meaning="notify the members of a group when it changed"
     )
     high_speed_mode: bool = _changeable("highSpeedMode", False, meaning=_NO_EFFECT)
     commercial_enable: bool = _changeable("commercialEnable", True, meaning=_NO_EFFECT)
@@ -188,7 +188,7 @@ class BrokerSettings:
     commercial_base_count: int = _changeable("commercialBaseCount", 1, meaning=_NO_EFFECT, minimum=0)
     transfer_msg_by_heap: bool = _changeable("transferMsgByHeap", True, meaning=_NO_EFFECT)
     max_delay_time: int = _changeable("maxDelayTime", 40, meaning=_NO_EFFECT)
-    region_id: str = _changeable("regionId", "DefaultRegion", meaning="value of MSG_REGION in send answers")
+    region_id: str = _changeable("regionId", "DefaultRegion", meaning="value of MSG_REGION in send responses")
     register_broker_timeout_ms: int = _changeable(
         "registerBrokerTimeoutMills", 6000, meaning="ms to register at all NameServers", minimum=1
     )
@@ -221,7 +221,7 @@ class BrokerSettings:
     start_accept_send_request_time_stamp: int = _changeable(
         "startAcceptSendRequestTimeStamp", 0, meaning="sends are refused before this time (ms since 1970)", minimum=0
     )
-    trace_on: bool = _changeable("traceOn", True, meaning="value of TRACE_ON in send answers")
+    trace_on: bool = _changeable("traceOn", True, meaning="value of TRACE_ON in send responses")
     enable_calc_filter_bit_map: bool = _changeable(
         "enableCalcFilterBitMap",
         False,

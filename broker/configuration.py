@@ -1,7 +1,7 @@
-"""Configuration: what the broker runs with, one owner for all of its records.
+"""Configuration: all settings records of a running broker, with one owner.
 
-The records are frozen; an update puts new ones in their place, so whoever must see run-time changes keeps this object
-and reads through it, never a copy of a record. Touched only on the event loop.
+The records are frozen and an update replaces them. A part that must see changes at run time keeps this object and reads
+through it, never a copy of a record. Only the event loop touches it.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Configuration:
 
     @classmethod
     def from_values(cls, values: Mapping[str, str], *, source: str = "values") -> Configuration:
-        """The same from a plain mapping, for brokers inside of other programs; unknown keys are refused."""
+        """Return the same from a plain mapping, for brokers inside of other programs; unknown keys are refused."""
         given = {"listenPort": str(BROKER_PORT), **values}
         broker, used_broker = bind(BrokerSettings, given, source=source)
         store, used_store = bind(StoreSettings, given, source=source)
@@ -99,12 +99,12 @@ class Configuration:
             )
 
     def records(self) -> tuple[BrokerSettings, ServerSettings, ClientSettings, StoreSettings]:
-        """All records in the order of RocketMQ's listings."""
+        """Return all records in the order of RocketMQ's listings."""
         return self.broker, self.server, self.client, self.store
 
     @property
     def serialize_type(self) -> int:
-        """The header codec of frames that the broker makes by itself (rocketmq.serialize.type); answers are in their
+        """The header codec of frames that the broker makes by itself (rocketmq.serialize.type); responses use their
         request's."""
         return ROCKETMQ if self.properties.get("rocketmq.serialize.type", "").upper() == "ROCKETMQ" else JSON
 

@@ -8,18 +8,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from triomq.broker.acl.errors import AclFileError
+from triomq.broker.assembly.tables import access_table
 from triomq.broker.configuration import Configuration
+from triomq.daemon.clock import system_now_ms
 from triomq.daemon.directory_check import directory_problem
 from triomq.remoting.tls import DISABLED, TlsError, TlsSettings, client_context, make_server_context
 from triomq.store.disk.layout import Layout
 
 
 def configuration_problems(configuration: Configuration) -> Iterator[str]:
-    """One sentence for each reason why a broker would not start, or would not serve, with this configuration."""
+    """Return one sentence for each reason why a broker would not start, or would not serve, with this configuration."""
     layout = Layout(configuration.store)
     named = [("storePathRootDir", layout.root), *(("storePathCommitLog", path) for path in layout.commit_logs)]
     problems = [(key, directory_problem(Path(path))) for key, path in named]
     yield from dict.fromkeys(f"{key}: {problem}" for key, problem in problems if problem)
+    if configuration.broker.acl_enable:
+        try:
+            access_table(configuration, system_now_ms).check()
+        except AclFileError as error:
+            yield str(error)
     yield from _tls_problems(configuration)
 
 

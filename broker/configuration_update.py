@@ -1,13 +1,12 @@
-"""ConfigurationUpdate: the one way in which a running broker's configuration changes (RocketMQ: Configuration.update).
+"""ConfigurationUpdate: the only way to change a running broker's configuration (RocketMQ: Configuration.update).
 
-Who may do it: with access control (aclEnable) administrators; without it nobody, since anybody who reaches the port
-would be somebody, unless configUpdateWithoutAcl says so.
+With access control (aclEnable) administrators may update it. Without access control nobody may, because the broker
+cannot tell who asks, unless configUpdateWithoutAcl permits it.
 
-An update is refused as a whole when a value is bad, or when a key may not change while the broker runs (addresses,
-paths, whatever could run code): a broker that did half of it would help nobody. Keys that mean nothing here are
-ignored, since mqadmin sends one key to all kinds of servers. What changed goes to the configuration file first, so that
-a restart does not forget it, then into the records, then to those who asked to be told. Without a configuration file
-it lasts until the broker stops.
+An update is all or nothing: an invalid value, or a key that must not change at run time (addresses, paths, anything
+that loads code), rejects all of it. Unknown keys are ignored, since mqadmin sends the same key to all kinds of servers.
+A change goes to the configuration file first, so that it survives a restart, then into the records, then to the
+listeners. Without a configuration file it lasts until the broker stops.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ NOT_ALLOWED = (
     "set aclEnable=true, or configUpdateWithoutAcl=true if everybody who reaches it may change it"
 )
 REFUSED_KEYS = frozenset({"haMasterAddress"})
-"""Changeable by declaration, but an address: whoever sets it decides whose messages a slave stores."""
+"""Changeable by declaration, but an address: it decides whose messages a slave stores."""
 
 
 class ConfigurationUpdate:
@@ -64,11 +63,11 @@ class ConfigurationUpdate:
         self.data_version = DataVersion(timestamp=now_ms())
 
     def on_change(self, listener: Listener) -> None:
-        """Have `listener` told of changes."""
+        """Have `listener` called after each change."""
         self._listeners.append(listener)
 
     def values(self) -> dict[str, str]:
-        """Every key with its present value, as RocketMQ lists them; unset ones and passwords are left out."""
+        """Return every key with its present value, as RocketMQ lists them; unset ones and passwords are left out."""
         listed = {key: text for key, text in self._configuration.unknown.items() if not is_secret(key)}
         for record in self._configuration.records():
             listed.update(to_text(record))
@@ -114,7 +113,7 @@ class ConfigurationUpdate:
         return keys
 
     def _changed(self, values: Mapping[str, str], *, refused: Collection[str]) -> tuple[Records, frozenset[str]]:
-        """The records with `values` in them, and the listed keys that differ from the present ones."""
+        """Return the records with `values` in them, and the listed keys that differ from the present ones."""
         before = self._configuration.records()
         broker, server, client, store = before
         records = changed(broker, values), changed(server, values), changed(client, values), changed(store, values)
@@ -132,7 +131,7 @@ class ConfigurationUpdate:
             try:
                 listener(keys)
             except Exception:
-                log.exception("a part did not take the new configuration", changed=",".join(sorted(keys)))
+                log.exception("a part did not accept the new configuration", changed=",".join(sorted(keys)))
 
     async def _write(self, values: Mapping[str, str]) -> None:
         path = self._configuration.path
@@ -159,7 +158,7 @@ def _check(keys: Collection[str], listed: Mapping[str, str], refused: Collection
 
 
 def _texts(records: Iterable[object]) -> dict[str, str]:
-    """Every key of the records with its value; empty where it has none."""
+    """Return every key of the records with its value; empty where it has none."""
     texts: dict[str, str] = {}
     for record in records:
         texts.update(to_text(record, null=""))
@@ -184,7 +183,7 @@ def _merge_into_file(path: Path, values: Mapping[str, str]) -> None:
 
 
 def merged_properties(text: str, values: Mapping[str, str]) -> str:
-    """A properties file with the values in it; all other lines, comments too, stay as they are.
+    """Return a properties file with the values in it; all other lines, comments too, stay as they are.
 
     A line that sets one of the keys is replaced. What is then not as wanted (no such line, or one that goes on in the
     next line) is added at the end, where it wins.

@@ -1,13 +1,14 @@
-"""BrokerController: the life of one broker, from its ports to its last flush (RocketMQ: BrokerController).
+"""BrokerController: the life cycle of one broker, from binding its ports to the last flush (RocketMQ:
+BrokerController).
 
-The parts are made and wired in broker/assembly; here is their life. `serve` runs until it is cancelled and then stops
-in order, innermost nursery first:
+broker/assembly builds and wires the parts. `serve` runs until it is cancelled, then stops in order, innermost nursery
+first:
 
     store         flusher, preallocation, retention       ends last: final flush, checkpoint, abort file removed
       background  delayed messages, checks, tasks         tables are written when it has ended
-        clients   ports and connections                   ports close first; answers get a moment to leave
+        clients   ports and connections                   ports close first; responses get a moment to leave
 
-A failing request is answered; a failing part ends the broker, with its store closed properly.
+A request that fails gets an error response; a part that fails ends the broker, with its store closed properly.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ from triomq.remoting.server import RemotingServer, listening_socket
 from triomq.remoting.tls import ServerCertificates, TlsError, TlsSettings, client_context
 from triomq.remoting.turn import Turn
 from triomq.store.disk.files import Files
+from triomq.store.disk.own_thread import Offload
 from triomq.store.errors import StoreError
-from triomq.store.message_store import Offload
 
 log = structlog.get_logger("triomq.broker")
 
@@ -149,8 +150,8 @@ class BrokerController:
 
     @staticmethod
     async def _load(tables: Tables, stop: trio.Event) -> StoreError | None:
-        """Open the store; answers why that cannot be. A recovery may take minutes: `stop` ends it at its next step,
-        and the next start begins it anew."""
+        """Open the store; return why that cannot be. A recovery may take minutes: `stop` ends it at its next step, and
+        the next start begins it anew."""
         refusal = None
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_cancel_when, stop, nursery.cancel_scope)

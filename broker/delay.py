@@ -1,17 +1,19 @@
-"""Delayed delivery: messages of SCHEDULE_TOPIC_XXXX on their way to their real topics (ScheduleMessageService).
+"""Delayed delivery: moves messages of SCHEDULE_TOPIC_XXXX to their real topics when they fall due (RocketMQ:
+ScheduleMessageService).
 
-Each delay level is one queue whose messages fall due in the order in which they were stored. So each level has one task
-that waits for one thing: the due time of its next message, or the queue's watermark when there is none. Thousands of
-pending messages cost nothing; nothing is polled while nothing is pending.
+Each delay level is one queue, and its messages fall due in the order in which they were stored. So one task per level
+waits for one thing: the due time of the next message, or the queue's watermark if there is none. Pending messages cost
+nothing, and nothing is polled while nothing is pending.
 
     delayOffset.json   level -> queue offset of the next message to deliver; written every few seconds and at stop
-    everything else    is in the log: a restart goes on from the offsets, and delivers again what it forgot to note
+    everything else    is in the log: after a restart delivery continues at the stored offsets, and delivers again
+                       whatever they did not cover
 
-Messages that are due together are appended in one go and committed once; the offset moves over those that the store
-took. Deliveries never wait for flush or replication. What is waited for is wall clock time, so while a message is
-pending the clock is looked at every second: it may have been set.
+Messages that are due together are appended and committed together; the offset moves past those that the store accepted.
+Deliveries never wait for a flush or for replication. Due times are wall-clock times, and the clock may be set, so a
+level with a pending message looks at the clock every second.
 
-Only the level's own task moves its offset, on the event loop. Nothing here sends anything to a client.
+Only the level's task moves its offset, on the event loop. Nothing here sends anything to a client.
 """
 
 from __future__ import annotations
@@ -63,7 +65,7 @@ class DelayOffsets:
         self._dirty = False
 
     def get(self, level: int) -> int:
-        """The offset of a level, 0 when nothing was ever delivered from it."""
+        """Return the offset of a level, 0 when nothing was ever delivered from it."""
         return self._offsets.get(level, 0)
 
     def set(self, level: int, queue_offset: int) -> None:
@@ -82,7 +84,7 @@ class DelayOffsets:
             self._dirty = True
 
     def wrapper(self) -> DelayOffsetSerializeWrapper:
-        """The table as it is sent (GET_ALL_DELAY_OFFSET) and kept."""
+        """Return the table as it is sent (GET_ALL_DELAY_OFFSET) and kept."""
         return DelayOffsetSerializeWrapper(offset_table=dict(sorted(self._offsets.items())))
 
     def load(self) -> None:
@@ -93,7 +95,7 @@ class DelayOffsets:
         self._dirty = False
 
     def persist(self) -> bool:
-        """Write the file if anything moved since the last time. True when it was written. Raises OSError."""
+        """Write the file if anything moved since the last time. Return True if it was written. Raises OSError."""
         if not self._dirty:
             return False
         self._file.save(self.wrapper().encode_pretty().decode())
@@ -102,7 +104,8 @@ class DelayOffsets:
 
 
 class DelayedDelivery:
-    """See the module's text. `run` belongs to masters: start it when the broker becomes one, cancel it when it ends."""
+    """See the module's docstring. `run` belongs to masters: start it when the broker becomes one, cancel it when it
+    ends."""
 
     def __init__(
         self,
@@ -125,16 +128,16 @@ class DelayedDelivery:
     def progress(self) -> dict[int, tuple[int, int]]:
         """Level -> offset of the next message to deliver and end of the level's queue (for runtime information)."""
         return {
-            level: (queue_offset, self._store.max_offset(SCHEDULE_TOPIC, level - 1))
+            level: (queue_offset, self._store.reading.max_offset(SCHEDULE_TOPIC, level - 1))
             for level, queue_offset in self._offsets.items()
         }
 
     def next_due_ms(self) -> int | None:
-        """When the next message falls due (wall clock, ms), None when none is pending. Only for masters."""
+        """When the next message falls due (wall clock, ms), None if none is pending. Only for masters."""
         now_ms = self._now_ms()
         soonest: int | None = None
         for level in range(1, self._levels.max_level + 1):
-            head = self._store.queue_entries(SCHEDULE_TOPIC, level - 1, self._offsets.get(level), 1)
+            head = self._store.reading.queue_entries(SCHEDULE_TOPIC, level - 1, self._offsets.get(level), 1)
             if head:
                 physical_offset, _, code = head[0]
                 due_ms = self._deliver_at(level, physical_offset, code, now_ms)
@@ -173,9 +176,9 @@ class DelayedDelivery:
                 await trio.sleep(AFTER_FAILURE_SECONDS)
 
     async def _wait_for_due(self, level: int) -> bool:
-        """True when the level's next message is due; otherwise something was waited for, ask again."""
+        """Return True if the level's next message is due; otherwise something was waited for, ask again."""
         queue_offset = self._offsets.get(level)
-        head = self._store.queue_entries(SCHEDULE_TOPIC, level - 1, queue_offset, 1)
+        head = self._store.reading.queue_entries(SCHEDULE_TOPIC, level - 1, queue_offset, 1)
         if not head:
             await self._wait_for_entry(level, queue_offset)
             return False
@@ -190,17 +193,17 @@ class DelayedDelivery:
     async def _wait_for_entry(self, level: int, queue_offset: int) -> None:
         if self._correct(level):
             return
-        if queue_offset < self._store.max_offset(SCHEDULE_TOPIC, level - 1):
+        if queue_offset < self._store.reading.max_offset(SCHEDULE_TOPIC, level - 1):
             log.warning("an entry of a delay queue cannot be read", level=level, queue_offset=queue_offset)
             await trio.sleep(RECHECK_SECONDS)
             return
-        await self._store.queue_end(SCHEDULE_TOPIC, level - 1).wait_beyond(queue_offset)
+        await self._store.reading.queue_end(SCHEDULE_TOPIC, level - 1).wait_beyond(queue_offset)
 
     def _correct(self, level: int) -> bool:
-        """Move an offset outside the queue to its nearer end. True when it was outside."""
+        """Move an offset outside the queue to its nearer end. Return True if it was outside."""
         queue_offset = self._offsets.get(level)
-        lowest = self._store.min_offset(SCHEDULE_TOPIC, level - 1)
-        highest = self._store.max_offset(SCHEDULE_TOPIC, level - 1)
+        lowest = self._store.reading.min_offset(SCHEDULE_TOPIC, level - 1)
+        highest = self._store.reading.max_offset(SCHEDULE_TOPIC, level - 1)
         corrected = min(max(queue_offset, lowest), highest)
         if corrected == queue_offset:
             return False
@@ -212,13 +215,13 @@ class DelayedDelivery:
         """When the message of an entry is due, in ms: its tags code says it, unless that is further away than the level
         (the clock was set back, or the level made shorter): then now."""
         if code < LOWEST_TAGS_CODE:
-            record = self._store.record_at(physical_offset)
+            record = self._store.reading.record_at(physical_offset)
             code = self._levels.deliver_at(level, store_timestamp_at(record)) if record is not None else now_ms
         return code if code <= now_ms + self._levels.delay_ms(level) else now_ms
 
     def _deliver(self, level: int, failures: int = 0) -> bool:
-        """Deliver what is due, as much as one go takes. False when the store refused a message, as it did `failures`
-        times before.
+        """Deliver what is due, as much as one go takes. Return False if the store refused a message, as it did
+        `failures` times before.
 
         Appends and commit are one step without a wait in it, so the offset is never behind what was delivered.
         """
@@ -226,7 +229,7 @@ class DelayedDelivery:
         now_ms = self._now_ms()
         puts: list[PendingPut | None] = []  # None: nothing to deliver, the offset just moves over it
         size_bytes = 0
-        for physical_offset, entry_bytes, code in self._store.queue_entries(
+        for physical_offset, entry_bytes, code in self._store.reading.queue_entries(
             SCHEDULE_TOPIC, level - 1, queue_offset, BATCH_MESSAGES
         ):
             if size_bytes >= BATCH_BYTES or self._deliver_at(level, physical_offset, code, now_ms) > now_ms:
@@ -246,7 +249,7 @@ class DelayedDelivery:
         refused = puts[delivered] if delivered < len(puts) else None
         if refused is not None and failures % LOG_EVERY_FAILURES == 0:
             log.warning(
-                "a delayed message was not taken by the store",
+                "the store refused a delayed message",
                 level=level,
                 queue_offset=queue_offset + delivered,
                 status=refused.result.status.name,
@@ -255,9 +258,9 @@ class DelayedDelivery:
         return refused is None
 
     def _put(self, physical_offset: int, entry_bytes: int) -> PendingPut | None:
-        """Append the message of an entry to its real topic; None when there is nothing to append. Entries that fill a
+        """Append the message of an entry to its real topic; None if there is nothing to append. Entries that fill a
         rebuilt queue name a size that no record has."""
-        data = self._store.record_at(physical_offset)
+        data = self._store.reading.record_at(physical_offset)
         if data is None or len(data) != entry_bytes:
             log.warning("a delayed message cannot be read, it is skipped", physical_offset=physical_offset)
             return None
@@ -307,7 +310,7 @@ class _Delivery(PendingPut):
 
 
 def real_message(data: bytes) -> tuple[MessageToStore, dict[str, str]]:
-    """A record of SCHEDULE_TOPIC_XXXX as the message that is delivered, and its properties without DELAY.
+    """Return a record of SCHEDULE_TOPIC_XXXX as the message that is delivered, and its properties without DELAY.
 
     The stored text keeps DELAY, REAL_TOPIC and REAL_QID, as RocketMQ's does. Raises RecordError for a record that is
     broken, does not say where it wants to go, or is a half message: those must not come back this way.

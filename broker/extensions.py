@@ -86,7 +86,7 @@ class Extensions:
 
     @classmethod
     def load(cls, configuration: Configuration) -> Extensions:
-        """Those that the configuration names. Raises StartError."""
+        """Return those that the configuration names. Raises StartError."""
         wanted = _names(configuration.broker.extensions)
         stores = _names(configuration.broker.message_store_plug_in)
         loaded = cls()
@@ -122,7 +122,7 @@ class Extensions:
         return Hooks(self.request_hooks, self.send_hooks, self.consume_hooks)
 
     def wrap_store(self, store: MessageStore, configuration: Configuration) -> MessageStore:
-        """The store with all plug-ins in front of it."""
+        """Return the store with all plug-ins in front of it."""
         wrapped: Any = store
         for factory in reversed(self.message_stores):
             wrapped = _called(factory, "messageStorePlugIn", wrapped, configuration)

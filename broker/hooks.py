@@ -1,13 +1,13 @@
-"""Hooks: where others look into, or refuse, what the broker does (RocketMQ: RPCHook, SendMessageHook,
-ConsumeMessageHook). docs/extending.md says how to bring one in; without any, nothing of this runs.
+"""Hooks: extension points that observe or refuse what the broker does (RocketMQ: RPCHook, SendMessageHook,
+ConsumeMessageHook). docs/extending.md explains how to install one; without any, none of this runs.
 
-    RequestHook    every request, before its processor, and every answer
+    RequestHook    every request, before its processor, and every response
     SendHook       sends: before anything is stored, and with the result
     ConsumeHook    messages: when they are handed out to a consumer, and when it sends one back
 
-All are plain calls on the event loop: they must not block, and what they take everybody waits for. Requests pass in
-this order: access control, access validators, request hooks, send hooks. Answers come from wherever they are made,
-often long after the processor returned, so they are looked at on their way into the connection (Connection.on_answer).
+All are plain calls on the event loop: they must not block, because every client waits for them. Requests pass access
+control, access validators, request hooks and send hooks, in this order. A response may be produced long after its
+processor returned, so hooks see it on its way into the connection (Connection.on_answer).
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class ConsumeContext:
     """Of a message that was sent back, as the consumer named it."""
 
     def messages(self) -> list[MessageExt]:
-        """The messages that were handed out, decoded."""
+        """Return the messages that were handed out, decoded."""
         return list(iterate_records(self.records))
 
 
@@ -106,7 +106,7 @@ class ConsumeHook(Protocol):
         """A consumer gets these messages."""
 
     def after_consume(self, context: ConsumeContext) -> None:
-        """A consumer could not handle one and sent it back. (Success is not told to brokers.)"""
+        """A consumer could not handle one and sent it back. (Brokers do not learn of success.)"""
 
 
 class Hooks:
@@ -149,7 +149,7 @@ class Hooks:
             if self._consumes:
                 self._consumed(connection, request, response)
         except Exception:
-            log.exception("a hook was not told of an answer", code=request.code)
+            log.exception("a hook did not see a response", code=request.code)
         for hook in self._requests:
             try:
                 hook.after_response(connection.remote, request, response)

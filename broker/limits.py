@@ -1,22 +1,20 @@
-"""Limits: requests that came too late to be worth the work are answered at once (RocketMQ: BrokerFastFailure).
+"""Limits: fast failure of requests that come too late to be worth the work (RocketMQ: BrokerFastFailure).
 
-RocketMQ reads its sockets at once, and requests wait in the queues of its executors: past ten thousand, or after
-waitTimeMillsIn*Queue, they are refused. Here the queues are the sockets themselves. A turn reads what it can handle in
-its time (remoting/poller.py), the rest stays unread, and TCP slows its senders down: many pipelined sends in flight are
-late, not refused. As in RocketMQ a request's age counts from when it was read, that is from the beginning of its turn.
-What is in front of it in the same turn can still be slow; then its sender has given up on it or soon will, and the turn
-is cut short by answering instead of working:
+RocketMQ reads its sockets immediately and queues requests in its executors; it refuses them beyond ten thousand, or
+after waitTimeMillsIn*Queue. Here the sockets are the queues. A turn reads what it can handle in its time
+(remoting/poller.py), the rest stays unread, and TCP slows the senders down: pipelined sends are delayed, not refused.
+As in RocketMQ a request's age counts from the time it was read, which is the beginning of its turn. Requests ahead of
+it in the same turn may still be slow; then its sender has given up or soon will, and a refusal shortens the turn:
 
-    [TIMEOUT_CLEAN_QUEUE]   it waited longer than its kind of request may
-    [PCBUSY_CLEAN_QUEUE]    a send that came while a commit of the store took longer than osPageCacheBusyTimeOutMills
-    [REJECTREQUEST]         a send that comes in the moment after that, or while the write buffer of
+    [TIMEOUT_CLEAN_QUEUE]   the request waited longer than its kind may
+    [PCBUSY_CLEAN_QUEUE]    a send that arrived while a commit took longer than osPageCacheBusyTimeOutMills
+    [REJECTREQUEST]         a send within `BREATH_SECONDS` after such a commit, or while the write buffer of
                             transientStorePoolEnable cannot be emptied
 
-All of it ends by itself: the next turn begins anew, and the moment after a slow commit is `BREATH_SECONDS`. Clients
-answer such a refusal by trying another broker.
+All of it ends by itself with the next turn, or after `BREATH_SECONDS`. Clients try another broker when refused.
 
-Each pool has a Gate, which its requests pass (Pool.guard): a look at the clock and one comparison. Touched only on the
-event loop.
+Each pool has a Gate (Pool.guard), which costs a request one clock reading and one comparison. Only the event loop
+touches it.
 """
 
 from __future__ import annotations
@@ -88,7 +86,7 @@ class SendGate(Gate):
             self.limit_seconds = seconds
 
     def was_slow(self, seconds: float) -> None:
-        """A commit took so long, and has just ended."""
+        """A commit that took `seconds` has just ended."""
         self._busy_since = self._clock()
         self._slow_seconds = seconds
         self._drained_turn = None
@@ -167,7 +165,7 @@ class Limits:
         self._transaction.limit_seconds = seconds(broker.wait_time_in_transaction_queue_ms)
 
     def commit_took(self, elapsed_ms: float) -> None:
-        """The store's commit at the end of a turn took so long."""
+        """The commit at the end of a turn took `elapsed_ms`."""
         if elapsed_ms > self._configuration.store.os_page_cache_busy_time_out_ms:
             log.warning("a commit of the store took long; sends are refused for a moment", elapsed_ms=int(elapsed_ms))
             self._send.was_slow(elapsed_ms / 1000)

@@ -92,7 +92,7 @@ class LongPolling:
         message_filter: MessageFilter | None,
         wait_seconds: float,
     ) -> None:
-        """Keep a pull until there is something for it behind its queue offset, at most so long."""
+        """Keep a pull until there is something for it behind its queue offset, for a limited time."""
         deadline = trio.current_time() + wait_seconds
         parked = ParkedPull(connection, request, header, message_filter, header.queue_offset, deadline)
         self._pool.entered(parked)
@@ -108,13 +108,13 @@ class LongPolling:
             self._forget(parked)
 
     def time_jumped(self, seconds: float) -> None:
-        """The clock jumped ahead, but clients have not waited for so long."""
+        """The clock jumped ahead; clients did not wait meanwhile."""
         for _, _, parked in self._deadlines:
             parked.deadline += seconds
         self._deadlines = [(due + seconds, number, parked) for due, number, parked in self._deadlines]
 
     def _wait(self, parked: ParkedPull) -> None:
-        end = self._store.queue_end(parked.header.topic, parked.header.queue_id)
+        end = self._store.reading.queue_end(parked.header.topic, parked.header.queue_id)
 
         def reached(error: Exception | None) -> None:
             if parked.is_parked:
@@ -126,8 +126,8 @@ class LongPolling:
         parked.waiter = end.call_beyond(parked.scanned_offset, reached)
 
     def _matches(self, parked: ParkedPull) -> bool:
-        """Whether the store has something to return for this pull, or cannot tell soon; otherwise the entries that
-        came count as scanned.
+        """Return whether the store has something to return for this pull, or cannot tell soon; otherwise the entries
+        that came count as scanned.
 
         The store decides with the very call that serves the pull (`get_messages`), so the two can never disagree on
         what matches. A filter that raises costs its own client one pull, which reports the error: this runs in the
@@ -139,7 +139,7 @@ class LongPolling:
         stop = parked.scanned_offset + SCAN_ENTRIES
         while parked.scanned_offset < stop:
             try:
-                found = self._store.get_messages(
+                found = self._store.reading.get_messages(
                     header.topic, header.queue_id, parked.scanned_offset, 1, message_filter
                 )
             except Exception:

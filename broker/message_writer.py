@@ -1,16 +1,17 @@
-"""MessageWriter: the one way of a message into the store, for producers, retries, delays, transactions and replies.
+"""MessageWriter: the only path of a message into the store, for producers, retries, delays, transactions and replies.
 
-It turns what is to be stored into what is stored: a delayed message goes under SCHEDULE_TOPIC_XXXX and a half message
-under RMQ_SYS_TRANS_HALF_TOPIC, each remembering where it wants to go (RocketMQ: CommitLog.asyncPutMessage,
-TransactionalMessageBridge). Then it appends, and has the put completed when as much is done as the message asked for:
+It rewrites delayed messages to SCHEDULE_TOPIC_XXXX and half messages to RMQ_SYS_TRANS_HALF_TOPIC, with their real topic
+in the properties (RocketMQ: CommitLog.asyncPutMessage, TransactionalMessageBridge). Then it appends, and completes the
+put when the message is as safe as it asks for:
 
     committed    its bytes are in the operating system's hands      always
     flushed      they are on disk                                   SYNC_FLUSH, unless WAIT=false
     replicated   a slave has them                                   SYNC_MASTER, unless WAIT=false
 
 Each of the three is a watermark, and waiting is a callback on it. A put that waits longer than syncFlushTimeout or
-slaveTimeout is completed with the status that says so; it is stored all the same. Without a slave that is near enough
-nobody waits for one: the status says that too. What is said of the slave goes before what is said of the disk.
+slaveTimeout completes with the status that says so; the message is stored all the same. Without a slave that is close
+enough the put does not wait for one, and the status says that. If both the slave and the disk fail, the slave's status
+is reported.
 """
 
 from __future__ import annotations
@@ -158,7 +159,7 @@ class AwaitedPut(PendingPut):
 
 
 class MessageWriter:
-    """See the module's text. `wake` has a turn end soon, so that what was appended outside of one is committed."""
+    """See the module's docstring. `wake` has a turn end soon, so that what was appended outside of one is committed."""
 
     def __init__(
         self,
@@ -352,5 +353,5 @@ class MessageWriter:
 
 
 def tags_code(tags: str | None) -> int:
-    """What a consume queue entry says of a message's tags: Java's hash of the whole text, 0 without tags."""
+    """Return what a consume queue entry says of a message's tags: Java's hash of the whole text, 0 without tags."""
     return cached_string_hash(tags) if tags else 0

@@ -1,19 +1,21 @@
-"""What one NameServer has taken of this broker's topics, and the one registration that may be under way there.
+"""NameServerLink: what one NameServer has accepted of this broker's topics, and the registration in flight.
 
-The theory. A NameServer (Apache's, too) takes the topics of a registration only if its data version differs from the
-version that it took last from this broker; it never asks for what an older registration lacked. From this follow:
+A NameServer (Apache's as well) accepts the topics of a registration only if its data version differs from the version
+it accepted last from this broker, and it never asks for what an earlier registration lacked. Three rules follow:
 
-    1. Whoever holds version v must hold every change up to v. So a changed topic is noted (`note`) in the same step
-       that makes the new version, and a registration carries everything that is noted, whoever asked for it.
-    2. Topics alone (a delta) may go only where all others are known: over the connection on which the whole table was
-       taken. A NameServer forgets a broker whose connection closes, and a restarted one knows nothing.
-    3. Apache's NameServer handles the requests of one connection in several threads. Two registrations on their way
-       may overtake each other, and the older would win. So there is at most one, and never a one-way one; requests for
-       another wait for it and share the next.
+    1. A NameServer that holds version v must hold every change up to v. So a changed topic is noted (`note`) in the
+       same step that creates the new version, and a registration carries everything noted so far, not only the topic
+       of the request that triggered it.
+    2. A registration of some topics (a delta) may only go to a NameServer that knows all others: over the connection
+       on which the whole table was accepted. A NameServer forgets a broker whose connection closes, and a restarted
+       one knows nothing.
+    3. Apache's NameServer handles the requests of one connection in several threads. If two registrations are in
+       flight, the older may overtake the newer and win. So at most one is in flight, and none is one-way; concurrent
+       requests wait for it and share the next.
 
-`is_complete` means that (1) and (2) hold: the last registration was taken, over the connection that is still open.
-A link needs the link's `run`; the others wait with `caught_up`. Touched only on the event loop. What it holds is
-bounded by the number of topics.
+`is_complete` means that (1) and (2) hold: the last registration was accepted, over the connection that is still open.
+`run` performs the registrations; callers wait with `caught_up`. Only the event loop touches a link. Its size is bounded
+by the number of topics.
 """
 
 from __future__ import annotations
@@ -31,12 +33,12 @@ from triomq.remoting.errors import ConnectionClosed, RemotingError
 log = structlog.get_logger("triomq.broker.registration")
 
 Send = Callable[[str, RemotingCommand, float], Awaitable[RemotingCommand]]
-"""Sends a request to an address within so many seconds and returns the response. Raises RemotingError. It takes the
-open connection, or begins to connect, before it first awaits."""
+"""Send a request to an address and return the response, within a number of seconds. Raises RemotingError. It uses the
+open connection, or begins to connect, before its first await."""
 
 
 class NameServerLink:
-    """See the module's text. `on_taken(link, response)` is called after each registration that was taken."""
+    """See the module's docstring. `on_taken(link, response)` is called after each registration that was taken."""
 
     def __init__(
         self,
@@ -112,7 +114,7 @@ class NameServerLink:
         self._closes += 1
 
     def close(self) -> None:
-        """Begin no further attempt; whoever waits goes on."""
+        """Begin no further attempt; waiting callers return."""
         self._is_closed = True
         self._wakeup.set()
         self._made_progress()
@@ -121,7 +123,7 @@ class NameServerLink:
         """It did not respond; logged once until it is back."""
         if not self.is_unreachable:
             self.is_unreachable = True
-            log.warning("NameServer cannot be reached; it is tried again", nameserver=self.address, error=reason)
+            log.warning("NameServer unreachable; retrying", nameserver=self.address, error=reason)
 
     def responded(self) -> None:
         """It is there."""

@@ -1,4 +1,4 @@
-"""OFFSET_MOVED_EVENT: a message to whom it may concern, each time a consumer asked outside of its queue (RocketMQ:
+"""OFFSET_MOVED_EVENT: a message for each pull outside of its queue (RocketMQ:
 PullMessageProcessor.generateOffsetMovedEvent)."""
 
 from __future__ import annotations

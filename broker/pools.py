@@ -1,6 +1,7 @@
-"""The pools of the broker: which requests share a bound on how many may be unfinished (RocketMQ: the executors of
-BrokerController). Nearly all requests are handled inline and never wait; what does wait (held pulls, sends until they
-are flushed, calls to clients) counts here, and what comes above the bound is answered with SYSTEM_BUSY.
+"""The pools of the broker: bounds on unfinished requests, by kind (RocketMQ: the executors of BrokerController).
+
+Most requests are handled inline and never wait. What waits counts here: held pulls, sends until they are flushed, calls
+to clients. A request beyond the bound gets SYSTEM_BUSY.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""The checks of half messages that nothing ended: the task that runs them, and the producers that are asked.
+"""Transaction checks: the task that runs them, and the producers that are asked.
 
     TransactionChecks    runs transaction_check.CheckRun over the half queues (RocketMQ:
                          TransactionalMessageCheckService)
-    ProducerChecks       asks the producer of a half message, or gives the message up (RocketMQ:
+    ProducerChecks       asks the producer of a half message, or discards the message (RocketMQ:
                          DefaultTransactionalMessageCheckListener)
 
-Only the check task moves the consumed offsets of the half and op queues. Touched only on the event loop.
+Only the check task moves the consumed offsets of the half and op queues. Only the event loop touches any of this.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ OTHER_GROUPS = "other groups"
 
 
 class ProducerChecks:
-    """Asks a producer of the message's group with CHECK_TRANSACTION_STATE, which it answers with END_TRANSACTION."""
+    """Asks a producer of the group with CHECK_TRANSACTION_STATE; its response is an END_TRANSACTION request."""
 
     def __init__(self, producers: ProducerTable, transactions: TransactionStore) -> None:
         self._producers = producers
@@ -105,7 +105,7 @@ class TransactionChecks:
         self._next_run = inf
 
     def seconds_to_next(self) -> float:
-        """Time to the next check, inf when none will come."""
+        """Return time to the next check, inf when none will come."""
         return self._next_run - trio.current_time()
 
     async def run(self) -> None:
@@ -159,7 +159,8 @@ class TransactionChecks:
 
 
 def _check_body(half: HalfMessage) -> bytes:
-    """The record that a producer is asked about: the half message under its real topic and queue, WAIT switched off."""
+    """Return the record that a producer is asked about: the half message under its real topic and queue, WAIT switched
+    off."""
     properties = {**half.properties, names.WAIT: "false"}
     queue_id = properties.get(names.REAL_QUEUE_ID, "")
     body = bytearray()

@@ -1,9 +1,9 @@
-"""Protection: how far consumer groups are behind, and an end to those that are too far (RocketMQ:
+"""Protection: measures the lag of consumer groups, and stops groups that lag too far behind (RocketMQ:
 BrokerController.protectBroker, MomentStatsItemSet, diskFallRecorded).
 
-A group that reads gigabytes behind the end of the log reads from disk and slows down everybody else. Measured is
-the distance from the message at a queue's committed offset to the end of the log, for the queues the group pulled
-from since the broker started, when a task asks for it: nothing is done on the way of a pull.
+A group that reads gigabytes behind the end of the log reads from disk and slows everyone down. A task measures the
+distance from the message at a queue's committed offset to the end of the log, for the queues that the group pulled from
+since the broker started. Pulls themselves pay nothing for it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ QUEUES_AT_A_TIME: Final = 200
 
 
 class Protection:
-    """Called by tasks; keeps nothing but what it tells the statistics."""
+    """Tasks call it; its results are kept in the statistics."""
 
     def __init__(
         self,
@@ -68,10 +68,10 @@ class Protection:
 
     def _distance(self, group: str, topic: str, queue_id: int) -> tuple[int, int]:
         """(bytes, ms) from the next message the group wants to the end of the log; zeros when it has all of them."""
-        queue_offset = max(self._offsets.query(group, topic, queue_id), self._store.min_offset(topic, queue_id))
-        entries = self._store.queue_entries(topic, queue_id, queue_offset, 1)
+        queue_offset = max(self._offsets.query(group, topic, queue_id), self._store.reading.min_offset(topic, queue_id))
+        entries = self._store.reading.queue_entries(topic, queue_id, queue_offset, 1)
         if not entries:
             return 0, 0
-        behind_bytes = max(0, self._store.max_physical_offset - entries[0][0])
-        stored_ms = self._store.store_time_at(topic, queue_id, queue_offset)
+        behind_bytes = max(0, self._store.reading.max_physical_offset - entries[0][0])
+        stored_ms = self._store.reading.store_time_at(topic, queue_id, queue_offset)
         return behind_bytes, max(0, self._now_ms() - stored_ms) if stored_ms > 0 else 0

@@ -1,4 +1,4 @@
-"""What clients are told of a put, by its status, in RocketMQ's words; and the remarks that several processors share."""
+"""Response codes and remarks for the status of a put, in RocketMQ's wording, and remarks that processors share."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ STOP_DEADLINE_SECONDS = 15.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit code of the process."""
+    """Return the exit code of the process."""
     options = _options(sys.argv[1:] if arguments is None else arguments)
     data: Path = options.data
     environment = read_environment({"TRIOMQ_LOG_DIR": str(data / "logs"), "HOME": str(data)})

@@ -1,15 +1,15 @@
-"""Registration: the broker tells the NameServers that it is there, and which topics it has (RocketMQ: BrokerOuterAPI,
+"""Registration: keeps the NameServers informed of the broker and its topics (RocketMQ: BrokerOuterAPI,
 BrokerController.registerBrokerAll).
 
-    topic_changed   a topic changed: noted for every NameServer, in the step that made the new data version
-    register_soon   topics came into being by use: what changed, as soon as `run` gets to it
-    registered      an administrator waits until all NameServers have what changed
+    topic_changed   a topic changed: noted for every NameServer, in the step that creates the new data version
+    register_soon   topics were created by use: `run` registers the changes soon
+    registered      wait until all NameServers have the changes; for administrators' requests
     register_all    at start, every 30 s, and when brokerPermission changed: all topics
-    stop            unregisters
+    stop            unregister
 
-It goes to all NameServers in parallel, by one link each (nameserver_link.py, with the rules that keep NameServers
-complete). One that does not respond costs the others nothing and is logged once, until it is back. The list of them is
-namesrvAddr as it is now, else what the address server said last. Touched only on the event loop.
+All NameServers are served in parallel, by one link each (nameserver_link.py, which explains how they stay complete).
+One that does not respond does not delay the others and is logged once, until it is back. The list of NameServers is
+namesrvAddr, or else the latest list of the address server. Only the event loop touches it.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ log = structlog.get_logger("triomq.broker.registration")
 UNREGISTER_SECONDS: Final = 3.0
 MAX_NAMESERVERS: Final = 64
 REST_SECONDS_PER_TOPIC: Final = 0.00005
-"""After topics that came by use, those that come next wait so long for each topic of the table: a NameServer that is
-not there is offered the whole table each time, and encoding 20,000 topics takes 30 ms."""
+"""After a registration of topics created by use, the next one waits this long per topic of the table: an unreachable
+NameServer is offered the whole table each time, and encoding 20,000 topics takes 30 ms."""
 
 MasterFound: TypeAlias = Callable[[str | None, str | None], None]
 
 
 class Registration:
-    """See the module's text. `on_master(address, ha_address)` is what a slave learns of its master at each
+    """See the module's docstring. `on_master(address, ha_address)` is what a slave learns of its master at each
     registration; None where no master is there."""
 
     def __init__(
@@ -135,7 +135,7 @@ class Registration:
         await self._caught_up([(link, link.want_changes()) for link in links])
 
     async def register_all(self, *, force: bool | None = None) -> bool:
-        """Register all topics and wait for the responses; True when somebody took them.
+        """Register all topics and wait for the responses; return True if somebody took them.
 
         Without `force` (None: what forceRegister says) the NameServers are asked first whether they need to know.
         """
@@ -155,7 +155,7 @@ class Registration:
         try:
             fetched = split_addresses(await self._address_server.fetch())
         except HttpFailed as error:
-            log.warning("the address server gave no list of NameServers", error=str(error), known=self._fetched)
+            log.warning("the address server returned no list of NameServers", error=str(error), known=self._fetched)
             return
         if fetched and fetched != self._fetched:
             log.info("list of NameServers fetched", nameservers=";".join(fetched))
@@ -169,7 +169,7 @@ class Registration:
     # -- inside ------------------------------------------------------------------------------------------------------
 
     def _links(self) -> list[NameServerLink]:
-        """One link for each NameServer of the present list, in its order."""
+        """Return one link for each NameServer of the present list, in its order."""
         known = self._known_links
         wanted = self.nameservers
         if list(known) != wanted:
@@ -203,7 +203,7 @@ class Registration:
         return any(address not in answers or _is_changed(answers[address], ours) for address in self.nameservers)
 
     async def _ask_all(self, request: Callable[[], RemotingCommand], seconds: float) -> dict[str, RemotingCommand]:
-        """The answers that came in time, in the order of the list."""
+        """Return the responses that arrived in time, in the order of the list."""
         links = self._links()
         answers: dict[str, RemotingCommand] = {}
 
@@ -240,7 +240,7 @@ class Registration:
             header = answer.header(RegisterBrokerResponseHeader)
             ordered = KVTable.decode(answer.body).table if answer.body else None
         except (HeaderFieldError, BodyError) as error:
-            log.warning("the answer to a registration cannot be read", error=str(error))
+            log.warning("the response to a registration cannot be decoded", error=str(error))
             return
         if ordered is not None:
             self._topics.update_order_topics(ordered.keys())
@@ -254,7 +254,7 @@ class Registration:
 
 
 def split_addresses(text: str) -> list[str]:
-    """The addresses of "host:port;host:port", each once."""
+    """Return the addresses of "host:port;host:port", each once."""
     addresses = dict.fromkeys(address.strip() for address in text.replace("\n", ";").split(";"))
     return [address for address in addresses if address][:MAX_NAMESERVERS]
 

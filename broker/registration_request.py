@@ -1,8 +1,8 @@
-"""The bodies and headers of a registration (REGISTER_BROKER), of the version query before it and of the farewell.
+"""The requests of a registration: REGISTER_BROKER, QUERY_DATA_VERSION, UNREGISTER_BROKER.
 
-A request is a snapshot: its topics and its data version are read from the topic table in one step, without an `await`
-in between, so the version identifies exactly what the body carries. The encoding of the whole table is kept until the
-version or the settings change: it goes to several NameServers, and again every 30 seconds.
+A registration is a snapshot: topics and data version are read from the topic table in one step, without an `await` in
+between, so the version identifies exactly what the body carries. The encoded whole table is kept until the version or
+the settings change, because it goes to several NameServers, and again every 30 seconds.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class RegistrationRequests:
         return body.encode_compressed() if broker.compressed_register else body.encode()
 
     def _identity(self) -> dict[str, Any]:
-        """The header fields that all requests to a NameServer begin with."""
+        """Return the header fields that all requests to a NameServer begin with."""
         broker = self._configuration.broker
         return {
             "broker_name": broker.broker_name,

@@ -1,7 +1,7 @@
-"""RuntimeInfo: one table of text about what this broker is doing (RocketMQ: GET_BROKER_RUNTIME_INFO).
+"""RuntimeInfo: a table of text about the state of the broker (RocketMQ: GET_BROKER_RUNTIME_INFO).
 
-Everything comes from where it is counted anyway; nothing is kept here. The keys are RocketMQ's, some of them for things
-that this broker has no use for (page cache lock, transient store pool), which then have the value of doing nothing.
+Every value comes from the part that counts it; nothing is kept here. The keys are RocketMQ's. Some describe things that
+this broker does not have (page cache lock, transient store pool); they get the value of an idle RocketMQ broker.
 """
 
 from __future__ import annotations
@@ -70,15 +70,15 @@ class RuntimeInfo:
 
     def _store_values(self) -> dict[str, str]:
         store = self._store
-        behind_bytes = max(0, store.max_physical_offset - store.flushed.value)
+        behind_bytes = max(0, store.reading.max_physical_offset - store.flushed.value)
         return {
-            "commitLogMinOffset": str(store.min_physical_offset),
-            "commitLogMaxOffset": str(store.max_physical_offset),
+            "commitLogMinOffset": str(store.reading.min_physical_offset),
+            "commitLogMaxOffset": str(store.reading.max_physical_offset),
             "brokerVersionDesc": version_name(V4_9_7),
             "brokerVersion": str(V4_9_7),
             "dispatchBehindBytes": "0",
             "pageCacheLockTimeMills": "0",
-            "earliestMessageTimeStamp": str(store.earliest_log_time()),
+            "earliestMessageTimeStamp": str(store.reading.earliest_log_time()),
             "startAcceptSendRequestTimeStamp": str(self._configuration.broker.start_accept_send_request_time_stamp),
             "remainTransientStoreBufferNumbs": str(NO_TRANSIENT_POOL),
             "remainHowManyDataToFlush": bytes_text(behind_bytes),
@@ -110,12 +110,12 @@ class RuntimeInfo:
 
 
 def _percent(ratio: float) -> str:
-    """A ratio in whole percent, rounded up as `df` does (RocketMQ: UtilAll.getDiskPartitionSpaceUsedPercent)."""
+    """Return a ratio in whole percent, rounded up as `df` does (RocketMQ: UtilAll.getDiskPartitionSpaceUsedPercent)."""
     return double_text(math.ceil(ratio * 100) / 100)
 
 
 def bytes_text(count: int) -> str:
-    """A number of bytes as RocketMQ shows it to people: 0 B, 1.5 KiB, 252.0 GiB."""
+    """Return a number of bytes as RocketMQ shows it to people: 0 B, 1.5 KiB, 252.0 GiB."""
     if count < 1024:
         return f"{count} B"
     power = min((count.bit_length() - 1) // 10, 6)

@@ -1,15 +1,16 @@
-"""The schedule: what the broker does from time to time, as one table of name, first time, period (RocketMQ: the
-scheduled executors of BrokerController, BrokerStatsManager and the services that are threads of their own).
+"""Schedule: the periodic tasks of the broker, as one table of name, first time and period (RocketMQ: the scheduled
+executors of BrokerController, BrokerStatsManager and several services).
 
     schedule = Schedule(configuration, now_ms=now_ms)
     schedule.add("registerBrokerAll", registration.register_all)
     nursery.start_soon(schedule.run)
 
-TIMETABLE says when; who builds the broker says what. A task is a plain or an async function; each runs in a task of its
-own, so a slow one delays no other, and never twice at a time. One that fails is logged and comes again. Periods count
-from due time to due time; what was missed is left out. Periods given by the configuration follow its changes.
+TIMETABLE defines when, assembly/timetable.py what. A call is a plain or an async function. Each runs in a task of its
+own, so a slow one delays no other, and never twice at a time. A failure is logged, and the task runs again at its next
+time. Periods count from due time to due time; missed times are skipped. Configured periods follow configuration
+changes.
 
-Times of day (midnight, full hours) are the wall clock's, local time as in RocketMQ; all others run on trio's clock.
+Times of day (midnight, full hours) are local wall-clock times, as in RocketMQ; all others use trio's clock.
 """
 
 from __future__ import annotations
@@ -47,23 +48,23 @@ class Timing:
 
 
 def next_minute(now_ms: int) -> int:
-    """The next full minute after a time, both in ms since 1970."""
+    """Return the next full minute after a time, both in ms since 1970."""
     return now_ms - now_ms % 60_000 + 60_000
 
 
 def next_five_minutes(now_ms: int) -> int:
-    """The next full minute that five divides."""
+    """Return the next full minute that five divides."""
     return now_ms - now_ms % 300_000 + 300_000
 
 
 def next_hour(now_ms: int) -> int:
-    """The next full hour, local time."""
+    """Return the next full hour, local time."""
     local = time.localtime(now_ms // 1000)
     return (now_ms // 1000 - local.tm_min * 60 - local.tm_sec + 3600) * 1000
 
 
 def next_midnight(now_ms: int) -> int:
-    """The next midnight, local time; a day may have 23 or 25 hours."""
+    """Return the next midnight, local time; a day may have 23 or 25 hours."""
     day = time.localtime(now_ms // 1000)
     return int(time.mktime((day.tm_year, day.tm_mon, day.tm_mday + 1, 0, 0, 0, 0, 0, -1))) * 1000
 
@@ -118,7 +119,7 @@ NOT_SCHEDULED: Final[dict[str, str]] = {
 
 
 class Schedule:
-    """The tasks of one broker. Added before or while `run` runs; touched only on the event loop."""
+    """The tasks of one broker. Added before or while `run` runs; only the event loop touches it."""
 
     def __init__(self, configuration: Configuration, *, now_ms: NowMs) -> None:
         self._configuration = configuration
@@ -172,11 +173,11 @@ class Schedule:
             result = self._calls[name]()
             elapsed = trio.current_time() - began
             if elapsed > SLOW_SECONDS:
-                log.warning("a task held everything up", name=name, seconds=round(elapsed, 3))
+                log.warning("a task blocked the event loop", name=name, seconds=round(elapsed, 3))
             if inspect.isawaitable(result):
                 await result
         except Exception:
-            log.exception("a task failed; it comes again", name=name)
+            log.exception("a task failed; it runs again at its next time", name=name)
 
     def _seconds(self, given: Seconds) -> float:
         return given(self._configuration) if callable(given) else given

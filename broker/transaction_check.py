@@ -1,16 +1,17 @@
-"""One check run over a queue of half messages, as a pure state machine (TransactionalMessageServiceImpl.check).
+"""CheckRun: one check run over a queue of half messages, as a pure state machine (RocketMQ:
+TransactionalMessageServiceImpl.check).
 
-Half messages wait in RMQ_SYS_TRANS_HALF_TOPIC; an op message says of one of them that its transaction has ended. A run
-walks the half queue from where the last one stopped, and for each half message that no op message names decides:
+Half messages wait in RMQ_SYS_TRANS_HALF_TOPIC; an op message names a half message whose transaction has ended. A run
+walks the half queue from where the previous one stopped, and decides for each half message that no op message names:
 
-    too young            the run ends here, the next one comes again
+    too young            the run ends here
     maybe ended          more op messages are read first
-    not ended, too old   it is given up                                         DISCARD
+    not ended, too old   it is discarded                                        DISCARD
     not ended, immune    it is put back behind the others, nobody is asked      PUT_BACK
     not ended            it is put back, and its producer is asked              CHECK
 
-`CheckRun.step` reads through `CheckReads` and answers with the next thing to do; whoever drives it does that and says
-how it went with `carried_out`. The run holds offsets and the op messages read so far, no clock, no store, no task.
+`CheckRun.step` reads through `CheckReads` and returns the next action; the driver performs it and reports the outcome
+with `carried_out`. The run holds offsets and the op messages read so far, but no clock, store or task.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Protocol
 from triomq.protocol import property_names as names
 
 MAX_RUN_MS = 60_000
-"""A run over one queue takes at most so long."""
+"""The longest duration of a run over one queue."""
 MAX_MISSES = 1
 MAX_OPS_HELD = 1_000_000
 """Op messages read ahead of the half message they end; above that the half message counts as not ended."""
@@ -119,7 +120,7 @@ END = Action(Kind.END)
 
 @dataclass(slots=True)
 class CheckRun:
-    """See the module's text. `half_offset` and `op_offset` say how far the two queues are consumed, at any time."""
+    """See the module's docstring. `half_offset` and `op_offset` are the consumed offsets of the two queues."""
 
     queue_id: int
     half_offset: int
@@ -203,7 +204,7 @@ class CheckRun:
         return None
 
     def _read(self, reads: CheckReads) -> HalfMessage | None:
-        """The message at half_offset. Without one, half_offset moves on once; the second time the run is over."""
+        """Return the message at half_offset. Without one, half_offset moves on once; the second time the run ends."""
         read = reads.read_half(self.queue_id, self.half_offset)
         if read.message is None:
             self._misses += 1
@@ -221,7 +222,7 @@ class CheckRun:
         self._half = None
 
     def _is_ended(self, half_offset: int) -> bool:
-        """True when an op message that was read ends this half message; then that is no longer needed."""
+        """Return True if an op message that was read ends this half message; then that is no longer needed."""
         op_offset = self._removed.pop(half_offset, None)
         if op_offset is None:
             return half_offset in self._earlier
@@ -253,7 +254,7 @@ class CheckRun:
 
 
 def _number(text: str | None) -> int | None:
-    """The decimal number in a property, None when there is none."""
+    """Return the decimal number in a property, None if there is none."""
     if text is None or len(text) > 18 or not text.isascii() or not text.isdigit():
         return None
     return int(text)

@@ -2,8 +2,8 @@
 
 A half message waits in RMQ_SYS_TRANS_HALF_TOPIC for its producer's END_TRANSACTION. Commit stores the real message and
 then an op message, rollback only the op message; both go into the log in one commit, the op message last, so that a
-crash can lose the op message but never the message it answers for. Nothing else is kept: after a crash the checks find
-half messages without op messages and ask their producers again.
+crash can lose the op message but never the message that it stands for. Nothing else is kept: after a crash the
+checks find half messages without op messages and ask their producers again.
 
     TransactionLog       reads and writes those topics (RocketMQ: TransactionalMessageBridge)
     ProducerChecks       what happens to a half message that is not ended (producer_checks.py)
@@ -58,25 +58,25 @@ class TransactionStore(CheckReads, Protocol):
     """Where transactions live. `TransactionLog` is the one that RocketMQ's files need."""
 
     def half_at(self, physical_offset: int) -> HalfMessage | None:
-        """The half message that lies there, None when there is none."""
+        """Return the half message that lies there, None if there is none."""
 
     def commit(self, half: HalfMessage, pending: PendingPut) -> None:
         """End it by storing its message; `pending` is finished as that message wishes."""
 
     def rollback(self, half: HalfMessage) -> bool:
-        """End it without a message. False when that could not be stored."""
+        """End it without a message. Return False if that could not be stored."""
 
     def put_back(self, half: HalfMessage) -> bool:
-        """Store a copy behind the other half messages; its offsets become those of the copy. False when it failed."""
+        """Store a copy behind the other half messages and take over its offsets. Return False on failure."""
 
     def give_up(self, half: HalfMessage) -> bool:
-        """Move it where messages go that nobody ended. False when it failed."""
+        """Move it where messages go that nobody ended. Return False if it failed."""
 
     def resume(self, physical_offset: int, pending: PendingPut) -> None:
         """Have a message that was given up checked again. Raises RecordError when there is none."""
 
     def queue_ids(self) -> range:
-        """The queues of half messages; created when there are none."""
+        """Return the queues of half messages; created when there are none."""
 
     def half_offset(self, queue_id: int) -> int:
         """Queue offset from which half messages are unchecked."""
@@ -95,7 +95,7 @@ class CheckListener(Protocol):
         """Find out how the transaction ended; must not wait or raise."""
 
     def discard(self, half: HalfMessage) -> bool:
-        """It was checked too often or is too old. False when it cannot be put away, so that it comes again."""
+        """It was checked too often or is too old. Return False if it cannot be put away, so that it comes again."""
 
 
 class TransactionLog:
@@ -123,7 +123,7 @@ class TransactionLog:
     # -- ending ------------------------------------------------------------------------------------------------------
 
     def half_at(self, physical_offset: int) -> HalfMessage | None:
-        data = self._store.record_at(physical_offset)
+        data = self._store.reading.record_at(physical_offset)
         if data is None:
             return None
         try:
@@ -144,7 +144,7 @@ class TransactionLog:
         return self._put_op(half)
 
     def _put_op(self, half: HalfMessage) -> bool:
-        """The op message that ends `half`: its body is the half message's queue offset, in decimal."""
+        """Return the op message that ends `half`: its body is the half message's queue offset, in decimal."""
         pending = PendingPut()
         op = MessageToStore(
             TRANS_OP_HALF_TOPIC,
@@ -180,7 +180,7 @@ class TransactionLog:
         queue_id = random.randrange(max(1, topic.write_queue_nums))
         result = self._put_now(_copy(half, TRANS_CHECK_MAX_TIME_TOPIC, queue_id, store_host=half.store_host))
         log.info(
-            "a half message is given up",
+            "a half message is discarded",
             status=result.status.name,
             check_times=half.check_times,
             physical_offset=half.physical_offset,
@@ -189,7 +189,7 @@ class TransactionLog:
         return result.status is PutStatus.PUT_OK
 
     def resume(self, physical_offset: int, pending: PendingPut) -> None:
-        data = self._store.record_at(physical_offset)
+        data = self._store.reading.record_at(physical_offset)
         if data is None:
             raise RecordError(f"there is no message at physical offset {physical_offset}")
         half = _half(data, read_fields(data, 0, len(data)))
@@ -225,7 +225,7 @@ class TransactionLog:
         return HalfRead(None, is_end, found.next_begin_offset)
 
     def _get(self, topic: str, queue_id: int, queue_offset: int, max_count: int) -> GetResult:
-        found = self._store.get_messages(topic, queue_id, queue_offset, max_count)
+        found = self._store.reading.get_messages(topic, queue_id, queue_offset, max_count)
         if self._stats is not None:
             self._stats.internal_get(found.message_count)
         return found
@@ -241,7 +241,7 @@ class TransactionLog:
 
     def _consumed(self, topic: str, queue_id: int) -> int:
         queue_offset = self._offsets.query(TRANS_CONSUMER_GROUP, topic, queue_id)
-        return queue_offset if queue_offset != NO_OFFSET else self._store.min_offset(topic, queue_id)
+        return queue_offset if queue_offset != NO_OFFSET else self._store.reading.min_offset(topic, queue_id)
 
     def keep_offsets(self, queue_id: int, half_offset: int, op_offset: int) -> None:
         for topic, queue_offset in ((TRANS_HALF_TOPIC, half_offset), (TRANS_OP_HALF_TOPIC, op_offset)):
@@ -279,7 +279,7 @@ def _op(data: bytes) -> OpMessage | None:
 
 
 def _real_message(half: HalfMessage) -> tuple[MessageToStore, dict[str, str]]:
-    """What a commit stores, and its properties as the store shall see them. Raises RecordError.
+    """Return what a commit stores, and its properties as the store sees them. Raises RecordError.
 
     The stored text still holds REAL_TOPIC, REAL_QID and TRAN_MSG. Only when the message is to be delayed, it is written
     anew from the table, which has lost them.

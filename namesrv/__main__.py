@@ -36,7 +36,7 @@ STOP_DEADLINE_SECONDS = 10.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit code of the process."""
+    """Return the exit code of the process."""
     options = parse_command_line(PROGRAM, sys.argv[1:] if arguments is None else arguments, letters="chnp")
     environment = read_environment(os.environ)
     try:
@@ -68,7 +68,7 @@ def _run(
     records: tuple[NamesrvSettings, ServerSettings],
     files: LogFiles,
 ) -> ExitCode:
-    """The NameServer itself, until a signal ends it."""
+    """Return the NameServer itself, until a signal ends it."""
     config = RuntimeConfig(*records, extra=layers.unknown_values())
     settings_file = SettingsFile(layers, [type(record) for record in records])
     work = partial(

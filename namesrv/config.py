@@ -1,7 +1,8 @@
-"""Settings of the NameServer under RocketMQ's keys (RocketMQ: NamesrvConfig; its port is in NettyServerConfig).
+"""NamesrvSettings: the settings of the NameServer under RocketMQ's keys (RocketMQ: NamesrvConfig; its port is in
+NettyServerConfig).
 
-What a running NameServer lets UPDATE_NAMESRV_CONFIG change is only what `changeable` says: never a path, since who can
-move the file that is written can write anywhere, and never what names or finds other servers.
+UPDATE_NAMESRV_CONFIG may only change what is marked `changeable`: never a path, because moving the file that is written
+means writing anywhere, and never the addresses of other servers.
 """
 
 from __future__ import annotations
@@ -69,5 +70,5 @@ def namesrv_defaults(user_home: Path) -> Mapping[str, str]:
 
 
 def bind_settings(configuration: ConfigurationLayers) -> tuple[NamesrvSettings, ServerSettings]:
-    """Both records of a NameServer process, with its defaults. Raises SettingError."""
+    """Return both records of a NameServer process, with its defaults. Raises SettingError."""
     return configuration.bind(NamesrvSettings), configuration.bind(ServerSettings)

@@ -11,7 +11,7 @@ from triomq.remoting.tls import DISABLED, TlsError, TlsSettings, make_server_con
 
 
 def configuration_problems(settings: NamesrvSettings, tls: TlsSettings) -> Iterator[str]:
-    """One sentence for each reason why a NameServer would not serve with this configuration."""
+    """Return one sentence for each reason why a NameServer would not serve with this configuration."""
     for key, text in (("kvConfigPath", settings.kv_config_path), ("configStorePath", settings.config_store_path)):
         problem = directory_problem(Path(text).absolute().parent) if text else None
         if problem:

@@ -1,10 +1,10 @@
-"""One NameServer: builds its parts, listens, forgets dead brokers (RocketMQ: NamesrvController).
+"""One NameServer: builds its parts, listens, expires dead brokers (RocketMQ: NamesrvController).
 
     async with trio.open_nursery() as nursery:
         port = await nursery.start(partial(serve, NamesrvSettings(), ServerSettings(listen_port=0)))
 
-`serve` runs until it is cancelled. Nothing it holds outlives it but the two files of the settings (kvConfigPath,
-configStorePath); without those paths it keeps everything in memory, so that many fit into one test process.
+`serve` runs until it is cancelled. Only the two files of the settings (kvConfigPath, configStorePath) outlive it;
+without those paths everything is in memory, so that many NameServers fit into one test process.
 """
 
 from __future__ import annotations

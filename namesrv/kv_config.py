@@ -1,11 +1,12 @@
-"""The NameServer's key-value configuration (RocketMQ: KVConfigManager): namespace -> key -> value, in kvConfig.json.
+"""KvConfig: the NameServer's key-value configuration (RocketMQ: KVConfigManager): namespace -> key -> value, in
+kvConfig.json.
 
-A change is written before it is visible: the new table goes into the file (a temporary file first, the former content
-into .bak, then a rename), and only then takes the place of the old one in memory. So an answer of success means that
-the change survives a restart, and after a failure memory and file still agree.
+A change is durable before it is visible: the new table goes into the file (a temporary file, the previous content into
+.bak, then a rename), and only then replaces the table in memory. So a successful response means that the change
+survives a restart, and after a failure memory and file still agree.
 
-Read by anybody on the event loop's thread; changed only through `put` and `delete`, which queue at one lock and write
-in a worker thread that gets nothing but bytes and a path.
+Any code on the event loop may read it. Only `put` and `delete` change it; they share a lock and write in a worker
+thread, which receives bytes and a path, nothing else.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _Table = dict[str, dict[str, str]]
 
 
 class KvConfig:
-    """See the module's text. Without a path nothing is read or written."""
+    """See the module's docstring. Without a path nothing is read or written."""
 
     def __init__(self, path: Path | None, *, max_entries: int = 100_000) -> None:
         self.path = path
@@ -58,7 +59,7 @@ class KvConfig:
         return self._table.get(namespace, {}).get(key)
 
     def namespace(self, namespace: str) -> Mapping[str, str] | None:
-        """All keys of a namespace; None when there never was one in it."""
+        """Return all keys of a namespace; None if there never was one in it."""
         return self._table.get(namespace)
 
     async def put(self, namespace: str, key: str, value: str) -> None:

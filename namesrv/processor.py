@@ -1,10 +1,11 @@
-"""What a NameServer answers (RocketMQ: DefaultRequestProcessor): one method for each request code.
+"""NamesrvProcessor: handles the requests of a NameServer, one method per request code (RocketMQ:
+DefaultRequestProcessor).
 
-Every answer comes from the tables in memory, at once; only changes of the key-value table and of the configuration wait
-for a file. Bad input costs the sender an answer with a sentence, never the connection.
+Every response comes from tables in memory, at once; only changes of the key-value table and of the configuration wait
+for a file. Bad input gets an error response and never costs the connection.
 
-RocketMQ's NameServer does not answer request codes it does not know, so that the caller waits for its timeout. Here the
-processor table answers code 3, "request type <n> not supported", as brokers do; all clients understand that.
+RocketMQ's NameServer does not respond to unknown request codes, so the caller waits for its timeout. Here the processor
+table responds with code 3, "request type <n> not supported", as brokers do; all clients understand that.
 """
 
 from __future__ import annotations
@@ -64,8 +65,8 @@ _LaterAnswer = Coroutine[Any, Any, RemotingCommand]
 class NamesrvProcessor:
     """The request codes of one NameServer, over its three tables.
 
-    It keeps encoded route answers as long as the route table's revision stays, since thousands of clients ask for the
-    same routes every 30 seconds.
+    It caches encoded routes until the route table's revision changes, since thousands of clients request the same
+    routes every 30 seconds.
     """
 
     def __init__(

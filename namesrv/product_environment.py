@@ -1,7 +1,8 @@
-"""clusterTest: routes of unknown topics come from the NameServers of the product environment.
+"""clusterTest: fetches routes of unknown topics from the NameServers of the product environment (RocketMQ:
+ClusterTestRequestProcessor).
 
-(RocketMQ: ClusterTestRequestProcessor.) Their addresses are those of namesrvAddr, else what the address server says:
-http://<domain>:8080/rocketmq/<subgroup>-<productEnvName>?nofix=1, asked again at most every two minutes.
+Their addresses come from namesrvAddr, or else from the address server at
+http://<domain>:8080/rocketmq/<subgroup>-<productEnvName>?nofix=1, queried at most every two minutes.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class ProductEnvironment:
         self._fetching = trio.Lock()
 
     async def ask(self, request: RemotingCommand) -> bytes | None:
-        """The body of the answer to the same question there; None when nobody knows, or nobody answers."""
+        """Return the body of the response to the same request there; None if there is none."""
         question = new_request(request.code, ext_fields=request.ext_fields)
         question.version = request.version
         for address in self._fixed or await self._fetch():

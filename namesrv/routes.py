@@ -1,4 +1,4 @@
-"""The route tables of a NameServer: which broker serves which topic, and who is still alive. Pure: no I/O, no clock.
+"""RouteTable: which broker serves which topic, and which brokers are alive. Pure: no I/O, no clock.
 
     queues           topic -> broker name -> QueueData
     brokers          broker name -> cluster, broker id -> address
@@ -6,15 +6,15 @@
     live             broker address -> when it last registered, its data version, its HA address, its owner
     filter servers   broker address -> addresses
 
-The theory (RocketMQ: RouteInfoManager). A broker name is a set of brokers with the same topics: a master (id 0) and
-slaves. Only the master's registrations write `queues`, and only when its data version differs from the one it
-registered before; topics missing from a registration stay, because a broker also registers single topics. A broker
-address disappears when it unregisters, when it has been silent for too long, or when its owner (the connection it
-registered over) goes; the last address of a name takes the name and its queue data along.
+The theory (RocketMQ: RouteInfoManager). A broker name stands for a set of brokers with the same topics: a master (id 0)
+and slaves. Only registrations of the master write `queues`, and only if its data version differs from the previous one;
+topics missing from a registration stay, because a broker also registers single topics. A broker address disappears when
+it unregisters, when it has been silent for too long, or when its owner (the connection it registered over) closes. The
+last address of a name takes the name and its queue data with it.
 
-One object, owned by the processor; only the event loop's thread may touch it. Nothing here survives a restart: the
-brokers tell it again. `revision` changes with everything that a route answer shows, so answers may be kept.
-`now` is seconds of any monotonic clock.
+The processor owns the table; only the event loop's thread may touch it. Nothing survives a restart: brokers register
+again. `revision` changes with everything that a route response shows, so encoded responses may be cached. `now` is in
+seconds of any monotonic clock.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from triomq.protocol.codes import ResponseCode
 from triomq.protocol.errors import RequestRefused
 
 SILENT_SECONDS = 120.0
-"""A broker that has not registered for so long is taken for dead (RocketMQ: BROKER_CHANNEL_EXPIRED_TIME)."""
+"""A broker that has not registered within this time counts as dead (RocketMQ: BROKER_CHANNEL_EXPIRED_TIME)."""
 
 UNIT_FLAG = 1
 UNIT_SUB_FLAG = 2
@@ -85,7 +85,7 @@ class _LiveBroker:
 
 
 class RouteTable:
-    """See the module's text. `owner` arguments are compared by identity and never looked into."""
+    """See the module's docstring. `owner` arguments are compared by identity and never looked into."""
 
     def __init__(self, limits: RouteLimits | None = None) -> None:
         self.limits = limits or RouteLimits()
@@ -140,12 +140,12 @@ class RouteTable:
         return [(address, live.owner) for address, live in silent]
 
     def time_jumped(self, seconds: float) -> None:
-        """The clock jumped ahead, but brokers have not been silent for so long."""
+        """The clock jumped ahead; brokers were not silent meanwhile."""
         for live in self._live.values():
             live.last_seen += seconds
 
     def is_changed(self, address: str, data_version: DataVersion) -> bool:
-        """True when this address is unknown or registered last with another data version."""
+        """Return True if this address is unknown or registered last with another data version."""
         live = self._live.get(address)
         return live is None or live.data_version != data_version
 
@@ -185,7 +185,7 @@ class RouteTable:
     # What clients ask.
 
     def route(self, topic: str) -> TopicRouteData | None:
-        """Queues and brokers of a topic; None without at least one of each."""
+        """Return queues and brokers of a topic; None without at least one of each."""
         queues = self._queues.get(topic)
         if not queues:
             return None
@@ -212,12 +212,12 @@ class RouteTable:
         return list(self._queues)
 
     def topics_of_cluster(self, cluster: str) -> list[str]:
-        """Topics with queues at any broker of the cluster; an unknown cluster has none."""
+        """Return topics with queues at any broker of the cluster; an unknown cluster has none."""
         names = self._clusters.get(cluster, set())
         return [topic for topic, queues in self._queues.items() if not names.isdisjoint(queues)]
 
     def system_topics(self) -> list[str]:
-        """Clusters and their broker names: each is also the name of a topic."""
+        """Return clusters and their broker names: each is also the name of a topic."""
         found: dict[str, None] = {}
         for cluster, names in self._clusters.items():
             found[cluster] = None
@@ -231,7 +231,7 @@ class RouteTable:
         return None
 
     def topics_by_flag(self, mask: int, flag: int) -> list[str]:
-        """Topics whose first queue data has topicSysFlag & mask == flag."""
+        """Return topics whose first queue data has topicSysFlag & mask == flag."""
         found = []
         for topic, queues in self._queues.items():
             first = next(iter(queues.values()))
@@ -240,7 +240,7 @@ class RouteTable:
         return found
 
     def sizes(self) -> dict[str, int]:
-        """Entries per table, for the log."""
+        """Return entries per table, for the log."""
         return {"topics": len(self._queues), "broker_names": len(self._brokers), "brokers": len(self._live)}
 
     def _check_limits(self, address: str, topics: Mapping[str, TopicConfig]) -> None:

@@ -1,10 +1,11 @@
-"""The configuration a NameServer runs with, as GET_NAMESRV_CONFIG lists it and UPDATE_NAMESRV_CONFIG changes it.
+"""RuntimeConfig: the configuration of a running NameServer, as GET_NAMESRV_CONFIG lists it and UPDATE_NAMESRV_CONFIG
+changes it.
 
-Holds the present settings records; an update replaces them. Who needs a changeable setting reads it here each time.
-A NameServer has no access control, so nobody may update it unless configUpdateWithoutAcl says that everybody may.
-An update is refused as a whole: when a path is among its keys (whoever moves the file that is written can write
-anywhere), when a value is bad, when a key cannot change while the daemon runs. Keys that mean nothing here are
-ignored, since mqadmin sends one key to all kinds of servers. What changed is also written to the configuration file.
+It holds the current settings records; an update replaces them. Code that needs a changeable setting reads it here each
+time. A NameServer has no access control, so updates are refused unless configUpdateWithoutAcl permits them. An update
+is all or nothing: a path among its keys rejects it (moving the file that is written means writing anywhere), and so
+does an invalid value or a key that cannot change at run time. Unknown keys are ignored, since mqadmin sends the same
+key to all kinds of servers. Changes also go to the configuration file.
 """
 
 from __future__ import annotations
@@ -46,11 +47,11 @@ class RuntimeConfig:
         self._updating = trio.Lock()
 
     def values(self) -> dict[str, str]:
-        """Every key -> text."""
+        """Return every key -> text."""
         return {**self._extra, **to_text(self.namesrv), **to_text(self.server)}
 
     def listing(self) -> bytes:
-        """Properties text of every key but passwords."""
+        """Return properties text of every key but passwords."""
         listed = {key: text for key, text in self.values().items() if not is_secret(key)}
         return java_properties.format(listed).encode("ascii")
 

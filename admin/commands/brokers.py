@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from triomq.admin import bodies
+from triomq.admin.commands.name_servers import properties_of
 from triomq.admin.errors import AdminError
 
 TYPE_CHECKING = False
@@ -132,8 +133,6 @@ def get_broker_config(run: Run) -> None:
 
 
 def _show_config(run: Run, address: str, title: str) -> None:
-    from triomq.admin.commands.name_servers import properties_of
-
     table = properties_of(run.session.call(address, 26).body)
     run.out.line(title)
     for key, value in table.items():

@@ -6,11 +6,11 @@ import os
 import time
 
 from triomq.admin.commands.name_servers import java_properties_order
-from triomq.admin.commands.progress import PUSH, consumer_connections, running_info, version_name
-from triomq.admin.commands.topics import queue_items
+from triomq.admin.commands.progress import PUSH, consume_stats, consumer_connections, running_info, version_name
 from triomq.admin.errors import AdminError
 from triomq.admin.java_text import plain, queue_text
 from triomq.admin.output import warn
+from triomq.admin.routes import RETRY_PREFIX, all_topics, queue_items
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -177,14 +177,10 @@ def start_monitoring(run: Run) -> None:
 
 
 def _groups(run: Run) -> list[str]:
-    from triomq.admin.commands.topics import RETRY_PREFIX, all_topics
-
-    return [topic.removeprefix(RETRY_PREFIX) for topic in all_topics(run) if topic.startswith(RETRY_PREFIX)]
+    return [topic.removeprefix(RETRY_PREFIX) for topic in all_topics(run.session) if topic.startswith(RETRY_PREFIX)]
 
 
 def _monitor(run: Run, group: str) -> None:
-    from triomq.admin.commands.progress import consume_stats
-
     try:
         stats = consume_stats(run, group)
     except AdminError:

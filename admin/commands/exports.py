@@ -8,6 +8,7 @@ import time
 from triomq.admin import bodies
 from triomq.admin.commands.brokers import first_number, runtime_table
 from triomq.admin.commands.name_servers import properties_of
+from triomq.admin.commands.progress import version_name
 from triomq.admin.commands.rates import rates_of
 from triomq.admin.errors import AdminError
 from triomq.admin.java_text import concurrent_order, hash_ordered, pretty_json, string_hash
@@ -189,8 +190,6 @@ def _broker_report(run: Run, address: str) -> dict[str, Any]:
 
 
 def _clients(run: Run, address: str, groups: dict[str, Any]) -> set[str]:
-    from triomq.admin.commands.progress import version_name
-
     found: set[str] = set()
     for group in groups:
         try:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from triomq.admin import bodies
+from triomq.admin.commands.topics import delete_topic_of_cluster
 from triomq.admin.errors import AdminError
 from triomq.admin.java_text import GROUP_FIELDS, group_config_text, plain
+from triomq.admin.routes import DLQ_PREFIX, RETRY_PREFIX
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,8 +47,6 @@ def delete_sub_group(run: Run) -> None:
 
     run.for_each(run.targets(run.session.masters), delete)
     if not run.has("b"):
-        from triomq.admin.commands.topics import DLQ_PREFIX, RETRY_PREFIX, delete_topic_of_cluster
-
         for prefix in (RETRY_PREFIX, DLQ_PREFIX):
             delete_topic_of_cluster(run, cluster, prefix + group)
     run.out.item(group=group, deleted=True)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 
 from triomq.admin import bodies
-from triomq.admin.commands.topics import any_address, groups_of
+from triomq.admin.commands.progress import PULL, consume_stats, consumer_connections
+from triomq.admin.commands.sending import Sender, result_text
 from triomq.admin.errors import AdminError, NotFound, UsageError
 from triomq.admin.java_text import plain
 from triomq.admin.messages import FOUND, message_item, message_lines, pull, queue_of
+from triomq.admin.routes import any_address, groups_of
 from triomq.admin.session import Refused
 
 TYPE_CHECKING = False
@@ -109,7 +111,7 @@ def _show(run: Run, message: MessageExt, *, index: int = 0, with_offset_id: bool
     path = _write_body(message, index) if run.out.is_text else ""
     for line in message_lines(message, path, with_offset_id=with_offset_id):
         run.out.line(line)
-    tracks = [_track(run, message, group) for group in groups_of(run, message.topic)]
+    tracks = [_track(run, message, group) for group in groups_of(run.session, message.topic)]
     run.out.text("\n\n")
     run.out.text("".join([track_text(track) for track in tracks]) if tracks else "WARN: No Consumer")
     run.out.item(**message_item(message), tracks=tracks)
@@ -144,8 +146,6 @@ def _push(run: Run, message: MessageExt, offset_id: str) -> None:
 
 
 def _resend(run: Run, message: MessageExt, offset_id: str) -> None:
-    from triomq.admin.commands.sending import Sender, result_text
-
     run.out.text(f"prepare resend msg. originalMsgId={offset_id}")
     result = Sender(run, "ReSendMsgById").send(message.topic, message.body, dict(message.properties), flag=message.flag)
     run.out.text(result_text(result))
@@ -156,8 +156,6 @@ def _resend(run: Run, message: MessageExt, offset_id: str) -> None:
 
 
 def _track(run: Run, message: MessageExt, group: str) -> dict[str, Any]:
-    from triomq.admin.commands.progress import PULL, consumer_connections
-
     track: dict[str, Any] = {"consumerGroup": group, "trackType": "UNKNOWN", "exceptionDesc": None}
     try:
         connections = consumer_connections(run, group)
@@ -179,8 +177,6 @@ def _track(run: Run, message: MessageExt, group: str) -> dict[str, Any]:
 
 
 def _is_consumed(run: Run, message: MessageExt, group: str) -> bool:
-    from triomq.admin.commands.progress import consume_stats
-
     for (topic, name, number), row in consume_stats(run, group).rows:
         if topic == message.topic and number == message.queue_id:
             addresses = run.session.broker_addresses(name).values()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from triomq.admin.commands.topics import delete_kv, put_kv
 from triomq.admin.errors import AdminError
+from triomq.admin.java_text import concurrent_order
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -12,16 +14,12 @@ if TYPE_CHECKING:
 
 
 def update_kv_config(run: Run) -> None:
-    from triomq.admin.commands.topics import put_kv
-
     put_kv(run, run.get("s"), run.get("k"), run.get("v"))
     run.out.line("create or update kv config to namespace success.")
     run.out.item(namespace=run.get("s"), key=run.get("k"), value=run.get("v"))
 
 
 def delete_kv_config(run: Run) -> None:
-    from triomq.admin.commands.topics import delete_kv
-
     delete_kv(run, run.get("s"), run.get("k"))
     run.out.line("delete kv config from namespace success.")
     run.out.item(namespace=run.get("s"), key=run.get("k"), deleted=True)
@@ -80,6 +78,4 @@ def properties_of(body: bytes) -> dict[str, str]:
 
 def java_properties_order(table: Mapping[str, object]) -> list[str]:
     """Keys as java.util.Properties iterates: those of a ConcurrentHashMap that begins with 16 buckets."""
-    from triomq.admin.java_text import concurrent_order
-
     return concurrent_order(list(table))

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from triomq.admin import bodies
-from triomq.admin.commands.topics import any_address, queue_items
+from triomq.admin.commands.progress import consume_stats
 from triomq.admin.errors import AdminError, NotFound
 from triomq.admin.java_text import front, hash_ordered, queue_hash
+from triomq.admin.messages import NEWEST, offset_at
+from triomq.admin.routes import any_address, queue_items
 from triomq.admin.session import Refused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from triomq.admin.run import Run
 
-NEWEST = -1
 CONSUMER_NOT_ONLINE = 206
 
 
 def clone_group_offset(run: Run) -> None:
     """All topics of the source group are copied, as in RocketMQ, whatever -t says."""
-    from triomq.admin.commands.progress import consume_stats
-
     source, target, topic = run.get("s"), run.get("d"), run.get("t")
     addresses = {data["brokerName"]: any_address(data) for data in run.session.route(topic)["brokerDatas"]}
     for (queue_topic, name, number), row in consume_stats(run, source).rows:
@@ -108,11 +107,3 @@ def _present_offsets(run: Run, address: str, group: str, topic: str) -> list[tup
     if not table:
         raise NotFound(f"topic {topic!r} has no queues at {address}")
     return sorted((queue[2], offsets["maxOffset"], 0) for queue, offsets in queue_items(table))
-
-
-def offset_at(run: Run, address: str, topic: str, queue_id: int, moment: int) -> int:
-    """The queue offset of a time; -1 is the end of the queue."""
-    fields: dict[str, object] = {"topic": topic, "queueId": queue_id}
-    if moment == NEWEST:
-        return int(run.session.call(address, 30, fields).fields["offset"])
-    return int(run.session.call(address, 29, {**fields, "timestamp": moment}).fields["offset"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from triomq.admin import bodies
 from triomq.admin.errors import AdminError, NotFound
 from triomq.admin.java_text import date_time, front, hash_ordered, iso_time, plain, string_hash
+from triomq.admin.routes import RETRY_PREFIX, all_topics, any_address, queue_items
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,8 +33,6 @@ class Stats:
 
 def consume_stats(run: Run, group: str, topic: str | None = None) -> Stats:
     """GET_CONSUME_STATS at each broker of the group's retry topic. Raises NotFound when there is nothing to tell."""
-    from triomq.admin.commands.topics import RETRY_PREFIX, any_address, queue_items
-
     stats = Stats()
     for data in run.session.route(RETRY_PREFIX + group)["brokerDatas"]:
         fields = {"consumerGroup": group, "topic": topic}
@@ -50,8 +49,6 @@ def consume_stats(run: Run, group: str, topic: str | None = None) -> Stats:
 
 def consumer_connections(run: Run, group: str, broker: str = "") -> dict[str, Any]:
     """GET_CONSUMER_CONNECTION_LIST at one broker. Raises NotFound when no member is online."""
-    from triomq.admin.commands.topics import RETRY_PREFIX, any_address
-
     address = broker or any_address(run.session.route(RETRY_PREFIX + group)["brokerDatas"][0])
     body: dict[str, Any] = bodies.loads(run.session.call(address, 203, {"consumerGroup": group}).body)
     if not body.get("connectionSet"):
@@ -103,8 +100,6 @@ def _progress_of_group(run: Run, group: str, with_clients: bool) -> None:
 
 def _clients_of_queues(run: Run, group: str) -> dict[Queue, str]:
     """The address of the member that has each queue, from what all members say of themselves."""
-    from triomq.admin.commands.topics import queue_items
-
     found: dict[Queue, str] = {}
     try:
         connections = consumer_connections(run, group)["connectionSet"]
@@ -123,8 +118,6 @@ def _clients_of_queues(run: Run, group: str) -> dict[Queue, str]:
 
 def running_info(run: Run, group: str, client_id: str, *, with_stacks: bool = False) -> dict[str, Any]:
     """GET_CONSUMER_RUNNING_INFO of one member, through a broker that it is connected to."""
-    from triomq.admin.commands.topics import RETRY_PREFIX, any_address
-
     fields = {"consumerGroup": group, "clientId": client_id, "jstackEnable": with_stacks}
     address = any_address(run.session.route(RETRY_PREFIX + group)["brokerDatas"][0])
     info: dict[str, Any] = bodies.loads(run.session.call(address, 307, fields, timeout_seconds=15).body)
@@ -132,11 +125,9 @@ def running_info(run: Run, group: str, client_id: str, *, with_stacks: bool = Fa
 
 
 def _progress_of_all(run: Run) -> None:
-    from triomq.admin.commands.topics import RETRY_PREFIX, all_topics
-
     layout = "%-64s  %-6s  %-24s %-5s  %-14s  %-7s  %s"
     run.out.header(layout % ("#Group", "#Count", "#Version", "#Type", "#Model", "#TPS", "#Diff Total"))
-    for topic in all_topics(run):
+    for topic in all_topics(run.session):
         if not topic.startswith(RETRY_PREFIX):
             continue
         group = topic.removeprefix(RETRY_PREFIX)
@@ -169,8 +160,6 @@ def _members(run: Run, group: str) -> tuple[int, str, str, str]:
 
 
 def broker_consume_stats(run: Run) -> None:
-    from triomq.admin.commands.topics import queue_items
-
     timeout_seconds = run.number("t", 50_000) / 1000
     least = run.number("l", 0)
     response = run.session.call(
@@ -228,8 +217,6 @@ def _by_client(connections: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def producer_connection(run: Run) -> None:
-    from triomq.admin.commands.topics import any_address
-
     group = run.get("g")
     address = any_address(run.session.route(run.get("t"))["brokerDatas"][0])
     connections = bodies.loads(run.session.call(address, 204, {"producerGroup": group}).body).get("connectionSet")

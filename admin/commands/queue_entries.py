@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from triomq.admin import bodies
-from triomq.admin.commands.topics import any_address
 from triomq.admin.java_text import plain, pretty_json
+from triomq.admin.routes import any_address
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from triomq.admin import bodies
 from triomq.admin.commands.progress import consume_stats
-from triomq.admin.commands.topics import DLQ_PREFIX, RETRY_PREFIX, all_topics, groups_of
 from triomq.admin.errors import AdminError
 from triomq.admin.java_text import front
+from triomq.admin.routes import DLQ_PREFIX, RETRY_PREFIX, all_topics, groups_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ def stats_all(run: Run) -> None:
     names = ("#Topic", "#Consumer Group", "#Accumulation", "#InTPS", "#OutTPS", "#InMsg24Hour", "#OutMsg24Hour")
     run.out.header(layout % names)
     wanted = run.get("t")
-    for topic in all_topics(run):
+    for topic in all_topics(run.session):
         if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) or (wanted and topic != wanted):
             continue
         try:
@@ -32,7 +32,7 @@ def _topic_stats(run: Run, topic: str, only_active: bool) -> None:
     brokers = run.session.route(topic)["brokerDatas"]
     masters = [data["brokerAddrs"]["0"] for data in brokers if "0" in data["brokerAddrs"]]
     in_tps, in_count = rates_of(run, masters, "TOPIC_PUT_NUMS", topic)
-    groups = groups_of(run, topic)
+    groups = groups_of(run.session, topic)
     for group in groups:
         out_tps, out_count = rates_of(run, masters, "GROUP_GET_NUMS", f"{topic}@{group}")
         backlog = max(0, _backlog(run, topic, group))

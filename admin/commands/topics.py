@@ -14,6 +14,8 @@ from triomq.admin.java_text import (
     string_hash,
     topic_config_text,
 )
+from triomq.admin.messages import queues_of
+from triomq.admin.routes import DLQ_PREFIX, RETRY_PREFIX, all_topics, any_address, clusters_of, groups_of, queue_items
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,8 +24,6 @@ if TYPE_CHECKING:
     from triomq.admin.run import Run
 
 ORDER_NAMESPACE = "ORDER_TOPIC_CONFIG"
-RETRY_PREFIX = "%RETRY%"
-DLQ_PREFIX = "%DLQ%"
 
 
 # -- making, changing, deleting ------------------------------------------------------------------------------------
@@ -273,47 +273,16 @@ def topic_status(run: Run) -> None:
         )  # fmt: skip
 
 
-def any_address(broker: dict[str, Any]) -> str:
-    """An address of a BrokerData: the master's, else the first slave's (BrokerData.selectBrokerAddr)."""
-    addresses = {int(number): address for number, address in broker["brokerAddrs"].items()}
-    if not addresses:
-        raise NotFound(f"no address of broker {broker.get('brokerName')} is known")
-    return str(addresses.get(0) or addresses[min(addresses)])
-
-
-def queue_items(table: dict[Any, Any]) -> list[tuple[tuple[str, str, int], Any]]:
-    """((topic, broker name, queue id), value) of a map whose keys are MessageQueues."""
-    found = []
-    for key, value in table.items():
-        if isinstance(key, str):
-            key = bodies.loads(key.encode())
-        if isinstance(key, dict):
-            found.append(((key["topic"], key["brokerName"], int(key["queueId"])), value))
-        else:
-            found.append(((key.topic, key.broker_name, key.queue_id), value))
-    return found
-
-
 def topic_cluster_list(run: Run) -> None:
     topic = run.get("t")
-    clusters = clusters_of(run, topic)
+    clusters = clusters_of(run.session, topic)
     for cluster in clusters:
         run.out.line(cluster)
         run.out.item(topic=topic, cluster=cluster)
 
 
-def clusters_of(run: Run, topic: str) -> list[str]:
-    """The clusters that have a broker of the topic, in HashMap's order."""
-    info = run.session.cluster_info()
-    [first, *_] = run.session.route(topic)["brokerDatas"] or [None]
-    if first is None:
-        return []
-    found = [name for name, brokers in info["clusterAddrTable"].items() if first["brokerName"] in brokers]
-    return hash_ordered(found, [string_hash(name) for name in found])
-
-
 def topic_list(run: Run) -> None:
-    topics = all_topics(run)
+    topics = all_topics(run.session)
     if not run.has("c"):
         for topic in topics:
             run.out.line(topic)
@@ -325,9 +294,9 @@ def topic_list(run: Run) -> None:
         if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
             continue
         try:
-            clusters = clusters_of(run, topic)
+            clusters = clusters_of(run.session, topic)
             cluster = clusters[0] if clusters else ""
-            groups = groups_of(run, topic)
+            groups = groups_of(run.session, topic)
         except AdminError as error:
             run.failed(str(error))
             cluster, groups = "", []
@@ -336,24 +305,8 @@ def topic_list(run: Run) -> None:
         run.out.item(cluster=cluster, topic=topic, groups=groups)
 
 
-def all_topics(run: Run) -> list[str]:
-    """GET_ALL_TOPIC_LIST_FROM_NAMESERVER, in HashSet's order."""
-    topics = bodies.loads(run.session.ask_name_server(206).body).get("topicList", [])
-    return hash_ordered(topics, [string_hash(topic) for topic in topics])
-
-
-def groups_of(run: Run, topic: str) -> list[str]:
-    """QUERY_TOPIC_CONSUME_BY_WHO at the first broker that responds, in HashSet's order."""
-    for data in run.session.route(topic)["brokerDatas"]:
-        groups = bodies.loads(run.session.call(any_address(data), 300, {"topic": topic}).body).get("groupList", [])
-        return hash_ordered(groups, [string_hash(group) for group in groups])
-    return []
-
-
 def allocate_mq(run: Run) -> None:
     """AllocateMessageQueueAveragely over all write queues, as a client of each address would divide them."""
-    from triomq.admin.messages import queues_of
-
     topic = run.get("t")
     addresses = [text for text in run.get("i").split(",") if text]
     queues = [(queue.broker_name, queue.queue_id) for queue in queues_of(run, topic)]

@@ -1,7 +1,7 @@
-"""AccessControl: the hook that lets a request pass or refuses it (PlainAccessValidator, AclClientRPCHook's other side).
+"""AccessControl: checks each request against the ACL before its processor runs (RocketMQ: PlainAccessValidator).
 
-The steps and the sentences are RocketMQ's, in its order; clients know them. A remark even says where in RocketMQ's
-source the refusal comes from, because that is how its broker answers whatever its hooks throw.
+The order of the checks and the wording of the refusals are RocketMQ's, because clients and tools match on them. A
+remark even names the place in RocketMQ's source that refuses, since RocketMQ's broker sends whatever its hooks throw.
 """
 
 from __future__ import annotations

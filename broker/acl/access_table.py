@@ -45,7 +45,7 @@ _Stamp = tuple[int, int, int]
 
 
 class AccessTable:
-    """See the module's text. `home` is the installation directory, `default_file` is relative to it or absolute."""
+    """See the module's docstring. `home` is the installation directory, `default_file` relative to it or absolute."""
 
     def __init__(self, home: Path, *, now_ms: NowMs, default_file: str = DEFAULT_FILE) -> None:
         self._home = Path(home).absolute()
@@ -60,7 +60,7 @@ class AccessTable:
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def account(self, access_key: str) -> Account | None:
-        """The account of an access key."""
+        """Return the account of an access key."""
         return self._accounts.get(access_key)
 
     @property
@@ -69,7 +69,7 @@ class AccessTable:
         return self._white_addresses
 
     def configs(self) -> tuple[list[str], list[PlainAccessConfig]]:
-        """All white addresses and accounts as the files have them, with their secret keys: not for logs."""
+        """Return all white addresses and accounts as the files have them, with their secret keys: not for logs."""
         files = self._files.values()
         return (
             [text for file in files for text in file.white_texts],
@@ -81,7 +81,7 @@ class AccessTable:
         return {str(path): file.version for path, file in self._files.items()}
 
     def default_version(self) -> DataVersion:
-        """The data version of the default file."""
+        """Return the data version of the default file."""
         file = self._files.get(self.default_path)
         return file.version if file is not None else DataVersion()
 
@@ -107,6 +107,12 @@ class AccessTable:
         self._rebuild()
         log.info("ACL files loaded", files=len(files), accounts=len(self._accounts))
 
+    def check(self) -> None:
+        """Read all files as `load` does, but create and keep nothing. Raises AclFileError."""
+        for path in self._paths():
+            if _stamp(path) is not None:
+                _read(path, self._now_ms())
+
     async def run(self) -> None:
         """Watch the files until cancelled."""
         while True:
@@ -114,10 +120,10 @@ class AccessTable:
             try:
                 self.refresh()
             except Exception:
-                log.exception("the ACL files could not be looked at")
+                log.exception("the ACL files could not be checked")
 
     def refresh(self) -> bool:
-        """Read again what changed since the last time. True when something did. Never raises for a bad file."""
+        """Read again what changed since the last time. Return True if something did. Never raises for a bad file."""
         stamps = {path: stamp for path in self._paths() if (stamp := _stamp(path)) is not None}
         if stamps == self._stamps:
             return False
@@ -135,14 +141,14 @@ class AccessTable:
                 if known is not None:
                     files[path] = known
         for path in self._stamps.keys() - stamps.keys():
-            log.warning("an ACL file is gone", path=str(path))
+            log.warning("an ACL file was removed", path=str(path))
         self._files = files
         self._stamps = stamps
         self._rebuild()
         return True
 
     def _paths(self) -> list[Path]:
-        """The files in their order."""
+        """Return the files in their order."""
         further = self._home / FURTHER_FILES
         tools = self._home / TOOLS_FILE
         paths: list[Path] = []
@@ -165,7 +171,7 @@ class AccessTable:
             white_addresses += file.white_addresses
             for account in file.accounts:
                 if account.access_key in accounts:
-                    log.warning("an access key is defined twice, the first counts", key=account.access_key)
+                    log.warning("an access key is defined twice; the first definition applies", key=account.access_key)
                     continue
                 accounts[account.access_key] = account
                 owners[account.access_key] = path
@@ -174,7 +180,7 @@ class AccessTable:
         self._white_addresses = tuple(white_addresses)
         if not accounts:
             log.warning(
-                "aclEnable=true and no account is defined: whoever is not in globalWhiteRemoteAddresses is refused",
+                "aclEnable=true and no account is defined: only globalWhiteRemoteAddresses are admitted",
                 path=str(self.default_path),
                 white_addresses=len(white_addresses),
             )
@@ -190,7 +196,7 @@ class AccessTable:
         log.info("an account was written", key=config.access_key, path=str(path))
 
     def delete_account(self, access_key: str) -> bool:
-        """Take an account out of its file. False when there is none. Raises AclUpdateRefused and OSError."""
+        """Take an account out of its file. Return False if there is none. Raises AclUpdateRefused and OSError."""
         path = self._owners.get(access_key)
         if path is None:
             return False
@@ -199,8 +205,8 @@ class AccessTable:
         return True
 
     def update_white_addresses(self, texts: list[str], path_text: str | None) -> bool:
-        """Replace the white list of a file (None or empty: the default file). False when that is none of the ACL files
-        below the installation directory, or ends in .yaml. Raises AclUpdateRefused and OSError."""
+        """Replace the white list of a file (None or empty: the default file). Return False if that is none of the ACL
+        files below the installation directory, or ends in .yaml. Raises AclUpdateRefused and OSError."""
         path = Path(path_text).absolute() if path_text else self.default_path
         if path not in self._files or not path.is_relative_to(self._home) or path.suffix == ".yaml":
             return False
@@ -222,15 +228,15 @@ class AccessTable:
 
 
 def _read(path: Path, now_ms: int) -> AclFile:
-    """The file, with a line in the log for whatever is strange in it. Raises AclFileError."""
+    """Return the file, with log a warning for each doubtful entry. Raises AclFileError."""
     file = acl_file.read(path, now_ms)
     for remark in file.remarks:
-        log.warning("ACL file: a mistake?", path=str(path), remark=remark)
+        log.warning("doubtful entry in an ACL file", path=str(path), remark=remark)
     return file
 
 
 def _stamp(path: Path) -> _Stamp | None:
-    """What changes when a file does; None when there is no file."""
+    """Return what changes when a file does; None if there is no file."""
     try:
         status = path.stat()
     except OSError:

@@ -32,7 +32,7 @@ class Account:
     permissions: dict[str, int] = field(repr=False)  # topic, or %RETRY%<group> -> permission
 
     def may(self, resource: str, wanted: int) -> bool:
-        """True when the account has all of the `wanted` permission bits for the resource."""
+        """Return True if the account has all of the `wanted` permission bits for the resource."""
         owned = self.permissions.get(resource)
         if owned is None:
             owned = self.default_group_permission if is_retry_topic(resource) else self.default_topic_permission
@@ -40,12 +40,12 @@ class Account:
 
 
 def parse_permission(text: str | None) -> int:
-    """The bits of a permission; any other text is DENY."""
+    """Return the bits of a permission; any other text is DENY."""
     return _PERMISSIONS.get((text or "").strip(), DENY)
 
 
 def account_of(config: PlainAccessConfig) -> Account:
-    """The account of a file's entry. Raises AclFileError naming the account and the value."""
+    """Return the account of a file's entry. Raises AclFileError naming the account and the value."""
     access_key = config.access_key or ""
     if len(access_key) < MIN_KEY_LENGTH or len(config.secret_key or "") < MIN_KEY_LENGTH:
         raise AclFileError(f"account {access_key!r}: accessKey and secretKey must be longer than 6 characters")

@@ -56,7 +56,7 @@ def read(path: Path, now_ms: int) -> AclFile:
 
 
 def parse(path: Path, data: bytes, now_ms: int) -> AclFile:
-    """The file with this content. Raises AclFileError naming the file, never quoting its content."""
+    """Return the file with this content. Raises AclFileError naming the file, never quoting its content."""
     import yaml
 
     try:
@@ -88,8 +88,8 @@ def parse(path: Path, data: bytes, now_ms: int) -> AclFile:
 
 
 def with_account(document: dict[str, Any], config: PlainAccessConfig) -> dict[str, Any]:
-    """The document with this account as its last one. Members that `config` leaves out keep their value; admin does
-    not."""
+    """Return the document with this account as its last one. Members that `config` leaves out keep their value; admin
+    does not."""
     entries = _list(document, "accounts")
     kept: dict[str, Any] = {}
     for entry in entries:
@@ -113,7 +113,7 @@ def with_account(document: dict[str, Any], config: PlainAccessConfig) -> dict[st
 
 
 def without_account(document: dict[str, Any], access_key: str) -> dict[str, Any]:
-    """The document without this account."""
+    """Return the document without this account."""
     entries = [
         entry
         for entry in _list(document, "accounts")
@@ -123,7 +123,7 @@ def without_account(document: dict[str, Any], access_key: str) -> dict[str, Any]
 
 
 def with_white_addresses(document: dict[str, Any], texts: list[str]) -> dict[str, Any]:
-    """The document with this list of addresses in place of its own."""
+    """Return the document with this list of addresses in place of its own."""
     return {**document, _WHITE: texts}
 
 
@@ -149,7 +149,7 @@ _WHITE = "globalWhiteRemoteAddresses"
 
 
 def _typed(entry: Any) -> Any:
-    """An account with `admin` as a boolean, so that it is not written in quotes."""
+    """Return an account with `admin` as a boolean, so that it is not written in quotes."""
     if isinstance(entry, dict) and isinstance(entry.get("admin"), str):
         return {**entry, "admin": entry["admin"].lower() in _YES}
     return entry
@@ -200,7 +200,7 @@ def _list(document: dict[str, Any], name: str) -> list[Any]:
 
 
 def _text(value: Any, where: str) -> str | None:
-    """A plain value; an empty one and YAML's null are None."""
+    """Return a plain value; an empty one and YAML's null are None."""
     if value is None or value in ("", "null", "~"):
         return None
     if not isinstance(value, str):

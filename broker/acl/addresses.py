@@ -42,7 +42,7 @@ class AddressPattern:
             self._boxes = tuple(_box(part) for part in _split(self.text))
 
     def matches(self, remote: HostPort) -> bool:
-        """True when the pattern covers the address of `remote`."""
+        """Return True if the pattern covers the address of `remote`."""
         if self._is_everything:
             return True
         if not self._boxes:

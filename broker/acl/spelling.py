@@ -1,9 +1,9 @@
-"""Mistakes in an ACL file that RocketMQ passes over in silence: misspelt keys, and values that are none.
+"""Mistakes in an ACL file that RocketMQ ignores silently: misspelt keys and invalid values.
 
-A key that looks like a known one refuses the file: `acounts:` means that no account is read, `defaultTopicPrem:` that
-one has other permissions than it shows. Other unknown keys are reported, since tools may keep notes there. A word that
-is no permission counts as DENY, as in RocketMQ, and one that is no boolean as false; both are reported. None of them
-ever opens anything.
+A key that looks like a known one makes the file invalid: `acounts:` defines no account, `defaultTopicPrem:` leaves an
+account with other permissions than it shows. Other unknown keys only log a warning, since tools may keep notes there.
+An unknown permission counts as DENY, as in RocketMQ, and an unknown boolean as false; both log a warning. No mistake
+ever grants access.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def check_keys(document: dict[str, Any]) -> None:
 
 
 def remarks(document: dict[str, Any]) -> tuple[str, ...]:
-    """What is strange in a file that can be used, at most MAX_REPORTED sentences. No secret is quoted."""
+    """Return what is strange in a file that can be used, at most MAX_REPORTED sentences. No secret is quoted."""
     found = [f"the key {key!r} is unknown" for key in document if key not in FILE_KEYS]
     for where, account in _accounts(document):
         found += [f"{where}: the key {key!r} is unknown" for key in account if key not in ACCOUNT_KEYS]

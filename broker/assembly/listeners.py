@@ -1,5 +1,5 @@
-"""Listeners: who wants to know of connections and of clocks that jump. The server and the controller call them; the
-parts register themselves while the broker is put together."""
+"""Listeners: the parts that need to know when connections open and close, and when a virtual clock jumps. Parts
+register themselves while the broker is put together; the server and the controller call them."""
 
 from __future__ import annotations
 
@@ -39,6 +39,6 @@ class Listeners:
             listener(connection)
 
     def time_jumped(self, seconds: float) -> None:
-        """The clock jumped ahead (only where a test owns it); what is about clients counts their time."""
+        """The clock jumped ahead (only where a test owns it); tables of clients shift their timestamps by the jump."""
         for listener in self._jumped:
             listener(seconds)

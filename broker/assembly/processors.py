@@ -1,6 +1,6 @@
-"""Which part of a broker handles which request, and in which pool.
+"""The list of processors: which part of a broker handles which request code, and in which pool.
 
-The fast port takes everything but pulls, so that sends never wait behind them.
+The fast port handles everything but pulls, so that sends never queue behind pulls.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def register(serving: Serving, table: ProcessorTable, fast_table: ProcessorTable
 
 
 def processor_list(serving: Serving) -> list[Row]:
-    """Every request code that a broker handles, once."""
+    """Return every request code that a broker handles, once."""
     tables, transactions = serving.tables, serving.transactions
     configuration, store, metadata, pools = tables.configuration, tables.store, tables.metadata, tables.pools
     send_back = SendBackProcessor(configuration, metadata, store, serving.writer, tables.stats)
@@ -115,7 +115,7 @@ def _rows(parts: Iterable[Handles], pool: Pool) -> list[Row]:
 
 
 def _checks(serving: Serving) -> list[BeforeHook]:
-    """What looks at every request before its processor: access control, then the hooks of extensions."""
+    """Return what looks at every request before its processor: access control, then the hooks of extensions."""
     tables = serving.tables
     checks: list[BeforeHook] = []
     if tables.access is not None:

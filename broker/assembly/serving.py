@@ -1,8 +1,7 @@
-"""Serving: what one broker is made of when it has its port and its store is loaded.
+"""Serving: the parts of a broker that exist once it has its port and its store is loaded.
 
-`build_serving` makes the parts that need the port or a client for the NameServers, in the order in which they need each
-other. `start` begins what runs beside the requests; processors.py says which part handles which request, timetable.py
-what each does from time to time.
+`build_serving` makes the parts that need the port or a client for the NameServers, in order of dependency. `start`
+starts the background tasks; processors.py lists which part handles which request, timetable.py what runs periodically.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ class Transactions:
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """See the module's text. `host` is where the broker's messages say they are stored."""
+    """See the module's docstring. `host` is where the broker's messages say they are stored."""
 
     tables: Tables
     host: HostPort
@@ -203,7 +202,7 @@ def _transactions(tables: Tables, writer: MessageWriter, store_host: bytes) -> T
 
 
 def _literal(host: str) -> str:
-    """An address for brokerIP1, which may be a name; records hold an address."""
+    """Return an address for brokerIP1, which may be a name; records hold an address."""
     try:
         return HostPort(host, 0).ip
     except ValueError:

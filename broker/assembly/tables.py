@@ -1,8 +1,8 @@
-"""Tables: what one broker is made of before it has a port, a loaded store or a connection.
+"""Tables: the parts of a broker that exist before it has a port, a loaded store or a connection.
 
-`build_tables` makes the parts that need nothing but the configuration and the seams to the system: the store (not yet
-loaded), the tables, the pools and limits, the statistics. Nothing here awaits; `load_tables` and `persist_tables` read
-and write files. The other parts are in serving.py.
+`build_tables` makes the parts that only need the configuration and the seams to the operating system: the store (not
+yet loaded), the tables, the pools, the limits and the statistics. Nothing here awaits; `load_tables` and
+`persist_tables` read and write files. The remaining parts are in serving.py.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ from triomq.daemon.errors import StartError
 from triomq.protocol.clock import NowMs
 from triomq.remoting.turn import Turn
 from triomq.store.disk.files import Files
-from triomq.store.message_store import MessageStore, Offload
+from triomq.store.disk.own_thread import Offload
+from triomq.store.message_store import MessageStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ class Surroundings:
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """See the module's text. `access` is None without aclEnable."""
+    """See the module's docstring. `access` is None without aclEnable."""
 
     surroundings: Surroundings
     hooks: Hooks
@@ -111,7 +112,7 @@ def build_tables(surroundings: Surroundings) -> Tables:
         stats,
         store_metrics,
         limits,
-        _access_table(configuration, now_ms) if broker.acl_enable else None,
+        access_table(configuration, now_ms) if broker.acl_enable else None,
         Listeners(),
     )
     _listen(tables)
@@ -214,7 +215,8 @@ def _group_changed(groups: GroupTable, notifier: ClientNotifier) -> GroupChanged
     return changed
 
 
-def _access_table(configuration: Configuration, now_ms: NowMs) -> AccessTable:
+def access_table(configuration: Configuration, now_ms: NowMs) -> AccessTable:
+    """Return the table of the access control files that the configuration names; nothing is read yet."""
     default_file = configuration.properties.get("rocketmq.acl.plain.file") or DEFAULT_FILE
     return AccessTable(Path(configuration.broker.rocketmq_home or "."), now_ms=now_ms, default_file=default_file)
 

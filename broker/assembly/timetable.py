@@ -1,4 +1,4 @@
-"""What each part of a broker does from time to time (broker/tasks.py has the times), and when its settings change."""
+"""The periodic tasks of a broker's parts (broker/tasks.py has their periods), and how parts follow changed settings."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def add_tasks(serving: Serving) -> None:
 
 
 def follow_settings(serving: Serving) -> None:
-    """Have the parts that keep a copy of a setting, or tell others of it, follow the changes of an administrator."""
+    """Have the parts that keep a copy of a setting, or announce it, follow configuration changes."""
     tables, registration = serving.tables, serving.registration
 
     def changed(keys: frozenset[str]) -> None:

@@ -14,7 +14,7 @@ from triomq.broker.embedded.local_cluster import LocalCluster
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The child: prints one JSON line when it is ready, serves until its standard input ends."""
+    """Return the child: prints one JSON line when it is ready, serves until its standard input ends."""
     parser = argparse.ArgumentParser(prog="python -m triomq.broker.embedded", description=main.__doc__)
     parser.add_argument("--brokers", type=int, default=1)
     parser.add_argument("--store", type=Path)

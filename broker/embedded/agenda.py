@@ -1,7 +1,7 @@
-"""Agenda: when the next thing falls due in a broker that somebody may be waiting for.
+"""Agenda: the time until the next event in a broker that a client may be waiting for.
 
-For clocks that jump (virtual_clock.py): they may not jump over any of this. What is left out is housekeeping, which is
-as well done later: samples, persisting tables, sweeps, registration.
+A virtual clock (virtual_clock.py) must not jump past such an event. Housekeeping is left out (sampling, persisting
+tables, sweeps, registration), because it may as well happen later.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from triomq.store.config import BrokerRole
 
 
 def seconds_to_next(serving: Serving) -> float:
-    """Time to the next delayed message, transaction check, or deletion of a file by a retention that is at it; inf when
-    nothing is pending."""
-    soonest = serving.store.seconds_to_next_deletion()
+    """Return time to the next delayed message, transaction check, or deletion of a file by a retention that is at it;
+    inf when nothing is pending."""
+    soonest = serving.store.upkeep.seconds_to_next_deletion()
     if serving.tables.configuration.store.broker_role is not BrokerRole.SLAVE:
         soonest = min(soonest, serving.transactions.checks.seconds_to_next() if _has_unchecked(serving) else inf)
         due_ms = serving.delivery.next_due_ms()
@@ -30,4 +30,4 @@ def _has_unchecked(serving: Serving) -> bool:
     topic = serving.tables.metadata.topics.get(TRANS_HALF_TOPIC)  # made by the first check
     queue_ids = range(topic.read_queue_nums if topic is not None else 1)
     half_offset = serving.transactions.log.half_offset
-    return any(half_offset(each) < serving.store.max_offset(TRANS_HALF_TOPIC, each) for each in queue_ids)
+    return any(half_offset(each) < serving.store.reading.max_offset(TRANS_HALF_TOPIC, each) for each in queue_ids)

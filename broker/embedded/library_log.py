@@ -1,8 +1,9 @@
-"""What a cluster inside somebody's program logs: to Python's own `logging`, by logger name, not to standard output.
+"""Logging of a cluster that runs inside another program: to Python's `logging`, by logger name, not to standard output.
 
-structlog has one configuration for the whole process, and a program that has none prints. While a cluster runs in such
-a program, the lines of our packages (and only those) are diverted; the program's own structlog calls do what they did.
-A program that configures structlog, before or meanwhile, gets our lines like its own.
+structlog has one configuration per process, and prints if there is none. While a cluster runs in a program that does
+not configure structlog, the lines of this project's packages (and only those) go to `logging`; the program's own
+structlog calls are unaffected. A program that configures structlog, before or during that time, receives our lines like
+its own.
 """
 
 from __future__ import annotations

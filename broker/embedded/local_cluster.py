@@ -1,7 +1,7 @@
-"""A NameServer and brokers inside a program; see the package's text.
+"""A NameServer and brokers inside the calling program; see the package's docstring.
 
-In a trio program the cluster is a set of tasks of that very run; anywhere else it is a thread with a trio run of its
-own. Importing this module does not import the broker; starting a cluster does.
+In a trio program the cluster is a set of tasks of the same run; elsewhere it is a thread with a trio run of its own.
+Importing this module does not import the broker; starting a cluster does.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 
 class LocalCluster:
-    """See the module's text. Attributes while it runs: `name_server` ("127.0.0.1:port"), `brokers` (name -> address),
-    `store` (its directory)."""
+    """See the module's docstring. Attributes while it runs: `name_server` ("127.0.0.1:port"), `brokers` (name ->
+    address), `store` (its directory)."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class LocalCluster:
 
     @staticmethod
     async def _nursery(stack: AsyncExitStack) -> trio.Nursery:
-        """A nursery that is cancelled when the stack is left; so the brokers stop first, then the name server."""
+        """Return a nursery that the stack cancels when it is left: brokers stop first, then the name server."""
         nursery = await stack.enter_async_context(trio.open_nursery())
 
         def cancel() -> None:
@@ -145,7 +145,7 @@ class LocalCluster:
         return f"127.0.0.1:{controller.port}"
 
     def _files(self) -> Files:
-        """A temporary store need not reach the disk, which may be slow or busy."""
+        """Return a temporary store need not reach the disk, which may be slow or busy."""
         from triomq.store.disk.files import Files, UnsyncedFiles
 
         if self._clock is not None:

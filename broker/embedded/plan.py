@@ -1,4 +1,4 @@
-"""What an embedded cluster is made of: the settings of its brokers, and where they live."""
+"""ClusterPlan: the options of an embedded cluster, and the settings that its brokers get."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class ClusterPlan:
         return [f"broker-{letter}" for letter in "abcdefghijklmnopqrstuvwxyz"[: self.brokers]]
 
     def values(self, name: str, directory: Path, name_server: str) -> dict[str, str]:
-        """The settings of one broker."""
+        """Return the settings of one broker."""
         return {
             **EMBEDDED_SETTINGS,
             "listenPort": str(self.broker_port),

@@ -1,23 +1,23 @@
-"""A clock that a test moves: hours of a cluster's time pass in milliseconds, for clients that notice nothing of it.
+"""A clock that a test controls: hours of a cluster's time pass in milliseconds, and no client notices.
 
     clock = VirtualClock()
     with LocalCluster(clock=clock) as cluster:      # runs in a thread of its own
         ...                                         # any clients, also in other processes
-        clock.advance(2 * 3600)                     # two hours later, everything due has happened, in its order
+        clock.advance(2 * 3600)                     # two hours later, everything due has happened, in order
 
-The clock goes on as clocks do and jumps ahead when it is told to. What it rules is the cluster: when delayed messages
-are due, transactions checked, files deleted, and the time stamps of the store. Clients keep their own time, so whatever
-is about them (idle connections, missing heartbeats, locks of queues, held pulls, brokers silent at the NameServer)
-counts real time: a jump never ends a live client.
+The clock runs like any clock, and jumps ahead on request. It governs the cluster: when delayed messages are due, when
+transactions are checked and files deleted, and the store's timestamps. Clients keep their own time, so everything about
+clients (idle connections, missing heartbeats, queue locks, held pulls, brokers silent at the NameServer) counts real
+time: a jump never expires a live client.
 
-`advance` jumps from one thing that is due to the next: a delayed message, a transaction check, a full hour (when
-retention looks at deleteWhen), a deletion that is going on. After each it waits until the cluster is idle, and, when
-messages were stored, until its clients have been silent for `settle_seconds` of real time, so that what they do in
-answer (a retry, a commit) happens before the clock goes on. When nothing else is pending it gives them up to
-`patience_seconds`, since the next thing may be what a client makes of the message in its hands. Housekeeping that
-nobody can see runs once for each jump.
+`advance` jumps from one due event to the next: a delayed message, a transaction check, a full hour (when retention
+looks at deleteWhen), a deletion in progress. After each jump it waits until the cluster is idle and, if messages were
+stored, until the clients have been silent for `settle_seconds` of real time, so that their reactions (a retry, a
+commit) happen before the clock moves on. If nothing else is pending it gives them up to `patience_seconds`, since the
+next event may be what a client makes of the message that it is handling. Housekeeping that nobody can observe runs once
+per jump.
 
-One clock is for one cluster at a time. Everything but `attach` may be called from any thread.
+A clock drives one cluster at a time. Any thread may call everything but `attach`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from triomq.protocol.clock import JumpHeard, NowMs
 from triomq.store.disk.files import Files, UnsyncedFiles
 
 SHORTEST_JUMP_SECONDS = 0.1
-"""What is due now and stays due (a message that the store refuses) is looked at again after so long."""
+"""What is due now and stays due (a message that the store refuses) is looked at again after this time."""
 JUST_BEHIND_SECONDS = 0.0005
 """Times are asked for in whole ms: a jump ends a little behind what it is for."""
 LONGEST_WAIT_SECONDS = 2.0
@@ -47,7 +47,7 @@ MAX_JUMPS_KEPT = 10_000
 
 
 class VirtualClock(trio.abc.Clock):
-    """See the module's text.
+    """See the module's docstring.
 
     `start`: the wall clock's time when the cluster starts (local time when it has no zone), now by default.
     `settle_seconds`, `patience_seconds`: real time that is left to clients, see there.
@@ -79,7 +79,7 @@ class VirtualClock(trio.abc.Clock):
     # What tests use.
 
     def now_ms(self) -> int:
-        """The cluster's wall clock, milliseconds since 1970."""
+        """Return the cluster's wall clock, milliseconds since 1970."""
         return self._start_ms + int(self.current_time() * 1000)
 
     @property
@@ -88,7 +88,7 @@ class VirtualClock(trio.abc.Clock):
         return datetime.datetime.fromtimestamp(self.now_ms() / 1000)
 
     def advance(self, seconds: float) -> None:
-        """Have so much time pass; returns when everything that fell due has happened. Blocks; in a trio task say
+        """Let time pass; return when everything that fell due has happened. Blocks; in a trio task say
         `advance_async`, in asyncio `asyncio.to_thread(clock.advance, seconds)`."""
         self._in_run(self._advance, self.current_time() + seconds)
 
@@ -110,7 +110,7 @@ class VirtualClock(trio.abc.Clock):
 
     def advance_until(self, condition: Callable[[], object], *, at_most_seconds: float) -> None:
         """Jump from one thing that is due to the next until `condition()` is true (it is asked in this thread, also
-        while clients work). Raises TimeoutError when it is not after so much of the cluster's time."""
+        while clients work). Raises TimeoutError if it is not within that much of the cluster's time."""
         target = self.current_time() + at_most_seconds
         while not self._comes_true(condition):
             if self.current_time() >= target:
@@ -124,7 +124,7 @@ class VirtualClock(trio.abc.Clock):
     # What the cluster uses.
 
     def attach(self, seconds_to_next: Callable[[], float], log_end: Callable[[], int]) -> None:
-        """From now on this trio run's time is told. `seconds_to_next`: time to the next thing that is due but for full
+        """Take over the time of this trio run. `seconds_to_next`: time to the next thing that is due but for full
         hours (inf: none); `log_end`: grows with every message that is stored."""
         self._run = _Run(trio.lowlevel.current_trio_token(), trio.Lock(), seconds_to_next, log_end)
 
@@ -150,7 +150,8 @@ class VirtualClock(trio.abc.Clock):
             trio.from_thread.run(function, target, trio_token=run.token)
 
     def _comes_true(self, condition: Callable[[], object]) -> bool:
-        """Whether it does before the next jump. Called in the test's thread; patience ends as soon as it is true."""
+        """Return whether it does before the next jump. Called in the test's thread; patience ends as soon as it is
+        true."""
         while not condition():
             run = self._run
             if run is None or not trio.from_thread.run(self._settle, trio_token=run.token):
@@ -196,8 +197,8 @@ class VirtualClock(trio.abc.Clock):
                 return
 
     async def _settle(self) -> bool:
-        """Until the cluster is idle and its clients have been silent; True when the next thing may be what one of them
-        makes of a message that was stored meanwhile, since nothing else is pending."""
+        """Until the cluster is idle and its clients have been silent; return True if the next thing may be what one of
+        them makes of a message that was stored meanwhile, since nothing else is pending."""
         from trio.testing import wait_all_tasks_blocked
 
         run = self._run
@@ -219,7 +220,7 @@ class VirtualClock(trio.abc.Clock):
         return run.settled_end != before and run.seconds_to_next() == inf
 
     async def _is_more_stored(self, run: _Run, seconds: float) -> bool:
-        """Whether a client stores something, for so long."""
+        """Return whether a client stores something within this time."""
         with trio.move_on_after(seconds):
             while run.log_end() == run.settled_end:  # noqa: ASYNC110 (the logs of several brokers have no common event)
                 await trio.sleep(LOOK_SECONDS)
@@ -244,7 +245,7 @@ class _Run:
 
 
 class _Jumps:
-    """Real times of the jumps, to tell what the cluster's time was at a real time. Keeps the last ones."""
+    """Real times of the jumps, to compute the cluster's time at a real time. Keeps the last ones."""
 
     def __init__(self, ahead_ms: float) -> None:
         self._real_ms = [0]
@@ -262,11 +263,11 @@ class _Jumps:
             del self._real_ms[: MAX_JUMPS_KEPT // 2], self._ahead_ms[: MAX_JUMPS_KEPT // 2]
 
     def at(self, real_ms: int) -> int:
-        """The cluster's time at a real time."""
+        """Return the cluster's time at a real time."""
         return real_ms + int(self._ahead_ms[max(0, bisect_right(self._real_ms, real_ms) - 1)])
 
     def real_at(self, cluster_ms: int) -> int:
-        """The real time at which it was this time in the cluster; the next jump's when it was jumped over."""
+        """Return the real time at which it was this time in the cluster; the next jump's when it was jumped over."""
         for jumped_ms, ahead_ms in zip(reversed(self._real_ms), reversed(self._ahead_ms), strict=True):
             if cluster_ms - ahead_ms >= jumped_ms:
                 return int(cluster_ms - ahead_ms)
@@ -285,7 +286,8 @@ class _TimedFiles(UnsyncedFiles):
 
 
 def run_now_ms(start: datetime.datetime | None = None) -> NowMs:
-    """A wall clock that follows the clock of this trio run, for programs that bring their own (trio's MockClock):
+    """Return a wall clock that follows the clock of this trio run, for programs that bring their own (trio's
+    MockClock):
 
     async def test_a_delay(autojump_clock):
         now_ms = run_now_ms()

@@ -1,7 +1,7 @@
-"""The bloom filter of SQL92 groups: which bits of an ext unit's bit map stand for a group (RocketMQ: BloomFilter).
+"""The bloom filter of SQL92 groups: which bits of an ext unit's bit map belong to a group (RocketMQ: BloomFilter).
 
-At dispatch every filter that matches a message sets its bits in the map that is stored beside the consume queue entry;
-a pull whose bits are not all set there need not read the message. With f percent of false hits for n groups:
+At dispatch every filter that matches a message sets its bits in the bit map stored beside the consume queue entry. A
+pull whose bits are not all set need not read the message. For a false positive rate of f percent and n groups:
 
     k = ceil(log(f/100) / log(0.5))           bits for each group
     m = ceil(n * log2(100/f) * log2(e))       length of the map, rounded up to whole bytes
@@ -39,7 +39,7 @@ class BloomFilter:
         return self.bit_count // 8
 
     def positions(self, group: str, topic: str) -> BloomFilterData:
-        """The bits that stand for the group on the topic."""
+        """Return the bits that stand for the group on the topic."""
         hashed = murmur3_64(f"{group}#{topic}".encode())
         low, high = to_int32(hashed), to_int32(hashed >> 32)
         places = []
@@ -60,12 +60,12 @@ def set_bits(bit_map: bytearray, data: BloomFilterData) -> None:
 
 
 def has_bits(bit_map: bytes, data: BloomFilterData) -> bool:
-    """False when the group is surely not marked in the bit map."""
+    """Return False if the group is surely not marked in the bit map."""
     return all(bit_map[place >> 3] & 1 << (place & 7) for place in data.bit_pos)
 
 
 def murmur3_64(data: bytes) -> int:
-    """The first 64 bits of MurmurHash3 x64 128 with seed 0, as a little-endian number without sign."""
+    """Return the first 64 bits of MurmurHash3 x64 128 with seed 0, as a little-endian number without sign."""
     h1 = h2 = 0
     whole = len(data) // 16 * 16
     for at in range(0, whole, 16):

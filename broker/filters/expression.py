@@ -41,7 +41,7 @@ class Expression:
     kind: Kind = Kind.NULL
 
     def evaluate(self, properties: Properties) -> Value:
-        """The value for a message with these properties."""
+        """Return the value for a message with these properties."""
         raise NotImplementedError
 
 
@@ -270,7 +270,7 @@ class Order(BooleanExpression):
 
 
 def as_boolean(expression: Expression) -> BooleanExpression:
-    """The node as an operand of AND, OR, NOT or as the whole; raises FilterError when it is no truth value."""
+    """Return the node as an operand of AND, OR, NOT or as the whole; raises FilterError when it is no truth value."""
     if isinstance(expression, BooleanExpression):
         return expression
     if isinstance(expression, Property):

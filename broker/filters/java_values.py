@@ -99,7 +99,7 @@ def parse_double(text: str) -> float:
 
 
 def double_text(value: float) -> str:
-    """A double as Java prints it: 5.0, 1.0E20, 1.0E-5."""
+    """Return a double as Java prints it: 5.0, 1.0E20, 1.0E-5."""
     if value == 0 or 1e-3 <= abs(value) < 1e7:
         return repr(value)
     sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()

@@ -1,8 +1,8 @@
-"""What a pull leaves out: filters in the shape the store asks for (store.results.MessageFilter).
+"""Message filters in the shape that the store expects (store.results.MessageFilter).
 
-Sources: ExpressionMessageFilter, ExpressionForRetryMessageFilter. A filter by tags looks at consume queue entries only
-(the consumer compares the tag text again, since different tags may share a code). An SQL92 filter looks at the entry's
-bit map if there is one, then at the properties of the record.
+Sources: ExpressionMessageFilter, ExpressionForRetryMessageFilter. A tag filter only reads consume queue entries (the
+consumer compares the tag text again, since different tags may share a code). An SQL92 filter reads the entry's bit map
+if there is one, then the properties of the record.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def message_filter(
     *,
     support_retry: bool = False,
 ) -> MessageFilter | None:
-    """The filter of a pull, None when everything passes.
+    """Return the filter of a pull, None if everything passes.
 
     `consumer_filter` is the compiled filter of an SQL92 subscription.
     With `support_retry` retry topics are filtered by the filter of the topic each message comes from.

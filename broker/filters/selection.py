@@ -1,7 +1,7 @@
-"""Which filter a pull gets: from the subscription in the request, or from the one the group registered by heartbeat.
+"""Which filter applies to a pull: the subscription in the request, or the one that the group registered by heartbeat.
 
-Source: PullMessageProcessor. One thing is other than there: an SQL92 expression that does not compile is refused, not
-answered with everything.
+Source: PullMessageProcessor. One difference: a pull with an SQL92 expression that does not compile is refused; RocketMQ
+returns every message.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ COMPILED_FILTERS = 1024
 
 
 class FilterChooser:
-    """See the module's text."""
+    """See the module's docstring."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class FilterChooser:
         self._compiled = lru_cache(maxsize=COMPILED_FILTERS)(self._compile)
 
     def choose(self, header: PullMessageRequestHeader) -> MessageFilter | None:
-        """The filter of a pull, None when it takes everything; raises RequestRefused."""
+        """Return the filter of a pull, None if it takes everything; raises RequestRefused."""
         in_request = header.sys_flag & sys_flag.PULL_SUBSCRIPTION != 0
         if in_request:
             try:
@@ -107,7 +107,7 @@ class FilterChooser:
         return compiled
 
     def _registered(self, header: PullMessageRequestHeader) -> SubscriptionData:
-        """What the group's heartbeats said it wants of the topic."""
+        """Return what the group's heartbeats said it wants of the topic."""
         group = self._consumers.get(header.consumer_group)
         if group is None:
             raise RequestRefused(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist\n{FAQ}")
@@ -127,7 +127,7 @@ class FilterChooser:
 
 
 def unknown_type(expression_type: str | None) -> str:
-    """What is wrong with an expression type that is none."""
+    """Return what is wrong with an expression type that is none."""
     return f"the expression type {expression_type} is neither TAG nor SQL92"
 
 

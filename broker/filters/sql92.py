@@ -61,7 +61,7 @@ _END: Final = "end of the expression"
 
 
 def compile_expression(text: str) -> BooleanExpression:
-    """The tree of an expression; raises FilterError with place and reason. Those of usual length are remembered."""
+    """Return the tree of an expression; raises FilterError with place and reason. Trees of usual length are cached."""
     if len(text) > MAX_EXPRESSION_CHARACTERS:
         raise FilterError(f"the expression has {len(text)} characters, {MAX_EXPRESSION_CHARACTERS} are allowed")
     return _compiled(text) if len(text) <= REMEMBERED_CHARACTERS else _Parser(text).parse()
@@ -92,7 +92,7 @@ class _Parser:
     # -- tokens --------------------------------------------------------------------------------------------------------
 
     def _peek(self) -> str:
-        """The type of the next token, read when it is first looked at."""
+        """Return the type of the next token, read when it is first looked at."""
         if self._type:
             return self._type
         skipped = _SKIPPED.match(self._text, self._position)

@@ -1,14 +1,14 @@
-"""Sampling: running totals, looked at now and then, give what happened in the last minute, hour and day (RocketMQ:
-StatsItem, StatsItemSet).
+"""Sampling: derives the counts of the last minute, hour and day from running totals (RocketMQ: StatsItem,
+StatsItemSet).
 
-A Flow is counted by plain additions. A task samples all flows of a broker, every 10 s for the minute, every 10 min for
-the hour, every hour for the day; a window is the difference between its newest and its oldest sample. The times of the
-samples are the same for all flows and are kept once (Timeline). A flow's samples are three rings in one array,
+Counting adds to a Flow. A task samples all flows of a broker, every 10 s for the minute, every 10 min for the hour,
+every hour for the day; a window is the difference between its newest and its oldest sample. All flows share the sample
+times (Timeline). A flow's samples are three rings in one array,
 
     minute 7 | hour 7 | day 25        each sample: messages, size_bytes, times (int64)
 
-made when the flow is first sampled, given back when nothing happened for a whole day: a queue at rest costs nothing.
-Touched only on the event loop.
+allocated when the flow is first sampled and freed after a day without change: an idle queue costs nothing. Only the
+event loop touches it.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Timeline:
 
 
 def timelines() -> tuple[Timeline, Timeline, Timeline]:
-    """Those of minute, hour and day."""
+    """Return those of minute, hour and day."""
     minute, hour, day = (Timeline(*span) for span in zip(CAPACITIES, PERIODS_MS, strict=True))
     return minute, hour, day
 
@@ -80,7 +80,7 @@ class Flow:
         self._samples: array[int] | None = None
 
     def begin_with(self, times: int) -> None:
-        """Count from so many additions of nothing on; only for a new flow."""
+        """Begin with this number of empty additions; only for a new flow."""
         self.times = times
         self._base = (0, 0, times)
 

@@ -1,12 +1,12 @@
-"""BrokerStats: what this broker stored and handed out, by topic, group and queue (RocketMQ: BrokerStatsManager,
+"""BrokerStats: what the broker stored and handed out, by topic, group and queue (RocketMQ: BrokerStatsManager,
 BrokerStats).
 
-Every stored message passes here, so counting is one look-up and a few additions on the flow of its queue. Everything
-else is made of that: a topic is the sum of its queues, looked at when samples are taken (see sampling.py) or somebody
-asks. The names of the statistics and the form of their keys are RocketMQ's.
+Every stored message passes through here, so counting is one look-up and a few additions on the flow of its queue. The
+rest is derived: a topic is the sum of its queues, computed when samples are taken (sampling.py) or on request. The
+names of the statistics and the form of their keys are RocketMQ's.
 
-Touched only on the event loop. Limit: `max_flows` flows; when they are used up, those at rest for a day go, and what is
-new after that is not counted (one warning). The totals of the broker always are.
+Only the event loop touches it. Limit: `max_flows` flows; beyond it, flows idle for a day are dropped, and new ones are
+not counted (with one warning). The broker's totals are always counted.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class BrokerStats:
         self.get_missed_times += 1
 
     def stored(self, message_count: int, size_bytes: int) -> None:
-        """The store took messages, whoever they came from."""
+        """The store took messages from any source."""
         self.stored_total += message_count
         self.stored_size_total_bytes += size_bytes
 
@@ -144,7 +144,7 @@ class BrokerStats:
         flow.times += 1
 
     def _reads(self, key: _Get) -> int:
-        """How often a group got messages: so many latencies there are, most of them 0 ms and not told."""
+        """Return how often a group got messages: the number of samples; those of 0 ms are not recorded one by one."""
         group, topic, queue_id = key
         read = self._groups.get((topic, group)) if queue_id == _ALL_QUEUES else self._gets.get(key)
         return read.times if read is not None else 0
@@ -164,7 +164,7 @@ class BrokerStats:
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def snapshot(self, name: str, key: str) -> BrokerStatsData | None:
-        """The three windows of a statistic; None when nothing was ever counted under the key."""
+        """Return the three windows of a statistic; None if nothing was ever counted under the key."""
         found = self._find(name, key)
         if found is None:
             return None
@@ -172,12 +172,12 @@ class BrokerStats:
         return BrokerStatsData(stats_day=day, stats_hour=hour, stats_minute=minute)
 
     def per_second(self, name: str, key: str) -> float:
-        """The rate over the last minute, 0 for an unknown statistic."""
+        """Return the rate over the last minute, 0 for an unknown statistic."""
         found = self._find(name, key)
         return self._window(found, MINUTE).tps if found is not None else 0.0
 
     def total(self, name: str, key: str) -> int:
-        """The sum since the start, 0 for an unknown statistic."""
+        """Return the sum since the start, 0 for an unknown statistic."""
         found = self._find(name, key)
         if found is None:
             return 0
@@ -195,7 +195,7 @@ class BrokerStats:
         return self._backlogs.groups_behind(limit_bytes)
 
     def named(self) -> Iterator[NamedFlow]:
-        """Every flow with the name, the key and the column of each of its statistics."""
+        """Return every flow with the name, the key and the column of each of its statistics."""
         yield BROKER_PUT_NUMS, self._cluster, self._broker_put, MESSAGES
         yield BROKER_GET_NUMS, self._cluster, self._broker_get, MESSAGES
         for topic, flow in self._topics.items():
@@ -217,7 +217,7 @@ class BrokerStats:
                 yield QUEUE_GET_SIZE, f"{topic}@{queue_id}@{group}", flow, SIZE_BYTES
 
     def moments(self) -> list[tuple[str, str, int]]:
-        """(name, key, value) of how far each group is behind in each queue, as last told."""
+        """(name, key, value) of how far each group is behind in each queue, as last measured."""
         return self._backlogs.moments()
 
     # -- topics and groups that are gone (called with autoDeleteUnusedStats) -------------------------------------------
@@ -286,7 +286,7 @@ class BrokerStats:
         return flow.window(kind, self.spans[kind], column)
 
     def _find(self, name: str, key: str) -> tuple[Flow, int] | None:
-        """The flow of a statistic and the column to look at."""
+        """Return the flow of a statistic and the column to look at."""
         column = SIZE_BYTES if name.endswith("_SIZE") and not name.startswith("COMMERCIAL") else MESSAGES
         flow: Flow | None = None
         if name in (TOPIC_PUT_NUMS, TOPIC_PUT_SIZE):
@@ -341,7 +341,7 @@ class BrokerStats:
         return flow
 
     def _part_of(self, total: Flow) -> Flow:
-        """The flow of one queue; without detail that is the one of all queues."""
+        """Return the flow of one queue; without detail that is the one of all queues."""
         if total.parts is None:
             return total
         flow = Flow(self.spans)
@@ -368,7 +368,7 @@ class BrokerStats:
                 return True
         if not self._warned:
             self._warned = True
-            log.warning("no more statistics are kept: new topics and groups are not counted", limit=self._max_flows)
+            log.warning("statistics are full: new topics and groups are not counted", limit=self._max_flows)
         return False
 
     def _count(self) -> int:

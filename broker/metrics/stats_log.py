@@ -1,9 +1,9 @@
-"""StatsLog: the statistics as lines of stats.log, in RocketMQ's words (RocketMQ: StatsItem, MomentStatsItem).
+"""StatsLog: the statistics as lines of stats.log, in RocketMQ's wording (RocketMQ: StatsItem, MomentStatsItem).
 
     [TOPIC_PUT_NUMS] [orders] Stats In One Minute, SUM: 120 TPS: 2.00 AVGPT: 1.00
 
-Statistics without anything in their window are left out, and of a very large broker's the rest beyond
-`MAX_LINES`. Printing gives way to others every few lines. Called by tasks; keeps nothing.
+Empty windows are left out, and so are lines beyond `MAX_LINES`. Printing yields to other tasks every few lines. Tasks
+call it; it keeps no state.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class StatsLog:
 async def _print(lines: Iterable[str]) -> None:
     for number, line in enumerate(lines):
         if number >= MAX_LINES:
-            log.info("there are more statistics; they are not printed", printed=MAX_LINES)
+            log.info("further statistics are not printed", printed=MAX_LINES)
             return
         log.info(line)
         if number % _LINES_AT_A_TIME == 0:

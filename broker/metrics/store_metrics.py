@@ -1,10 +1,9 @@
-"""StoreMetrics: how fast the store takes and gives messages, as GET_BROKER_RUNTIME_INFO shows it (RocketMQ:
-StoreStatsService).
+"""StoreMetrics: put and get rates of the store, as GET_BROKER_RUNTIME_INFO reports them (RocketMQ: StoreStatsService).
 
-Rates come from one sample a second of the totals that BrokerStats keeps, the last ten minutes of them. Times of puts
-come from commits: every message of a turn is on its way from its append to the commit that ends the turn, so one
-look at the clock serves them all. Their distribution is that of the last full minute; of the present one until the
-first is over. Called by tasks and by whoever commits; touched only on the event loop.
+Rates come from one sample per second of the totals in BrokerStats, kept for ten minutes. Put latencies come from
+commits: every message of a turn waits from its append until the commit at the end of the turn, so one clock reading
+serves all of them. The latency distribution is that of the last full minute, or of the current one until the first is
+over. Only the event loop touches it.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ class PutTimes:
         self.fine[elapsed_ms] = self.fine.get(elapsed_ms, 0) + count
 
     def percentile_ms(self, part: float) -> float:
-        """The time within which that part of the puts was done; 0 without puts."""
+        """Return the time within which that part of the puts was done; 0 without puts."""
         left = part * self.count
         for elapsed_ms in sorted(self.fine):
             left -= self.fine[elapsed_ms]
@@ -79,7 +78,7 @@ class PutTimes:
 
 
 class StoreMetrics:
-    """See the module's text."""
+    """See the module's docstring."""
 
     def __init__(self, stats: BrokerStats, *, now_ms: NowMs) -> None:
         self._stats = stats
@@ -92,15 +91,15 @@ class StoreMetrics:
         self.put_max_ms = 0
         self.get_max_ms = 0
 
-    def timed(self, commit: Callable[[], None], told: Callable[[float], None]) -> Callable[[], None]:
-        """The same commit, with a look at the clock before and after it; `told` also hears how many ms it took."""
+    def timed(self, commit: Callable[[], None], on_commit: Callable[[float], None]) -> Callable[[], None]:
+        """Return `commit` with its duration measured; `on_commit` receives the duration in ms."""
 
         def timed_commit() -> None:
             began = trio.current_time()
             commit()
             elapsed_ms = (trio.current_time() - began) * 1000
             self.commit_took(elapsed_ms)
-            told(elapsed_ms)
+            on_commit(elapsed_ms)
 
         return timed_commit
 

@@ -1,8 +1,9 @@
-"""WatermarkLog: the fill of the pools as lines of watermark.log (RocketMQ: BrokerController.printWaterMark).
+"""WatermarkLog: the fill levels of the pools as lines of watermark.log (RocketMQ: BrokerController.printWaterMark).
 
     [WATERMARK] Send Queue Size: 3 SlowTimeMills: 12
 
-Held pulls are no backlog and not counted. A pool that is and was empty gets no line. Called by a task every second.
+Held pulls are no backlog and are not counted. A pool that is empty, and was empty at the previous call, gets no line. A
+task calls it every second.
 """
 
 from __future__ import annotations

@@ -132,7 +132,7 @@ class AclProcessor:
 
 
 def _split(text: str | None) -> list[str] | None:
-    """A comma list; a list in braces ("1.2.3.{4,5}") stays one entry. None and an empty text are None."""
+    """Return a comma list; a list in braces ("1.2.3.{4,5}") stays one entry. None and an empty text are None."""
     if not text:
         return None
     parts: list[str] = []

@@ -1,6 +1,6 @@
-"""Clients announcing themselves: HEART_BEAT, UNREGISTER_CLIENT, CHECK_CLIENT_CONFIG (RocketMQ: ClientManageProcessor).
+"""Client registration: HEART_BEAT, UNREGISTER_CLIENT, CHECK_CLIENT_CONFIG (RocketMQ: ClientManageProcessor).
 
-A heartbeat is the only thing that puts a client into the tables; it comes every 30 s and says everything anew.
+Only heartbeats add clients to the tables. A client sends one every 30 s, with its complete state.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The ends of transactions: END_TRANSACTION and RESUME_CHECK_HALF_MESSAGE (EndTransactionProcessor, and a part of
+"""The end of transactions: END_TRANSACTION and RESUME_CHECK_HALF_MESSAGE (RocketMQ: EndTransactionProcessor, part of
 AdminBrokerProcessor)."""
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class EndTransactionProcessor:
         return None
 
     def _half(self, header: EndTransactionRequestHeader) -> HalfMessage:
-        """The half message that is meant, after the checks that it is the right one; raises RequestRefused."""
+        """Return the half message that is meant, after the checks that it is the right one; raises RequestRefused."""
         half = self._transactions.half_at(header.commit_log_offset)
         reason = None
         if half is None:

@@ -46,7 +46,7 @@ class GroupAdminProcessor:
         config = SubscriptionGroupConfig.decode(request.body)
         if not config.group_name:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, "the subscription group has no groupName")
-        log.info("group update asked for", group=config.group_name, remote=connection.remote.text)
+        log.info("group update requested", group=config.group_name, remote=connection.remote.text)
         self._groups.update(config)
         await saved(self._groups)
         return new_response(request)
@@ -55,7 +55,7 @@ class GroupAdminProcessor:
         """DELETE_SUBSCRIPTIONGROUP: with removeOffset its offsets too."""
         refuse_on_slave(self._configuration)
         header = request.header(DeleteSubscriptionGroupRequestHeader)
-        log.info("group deletion asked for", group=header.group_name, remote=connection.remote.text)
+        log.info("group deletion requested", group=header.group_name, remote=connection.remote.text)
         self._groups.delete(header.group_name)
         if header.remove_offset:
             self._offsets.remove(header.group_name)

@@ -1,7 +1,7 @@
 """Pulling: PULL_MESSAGE (RocketMQ: PullMessageProcessor).
 
-The road of a pull: header -> may it -> what does it want (subscription, filter) -> store -> answer; or, when there is
-nothing new and the client said it would wait, a place in `LongPolling`, which runs it once more when there is.
+The path of a pull: header, permission, subscription and filter, store, response. If there is nothing new and the client
+is willing to wait, the pull is parked in `LongPolling`, which runs it again when there is.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class PullProcessor:
         self.long_polling = LongPolling(store, pool, self._pull_again)
 
     def __call__(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
-        """The answer, or None for a pull that is held."""
+        """Return the answer, or None for a pull that is held."""
         header = request.header(PullMessageRequestHeader)
         group = self._check(connection, header)
         message_filter = self._filters.choose(header)
@@ -151,7 +151,7 @@ class PullProcessor:
 
     def _read(self, header: PullMessageRequestHeader, message_filter: MessageFilter | None) -> GetResult:
         began = perf_counter()
-        result = self._store.get_messages(
+        result = self._store.reading.get_messages(
             header.topic, header.queue_id, header.queue_offset, header.max_msg_nums, message_filter
         )
         elapsed_ms = int((perf_counter() - began) * 1000)
@@ -167,7 +167,7 @@ class PullProcessor:
             self._stats.get_latency(header.consumer_group, header.topic, header.queue_id, elapsed_ms)
 
     def _code(self, header: PullMessageRequestHeader, result: GetResult) -> int:
-        """The response code of what the store found."""
+        """Return the response code of what the store found."""
         status = result.status
         if status is _FOUND:
             return _SUCCESS

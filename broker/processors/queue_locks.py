@@ -22,7 +22,7 @@ class QueueLockProcessor:
         return {RequestCode.LOCK_BATCH_MQ: self.lock, RequestCode.UNLOCK_BATCH_MQ: self.unlock}
 
     def lock(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """LOCK_BATCH_MQ: answers which of the queues the client holds now."""
+        """LOCK_BATCH_MQ: the response lists the queues that the client holds now."""
         body = LockBatchRequestBody.decode(request.body)
         group, client_id = _holder(body)
         held = self._locks.lock(group, body.mq_set, client_id)

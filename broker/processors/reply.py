@@ -1,8 +1,8 @@
-"""Replies: SEND_REPLY_MESSAGE and its V2 (ReplyMessageProcessor).
+"""Replies: SEND_REPLY_MESSAGE and its V2 (RocketMQ: ReplyMessageProcessor).
 
-The answer of a request-reply exchange. It goes straight to the client that asked, over the connection that client has
-as a producer (PUSH_REPLY_MESSAGE_TO_CLIENT), and is then stored in the reply topic, whether the client got it or not:
-its stored copy is what one looks at when a reply is missed.
+A reply is the second half of a request-reply exchange. The broker pushes it to the client that sent the request, over
+the connection that client has as a producer (PUSH_REPLY_MESSAGE_TO_CLIENT), and then stores it in the reply topic,
+whether the push succeeded or not. The stored copy serves diagnosis.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class ReplyProcessor:
         properties = property_text.parse(header.properties or "")
         client_id = properties.get(names.REPLY_TO_CLIENT)
         if client_id is None:
-            log.warning("a reply does not say for whom it is", group=header.producer_group)
+            log.warning("a reply names no receiver", group=header.producer_group)
             return f"reply message properties[{names.REPLY_TO_CLIENT}] is null"
         requester = self._producers.connection_of_client(client_id)
         if requester is None or not requester.is_open:
@@ -123,7 +123,7 @@ class ReplyProcessor:
             reason = str(error)
         if reason is None:
             return None
-        log.warning("a reply was not taken by its receiver", client_id=client_id, reason=reason)
+        log.warning("the receiver did not accept a reply", client_id=client_id, reason=reason)
         return f"push reply message to {client_id}fail."
 
     async def _store(

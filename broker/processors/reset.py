@@ -1,4 +1,4 @@
-"""What administrators have the broker do to consumers (RocketMQ: AdminBrokerProcessor, Broker2Client):
+"""Requests of administrators that the broker forwards to consumers (RocketMQ: AdminBrokerProcessor, Broker2Client):
 INVOKE_BROKER_TO_RESET_OFFSET, INVOKE_BROKER_TO_GET_CONSUMER_STATUS, GET_CONSUMER_RUNNING_INFO,
 CONSUME_MESSAGE_DIRECTLY. The broker calls the clients over their own connections."""
 
@@ -71,7 +71,7 @@ class ResetProcessor:
         """INVOKE_BROKER_TO_RESET_OFFSET: the members of the group get the new offsets and commit them themselves."""
         header = request.header(ResetOffsetRequestHeader)
         log.info(
-            "offset reset asked for",
+            "offset reset requested",
             topic=header.topic,
             group=header.group,
             timestamp=header.timestamp,
@@ -112,9 +112,9 @@ class ResetProcessor:
             if consumed == -1:
                 raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"THe consumer group <{header.group}> not exist")
             if header.timestamp == -1:
-                wanted = self._store.max_offset(header.topic, queue_id)
+                wanted = self._store.reading.max_offset(header.topic, queue_id)
             else:
-                wanted = max(0, self._store.queue_offset_by_time(header.topic, queue_id, header.timestamp))
+                wanted = max(0, self._store.reading.queue_offset_by_time(header.topic, queue_id, header.timestamp))
             queue = MessageQueue(header.topic, self._configuration.broker.broker_name, queue_id)
             table[queue] = wanted if header.is_force or wanted < consumed else consumed
         return table
@@ -149,7 +149,7 @@ class ResetProcessor:
             if answer.code == ResponseCode.SUCCESS and answer.body:
                 table[member.client_id] = GetConsumerStatusBody.decode(answer.body).message_queue_table
         except (RemotingError, BodyError) as error:
-            log.warning("consumer status not got", group=header.group, client=member.client_id, error=str(error))
+            log.warning("consumer status not received", group=header.group, client=member.client_id, error=str(error))
 
     # -- calls that are passed on --------------------------------------------------------------------------------------
 
@@ -167,7 +167,7 @@ class ResetProcessor:
             _, physical_offset = parse_offset_message_id(header.msg_id or "")
         except ProtocolError as error:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from None
-        record = self._store.record_at(physical_offset)
+        record = self._store.reading.record_at(physical_offset)
         if record is None:
             raise RequestRefused(
                 ResponseCode.SYSTEM_ERROR, f"there is no message at the offset {physical_offset} of {header.msg_id}"
@@ -202,7 +202,7 @@ class ResetProcessor:
 
 
 def _passed_on(request: RemotingCommand) -> dict[str, str]:
-    """The fields of a request that is passed on; the administrator's credentials are nobody else's business."""
+    """Return the fields of a request that is passed on; the administrator's credentials are nobody else's business."""
     return {name: value for name, value in (request.ext_fields or {}).items() if name not in _CREDENTIALS}
 
 

@@ -1,4 +1,4 @@
-"""The broker about itself (RocketMQ: AdminBrokerProcessor): UPDATE_BROKER_CONFIG, GET_BROKER_CONFIG,
+"""State and configuration of the broker (RocketMQ: AdminBrokerProcessor): UPDATE_BROKER_CONFIG, GET_BROKER_CONFIG,
 GET_BROKER_RUNTIME_INFO, VIEW_BROKER_STATS_DATA, DELETE_EXPIRED_COMMITLOG."""
 
 from __future__ import annotations
@@ -67,6 +67,6 @@ class RuntimeProcessor:
 
     def delete_expired_files(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """DELETE_EXPIRED_COMMITLOG: the cleaner runs at once, whatever the hour."""
-        log.info("deletion of expired files asked for", remote=connection.remote.text)
-        self._store.delete_files_now()
+        log.info("deletion of expired files requested", remote=connection.remote.text)
+        self._store.upkeep.delete_files_now()
         return new_response(request)

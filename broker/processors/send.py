@@ -1,8 +1,8 @@
 """Sending: SEND_MESSAGE, SEND_MESSAGE_V2, SEND_BATCH_MESSAGE (RocketMQ: SendMessageProcessor).
 
-The road of a message: header -> topic -> stored properties -> MessageToStore -> MessageWriter. Everything is done
-inline, in order of arrival; the answer is a `SendAnswer`, which the writer finishes when the message is safe enough.
-This is the broker's hottest path: no needless object, no await.
+The path of a message: header, topic, stored properties, MessageToStore, MessageWriter. All of it runs inline, in order
+of arrival. The response is a `SendAnswer`, which the writer finishes when the message is safe enough. This is the
+broker's hottest path: no needless objects, no await.
 """
 
 from __future__ import annotations
@@ -243,7 +243,7 @@ class SendProcessor:
     # Checks shared with other ways of sending (replies).
 
     def standing_fields(self) -> dict[str, str]:
-        """What every send answer carries, also a refusal."""
+        """Return what every send answer carries, also a refusal."""
         broker = self._configuration.broker
         return {"MSG_REGION": broker.region_id, "TRACE_ON": "true" if broker.trace_on else "false"}
 
@@ -259,7 +259,7 @@ class SendProcessor:
             )
 
     def topic_for_send(self, connection: Connection, header: SendHeader) -> TopicConfig:
-        """The topic's configuration, made when that is allowed; raises RequestRefused."""
+        """Return the topic's configuration, made when that is allowed; raises RequestRefused."""
         topic = header.topic
         config = self._topics.get(topic)
         if not self._is_writeable and config is not None and config.order:
@@ -343,7 +343,7 @@ def _check_delay_level(text: str) -> None:
 
 
 def _stored_text(properties: dict[str, str]) -> bytes:
-    """The properties as stored with a normal send: WAIT has done its work and leaves the table."""
+    """Return the properties as stored with a normal send: WAIT has done its work and leaves the table."""
     if names.DELAY not in properties:
         properties.pop(names.WAIT, None)
     return property_text.encode(properties)

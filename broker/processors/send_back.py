@@ -1,7 +1,7 @@
-"""Sending back: CONSUMER_SEND_MSG_BACK (RocketMQ: SendMessageProcessor.asyncConsumerSendMsgBack).
+"""Retries: CONSUMER_SEND_MSG_BACK (RocketMQ: SendMessageProcessor.asyncConsumerSendMsgBack).
 
-A consumer could not handle a message. It is stored again in the retry topic of its group, to be delivered after a
-delay that grows with each try, or, after too many tries, in the dead letter topic of the group.
+A consumer returns a message that it could not handle. The broker stores it again in the retry topic of its group, with
+a delay that grows with each try, or, after too many tries, in the group's dead letter topic.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class SendBackProcessor:
         return None
 
     def _read(self, physical_offset: int) -> tuple[RecordFields, bytes]:
-        data = self._store.record_at(physical_offset)
+        data = self._store.reading.record_at(physical_offset)
         if data is not None:
             try:
                 record = read_fields(data, 0, len(data))
@@ -132,7 +132,7 @@ class SendBackProcessor:
     def _message(
         self, header: ConsumerSendMsgBackRequestHeader, record: RecordFields, body: bytes, properties: dict[str, str]
     ) -> MessageToStore:
-        """The message as it will be stored again; hosts and times stay those of the first storage."""
+        """Return the message as it will be stored again; hosts and times stay those of the first storage."""
         properties.setdefault(names.RETRY_TOPIC, record.topic.decode("utf-8", "replace"))
         properties[names.WAIT] = "false"
         properties.setdefault(names.ORIGIN_MESSAGE_ID, offset_message_id(record.store_host, header.offset))

@@ -1,10 +1,10 @@
-"""What goes over the replication port: reports of a slave, transfers of a master (RocketMQ: HAConnection, HAClient).
+"""The frames of the replication port: a slave's reports, a master's transfers (RocketMQ: HAConnection, HAClient).
 
-    slave -> master    report      physical offset 8                     up to there the slave has the log
+    slave -> master    report      physical offset 8                     the slave has the log up to there
     master -> slave    transfer    physical offset 8 | size 4 | bytes    log bytes from there; size 0: a heartbeat
 
-All numbers are big endian and signed. No handshake, no version, no checksum beyond the records' own. Log bytes are
-taken as they lie in the files, the rest of a full file included, so a transfer may begin and end anywhere, but it never
+All numbers are signed and big endian. There is no handshake, no version, and no checksum beyond those of the records. A
+transfer carries log bytes as they lie in the files, padding included, so it may begin and end anywhere, but it never
 crosses a file. Nothing here reads, writes or waits.
 """
 
@@ -33,12 +33,12 @@ class Transfer(NamedTuple):
 
 
 def encode_report(physical_offset: int) -> bytes:
-    """A slave's report."""
+    """Return a slave's report."""
     return REPORT.pack(physical_offset)
 
 
 def encode_heartbeat(physical_offset: int) -> bytes:
-    """What a master says when there is nothing to say."""
+    """Return what a master says when there is nothing to say."""
     return HEADER.pack(physical_offset, 0)
 
 
@@ -69,7 +69,7 @@ class TransferBuffer:
         self.places = [self._bytes[begin : begin + self._step] for begin in begins]
 
     def transfers(self, physical_offset: int, log_bytes: int) -> memoryview:
-        """What to send when so many bytes of one log file were read; valid until more is read."""
+        """Return the frames for bytes that were read of one log file; valid until more is read."""
         end = 0
         for at in range(0, log_bytes, self._step):
             size = min(self._step, log_bytes - at)
@@ -85,7 +85,7 @@ class ReportDecoder:
         self._rest = b""
 
     def feed(self, data: bytes | bytearray) -> list[int]:
-        """The reports that are whole now, oldest first. Raises FrameError for a negative one."""
+        """Return the reports that are whole now, oldest first. Raises FrameError for a negative one."""
         data = self._rest + data
         whole = len(data) - len(data) % REPORT.size
         self._rest = data[whole:]
@@ -105,7 +105,7 @@ class TransferDecoder:
         self._left = 0
 
     def feed(self, data: bytes | bytearray) -> list[Transfer]:
-        """What these bytes bring, in order. Raises FrameError for a size that is none."""
+        """Return what these bytes bring, in order. Raises FrameError for a size that is none."""
         found: list[Transfer] = []
         run: list[memoryview] = []
         run_begin = run_end = -1
@@ -135,7 +135,7 @@ class TransferDecoder:
         return found
 
     def _take_head(self, data: bytes | bytearray, at: int) -> int:
-        """Complete the header from `data`; answers where its bytes end."""
+        """Complete the header from `data`; return where its bytes end."""
         missing = HEADER.size - len(self._head)
         self._head += data[at : at + missing]
         return at + missing

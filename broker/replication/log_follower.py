@@ -1,16 +1,16 @@
-"""The slave's side of replication: connects to its master and takes over its log (RocketMQ: HAClient).
+"""LogFollower: the slave's side of replication; connects to the master and appends its log (RocketMQ: HAClient).
 
-The master's HA address is haMasterAddress, or what the NameServers say of it at each registration. One connection at a
-time, one task that takes what comes and one that reports; replication/overlap.py says what may be taken. The log is
-written as it comes; what has been written is reported at once, and entered in queues and index afterwards, so that a
-synchronous master's producers do not wait for that. With SYNC_FLUSH what is on disk is reported. Whatever happens there
-is a report every haSendHeartbeatInterval. A master that is silent for haHousekeepingInterval is given up.
+The master's HA address is haMasterAddress, or what the NameServers return at each registration. There is one connection
+at a time, with one task that receives and one that reports; replication/overlap.py decides what may be appended. Log
+bytes are written as they arrive and reported at once; queues and index follow, so that a synchronous master's producers
+do not wait for them. With SYNC_FLUSH the report covers what is on disk. There is a report at least every
+haSendHeartbeatInterval. A master that is silent for haHousekeepingInterval is abandoned.
 
-What goes wrong ends the connection, and after a pause there is another one. A disk that is full is tried again until it
-is not. An end of the log that the master does not have is cut and saved (store/upkeep/tail_cut.py). A log that has
-nothing in common with the master's stays as it is: then `refused` says so, and nothing is taken over from that master.
+Any failure ends the connection; the next one follows after a pause. A full disk is retried until it has room. An end of
+the log that the master lacks is saved and cut (store/upkeep/tail_cut.py). A log that has nothing in common with the
+master's is left alone: `refused` says so, and nothing is replicated from that master.
 
-Only this task writes to the store of a slave.
+On a slave only this task writes to the store.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ class Ending(Enum):
 
 
 class LogFollower:
-    """See the module's text; `run` belongs to slaves. `connect(host, port)` opens a stream or raises OSError. `on_cut`
-    is called in the moment in which the log has lost its end."""
+    """See the module's docstring; `run` belongs to slaves. `connect(host, port)` opens a stream or raises OSError.
+    `on_cut` is called in the moment in which the log has lost its end."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class LogFollower:
     def agrees(self) -> bool:
         """Is the log here known to be that of the present master, as far as it goes? True while there is none."""
         following = self._following
-        if self._store.max_physical_offset == 0:
+        if self._store.reading.max_physical_offset == 0:
             return True
         return following is not None and following.overlap.took_any and following.overlap.is_known
 
@@ -106,7 +106,7 @@ class LogFollower:
             self._address_changed.set()
 
     async def run(self) -> None:
-        """Follow whoever is the master, until cancelled."""
+        """Follow the current master, until cancelled."""
         while True:
             self._address_changed = trio.Event()
             address = self.address
@@ -115,7 +115,7 @@ class LogFollower:
                 await self._address_changed.wait()
 
     async def _follow(self, address: str) -> float:
-        """One connection; answers how long to wait before the next."""
+        """Return one connection; return how long to wait before the next."""
         try:
             host, _, port = address.rpartition(":")
             with trio.fail_after(CONNECT_SECONDS):
@@ -126,7 +126,7 @@ class LogFollower:
         following = self._following = Following(self._configuration, self._store, stream, self._steps_back)
         ending, reason = await following.run()
         if ending is not Ending.NOT_WRITTEN:
-            self._following = None  # whoever answers there next may have another log
+            self._following = None  # the next broker at that address may have another log
         if ending is Ending.LOOK_BACK:
             return self._look_back(following.overlap, address)
         if ending is Ending.DIVERGED:
@@ -162,18 +162,18 @@ class LogFollower:
     async def _cut(self, overlap: Overlap, address: str) -> float:
         """Take back what differs, when something before it is proved to be the same."""
         store = self._store
-        border = await store.record_border(overlap.divergence)
+        border = await store.replica.border(overlap.divergence)
         if overlap.reaches_start:
-            is_proved = border > max(0, store.min_physical_offset)
+            is_proved = border > max(0, store.reading.min_physical_offset)
         else:
-            first = await store.record_border(overlap.begin)
+            first = await store.replica.border(overlap.begin)
             if first < overlap.begin:  # only a part of this one is compared: the next is the first whole one
-                first += int.from_bytes(store.read_log(first, 4), "big")
+                first += int.from_bytes(store.reading.read_log(first, 4), "big")
             is_proved = border > first
         if not is_proved:
             return self._look_back(overlap, address)
         try:
-            saved = await store.cut_tail(border)
+            saved = await store.replica.cut(border)
         except OSError as error:
             self._failed(address, f"the end of the log cannot be saved: {error}")
             return RETRY_SECONDS
@@ -186,8 +186,9 @@ class LogFollower:
 
     def _refuse(self, address: str, physical_offset: int) -> float:
         self._steps_back = 0
+        own = self._store.reading
         text = (
-            f"the log here ({self._store.min_physical_offset} to {self._store.max_physical_offset}) has no message in "
+            f"the log here ({own.min_physical_offset} to {own.max_physical_offset}) has no message in "
             f"common with that of {address}: it is another log, or the master has deleted everything of it. Nothing is "
             "replicated. To follow this master, stop this broker and move its store directory away"
         )
@@ -203,7 +204,7 @@ class Following:
     def __init__(
         self, configuration: Configuration, store: MessageStore, stream: trio.abc.Stream, steps_back: int
     ) -> None:
-        self.overlap = Overlap(store, steps_back)
+        self.overlap = Overlap(store.reading, steps_back)
         self._configuration = configuration
         self._store = store
         self._stream = stream
@@ -217,7 +218,7 @@ class Following:
         self._reason = ""
 
     async def run(self) -> tuple[Ending, str]:
-        """Follow until it ends; answers how, and what happened. Closes the stream. Raises Cancelled only."""
+        """Follow until it ends; return how, and what happened. Closes the stream. Raises Cancelled only."""
         try:
             async with self._stream, trio.open_nursery() as nursery:
                 nursery.start_soon(self._report)
@@ -261,7 +262,7 @@ class Following:
                 self._take_all(data)
                 await self._tell_progress()
             finally:
-                self._store.dispatch_raw()
+                self._store.replica.dispatch()
 
     def _take_all(self, data: bytes | bytearray) -> None:
         for physical_offset, part in self._decoder.feed(data):
@@ -295,9 +296,9 @@ class Following:
         at = 0
         while at < len(rest):
             part = rest[at : at + file_bytes - overlap.position % file_bytes]
-            if not self._store.append_raw(overlap.position, part):
+            if not self._store.replica.append(overlap.position, part):
                 self._ending = Ending.NOT_WRITTEN
-                self._reason = self._store.raw_fault or "log bytes cannot be written here"
+                self._reason = self._store.replica.fault or "log bytes cannot be written here"
                 return
             at += len(part)
             overlap.appended(overlap.position + len(part))
@@ -306,7 +307,7 @@ class Following:
 
     @property
     def _has(self) -> int:
-        """Up to where the log is here for good."""
+        """The physical offset up to which the log is safely stored here."""
         if self._configuration.store.flush_disk_type is FlushDiskType.SYNC_FLUSH:
             return min(self.overlap.position, self._store.flushed.value)
         return self.overlap.position

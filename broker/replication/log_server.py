@@ -1,17 +1,17 @@
-"""The master's side of replication: slaves connect to the HA port and are sent the log (RocketMQ: HAService,
+"""LogServer: the master's side of replication; slaves connect to the HA port and receive the log (RocketMQ: HAService,
 HAConnection). A slave serves its own copy in the same way, so chains are possible.
 
     a slave's first report says where to begin; 0: at the start of the newest log file
-    then everything that is committed, as fast as the slave takes it, and a heartbeat after every quiet interval
-    each further report says up to where the slave has the log
+    then everything committed follows as fast as the slave takes it, with a heartbeat after every quiet interval
+    each further report says how far the slave has the log
 
-`replicated` is a watermark over physical offsets: the highest report of any slave. Synchronous masters have their puts
-wait for it. Each slave has a link with two tasks and one buffer of at most `PASSING_BYTES`; to a slave that has
-everything, a commit sends what is new in passing, before its turn ends. What a slave lacks is read by turns, in a
-thread when it is not in memory. Whatever happens to a link ends that link only. A slave that reports nothing for
-haHousekeepingInterval is taken for dead, as is one that claims to have more than there is. Limits: `MAX_SLAVES` links.
+`replicated` is a watermark over physical offsets: the highest report of any slave. Puts of synchronous masters wait for
+it. Each slave has a link with two tasks and one buffer of at most `PASSING_BYTES`. If a slave is up to date, a commit
+sends it the new bytes before its turn ends. A slave that is behind is served in steps, which read in a thread if the
+log is not in memory. A failure ends only the link that it concerns. A slave that reports nothing for
+haHousekeepingInterval, or reports more than the master has, is disconnected. Limit: `MAX_SLAVES` links.
 
-Nothing is ever written to the store here.
+Nothing here writes to the store.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ AFTER_FAILED_PUT_SECONDS = 0.1
 
 
 Write = Callable[[bytes], int]
-"""Sends what can be sent at once, answers how many bytes that were. Raises OSError."""
+"""Send what the socket takes without waiting; return the number of bytes. Raises OSError."""
 
 
 class LinkClosed(Exception):
@@ -86,7 +86,7 @@ class SlaveLink:
         self._scope.cancel()
 
     async def run(self) -> str:
-        """Serve until something ends the link; answers what. Closes the stream. Never raises but Cancelled."""
+        """Serve until something ends the link; return what. Closes the stream. Never raises but Cancelled."""
         reason = "closed"
         try:
             with self._scope:
@@ -117,25 +117,26 @@ class SlaveLink:
         if not self._begun.is_set():
             self.sent = reports[0] or self._start_of_newest_file()
             self._begun.set()
-        elif reports[-1] > self._store.max_physical_offset:
-            raise LinkClosed(f"the slave reports {reports[-1]}, more than the {self._store.max_physical_offset} here")
+        elif reports[-1] > self._store.reading.max_physical_offset:
+            end = self._store.reading.max_physical_offset
+            raise LinkClosed(f"the slave reports {reports[-1]}, more than the {end} here")
         self.reported = reports[-1]
         # A slave that is ahead has something else there; its report says nothing about the log here.
-        if self.reported <= self._store.max_physical_offset:
+        if self.reported <= self._store.reading.max_physical_offset:
             self._replicated.advance(self.reported)
 
     def _start_of_newest_file(self) -> int:
-        end = self._store.max_physical_offset
+        end = self._store.reading.max_physical_offset
         return end - end % self._store.settings.mapped_file_size_commit_log_bytes
 
     async def _send(self) -> None:
         await self._begun.wait()
-        if 0 <= self.sent < self._store.min_physical_offset:
+        if 0 <= self.sent < self._store.reading.min_physical_offset:
             log.warning(
                 "a slave asks for log that was deleted here; give it an empty store directory to begin anew",
                 slave=self.remote,
                 physical_offset=self.sent,
-                min_offset=self._store.min_physical_offset,
+                min_offset=self._store.reading.min_physical_offset,
             )
         await self._send_heartbeat()
         while True:
@@ -156,13 +157,13 @@ class SlaveLink:
         self._last_sent = trio.current_time()
 
     async def _send_turn(self) -> bool:
-        """Send what comes next, at most TURN_BYTES; False when nothing is there, since it was deleted."""
+        """Send what comes next, at most TURN_BYTES; return False if nothing is there, since it was deleted."""
         batch_bytes = self._configuration.store.ha_transfer_batch_size_bytes
         if self._catch_up is None or self._catch_up.buffer.batch_bytes != batch_bytes:
             self._catch_up = CatchUp(batch_bytes, self._store.committed)
         buffer = self._catch_up.buffer
         # `sent` stands still meanwhile: commits send in passing only while this task waits in `_wait_for_work`.
-        count = await self._store.read_log_into(self.sent, buffer.places)
+        count = await self._store.reading.read_log_into(self.sent, buffer.places)
         if not count:
             return False
         transfers = buffer.transfers(self.sent, count)
@@ -197,8 +198,8 @@ class SlaveLink:
             await trio.sleep(AFTER_FAILED_PUT_SECONDS)
 
     def write_next(self, write: Write) -> bool:
-        """Send what has just been committed, in passing; False when the link's task has to go on. Raises OSError."""
-        data = self._store.read_log(self.sent, PASSING_BYTES)
+        """Send what has just been committed, in passing; return False if the link's task must go on. Raises OSError."""
+        data = self._store.reading.read_log(self.sent, PASSING_BYTES)
         frames = encode_transfers(self.sent, data, self._configuration.store.ha_transfer_batch_size_bytes)
         self._count_sent(len(data))
         try:
@@ -277,7 +278,7 @@ class LogServer:
     @property
     def lag_bytes(self) -> int:
         """How much of the log the best slave does not have."""
-        return self._store.max_physical_offset - self.replicated.value
+        return self._store.reading.max_physical_offset - self.replicated.value
 
     def is_near(self, end_offset: int) -> bool:
         """Is a slave connected that is less than haSlaveFallbehindMax behind this offset? (HAService.isSlaveOK)"""
@@ -285,7 +286,7 @@ class LogServer:
         return bool(self._links) and end_offset - self.replicated.value < limit
 
     def close_links(self) -> None:
-        """The log has lost its end: whoever was sent it has to compare anew."""
+        """The log has lost its end: slaves that received it must compare again."""
         for link in self._links:
             link.close()
 
@@ -311,7 +312,7 @@ class LogServer:
     async def serve(self, stream: trio.abc.Stream, remote: str, write_now: Write | None = None) -> None:
         """Serve one slave until its link ends."""
         if len(self._links) >= MAX_SLAVES:
-            log.warning("too many slaves; a new one is sent away", slave=remote, limit=MAX_SLAVES)
+            log.warning("too many slaves; a new one is rejected", slave=remote, limit=MAX_SLAVES)
             await trio.aclose_forcefully(stream)
             return
         link = SlaveLink(stream, remote, self._configuration, self._store, self.replicated, write_now)
@@ -329,7 +330,7 @@ class LogServer:
 
     async def drain(self, deadline_seconds: float) -> None:
         """Give the slaves that are up to date a moment to take what was committed last."""
-        end = self._store.max_physical_offset
+        end = self._store.reading.max_physical_offset
         if self.is_near(end) and end > self.replicated.value:
             with trio.move_on_after(deadline_seconds):
                 await self.replicated.wait_beyond(end - 1)

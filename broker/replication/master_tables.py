@@ -1,14 +1,14 @@
-"""What a slave takes from its master besides the log: topics, groups, consumer and delay offsets (RocketMQ:
+"""MasterTables: a slave's copies of its master's topics, groups, consumer offsets and delay offsets (RocketMQ:
 SlaveSynchronize).
 
     every 10 s, first after 3 s     GET_ALL_TOPIC_CONFIG              replaced as a whole when the version differs
-                                    GET_ALL_CONSUMER_OFFSET           put over the own ones, entry by entry
+                                    GET_ALL_CONSUMER_OFFSET           merged, entry by entry
                                     GET_ALL_DELAY_OFFSET              replaced
                                     GET_ALL_SUBSCRIPTIONGROUP_CONFIG  replaced as a whole when the version differs
 
-Each is asked for on its own, so one that fails leaves the others; all are kept in their files, which is what the slave
-begins with when it is made a master. Nothing is taken while it is not known that the master's log is the same: a master
-that lost its store, and so its tables, would take those of its slave with it.
+Each table is requested separately, so a failure does not affect the others. All are persisted, so that the slave can
+become a master. No table is accepted until the master's log is known to match: a master that lost its store, and its
+tables with it, would otherwise erase those of its slave.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class MasterTables:
             elif answer.code == ResponseCode.SUCCESS:
                 take(answer.body)
             else:  # also how a master says that the table is empty
-                log.debug("table not given", master=address, code=code.name, answer=answer.code, remark=answer.remark)
+                log.debug("no table returned", master=address, code=code.name, answer=answer.code, remark=answer.remark)
         except (RemotingError, ProtocolError, TableFull, OSError, ValueError) as error:
             log.warning("table not taken over", master=address, code=code.name, error=str(error))
 

@@ -1,19 +1,19 @@
-"""Where a slave's log and its master's agree: the rules, without sockets and waits.
+"""Overlap: where a slave's log and its master's agree. Pure rules, without sockets or waits.
 
-RocketMQ's slaves report their own end and take what comes. A log whose end the master does not have (the master lost
-it in a crash, or this broker was once a master itself) then goes on behind that end, and is broken. So a slave here
-reports an offset before its end, and compares what comes with what it has:
+RocketMQ's slave reports its own end and appends whatever arrives. If the master does not have that end (it lost it in a
+crash, or this broker used to be a master), the slave's log continues behind foreign records and is corrupt. So a slave
+here reports an offset before its end, and compares what arrives with what it has:
 
-    begin        compared, the same         end
+    begin        compared, identical        end
       |-------------------------------------|- - - appended - - -
                           |
                         divergence: the log is cut at the record that holds it
 
-A stretch that is the same proves that everything before it is, too, provided that it has a whole record in it: a record
-holds its own offset and the time at which it was stored. What is compared is the last `OVERLAP_BYTES` and at least the
-newest record that is in a queue. When the master has nothing there, or something else from the first record on, the
-next connection begins further back. A log that has no whole record in common with the master's is not cut: it is
-another log, and it may be all that is left of it.
+Why this is safe: an identical stretch proves that everything before it is identical too, provided that the stretch
+holds a whole record, because a record contains its own offset and the time at which it was stored. The comparison
+covers the last `OVERLAP_BYTES` and at least the newest record that is in a queue. If the master has nothing there, or
+something else from the first record on, the next connection begins further back. A log without any whole record in
+common with the master's is never cut: it is another log, and it may be the only copy left.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ class Overlap:
         return self.begin <= _lowest(self._own)
 
     def take(self, physical_offset: int, data: bytes) -> bytes:
-        """Compare what came with what is here; answers what is to be appended at `position`. Sets `divergence` when
-        both differ, and nothing is left then. Raises OutOfStep."""
+        """Compare what came with what is here; return what is to be appended at `position`. Sets `divergence` when both
+        differ, and nothing is left then. Raises OutOfStep."""
         if physical_offset != self.position:
             if self._own.max_physical_offset or self.took_any:
                 raise OutOfStep(
@@ -109,7 +109,7 @@ def _lowest(own: OwnLog) -> int:
 
 
 def equal_bytes(one: bytes, other: bytes) -> int:
-    """How many bytes both have in common from their start."""
+    """Return how many bytes both have in common from their start."""
     size = min(len(one), len(other))
     if one[:size] == other[:size]:
         return size

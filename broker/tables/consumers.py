@@ -1,10 +1,10 @@
-"""ConsumerTable: the consumer groups that are online, their members and what they subscribe to (RocketMQ:
-ConsumerManager, ConsumerGroupInfo).
+"""ConsumerTable: the online consumer groups, their members and subscriptions (RocketMQ: ConsumerManager,
+ConsumerGroupInfo).
 
-Filled by heartbeats, emptied by unregistration, closed connections and expiry. It lives in memory only and is touched
-only on the event loop. It sends nothing: who wants to know hears of it through three callbacks, given at construction:
+Heartbeats fill it; unregistration, closed connections and expiry empty it. It lives in memory only, and only the event
+loop touches it. It sends nothing; three callbacks, given at construction, report changes:
 
-    on_change(group, members)         the members changed, or the topics they subscribe to: they should rebalance
+    on_change(group, members)         the members or their subscribed topics changed: the members should rebalance
     on_register(group, subscriptions) every heartbeat of a group
     on_gone(group)                    the last member left
 
@@ -55,23 +55,23 @@ class ConsumerGroup:
         self.subscriptions: dict[str, SubscriptionData] = {}
 
     def members(self) -> list[ClientChannel]:
-        """The connected clients."""
+        """Return the connected clients."""
         return list(self.channels.values())
 
     def client_ids(self) -> list[str]:
-        """The names of the connected clients, each once: a client that came back while its old connection still seems
-        open must not count twice when the queues are shared out."""
+        """Return the names of the connected clients, each once: a client that came back while its old connection still
+        seems open must not count twice when the queues are shared out."""
         return list(dict.fromkeys(channel.client_id for channel in self.channels.values() if channel.client_id))
 
     def member(self, client_id: str) -> ClientChannel | None:
-        """The connected client of that name, over its newest connection."""
+        """Return the connected client of that name, over its newest connection."""
         for channel in reversed(self.channels.values()):
             if channel.client_id == client_id and channel.connection.is_open:
                 return channel
         return None
 
     def update_subscriptions(self, wanted: Iterable[SubscriptionData]) -> bool:
-        """Take over the subscriptions of a heartbeat. True when a topic came or went.
+        """Take over the subscriptions of a heartbeat. Return True if a topic came or went.
 
         A topic's subscription is replaced only by one with a higher sub_version; members with different subscriptions
         are a mistake of their operators, and the newest wins.
@@ -118,20 +118,20 @@ class ConsumerTable:
         self._channel_count = 0
 
     def get(self, group: str) -> ConsumerGroup | None:
-        """The group while it has members."""
+        """Return the group while it has members."""
         return self._groups.get(group)
 
     def groups(self) -> list[ConsumerGroup]:
-        """All groups that are online."""
+        """Return all groups that are online."""
         return list(self._groups.values())
 
     def subscription(self, group: str, topic: str) -> SubscriptionData | None:
-        """What the group wants of the topic, None when it is not online or does not subscribe to it."""
+        """Return what the group wants of the topic, None if it is not online or does not subscribe to it."""
         found = self._groups.get(group)
         return found.subscriptions.get(topic) if found is not None else None
 
     def groups_of_topic(self, topic: str) -> list[str]:
-        """The groups that subscribe to the topic now."""
+        """Return the groups that subscribe to the topic now."""
         return [name for name, group in self._groups.items() if topic in group.subscriptions]
 
     def register(
@@ -146,7 +146,7 @@ class ConsumerTable:
         *,
         notify: bool = True,
     ) -> bool:
-        """Take over a heartbeat. True when the members or the subscribed topics changed. Raises TableFull."""
+        """Take over a heartbeat. Return True if the members or the subscribed topics changed. Raises TableFull."""
         entry = self._groups.get(group)
         if entry is None and len(self._groups) >= self._max_groups:
             raise TableFull("consumer groups", self._max_groups, f"group {group}")
@@ -166,7 +166,7 @@ class ConsumerTable:
         return changed
 
     def unregister(self, group: str, connection: Connection, *, notify: bool = True) -> bool:
-        """Take the connection out of the group. True when it was in it."""
+        """Take the connection out of the group. Return True if it was in it."""
         entry = self._groups.get(group)
         if entry is None or entry.channels.pop(connection, None) is None:
             return False
@@ -191,7 +191,7 @@ class ConsumerTable:
         return groups
 
     def time_jumped(self, seconds: float) -> None:
-        """The clock jumped ahead, but clients have not been silent for so long."""
+        """The clock jumped ahead; clients were not silent meanwhile."""
         for group in self._groups.values():
             for channel in group.channels.values():
                 channel.last_update_ms += int(seconds * 1000)

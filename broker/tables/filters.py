@@ -1,9 +1,9 @@
-"""FilterTable: the SQL92 filters of consumer groups, compiled (RocketMQ: ConsumerFilterManager).
+"""FilterTable: the compiled SQL92 filters of consumer groups (RocketMQ: ConsumerFilterManager).
 
-Heartbeats put filters in; when a group goes offline or no longer subscribes to a topic, its filter is marked dead, kept
-for a day in case the group comes back (its bits are still in the stored bit maps), then dropped. Kept in
-consumerFilter.json, written by a task. Touched only on the event loop. It reads no message; who does asks here for the
-filter, or for the bit map of all filters of a topic.
+Heartbeats add filters. When a group goes offline or no longer subscribes to a topic, its filter is marked dead, kept
+for a day in case the group returns (its bits are still in the stored bit maps), then dropped. A task persists the table
+in consumerFilter.json. Only the event loop touches it. It reads no messages; it returns the filter of a group, or the
+bit map of all filters of a topic.
 
 Limit: `max_filters` over all topics.
 """
@@ -67,7 +67,7 @@ class ConsumerFilter:
             return False
 
     def data(self) -> ConsumerFilterData:
-        """The filter as it is kept and shown."""
+        """Return the filter as it is kept and shown."""
         return ConsumerFilterData(
             bloom_filter_data=self.bits,
             born_time=self.born_time,
@@ -102,15 +102,15 @@ class FilterTable:
         self._saved = ""
 
     def get(self, topic: str, group: str) -> ConsumerFilter | None:
-        """The filter of a group on a topic, dead or alive."""
+        """Return the filter of a group on a topic, dead or alive."""
         return self._by_topic.get(topic, {}).get(group)
 
     def of_topic(self, topic: str) -> list[ConsumerFilter]:
-        """All filters on a topic."""
+        """Return all filters on a topic."""
         return list(self._by_topic.get(topic, {}).values())
 
     def bit_map(self, topic: str, properties: Properties) -> bytes | None:
-        """The bit map of a message: the bits of every filter it passes; None when its topic has no filters."""
+        """Return the bit map of a message: the bits of every filter it passes; None if its topic has no filters."""
         filters = self._by_topic.get(topic)
         if not filters:
             return None
@@ -207,7 +207,7 @@ class FilterTable:
         self._by_topic.setdefault(topic, {})[group] = entry
 
     def persist(self) -> bool:
-        """Drop filters that have been dead for long, write the file if it changed. True when it was written."""
+        """Drop filters that have been dead for long, write the file if it changed. Return True if it was written."""
         now_ms = self._now_ms()
         for entry in [entry for filters in self._by_topic.values() for entry in filters.values()]:
             if entry.is_dead and now_ms - entry.dead_time >= self._clean_after_ms():
@@ -220,7 +220,7 @@ class FilterTable:
         return True
 
     def wrapper(self) -> ConsumerFilterWrapper:
-        """The whole table as it is kept."""
+        """Return the whole table as it is kept."""
         return ConsumerFilterWrapper(
             filter_data_by_topic={
                 topic: FilterDataMapByTopic(

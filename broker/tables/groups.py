@@ -1,8 +1,8 @@
-"""GroupTable: how consumer groups may consume (RocketMQ: SubscriptionGroupManager).
+"""GroupTable: the settings of subscription groups (RocketMQ: SubscriptionGroupManager).
 
-It holds one SubscriptionGroupConfig for each group: the built-in ones, those that administrators create and those that
-come into being by use. It is kept in subscriptionGroup.json, written after every change. Touched only
-on the event loop. What a group subscribes to and who its members are is not in here but in ConsumerTable.
+It holds one SubscriptionGroupConfig per group: the built-in groups, those created by administrators and those created
+by use. Changes go to subscriptionGroup.json in the background. Only the event loop touches it. Subscriptions and
+members of groups are not in here but in ConsumerTable.
 
 Limit: `max_groups`.
 """
@@ -48,11 +48,11 @@ class GroupTable(KeptTable):
             self._put(SubscriptionGroupConfig(group_name=name))
 
     def get(self, group: str) -> SubscriptionGroupConfig | None:
-        """The configuration of a group, without creating it."""
+        """Return the configuration of a group, without creating it."""
         return self._groups.get(group)
 
     def find(self, group: str) -> SubscriptionGroupConfig | None:
-        """The configuration of a group in use, created when that is allowed. Raises TableFull."""
+        """Return the configuration of a group in use, created when that is allowed. Raises TableFull."""
         known = self._groups.get(group)
         if known is not None:
             return known
@@ -66,11 +66,11 @@ class GroupTable(KeptTable):
         return config
 
     def names(self) -> Collection[str]:
-        """The names of all groups."""
+        """Return the names of all groups."""
         return self._groups.keys()
 
     def wrapper(self) -> SubscriptionGroupWrapper:
-        """The whole table as it is sent and kept."""
+        """Return the whole table as it is sent and kept."""
         return SubscriptionGroupWrapper(data_version=self.data_version, subscription_group_table=dict(self._groups))
 
     def update(self, config: SubscriptionGroupConfig) -> None:
@@ -81,7 +81,7 @@ class GroupTable(KeptTable):
         log.info("subscription group updated", group=config.group_name)
 
     def delete(self, group: str) -> bool:
-        """Remove a group. True when it was there."""
+        """Remove a group. Return True if it was there."""
         if self._groups.pop(group, None) is None:
             return False
         self._touch(group)
@@ -90,7 +90,7 @@ class GroupTable(KeptTable):
         return True
 
     def disable_consuming(self, group: str) -> bool:
-        """Stop the group from consuming. True when it was not stopped before."""
+        """Stop the group from consuming. Return True if it was not stopped before."""
         config = self._groups.get(group)
         if config is None or not config.consume_enable:
             return False
@@ -99,7 +99,7 @@ class GroupTable(KeptTable):
         return True
 
     def replace_all(self, wrapper: SubscriptionGroupWrapper) -> bool:
-        """Take over the master's table when its version differs (slaves). True when it was taken over."""
+        """Take over the master's table when its version differs (slaves). Return True if it was taken over."""
         if wrapper.data_version == self.data_version:
             return False
         for group in self._groups.keys() - wrapper.subscription_group_table.keys():

@@ -1,8 +1,7 @@
-"""What tables with a data version and a file of their own have in common: topics and subscription groups (RocketMQ:
-ConfigManager).
+"""KeptTable: the base of tables with a data version and a file of their own (RocketMQ: ConfigManager).
 
-The file is an object with two members, the data version and the entries; it is written behind the table's back
-(write_behind.py), and only the entries that changed are rendered anew. Touched only on the event loop.
+The file is an object with two members, the data version and the entries. It is written in the background
+(write_behind.py), and only changed entries are rendered again. Only the event loop touches the table.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ class KeptTable:
         self._writer.changed()
 
     def _entry_text(self, name: str) -> str | None:
-        """The entry as the file has it; None for one that is gone."""
+        """Return the entry as the file has it; None for one that is gone."""
         raise NotImplementedError
 
     def _file_text(self) -> str:

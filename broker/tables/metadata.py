@@ -1,4 +1,4 @@
-"""Metadata: the tables that say who may do what and who is there; nearly every processor needs several of them."""
+"""Metadata: the tables of topics, groups and clients. Nearly every processor needs several of them."""
 
 from __future__ import annotations
 

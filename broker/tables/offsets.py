@@ -1,12 +1,12 @@
 """OffsetTable: how far each consumer group has consumed each queue (RocketMQ: ConsumerOffsetManager).
 
-Clients commit into it, the broker itself commits for its transaction checks. It is touched only on the event loop, and
-kept in consumerOffset.json, which a task writes every few seconds: after a crash groups consume those seconds again.
+Clients commit into it, and the broker itself for its transaction checks. Only the event loop touches it. A task
+persists it in consumerOffset.json every few seconds: after a crash groups consume those seconds again.
 
-Two indexes answer which topics a group and which groups a topic has offsets of, without a walk over all entries.
-An entry is keyed "topic@group", the key of the file, and holds queue id -> queue offset of the next message to consume.
-Commits are taken as they come, also backwards and for unknown topics, because that is how offsets are reset. With
-`enable_lmq` groups whose name starts with %LMQ% have one offset for each topic, kept apart.
+An entry has the key "topic@group", as in the file, and maps queue id to the queue offset of the next message to
+consume. Two indexes return the topics of a group and the groups of a topic without a walk over all entries. A commit
+may move an offset backwards or name an unknown topic, because that is how offsets are reset. With `enable_lmq`, groups
+whose name begins with %LMQ% have one offset per topic, kept separately.
 
 Limits: `max_entries` entries, `max_queues_per_entry` queues in each.
 """
@@ -57,7 +57,7 @@ class OffsetTable:
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def query(self, group: str, topic: str, queue_id: int) -> int:
-        """The committed queue offset, -1 when there is none."""
+        """Return the committed queue offset, -1 when there is none."""
         key = f"{topic}@{group}"
         if self._enable_lmq and is_lmq(group):
             return self._lmq_entries.get(key, NO_OFFSET)
@@ -72,11 +72,11 @@ class OffsetTable:
         return dict(self._entries.get(key, {}))
 
     def topics_of_group(self, group: str) -> list[str]:
-        """The topics the group has committed offsets of."""
+        """Return the topics the group has committed offsets of."""
         return sorted(self._topics_by_group.get(group, ()))
 
     def groups_of_topic(self, topic: str) -> list[str]:
-        """The groups that have committed offsets of the topic."""
+        """Return the groups that have committed offsets of the topic."""
         return sorted(self._groups_by_topic.get(topic, ()))
 
     def smallest_of_all_groups(self, topic: str, *, without: Iterable[str] = ()) -> dict[int, list[int]]:
@@ -88,7 +88,7 @@ class OffsetTable:
         return found
 
     def is_empty(self) -> bool:
-        """True when nobody has committed anything."""
+        """Return True if nobody has committed anything."""
         return not self._entries and not self._lmq_entries
 
     # -- writing -----------------------------------------------------------------------------------------------------
@@ -158,7 +158,7 @@ class OffsetTable:
         log.info("consumer offsets loaded", entries=len(self._entries) + len(self._lmq_entries))
 
     def persist(self) -> bool:
-        """Write the file if anything changed since the last time. True when it was written. Raises OSError."""
+        """Write the file if anything changed since the last time. Return True if it was written. Raises OSError."""
         return self._writer.save()
 
     async def persist_offloaded(self, offload: Offload = trio.to_thread.run_sync) -> bool:
@@ -166,11 +166,11 @@ class OffsetTable:
         return await self._writer.save_offloaded(offload)
 
     def encode(self) -> bytes:
-        """The whole table as it is sent (GET_ALL_CONSUMER_OFFSET)."""
+        """Return the whole table as it is sent (GET_ALL_CONSUMER_OFFSET)."""
         return compact(self._file_text())
 
     def wrapper(self) -> ConsumerOffsetSerializeWrapper:
-        """The whole table as it is sent and kept; it shares the table's memory."""
+        """Return the whole table as it is sent and kept; it shares the table's memory."""
         return ConsumerOffsetSerializeWrapper(
             lmq_offset_table=self._lmq_entries if self._enable_lmq else None, offset_table=self._entries
         )

@@ -37,7 +37,7 @@ class ProducerTable:
         self._next_pick = 0
 
     def register(self, group: str, connection: Connection, client_id: str, language: int, version: int) -> bool:
-        """Note a heartbeat. True when the connection is new in the group. Raises TableFull."""
+        """Note a heartbeat. Return True if the connection is new in the group. Raises TableFull."""
         channels = self._channels_by_group.get(group)
         known = channels.get(connection) if channels is not None else None
         if known is not None:
@@ -55,7 +55,7 @@ class ProducerTable:
         return True
 
     def unregister(self, group: str, connection: Connection) -> bool:
-        """Take the connection out of the group. True when it was in it."""
+        """Take the connection out of the group. Return True if it was in it."""
         channels = self._channels_by_group.get(group)
         channel = channels.pop(connection, None) if channels is not None else None
         if channels is None or channel is None:
@@ -79,7 +79,7 @@ class ProducerTable:
         return groups
 
     def time_jumped(self, seconds: float) -> None:
-        """The clock jumped ahead, but clients have not been silent for so long."""
+        """The clock jumped ahead; clients were not silent meanwhile."""
         for channels in self._channels_by_group.values():
             for channel in channels.values():
                 channel.last_update_ms += int(seconds * 1000)
@@ -99,7 +99,7 @@ class ProducerTable:
         return [channel for _, channel in stale]
 
     def pick(self, group: str) -> ClientChannel | None:
-        """A connected member of the group, another one each time; None when there is none."""
+        """Return a connected member of the group, another one each time; None if there is none."""
         channels = self._channels_by_group.get(group)
         if not channels:
             return None
@@ -112,15 +112,15 @@ class ProducerTable:
         return None
 
     def connection_of_client(self, client_id: str) -> Connection | None:
-        """The connection of the producer that calls itself `client_id`, for replies."""
+        """Return the connection of the producer that calls itself `client_id`, for replies."""
         return self._connection_by_client_id.get(client_id)
 
     def channels(self, group: str) -> list[ClientChannel] | None:
-        """The members of a group, None when it is unknown."""
+        """Return the members of a group, None if it is unknown."""
         channels = self._channels_by_group.get(group)
         return list(channels.values()) if channels is not None else None
 
     def items(self) -> Iterator[tuple[str, list[ClientChannel]]]:
-        """All groups with their members."""
+        """Return all groups with their members."""
         for group, channels in self._channels_by_group.items():
             yield group, list(channels.values())

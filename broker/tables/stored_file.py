@@ -1,4 +1,4 @@
-"""A table's file in the store's config directory: the bridge from the tables' text to the store's JsonFile."""
+"""StoredFile: a table's file in the store's config directory; adapts the tables' text to the store's JsonFile."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class StoredFile:
         self._path = path
 
     def load(self, decode: Callable[[str], T]) -> T | None:
-        """What `decode` makes of the file or of its backup; None without either."""
+        """Return what `decode` makes of the file or of its backup; None without either."""
         return JsonFile(self._files, self._path, lambda data: decode(data.decode())).load()
 
     def save(self, text: str) -> None:

@@ -1,4 +1,4 @@
-"""Where a table keeps its JSON text. The tables know only this shape, so a test gives them one in memory."""
+"""TableFile: the interface through which a table loads and saves its JSON text; tests implement it in memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ class TableFile(Protocol):
     """One configuration file with its backup."""
 
     def load(self, decode: Callable[[str], T]) -> T | None:
-        """What `decode` makes of the file, of its backup when the file is missing or unreadable; None without either.
+        """Return what `decode` makes of the file, of its backup when the file is missing or unreadable; None without
+        either.
 
         `decode` raises ValueError (or one of its kinds) for text it cannot read.
         """
@@ -36,7 +37,7 @@ class NoFile:
 
 
 def decoder(kind: type[B]) -> Callable[[str], B]:
-    """A `decode` that reads records of `kind`."""
+    """Return a `decode` that reads records of `kind`."""
 
     def decode(text: str) -> B:
         try:

@@ -1,11 +1,10 @@
 """TopicTable: the topics of this broker (RocketMQ: TopicConfigManager).
 
-It holds one TopicConfig for each topic: the built-in ones, those that administrators create and those that come into
-being by use. It is kept in topics.json, written after every change; `data_version` tells NameServers
-and slaves whether anything changed. Touched only on the event loop. It sends nothing: `on_change` is called for each
-topic that changed, in the step that makes the new data version, so that a registration under that version carries it;
-`on_created_by_use` is called when topics came into being by use, so that they are registered soon. Whoever carries out
-an administrator's request waits for the registration.
+It holds one TopicConfig per topic: the built-in topics, those created by administrators and those created by use.
+Changes go to topics.json in the background; `data_version` tells NameServers and slaves whether anything changed. Only
+the event loop touches it. It sends nothing: it calls `on_change` for each changed topic, in the step that creates the
+new data version, so that a registration under that version includes the topic, and `on_created_by_use` when topics were
+created by use, so that they are registered soon. Processors of administrators' requests wait for the registration.
 
 Limit: `max_topics`.
 """
@@ -78,15 +77,15 @@ class TopicTable(KeptTable):
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def get(self, topic: str) -> TopicConfig | None:
-        """The configuration of a topic."""
+        """Return the configuration of a topic."""
         return self._topics.get(topic)
 
     def names(self) -> Collection[str]:
-        """The names of all topics."""
+        """Return the names of all topics."""
         return self._topics.keys()
 
     def configs(self) -> Collection[TopicConfig]:
-        """All topics."""
+        """Return all topics."""
         return self._topics.values()
 
     def is_ordered(self, topic: str) -> bool:
@@ -95,7 +94,7 @@ class TopicTable(KeptTable):
         return config is not None and config.order
 
     def wrapper(self) -> TopicConfigSerializeWrapper:
-        """The whole table as it is sent and kept."""
+        """Return the whole table as it is sent and kept."""
         return TopicConfigSerializeWrapper(data_version=self.data_version, topic_config_table=dict(self._topics))
 
     # -- topics that come into being by use --------------------------------------------------------------------------
@@ -103,9 +102,10 @@ class TopicTable(KeptTable):
     def create_on_send(
         self, topic: str, default_topic: str, remote_text: str, queue_count: int, topic_sys_flag: int
     ) -> TopicConfig | None:
-        """The topic a producer at `remote_text` sends to, created from the template `default_topic` when it is new.
+        """Return the topic a producer at `remote_text` sends to, created from the template `default_topic` when it is
+        new.
 
-        None when the template is missing or may not be inherited from. A retry topic needs no template. The queue count
+        None if the template is missing or may not be inherited from. A retry topic needs no template. The queue count
         is the smaller of what the producer asks for and what the template has. Raises TableFull.
         """
         known = self._topics.get(topic)
@@ -137,7 +137,7 @@ class TopicTable(KeptTable):
         return self._create(config)
 
     def create_on_send_back(self, topic: str, queue_count: int, perm: int, topic_sys_flag: int) -> TopicConfig:
-        """A retry or dead letter topic, created when it is new. Raises TableFull."""
+        """Return a retry or dead letter topic, created when it is new. Raises TableFull."""
         known = self._topics.get(topic)
         if known is not None:
             return known
@@ -169,7 +169,7 @@ class TopicTable(KeptTable):
         log.info("topic updated", topic=config.topic_name, config=str(config))
 
     def delete(self, topic: str) -> bool:
-        """Remove a topic. True when it was there."""
+        """Remove a topic. Return True if it was there."""
         if self._topics.pop(topic, None) is None:
             return False
         self._touch(topic)
@@ -178,7 +178,7 @@ class TopicTable(KeptTable):
         return True
 
     def replace_all(self, wrapper: TopicConfigSerializeWrapper) -> bool:
-        """Take over the master's table when its version differs (slaves). True when it was taken over."""
+        """Take over the master's table when its version differs (slaves). Return True if it was taken over."""
         if wrapper.data_version == self.data_version:
             return False
         for topic in self._topics.keys() - wrapper.topic_config_table.keys():
@@ -191,7 +191,8 @@ class TopicTable(KeptTable):
         return True
 
     def update_order_topics(self, ordered: Collection[str]) -> bool:
-        """Set the order flag of exactly the topics named. True when one changed (RocketMQ: updateOrderTopicConfig)."""
+        """Set the order flag of exactly the topics named. Return True if one changed (RocketMQ:
+        updateOrderTopicConfig)."""
         changed = False
         for topic, config in list(self._topics.items()):
             wanted = topic in ordered
@@ -256,7 +257,7 @@ def built_in_topics(
     broker_topic_enable: bool = True,
     trace_topic: str | None = None,
 ) -> list[TopicConfig]:
-    """The topics every broker has from the start; `trace_topic` is given when message traces are switched on."""
+    """Return the topics every broker has from the start; `trace_topic` is given when message traces are switched on."""
     topics = [_topic(SELF_TEST_TOPIC, 1)]
     if auto_create:
         topics.append(_topic(AUTO_CREATE_TOPIC, default_queue_count, _TEMPLATE_PERM))

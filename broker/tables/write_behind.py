@@ -1,12 +1,12 @@
-"""WriteBehind: writes a table's file behind the table's back, so that a change costs its maker next to nothing.
+"""WriteBehind: writes a table's file in the background, so that a change costs its caller next to nothing.
 
-A table that lives in a file marks itself changed, as often as it likes. While `run` is running, what changed is written
-soon after: many changes in one go, in a thread, and the larger the table the rarer. Whoever has to know that a change
-is on disk waits with `wait_saved`. Without `run` (at the start, at the end, in tests) every change is written at once.
+A table marks itself changed as often as it likes. While `run` is running, the file is written soon after: many changes
+at a time, in a thread, and less often the larger the table is. A caller that needs a change to be on disk awaits
+`wait_saved`. Without `run` (at start, at the end, in tests) every change is written immediately.
 
     changed ──> [ rest ] ──> text() on the event loop ──> file.save in a thread ──> saved
 
-A write that fails is logged and tried again with the next one, at the latest after `RETRY_SECONDS`.
+A failed write is logged and repeated with the next change, at the latest after `RETRY_SECONDS`.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class WriteBehind:
         self._wakeup.set()
 
     def save(self) -> bool:
-        """Write now, on the event loop, if there is something to write. True when it was written. Raises OSError.
+        """Write now, on the event loop, if there is something to write. Return True if it was written. Raises OSError.
 
         While a thread writes the file nothing else may: the change stays marked, for the next write.
         """
@@ -146,7 +146,7 @@ class Fragments:
         self._stale.add(key)
 
     def text(self) -> str:
-        """The object with all entries."""
+        """Return the object with all entries."""
         for key in sorted(self._stale):
             entry = self._render(key)
             if entry is None:
@@ -158,5 +158,6 @@ class Fragments:
 
 
 def compact(pretty: str) -> bytes:
-    """The compact form of a config file's text, as it is sent: a text in JSON never holds a bare tab or line end."""
+    """Return the compact form of a config file's text, as it is sent: a text in JSON never holds a bare tab or line
+    end."""
     return pretty.replace("\n", "").replace("\t", "").encode()

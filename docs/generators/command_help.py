@@ -10,7 +10,7 @@ MODULES = {
     "mqbroker": ("triomq.broker", "-h"),
     "mqnamesrv": ("triomq.namesrv", "-h"),
     "python -m triomq.store": ("triomq.store", "--help"),
-    "python -m triomq.daemon.health": ("triomq.daemon.health", "--help"),
+    "mqhealth": ("triomq.daemon.health", "--help"),
     "bin/quickstart": ("triomq.broker.quickstart", "--help"),
 }
 

@@ -27,6 +27,7 @@ Data = bytes | bytearray | memoryview
 
 _READ_AHEAD_BYTES: Final = 4 * 1024 * 1024
 _ONLY_FROM_MEMORY: Final[int] = getattr(os, "RWF_NOWAIT", 0)
+PAGE_BYTES = 4096
 
 
 class Files:

@@ -16,12 +16,11 @@ import structlog
 
 from triomq.protocol import record
 from triomq.protocol.errors import RecordError
-from triomq.store.disk.files import Files
+from triomq.store.contents import Contents
 from triomq.store.log.commit_log import CommitLog
 from triomq.store.log.log_scan import Damage, LogScan
 from triomq.store.queues.consume_queue import ENTRY_BYTES, FILLER, FILLER_SIZE_BYTES, ConsumeQueue
 from triomq.store.queues.dispatch import Dispatch, DispatchEntry
-from triomq.store.queues.queue_table import QueueTable
 from triomq.store.results import RecoveryReport
 from triomq.store.upkeep.progress import Progress, StartProgress
 
@@ -59,18 +58,16 @@ class QueueRecovery:
 
     def __init__(
         self,
-        *,
-        files: Files,
-        commit_log: CommitLog,
-        queues: QueueTable,
+        contents: Contents,
         dispatch: Dispatch,
+        *,
         is_live: Callable[[str], bool],
         start_progress: StartProgress,
         report: RecoveryReport,
     ) -> None:
-        self._files = files
-        self._log = commit_log
-        self._queues = queues
+        self._files = contents.files
+        self._log = contents.log
+        self._queues = contents.queues
         self._dispatch = dispatch
         self._is_live = is_live
         self._start_progress = start_progress
@@ -78,7 +75,7 @@ class QueueRecovery:
         # Entries behind the beginning of the walk may be anything.
         self.are_doubtful = False
         # Queues that lack entries which the walk does not come by.
-        self._short: set[ConsumeQueue] = {queue for queue in queues if queue.was_cut_short}
+        self._short: set[ConsumeQueue] = {queue for queue in contents.queues if queue.was_cut_short}
         self._seen: set[ConsumeQueue] = set()
         # Ends of queues whose last messages were found lost by an earlier recovery: those offsets stay taken.
         self._filled_until: dict[ConsumeQueue, int] = {}

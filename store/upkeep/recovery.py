@@ -27,8 +27,9 @@ import crcmod.crcmod
 import structlog
 
 from triomq.protocol import record
-from triomq.store.disk import layout
-from triomq.store.disk.files import Files
+from triomq.store.config import StoreSettings
+from triomq.store.contents import Contents
+from triomq.store.log.checkpoint import CleanNote
 from triomq.store.log.commit_log import CommitLog
 from triomq.store.log.damage_repair import DamageRepair
 from triomq.store.log.log_scan import LogScan
@@ -37,7 +38,6 @@ from triomq.store.queues.dispatch import Dispatch, DispatchEntry
 from triomq.store.queues.index import Index
 from triomq.store.queues.queue_table import QueueTable
 from triomq.store.results import RecoveryReport
-from triomq.store.upkeep.checkpoint import Checkpoint, CleanNote
 from triomq.store.upkeep.progress import StartProgress
 from triomq.store.upkeep.queue_recovery import QueueRecovery, walk_again
 
@@ -57,30 +57,24 @@ class Recovery:
 
     def __init__(
         self,
-        *,
-        files: Files,
-        paths: layout.Layout,
-        commit_log: CommitLog,
-        queues: QueueTable,
-        index: Index,
-        checkpoint: Checkpoint,
+        contents: Contents,
+        settings: StoreSettings,
         dispatch: Dispatch,
-        check_crc: bool,
-        index_decides: bool,
+        *,
         is_live: Callable[[str], bool],
         begin_changes: Callable[[], None],
         start_progress: StartProgress,
     ) -> None:
-        """`index_decides`: messageIndexSafe; `is_live` says whether a topic was not deleted; `begin_changes` is called
-        before anything is changed: from then on only a recovery makes the directory whole."""
-        self._damage = DamageRepair(files, paths, commit_log)
-        self._log = commit_log
-        self._queues = queues
-        self._index = index
-        self._checkpoint = checkpoint
+        """`is_live` says whether a topic was not deleted; `begin_changes` is called before anything is changed: from
+        then on only a recovery makes the directory whole."""
+        self._damage = DamageRepair(contents.files, contents.paths, contents.log)
+        self._log = contents.log
+        self._queues = contents.queues
+        self._index = contents.index
+        self._checkpoint = contents.checkpoint
         self._dispatch = dispatch
-        self._check_crc = check_crc
-        self._index_decides = index_decides
+        self._check_crc = settings.check_crc_on_recover
+        self._index_decides = settings.message_index_safe
         self._begin_changes = begin_changes
         self._start_progress = start_progress
         self._index_end = -1
@@ -89,13 +83,7 @@ class Recovery:
         self._not_indexed: DispatchEntry | None = None
         self.report = RecoveryReport()
         self._queue_recovery = QueueRecovery(
-            files=files,
-            commit_log=commit_log,
-            queues=queues,
-            dispatch=dispatch,
-            is_live=is_live,
-            start_progress=start_progress,
-            report=self.report,
+            contents, dispatch, is_live=is_live, start_progress=start_progress, report=self.report
         )
 
     def steps(self, *, was_clean: bool) -> Iterator[None]:

@@ -165,7 +165,7 @@ async def test_every_pull_leaves_the_pool_however_it_ends(held: Held, nursery: t
 async def test_nobody_is_answered_on_a_closed_connection(held: Held) -> None:
     mine, other = held.park(0), held.park(0)
     held.park(0, connection=mine)
-    mark = held.lab.store.queue_end("T", 0)
+    mark = held.lab.store.reading.queue_end("T", 0)
     assert mark.waiter_count == 3
     held.polling.connection_closed(mine)  # type: ignore[arg-type]
     assert mark.waiter_count == 1, "nothing waits for them any more"
@@ -178,7 +178,7 @@ async def test_pulls_on_a_queue_that_goes_are_answered(held: Held) -> None:
     await held.lab.put("T")
     held.park(1)
     held.park(1, TAG_A)
-    held.lab.store.delete_topic("T")
+    held.lab.store.upkeep.delete_topic("T")
     assert len(held.answered) == 2
     assert held.pool.in_flight == 0
     await held.lab.store.close()
@@ -259,4 +259,26 @@ async def test_answered_pulls_are_not_kept_until_their_time_would_have_come(held
     assert first() is not None
     kept = sum(type(each) is ParkedPull for each in gc.get_objects())
     assert kept < 1100
+    await held.lab.store.close()
+
+
+async def test_what_ends_first_is_answered_first_when_the_forgotten_were_cleared_away(
+    held: Held, nursery: trio.Nursery
+) -> None:
+    """Clearing keeps the order in which the others end."""
+    nursery.start_soon(held.polling.run)
+    await trio.testing.wait_all_tasks_blocked()
+    began = trio.current_time()
+    gone = FakeConnection()
+    for number in range(1100):
+        held.park(0, wait_seconds=1 + number / 2000, connection=gone)
+    for seconds in (9, 4, 7, 2, 8, 3):
+        held.park(0, wait_seconds=seconds)
+    held.polling.connection_closed(gone)  # type: ignore[arg-type]
+    ends: list[float] = []
+    for seconds in (2, 3, 4, 7, 8, 9):
+        await trio.sleep_until(began + seconds + 0.5)
+        ends += [parked.deadline - began for parked in held.answered[len(ends) :]]
+        assert ends[-1] == pytest.approx(seconds, abs=0.1)
+    assert len(ends) == 6
     await held.lab.store.close()

@@ -167,3 +167,18 @@ async def test_what_a_pull_hands_out_is_counted_for_its_group(tmp_path: Path) ->
         assert (pulls.stats.get_total, pulls.stats.get_found_times, pulls.stats.get_missed_times) == (3, 1, 0)
         assert pulls.code(queue_offset=3) == ResponseCode.PULL_NOT_FOUND
         assert (pulls.stats.get_total, pulls.stats.get_found_times, pulls.stats.get_missed_times) == (3, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("is_checked", "code"),
+    [(False, ResponseCode.PULL_RETRY_IMMEDIATELY), (True, ResponseCode.PULL_OFFSET_MOVED)],
+)
+async def test_a_slave_corrects_an_offset_behind_its_end_only_when_it_may(
+    tmp_path: Path, is_checked: bool, code: ResponseCode
+) -> None:
+    """Its end may be behind its master's."""
+    async with open_pulls(tmp_path, offset_check_in_slave=is_checked) as pulls:
+        configuration = pulls.lab.configuration
+        configuration.store = dataclasses.replace(configuration.store, broker_role=BrokerRole.SLAVE)
+        assert pulls.code(queue_offset=50) == code
+        assert len(pulls.moved) == int(is_checked)

@@ -66,11 +66,11 @@ async def workload(store: MessageStore, files: RecordingFiles, ledger: Ledger, c
 
 def check(store: MessageStore, ledger: Ledger, must_have: set[str]) -> int:
     found: set[str] = set()
-    for topic, queue_ids in store.queues().items():
+    for topic, queue_ids in store.reading.queues().items():
         for queue_id in queue_ids:
-            offset = store.min_offset(topic, queue_id)
-            while offset < store.max_offset(topic, queue_id):
-                result = store.get_messages(topic, queue_id, offset, 32)
+            offset = store.reading.min_offset(topic, queue_id)
+            while offset < store.reading.max_offset(topic, queue_id):
+                result = store.reading.get_messages(topic, queue_id, offset, 32)
                 assert result.next_begin_offset > offset
                 for data in result.records:
                     stored = record.decode_record(data)
@@ -80,7 +80,7 @@ def check(store: MessageStore, ledger: Ledger, must_have: set[str]) -> int:
                     assert (stored.topic, stored.queue_id) == (topic, queue_id)
                     assert offset <= stored.queue_offset < result.next_begin_offset
                     found.add(key)
-                    by_key = store.query_by_key(topic, key, 64, 0, 1 << 60).physical_offsets
+                    by_key = store.reading.query_by_key(topic, key, 64, 0, 1 << 60).physical_offsets
                     assert by_key == [stored.physical_offset], key
                 offset = result.next_begin_offset
     assert must_have <= found, f"{len(must_have - found)} acknowledged messages lost"
@@ -121,12 +121,12 @@ async def recover_twice(root: Path, ledger: Ledger, must_have: set[str], choose:
     for path in (again, half):
         store = await open_store(path)
         count = check(store, ledger, must_have)
-        end = store.max_physical_offset
+        end = store.reading.max_physical_offset
         await store.close()
         store = await open_store(path)
         assert store.recovery_report is not None and store.recovery_report.records == 0
         assert check(store, ledger, must_have) == count
-        assert store.max_physical_offset == end
+        assert store.reading.max_physical_offset == end
         key = unique_key()
         put = store.append(message("A", 0, b"after", uniq_key=key))
         store.commit()

@@ -1,0 +1,61 @@
+"""Where topics, queues and groups are: what several commands ask first."""
+
+from __future__ import annotations
+
+from triomq.admin import bodies
+from triomq.admin.errors import NotFound
+from triomq.admin.java_text import hash_ordered, string_hash
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from triomq.admin.session import Session
+
+RETRY_PREFIX = "%RETRY%"
+DLQ_PREFIX = "%DLQ%"
+
+
+def any_address(broker: dict[str, Any]) -> str:
+    """An address of a BrokerData: the master's, else the first slave's (BrokerData.selectBrokerAddr)."""
+    addresses = {int(number): address for number, address in broker["brokerAddrs"].items()}
+    if not addresses:
+        raise NotFound(f"no address of broker {broker.get('brokerName')} is known")
+    return str(addresses.get(0) or addresses[min(addresses)])
+
+
+def queue_items(table: dict[Any, Any]) -> list[tuple[tuple[str, str, int], Any]]:
+    """((topic, broker name, queue id), value) of a map whose keys are MessageQueues."""
+    found = []
+    for key, value in table.items():
+        if isinstance(key, str):
+            key = bodies.loads(key.encode())
+        if isinstance(key, dict):
+            found.append(((key["topic"], key["brokerName"], int(key["queueId"])), value))
+        else:
+            found.append(((key.topic, key.broker_name, key.queue_id), value))
+    return found
+
+
+def all_topics(session: Session) -> list[str]:
+    """GET_ALL_TOPIC_LIST_FROM_NAMESERVER, in HashSet's order."""
+    topics = bodies.loads(session.ask_name_server(206).body).get("topicList", [])
+    return hash_ordered(topics, [string_hash(topic) for topic in topics])
+
+
+def groups_of(session: Session, topic: str) -> list[str]:
+    """QUERY_TOPIC_CONSUME_BY_WHO at the first broker that responds, in HashSet's order."""
+    for data in session.route(topic)["brokerDatas"]:
+        groups = bodies.loads(session.call(any_address(data), 300, {"topic": topic}).body).get("groupList", [])
+        return hash_ordered(groups, [string_hash(group) for group in groups])
+    return []
+
+
+def clusters_of(session: Session, topic: str) -> list[str]:
+    """The clusters that have a broker of the topic, in HashMap's order."""
+    info = session.cluster_info()
+    [first, *_] = session.route(topic)["brokerDatas"] or [None]
+    if first is None:
+        return []
+    found = [name for name, brokers in info["clusterAddrTable"].items() if first["brokerName"] in brokers]
+    return hash_ordered(found, [string_hash(name) for name in found])
