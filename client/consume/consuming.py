@@ -25,6 +25,7 @@ from triomq.client.core.hooks import ConsumeContext, ConsumeHook
 from triomq.client.core.log import get_logger
 from triomq.client.core.results import ConsumeStatus, RetryLater
 from triomq.client.instance.client import Client
+from triomq.client.instance.handlers import without_library_frames
 from triomq.protocol import property_names as names
 from triomq.protocol.message import MessageExt
 from triomq.protocol.message_queue import MessageQueue
@@ -118,7 +119,7 @@ class Consuming:
                 queue=str(queue),
                 first_message_id=messages[0].msg_id,
                 count=len(messages),
-                exc_info=error,
+                exc_info=without_library_frames(error),
             )
             verdict = Verdict(error=error)
         self._after(queue, len(messages), verdict, began, context)

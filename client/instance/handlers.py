@@ -34,3 +34,15 @@ class Handler:
         result = await trio.to_thread.run_sync(self._function, *args, limiter=self._limiter)
         # A plain function may return an awaitable (a lambda around an async function): await it here.
         return await result if inspect.isawaitable(result) else result
+
+
+_LIBRARIES = frozenset({"triomq", "trio", "outcome", "asyncio", "concurrent"})
+
+
+def without_library_frames(error: Exception) -> Exception:
+    """Cut the frames of this client and of the event loop off the beginning of a traceback, so that a logged error of
+    the application begins at the application's own line. Return the same error."""
+    frame = error.__traceback__
+    while frame is not None and frame.tb_frame.f_globals.get("__name__", "").partition(".")[0] in _LIBRARIES:
+        frame = frame.tb_next
+    return error if frame is None else error.with_traceback(frame)

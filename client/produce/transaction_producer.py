@@ -23,7 +23,7 @@ from triomq.client.core.log import get_logger
 from triomq.client.core.outgoing import SendRules
 from triomq.client.core.results import LocalTransactionState, SendResult, SendStatus, TransactionSendResult
 from triomq.client.instance.client import Client
-from triomq.client.instance.handlers import Handler
+from triomq.client.instance.handlers import Handler, without_library_frames
 from triomq.client.produce.producer import Producer
 from triomq.protocol import property_names as names
 from triomq.protocol.codes import RequestCode
@@ -147,7 +147,11 @@ class TransactionProducer(Producer):
         try:
             returned = await handler(*arguments)
         except Exception as error:
-            log.warning("the local transaction raised, its state is unknown", group=self.group, exc_info=error)
+            log.warning(
+                "the local transaction raised, its state is unknown",
+                group=self.group,
+                exc_info=without_library_frames(error),
+            )
             return LocalTransactionState.UNKNOW, error
         if isinstance(returned, LocalTransactionState):
             return returned, None

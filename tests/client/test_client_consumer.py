@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -202,6 +204,26 @@ async def test_a_failed_message_is_sent_back(cluster: FakeCluster, autojump_cloc
         assert offset(cluster) == 3
     (back,) = cluster.broker.sent_back
     assert (back.group, back.delay_level, back.offset, back.max_reconsume_times) == ("G", 5, 1000, 7)
+
+
+@pytest.mark.parametrize("in_thread", [False, True])
+async def test_the_log_of_a_failing_listener_begins_at_its_own_line(
+    cluster: FakeCluster, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, in_thread: bool
+) -> None:
+    def fail(message: MessageExt) -> None:
+        raise RuntimeError("no such order")
+
+    async def fail_in_trio(message: MessageExt) -> None:
+        fail(message)
+
+    cluster.broker.store("T", 0, b"1")
+    caplog.set_level(logging.WARNING, "triomq.client.consume")
+    async with consumer() as one:
+        one.listen(fail if in_thread else fail_in_trio)
+        while not caplog.records:  # noqa: ASYNC110 - a thread of the listener is not the mock clock's
+            await trio.sleep(0.1)
+    frames = re.findall(r'(?m)^  File ".*", line \d+, in (\w+)$', caplog.text)
+    assert frames == (["fail"] if in_thread else ["fail_in_trio", "fail"])
 
 
 async def test_what_cannot_be_sent_back_goes_to_the_retry_topic_or_is_tried_again_here(
