@@ -324,7 +324,7 @@ def sparse_store(gib: int, root: Path) -> None:
     async def make() -> None:
         store = MessageStore(StoreSettings(store_path_root_dir=str(root)), now_ms=store_directory.now_ms)
         await store.load()
-        log = store._log
+        log = store.contents.log
         body = b"x" * 1024
         for file in range(gib):
             for number in range(file * MESSAGES_A_FILE, (file + 1) * MESSAGES_A_FILE):

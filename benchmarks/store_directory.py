@@ -39,7 +39,7 @@ def fill(store: MessageStore, total_bytes: int, *, body_bytes: int = 1024, queue
     """Put messages until the log has `total_bytes`. Return how many."""
     body = os.urandom(body_bytes)
     number = 0
-    while store.max_physical_offset < total_bytes:
+    while store.reading.max_physical_offset < total_bytes:
         for _ in range(MESSAGES_A_COMMIT):
             store.append(message("Bench", number % queues, body, number))
             number += 1

@@ -45,7 +45,7 @@ async def make(root: Path, gib: int, queues: int) -> None:
         store.commit()
         number += 1
         # As if the file were full: the next message goes to the next one.
-        commit_log = store._log
+        commit_log = store.contents.log
         commit_log.set_end(commit_log.next_file_start(commit_log.committed_offset))
     for round_number in range(2):
         for queue in range(queues):
@@ -58,7 +58,7 @@ async def make(root: Path, gib: int, queues: int) -> None:
             await store._flush.flush_thoroughly()
     await store._flush.flush_log()
     await store._flush.flush_queues(0)
-    store._index.write_out()
+    store.contents.index.write_out()
     await trio.run_process(["cp", "-r", "--sparse=always", str(root), f"{root}-killed"])
     await store.close()
 
@@ -77,7 +77,7 @@ async def open_once(root: Path) -> dict[str, float]:
         "records": report.records if report is not None else 0,
         "resident_bytes": int(status.split("VmRSS:")[1].split()[0]) * 1024,
         "own_bytes": int(status.split("RssAnon:")[1].split()[0]) * 1024,
-        "queues": sum(map(len, store.queues().values())),
+        "queues": sum(map(len, store.reading.queues().values())),
     }
 
 

@@ -8,7 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from triomq.broker.acl.errors import AclFileError
+from triomq.broker.assembly.tables import access_table
 from triomq.broker.configuration import Configuration
+from triomq.daemon.clock import system_now_ms
 from triomq.daemon.directory_check import directory_problem
 from triomq.remoting.tls import DISABLED, TlsError, TlsSettings, client_context, make_server_context
 from triomq.store.disk.layout import Layout
@@ -20,6 +23,11 @@ def configuration_problems(configuration: Configuration) -> Iterator[str]:
     named = [("storePathRootDir", layout.root), *(("storePathCommitLog", path) for path in layout.commit_logs)]
     problems = [(key, directory_problem(Path(path))) for key, path in named]
     yield from dict.fromkeys(f"{key}: {problem}" for key, problem in problems if problem)
+    if configuration.broker.acl_enable:
+        try:
+            access_table(configuration, system_now_ms).check()
+        except AclFileError as error:
+            yield str(error)
     yield from _tls_problems(configuration)
 
 

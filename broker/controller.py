@@ -36,8 +36,8 @@ from triomq.remoting.server import RemotingServer, listening_socket
 from triomq.remoting.tls import ServerCertificates, TlsError, TlsSettings, client_context
 from triomq.remoting.turn import Turn
 from triomq.store.disk.files import Files
+from triomq.store.disk.own_thread import Offload
 from triomq.store.errors import StoreError
-from triomq.store.message_store import Offload
 
 log = structlog.get_logger("triomq.broker")
 

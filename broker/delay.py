@@ -128,7 +128,7 @@ class DelayedDelivery:
     def progress(self) -> dict[int, tuple[int, int]]:
         """Level -> offset of the next message to deliver and end of the level's queue (for runtime information)."""
         return {
-            level: (queue_offset, self._store.max_offset(SCHEDULE_TOPIC, level - 1))
+            level: (queue_offset, self._store.reading.max_offset(SCHEDULE_TOPIC, level - 1))
             for level, queue_offset in self._offsets.items()
         }
 
@@ -137,7 +137,7 @@ class DelayedDelivery:
         now_ms = self._now_ms()
         soonest: int | None = None
         for level in range(1, self._levels.max_level + 1):
-            head = self._store.queue_entries(SCHEDULE_TOPIC, level - 1, self._offsets.get(level), 1)
+            head = self._store.reading.queue_entries(SCHEDULE_TOPIC, level - 1, self._offsets.get(level), 1)
             if head:
                 physical_offset, _, code = head[0]
                 due_ms = self._deliver_at(level, physical_offset, code, now_ms)
@@ -178,7 +178,7 @@ class DelayedDelivery:
     async def _wait_for_due(self, level: int) -> bool:
         """Return True if the level's next message is due; otherwise something was waited for, ask again."""
         queue_offset = self._offsets.get(level)
-        head = self._store.queue_entries(SCHEDULE_TOPIC, level - 1, queue_offset, 1)
+        head = self._store.reading.queue_entries(SCHEDULE_TOPIC, level - 1, queue_offset, 1)
         if not head:
             await self._wait_for_entry(level, queue_offset)
             return False
@@ -193,17 +193,17 @@ class DelayedDelivery:
     async def _wait_for_entry(self, level: int, queue_offset: int) -> None:
         if self._correct(level):
             return
-        if queue_offset < self._store.max_offset(SCHEDULE_TOPIC, level - 1):
+        if queue_offset < self._store.reading.max_offset(SCHEDULE_TOPIC, level - 1):
             log.warning("an entry of a delay queue cannot be read", level=level, queue_offset=queue_offset)
             await trio.sleep(RECHECK_SECONDS)
             return
-        await self._store.queue_end(SCHEDULE_TOPIC, level - 1).wait_beyond(queue_offset)
+        await self._store.reading.queue_end(SCHEDULE_TOPIC, level - 1).wait_beyond(queue_offset)
 
     def _correct(self, level: int) -> bool:
         """Move an offset outside the queue to its nearer end. Return True if it was outside."""
         queue_offset = self._offsets.get(level)
-        lowest = self._store.min_offset(SCHEDULE_TOPIC, level - 1)
-        highest = self._store.max_offset(SCHEDULE_TOPIC, level - 1)
+        lowest = self._store.reading.min_offset(SCHEDULE_TOPIC, level - 1)
+        highest = self._store.reading.max_offset(SCHEDULE_TOPIC, level - 1)
         corrected = min(max(queue_offset, lowest), highest)
         if corrected == queue_offset:
             return False
@@ -215,7 +215,7 @@ class DelayedDelivery:
         """When the message of an entry is due, in ms: its tags code says it, unless that is further away than the level
         (the clock was set back, or the level made shorter): then now."""
         if code < LOWEST_TAGS_CODE:
-            record = self._store.record_at(physical_offset)
+            record = self._store.reading.record_at(physical_offset)
             code = self._levels.deliver_at(level, store_timestamp_at(record)) if record is not None else now_ms
         return code if code <= now_ms + self._levels.delay_ms(level) else now_ms
 
@@ -229,7 +229,7 @@ class DelayedDelivery:
         now_ms = self._now_ms()
         puts: list[PendingPut | None] = []  # None: nothing to deliver, the offset just moves over it
         size_bytes = 0
-        for physical_offset, entry_bytes, code in self._store.queue_entries(
+        for physical_offset, entry_bytes, code in self._store.reading.queue_entries(
             SCHEDULE_TOPIC, level - 1, queue_offset, BATCH_MESSAGES
         ):
             if size_bytes >= BATCH_BYTES or self._deliver_at(level, physical_offset, code, now_ms) > now_ms:
@@ -260,7 +260,7 @@ class DelayedDelivery:
     def _put(self, physical_offset: int, entry_bytes: int) -> PendingPut | None:
         """Append the message of an entry to its real topic; None if there is nothing to append. Entries that fill a
         rebuilt queue name a size that no record has."""
-        data = self._store.record_at(physical_offset)
+        data = self._store.reading.record_at(physical_offset)
         if data is None or len(data) != entry_bytes:
             log.warning("a delayed message cannot be read, it is skipped", physical_offset=physical_offset)
             return None

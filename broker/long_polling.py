@@ -114,7 +114,7 @@ class LongPolling:
         self._deadlines = [(due + seconds, number, parked) for due, number, parked in self._deadlines]
 
     def _wait(self, parked: ParkedPull) -> None:
-        end = self._store.queue_end(parked.header.topic, parked.header.queue_id)
+        end = self._store.reading.queue_end(parked.header.topic, parked.header.queue_id)
 
         def reached(error: Exception | None) -> None:
             if parked.is_parked:
@@ -139,7 +139,7 @@ class LongPolling:
         stop = parked.scanned_offset + SCAN_ENTRIES
         while parked.scanned_offset < stop:
             try:
-                found = self._store.get_messages(
+                found = self._store.reading.get_messages(
                     header.topic, header.queue_id, parked.scanned_offset, 1, message_filter
                 )
             except Exception:

@@ -68,10 +68,10 @@ class Protection:
 
     def _distance(self, group: str, topic: str, queue_id: int) -> tuple[int, int]:
         """(bytes, ms) from the next message the group wants to the end of the log; zeros when it has all of them."""
-        queue_offset = max(self._offsets.query(group, topic, queue_id), self._store.min_offset(topic, queue_id))
-        entries = self._store.queue_entries(topic, queue_id, queue_offset, 1)
+        queue_offset = max(self._offsets.query(group, topic, queue_id), self._store.reading.min_offset(topic, queue_id))
+        entries = self._store.reading.queue_entries(topic, queue_id, queue_offset, 1)
         if not entries:
             return 0, 0
-        behind_bytes = max(0, self._store.max_physical_offset - entries[0][0])
-        stored_ms = self._store.store_time_at(topic, queue_id, queue_offset)
+        behind_bytes = max(0, self._store.reading.max_physical_offset - entries[0][0])
+        stored_ms = self._store.reading.store_time_at(topic, queue_id, queue_offset)
         return behind_bytes, max(0, self._now_ms() - stored_ms) if stored_ms > 0 else 0

@@ -70,15 +70,15 @@ class RuntimeInfo:
 
     def _store_values(self) -> dict[str, str]:
         store = self._store
-        behind_bytes = max(0, store.max_physical_offset - store.flushed.value)
+        behind_bytes = max(0, store.reading.max_physical_offset - store.flushed.value)
         return {
-            "commitLogMinOffset": str(store.min_physical_offset),
-            "commitLogMaxOffset": str(store.max_physical_offset),
+            "commitLogMinOffset": str(store.reading.min_physical_offset),
+            "commitLogMaxOffset": str(store.reading.max_physical_offset),
             "brokerVersionDesc": version_name(V4_9_7),
             "brokerVersion": str(V4_9_7),
             "dispatchBehindBytes": "0",
             "pageCacheLockTimeMills": "0",
-            "earliestMessageTimeStamp": str(store.earliest_log_time()),
+            "earliestMessageTimeStamp": str(store.reading.earliest_log_time()),
             "startAcceptSendRequestTimeStamp": str(self._configuration.broker.start_accept_send_request_time_stamp),
             "remainTransientStoreBufferNumbs": str(NO_TRANSIENT_POOL),
             "remainHowManyDataToFlush": bytes_text(behind_bytes),

@@ -123,7 +123,7 @@ class TransactionLog:
     # -- ending ------------------------------------------------------------------------------------------------------
 
     def half_at(self, physical_offset: int) -> HalfMessage | None:
-        data = self._store.record_at(physical_offset)
+        data = self._store.reading.record_at(physical_offset)
         if data is None:
             return None
         try:
@@ -189,7 +189,7 @@ class TransactionLog:
         return result.status is PutStatus.PUT_OK
 
     def resume(self, physical_offset: int, pending: PendingPut) -> None:
-        data = self._store.record_at(physical_offset)
+        data = self._store.reading.record_at(physical_offset)
         if data is None:
             raise RecordError(f"there is no message at physical offset {physical_offset}")
         half = _half(data, read_fields(data, 0, len(data)))
@@ -225,7 +225,7 @@ class TransactionLog:
         return HalfRead(None, is_end, found.next_begin_offset)
 
     def _get(self, topic: str, queue_id: int, queue_offset: int, max_count: int) -> GetResult:
-        found = self._store.get_messages(topic, queue_id, queue_offset, max_count)
+        found = self._store.reading.get_messages(topic, queue_id, queue_offset, max_count)
         if self._stats is not None:
             self._stats.internal_get(found.message_count)
         return found
@@ -241,7 +241,7 @@ class TransactionLog:
 
     def _consumed(self, topic: str, queue_id: int) -> int:
         queue_offset = self._offsets.query(TRANS_CONSUMER_GROUP, topic, queue_id)
-        return queue_offset if queue_offset != NO_OFFSET else self._store.min_offset(topic, queue_id)
+        return queue_offset if queue_offset != NO_OFFSET else self._store.reading.min_offset(topic, queue_id)
 
     def keep_offsets(self, queue_id: int, half_offset: int, op_offset: int) -> None:
         for topic, queue_offset in ((TRANS_HALF_TOPIC, half_offset), (TRANS_OP_HALF_TOPIC, op_offset)):

@@ -22,14 +22,15 @@ from triomq.protocol import property_names as names
 from triomq.protocol.clock import NowMs
 from triomq.protocol.java import cached_string_hash
 from triomq.protocol.record import BatchUnit
+from triomq.store.contents import Contents, Marks, Opened
+from triomq.store.disk.files import PAGE_BYTES
 from triomq.store.errors import StoreBroken, StoreError, StoreFull
 from triomq.store.fail_stop import FailStop
-from triomq.store.log.commit_log import CommitLog
+from triomq.store.live_settings import LiveSettings
 from triomq.store.queues.consume_queue import ConsumeQueue
 from triomq.store.queues.dispatch import Dispatch, DispatchEntry
-from triomq.store.queues.queue_table import QueueTable
+from triomq.store.refusals import Refusals
 from triomq.store.results import MessageToStore, PutResult, PutStatus
-from triomq.store.watermark import Watermark
 
 log = structlog.get_logger("triomq.store.append")
 
@@ -44,80 +45,75 @@ _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Appending:
-    """`refusal` is why nothing may be appended at present; whoever has a cause to refuse puts it in with `refuse`."""
+    """Appends and commits; see the module's text. `has_backlog`: queue entries wait for room on the disk."""
 
     __slots__ = (
+        "_buffer_bytes",
         "_dispatch",
         "_fail_stop",
         "_log",
+        "_marks",
         "_now_ms",
         "_pending",
         "_queues",
         "_refusals",
-        "accepted",
-        "buffer_bytes",
-        "committed",
-        "flushed",
+        "_settings",
         "has_backlog",
         "last_store_timestamp",
-        "max_message_bytes",
-        "multi_dispatch",
-        "refusal",
     )
 
     def __init__(
         self,
-        *,
-        commit_log: CommitLog,
-        queues: QueueTable,
+        contents: Contents,
+        settings: LiveSettings,
+        marks: Marks,
         dispatch: Dispatch,
-        committed: Watermark,
-        flushed: Watermark,
-        now_ms: NowMs,
-        max_message_bytes: int,
-        multi_dispatch: bool,
+        refusals: Refusals,
         fail_stop: FailStop,
+        now_ms: NowMs,
     ) -> None:
-        self._log = commit_log
-        self._queues = queues
+        self._log = contents.log
+        self._queues = contents.queues
+        self._settings = settings
+        self._marks = marks
         self._dispatch = dispatch
-        self._now_ms = now_ms
+        self._refusals = refusals
         self._fail_stop = fail_stop
+        self._now_ms = now_ms
         self._pending: list[DispatchEntry] = []
-        self.committed = committed
-        # Whom to wait for when a message need not survive this process: `committed`, but for a store with a buffer.
-        self.accepted = committed
-        self.buffer_bytes = 0
-        self.flushed = flushed
-        self.max_message_bytes = max_message_bytes
-        self.multi_dispatch = multi_dispatch
-        self.refusal: str | None = None
-        self._refusals: dict[str, str] = {}
+        self._buffer_bytes = 0
+        if settings.has_buffer:
+            self._buffer_bytes = max(1, settings.now.commit_commit_log_least_pages) * PAGE_BYTES
         self.has_backlog = False
         self.last_store_timestamp = 0
 
-    def refuse(self, cause: str, text: str | None) -> None:
-        """Refuse puts for this cause from now on, or (None) no longer."""
-        if text is None:
-            self._refusals.pop(cause, None)
-        else:
-            self._refusals[cause] = text
-        self.refusal = next(iter(self._refusals.values()), None)
+    def begin(self, opened: Opened) -> None:
+        """The store was loaded: readable up to the log's end, and on disk as far as recovery knows."""
+        marks = self._marks
+        marks.committed.value = marks.accepted.value = opened.log_end
+        marks.flushed.value = opened.synced_end
+        self.last_store_timestamp = opened.last_store_timestamp
 
-    def is_refused_for(self, cause: str) -> bool:
-        return cause in self._refusals
+    def begin_log_at(self, physical_offset: int) -> None:
+        """The log of a slave that has nothing yet begins where its master's does."""
+        self._log.set_end(physical_offset)
+        self._marks.committed.value = self._marks.flushed.value = physical_offset
+
+    def was_cut(self, last_store_timestamp: int) -> None:
+        """The log lost its end; the newest message that is left was stored then."""
+        self.last_store_timestamp = last_store_timestamp
 
     # -- appending -------------------------------------------------------------------------------------------------
 
     def append(self, message: MessageToStore) -> PutResult:
-        if self.refusal is not None:
-            return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, reason=self.refusal)
+        if self._refusals.first is not None:
+            return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, reason=self._refusals.first)
         try:
             queue = self._queues.get(message.topic, message.queue_id)
         except ValueError as error:
             return PutResult(PutStatus.MESSAGE_ILLEGAL, reason=str(error))
         more = None
-        if message.multi_queues and self.multi_dispatch:
+        if message.multi_queues and self._settings.now.enable_multi_dispatch:
             try:
                 more = self._take_more_queues(message)
             except ValueError as error:
@@ -128,10 +124,10 @@ class Appending:
         size += len(message.born_host) + len(message.store_host) - 16
         if len(topic) > record.MAX_TOPIC_BYTES or len(stored_properties) > MAX_PROPERTIES_BYTES:
             return _too_long(topic, stored_properties)
-        if len(message.body) > self.max_message_bytes or size > self.max_message_bytes + RECORD_ALLOWANCE_BYTES:
+        limit = self._settings.max_message_bytes
+        if len(message.body) > limit or size > limit + RECORD_ALLOWANCE_BYTES:
             return PutResult(
-                PutStatus.MESSAGE_ILLEGAL,
-                reason=f"body of {len(message.body)} bytes exceeds maxMessageSize {self.max_message_bytes}",
+                PutStatus.MESSAGE_ILLEGAL, reason=f"body of {len(message.body)} bytes exceeds maxMessageSize {limit}"
             )
         if not self._log.fits(size):
             return PutResult(PutStatus.MESSAGE_ILLEGAL, reason=f"a record of {size} bytes does not fit a log file")
@@ -203,14 +199,14 @@ class Appending:
 
     def append_batch(self, message: MessageToStore, units: list[BatchUnit]) -> PutResult:
         """See MessageStore.append_batch."""
-        if self.refusal is not None:
-            return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, reason=self.refusal)
+        if self._refusals.first is not None:
+            return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, reason=self._refusals.first)
         if not units:
             return PutResult(PutStatus.MESSAGE_ILLEGAL, reason="the batch is empty")
-        if len(message.body) > self.max_message_bytes:
+        limit = self._settings.max_message_bytes
+        if len(message.body) > limit:
             return PutResult(
-                PutStatus.MESSAGE_ILLEGAL,
-                reason=f"a batch of {len(message.body)} bytes exceeds maxMessageSize {self.max_message_bytes}",
+                PutStatus.MESSAGE_ILLEGAL, reason=f"a batch of {len(message.body)} bytes exceeds maxMessageSize {limit}"
             )
         try:
             queue = self._queues.get(message.topic, message.queue_id)
@@ -225,7 +221,7 @@ class Appending:
                 return _too_long(topic, stored)
             size = record.FIXED_BYTES + len(unit.body) + len(topic) + len(stored)
             size += len(message.born_host) + len(message.store_host) - 16
-            if len(unit.body) > self.max_message_bytes or size > self.max_message_bytes + RECORD_ALLOWANCE_BYTES:
+            if len(unit.body) > limit or size > limit + RECORD_ALLOWANCE_BYTES:
                 return PutResult(PutStatus.MESSAGE_ILLEGAL, reason=f"a message of the batch has {size} bytes")
             prepared.append((unit, stored, size))
             total += size
@@ -327,8 +323,8 @@ class Appending:
         try:
             if is_empty:
                 self._write_queues()
-            elif buffered and self._log.pending_bytes < self.buffer_bytes:
-                self.accepted.advance(self._log.next_offset)
+            elif buffered and self._log.pending_bytes < self._buffer_bytes:
+                self._marks.accepted.advance(self._log.next_offset)
             else:
                 self._pending = []
                 self._write(pending)
@@ -336,40 +332,45 @@ class Appending:
             _refuse(pending, "the commit failed")
             self._fail_stop.fail("a commit", error)
 
+    def write_backlog(self) -> None:
+        """Try again what a full disk held up, if anything."""
+        if self.has_backlog:
+            self.commit()
+
     def _write(self, pending: list[DispatchEntry]) -> None:
         """Everything that a commit is, for these entries and the bytes that wait in the log."""
         try:
             self._log.write_pending()
         except OSError as error:
-            if self.buffer_bytes and error.errno in _DISK_FULL:
+            if self._buffer_bytes and error.errno in _DISK_FULL:
                 self._keep_buffered(pending, error)
             else:
                 self._take_back(pending, error)
             return
-        if "log" in self._refusals:
-            self.refuse("log", None)
+        if self._refusals.has("log"):
+            self._refusals.set("log", None)
             log.info("commit log could be written again")
         for entry in pending:
             self._dispatch.apply(entry)
         if pending:
             self.last_store_timestamp = pending[-1].store_timestamp
         self._write_queues()
-        self.committed.advance(self._log.committed_offset)
-        if self.accepted is not self.committed:
-            self.accepted.advance(self._log.committed_offset)
+        self._marks.committed.advance(self._log.committed_offset)
+        if self._marks.accepted is not self._marks.committed:
+            self._marks.accepted.advance(self._log.committed_offset)
 
     def _keep_buffered(self, pending: list[DispatchEntry], error: OSError) -> None:
         """These messages were accepted already: they stay in memory and are tried again, and no more are taken."""
         self._pending = pending + self._pending
-        if "log" not in self._refusals:
-            self.refuse("log", f"the commit log cannot be written: {error}")
+        if not self._refusals.has("log"):
+            self._refusals.set("log", f"the commit log cannot be written: {error}")
             log.error("commit log cannot be written, puts are refused until it can", error=str(error))
 
     def dispatched(self, store_timestamp: int) -> None:
         """Records that came as raw bytes (a slave) were dispatched by the caller: write and publish."""
         self.last_store_timestamp = max(self.last_store_timestamp, store_timestamp)
         self._write_queues()
-        self.committed.advance(self._log.committed_offset)
+        self._marks.committed.advance(self._log.committed_offset)
 
     def _write_queues(self) -> None:
         """Write the touched queues and publish those that were written."""
@@ -381,7 +382,7 @@ class Appending:
         else:
             if self.has_backlog:
                 self.has_backlog = False
-                self.refuse("queue", None)
+                self._refusals.set("queue", None)
                 log.info("consume queues could be written again")
         for queue in written:
             queue.publish()
@@ -391,7 +392,7 @@ class Appending:
             self._fail_stop.broke(f"a consume queue cannot be written: {error}")
         elif not self.has_backlog:
             self.has_backlog = True
-            self.refuse("queue", f"a consume queue cannot be written: {error}")
+            self._refusals.set("queue", f"a consume queue cannot be written: {error}")
             log.error("consume queues cannot be written, puts are refused until they can", error=str(error))
 
     def _take_back(self, pending: list[DispatchEntry], error: OSError) -> None:
@@ -415,11 +416,11 @@ class Appending:
         else:
             failure = StoreBroken(f"the commit log cannot be written: {error}")
             self._fail_stop.broke(str(failure))
-        self.accepted.reject(failure, committed)
+        self._marks.accepted.reject(failure, committed)
         _refuse(pending, str(failure))
-        if self.committed is not self.accepted:  # else those who were told may already wait for the next commit
-            self.committed.reject(failure, committed)
-        self.flushed.reject(failure, committed)
+        if self._marks.committed is not self._marks.accepted:  # else new waits may be there already
+            self._marks.committed.reject(failure, committed)
+        self._marks.flushed.reject(failure, committed)
 
 
 def _refuse(pending: list[DispatchEntry], reason: str) -> None:

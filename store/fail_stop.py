@@ -19,28 +19,29 @@ Only the store's own thread may touch it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
 import structlog
 import trio
 
+from triomq.store.contents import Marks
 from triomq.store.errors import StoreBroken, StoreError, StoreFailed
+from triomq.store.refusals import Refusals
 from triomq.store.watermark import Watermark
 
 log = structlog.get_logger("triomq.store")
 
 
 class FailStop:
-    """`refuse` stops puts for a reason. `flushed` ends its waits when the store is broken, `marks` when it failed."""
+    """Ends the waits for the disk when the store is broken, and all of them when it failed."""
 
-    __slots__ = ("_failed", "_flushed", "_marks", "_refuse", "failure", "reason")
+    __slots__ = ("_failed", "_marks", "_refusals", "failure", "reason")
 
-    def __init__(self, refuse: Callable[[str], None], flushed: Watermark, marks: list[Watermark]) -> None:
-        self._refuse = refuse
-        self._flushed = flushed
+    def __init__(self, marks: Marks, refusals: Refusals) -> None:
         self._marks = marks
+        self._refusals = refusals
         self._failed = trio.Event()
         self.reason: str | None = None
         self.failure: StoreFailed | None = None
@@ -51,8 +52,8 @@ class FailStop:
             self.reason = reason
             log.error("store broken, no more messages are taken until a restart", reason=reason)
             text = f"{reason}; the store refuses messages until it is restarted"
-            self._refuse(text)
-            self._end_waits([self._flushed], StoreBroken(text))
+            self._refusals.set("broken", text)
+            self._end_waits([self._marks.flushed], StoreBroken(text))
 
     def fail(self, doing: str, error: BaseException) -> NoReturn:
         """`error` was raised by `doing` and nobody foresaw it. Raises StoreFailed, or `error` itself where that is no
@@ -68,9 +69,10 @@ class FailStop:
             self.failure = StoreFailed(f"{doing} failed, the store must be opened anew: {_text(error)}")
             self.failure.__cause__ = error
             self.reason = str(self.failure)
-            log.info("store failed", reason=self.reason, exc_info=error)  # what ends the process is told by its end
-            self._refuse(self.reason)
-            self._end_waits(self._marks, self.failure)
+            log.info("store failed", reason=self.reason, exc_info=error)  # the end of the process reports it
+            self._refusals.set("broken", self.reason)
+            marks = self._marks
+            self._end_waits([marks.committed, marks.accepted, marks.flushed], self.failure)
             self._failed.set()
 
     def check(self) -> None:

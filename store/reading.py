@@ -8,22 +8,25 @@ the queue that was asked for is left out, never served.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import structlog
+import trio
 
 from triomq.protocol import record, sys_flag
 from triomq.protocol.errors import RecordError
-from triomq.store.config import BrokerRole, StoreSettings
+from triomq.store.contents import Contents, Opened
 from triomq.store.disk.mapped_file import MappedFile
-from triomq.store.log.commit_log import CommitLog
+from triomq.store.disk.own_thread import Offload
+from triomq.store.live_settings import LiveSettings
 from triomq.store.log.log_scan import LOST_TOPIC
 from triomq.store.queues.consume_queue import ENTRY, ENTRY_BYTES, ConsumeQueue
-from triomq.store.queues.index import Index
-from triomq.store.queues.queue_table import QueueTable
-from triomq.store.results import GetResult, GetStatus, MessageFilter, QueryResult
+from triomq.store.results import ExtUnit, GetResult, GetStatus, MessageFilter, QueryResult
+from triomq.store.watermark import Watermark
 
 log = structlog.get_logger("triomq.store.read")
+
 
 # A scan looks at max(16000, max_count * 20) bytes of consume queue entries.
 _SCAN_ENTRIES: Final = 16000 // ENTRY_BYTES
@@ -32,25 +35,32 @@ _QUERY_ROUNDS: Final = 3
 
 
 class Reading:
-    __slots__ = ("_index", "_log", "_queues", "_recent_bytes", "_unsound_at", "settings", "written_from")
+    """`MessageStore.reading`. `offload` runs a blocking function elsewhere."""
 
-    def __init__(
-        self, commit_log: CommitLog, queues: QueueTable, index: Index, settings: StoreSettings, memory_bytes: int
-    ) -> None:
-        """`memory_bytes` is the machine's; a part of it counts as what is surely in memory."""
-        self._log = commit_log
-        self._queues = queues
-        self._index = index
-        self._recent_bytes = memory_bytes * settings.access_message_in_memory_max_ratio_percent // 100
-        self.settings = settings
+    __slots__ = ("_contents", "_index", "_log", "_offload", "_queues", "_recent_bytes", "_settings", "_unsound_at",
+                 "_written_from")  # fmt: skip
+
+    def __init__(self, contents: Contents, settings: LiveSettings, offload: Offload) -> None:
+        self._contents = contents
+        self._log = contents.log
+        self._queues = contents.queues
+        self._index = contents.index
+        self._settings = settings
+        self._offload = offload
+        # A part of the machine's memory counts as what is surely in the page cache.
+        memory_bytes = contents.files.physical_memory_bytes()
+        self._recent_bytes = memory_bytes * settings.now.access_message_in_memory_max_ratio_percent // 100
         # Log offset from which on this process wrote everything.
-        self.written_from = 0
+        self._written_from = 0
         self._unsound_at = -1
+
+    def begin(self, opened: Opened) -> None:
+        self._written_from = opened.log_end
 
     def record_at(self, physical_offset: int) -> bytes | None:
         """The whole sound record at this offset, None when none begins there."""
         data = self._log.record_at(physical_offset)
-        if data is None or physical_offset >= self.written_from:
+        if data is None or physical_offset >= self._written_from:
             return data
         is_lost = _is_rollback(data) and LOST_TOPIC in data
         return data if not is_lost and self._is_sound(data, physical_offset) else None
@@ -84,8 +94,9 @@ class Reading:
     # -- by queue ----------------------------------------------------------------------------------------------------
 
     def get_messages(
-        self, topic: str, queue_id: int, queue_offset: int, max_count: int, message_filter: MessageFilter | None
+        self, topic: str, queue_id: int, queue_offset: int, max_count: int, message_filter: MessageFilter | None = None
     ) -> GetResult:
+        """Up to `max_count` messages from there; see GetResult.status for why there are none."""
         queue = self._queues.find(topic, queue_id)
         low = queue.min_offset if queue is not None else 0
         high = queue.end if queue is not None else 0
@@ -116,7 +127,7 @@ class Reading:
         """Walk the entries until the answer is full; sets everything of `result`."""
         commit_log = self._log
         log_end = commit_log.committed_offset
-        written_from = self.written_from
+        written_from = self._written_from
         records = result.records
         looked_at = log_end
         gone_before = 0
@@ -165,7 +176,7 @@ class Reading:
         result.suggest_slave = log_end - looked_at > self._recent_bytes
 
     def _is_full(self, count: int, size_bytes: int, next_size: int, max_count: int, is_recent: bool) -> bool:
-        settings = self.settings
+        settings = self._settings.now
         if count >= max_count:
             return True
         if is_recent:
@@ -180,16 +191,102 @@ class Reading:
 
     def _corrected(self, asked: int, proposed: int) -> int:
         """A slave leaves offsets as they were asked, since its own may be behind those of the master."""
-        if self.settings.broker_role is BrokerRole.SLAVE and not self.settings.offset_check_in_slave:
+        if self._settings.is_slave and not self._settings.now.offset_check_in_slave:
             return asked
         return proposed
+
+    # -- by offset -----------------------------------------------------------------------------------------------------
+
+    def queues(self) -> dict[str, list[int]]:
+        """Topic -> queue ids that hold or held messages."""
+        return self._queues.topics()
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        """Queue offset of the first message that is still there; 0 for an unknown queue."""
+        queue = self._queues.find(topic, queue_id)
+        return queue.min_offset if queue is not None else 0
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        """Queue offset of the next message; 0 for an unknown queue."""
+        queue = self._queues.find(topic, queue_id)
+        return queue.end if queue is not None else 0
+
+    def queue_end(self, topic: str, queue_id: int) -> Watermark:
+        """Its value is the queue's max offset; wait beyond the offset a consumer asked for. Raises ValueError for a
+        name that cannot be a queue."""
+        return self._queues.get(topic, queue_id).end_mark
+
+    def queue_entries(self, topic: str, queue_id: int, queue_offset: int, count: int) -> list[tuple[int, int, int]]:
+        """(physical offset, size, tags code) of consecutive entries from there, at most to the end of that queue file:
+        QUERY_CONSUME_QUEUE, delay delivery. A filler has the size 0x7FFFFFFF."""
+        queue = self._queues.find(topic, queue_id)
+        return list(ENTRY.iter_unpack(queue.entries(queue_offset, count))) if queue is not None else []
+
+    def leads_to_ext_unit(self, topic: str, queue_id: int, tags_code: int) -> bool:
+        """Whether `tags_code` of an entry of the queue is the address of an ext unit (enableConsumeQueueExt)."""
+        queue = self._queues.find(topic, queue_id)
+        return queue is not None and queue.ext is not None and queue.ext.is_address(tags_code)
+
+    def ext_unit(self, topic: str, queue_id: int, address: int) -> ExtUnit | None:
+        """The ext unit at the address that an entry of the queue holds; None when there is none."""
+        queue = self._queues.find(topic, queue_id)
+        return queue.ext.read(address) if queue is not None and queue.ext is not None else None
+
+    # -- the log -------------------------------------------------------------------------------------------------------
+
+    @property
+    def min_physical_offset(self) -> int:
+        """-1 when there is no log file."""
+        return self._log.min_offset
+
+    @property
+    def max_physical_offset(self) -> int:
+        return self._log.committed_offset
+
+    @property
+    def newest_queued_offset(self) -> int:
+        """Physical offset of the newest record that is in a consume queue, -1 when there is none."""
+        entry = self._queues.newest_entry()
+        return entry[0] if entry is not None else -1
+
+    def read_log(self, physical_offset: int, max_bytes: int) -> bytes:
+        """Committed log bytes from there, never across a file end (HA); empty at the end or outside the log."""
+        return self._log.read_some(physical_offset, max_bytes)
+
+    async def read_log_into(self, physical_offset: int, places: Sequence[memoryview]) -> int:
+        """The same into `places`, one after the other; bytes read, 0 at the end or outside the log. What is not in
+        memory is read in a thread: nobody else has to wait for the disk. Raises OSError."""
+        file, size = self._log.run_at(physical_offset, sum(map(len, places)))
+        if file is None:
+            return 0
+        files = self._contents.files
+        parts = list(_first_bytes(places, size))
+        at = physical_offset - file.start
+        if count := files.pread_into(file.fd(), parts, at, wait=False):
+            return count
+        fd = file.borrow()
+        try:
+            with trio.CancelScope(shield=True):
+                count = await self._offload(files.pread_into, fd, parts, at)
+        finally:
+            files.close(fd)
+        return count
 
     # -- by time -------------------------------------------------------------------------------------------------------
 
     def store_time_at(self, topic: str, queue_id: int, queue_offset: int) -> int:
+        """STORETIMESTAMP of that message, -1 when there is none."""
         queue = self._queues.find(topic, queue_id)
         entry = queue.entry(queue_offset) if queue is not None else None
         return -1 if entry is None else self._log.store_timestamp_at(entry[0])
+
+    def earliest_store_time(self, topic: str, queue_id: int) -> int:
+        """STORETIMESTAMP of the queue's first message, -1 when there is none."""
+        return self.store_time_at(topic, queue_id, self.min_offset(topic, queue_id))
+
+    def earliest_log_time(self) -> int:
+        """STORETIMESTAMP of the first record of the log, -1 when there is none."""
+        return self._log.store_timestamp_at(self._log.min_offset) if self._log.min_offset >= 0 else -1
 
     def queue_offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
         """AdminBrokerProcessor's SEARCH_OFFSET_BY_TIMESTAMP: a file is picked by its modification time, then searched.
@@ -239,8 +336,10 @@ class Reading:
     # -- by key ------------------------------------------------------------------------------------------------------
 
     def query_by_key(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> QueryResult:
+        """Messages with this key (KEYS or UNIQ_KEY) stored between the times; may hold a few whose key only has the
+        same hash."""
         result = QueryResult()
-        limit = min(max_count, self.settings.max_msgs_num_batch)
+        limit = min(max_count, self._settings.now.max_msgs_num_batch)
         for _ in range(_QUERY_ROUNDS):
             offsets = sorted(self._index.find(topic, key, limit, begin_ms, end_ms))
             if not offsets:
@@ -264,3 +363,12 @@ def _is_rollback(data: bytes) -> bool:
     """Such a record stands for one that was lost (see recovery); the key that led here belonged to that one."""
     flags = data[record.SYS_FLAG_AT + 3]
     return flags & sys_flag.TRANSACTION_MASK == sys_flag.TRANSACTION_ROLLBACK
+
+
+def _first_bytes(buffers: Sequence[memoryview], size_bytes: int) -> Iterator[memoryview]:
+    """Slices of `buffers`, in order, that together hold `size_bytes`."""
+    for buffer in buffers:
+        if size_bytes <= 0:
+            return
+        yield buffer[:size_bytes]
+        size_bytes -= len(buffer)

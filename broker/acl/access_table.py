@@ -107,6 +107,12 @@ class AccessTable:
         self._rebuild()
         log.info("ACL files loaded", files=len(files), accounts=len(self._accounts))
 
+    def check(self) -> None:
+        """Read all files as `load` does, but create and keep nothing. Raises AclFileError."""
+        for path in self._paths():
+            if _stamp(path) is not None:
+                _read(path, self._now_ms())
+
     async def run(self) -> None:
         """Watch the files until cancelled."""
         while True:

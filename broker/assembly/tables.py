@@ -37,7 +37,8 @@ from triomq.daemon.errors import StartError
 from triomq.protocol.clock import NowMs
 from triomq.remoting.turn import Turn
 from triomq.store.disk.files import Files
-from triomq.store.message_store import MessageStore, Offload
+from triomq.store.disk.own_thread import Offload
+from triomq.store.message_store import MessageStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +112,7 @@ def build_tables(surroundings: Surroundings) -> Tables:
         stats,
         store_metrics,
         limits,
-        _access_table(configuration, now_ms) if broker.acl_enable else None,
+        access_table(configuration, now_ms) if broker.acl_enable else None,
         Listeners(),
     )
     _listen(tables)
@@ -214,7 +215,8 @@ def _group_changed(groups: GroupTable, notifier: ClientNotifier) -> GroupChanged
     return changed
 
 
-def _access_table(configuration: Configuration, now_ms: NowMs) -> AccessTable:
+def access_table(configuration: Configuration, now_ms: NowMs) -> AccessTable:
+    """Return the table of the access control files that the configuration names; nothing is read yet."""
     default_file = configuration.properties.get("rocketmq.acl.plain.file") or DEFAULT_FILE
     return AccessTable(Path(configuration.broker.rocketmq_home or "."), now_ms=now_ms, default_file=default_file)
 

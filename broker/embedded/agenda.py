@@ -16,7 +16,7 @@ from triomq.store.config import BrokerRole
 def seconds_to_next(serving: Serving) -> float:
     """Return time to the next delayed message, transaction check, or deletion of a file by a retention that is at it;
     inf when nothing is pending."""
-    soonest = serving.store.seconds_to_next_deletion()
+    soonest = serving.store.upkeep.seconds_to_next_deletion()
     if serving.tables.configuration.store.broker_role is not BrokerRole.SLAVE:
         soonest = min(soonest, serving.transactions.checks.seconds_to_next() if _has_unchecked(serving) else inf)
         due_ms = serving.delivery.next_due_ms()
@@ -30,4 +30,4 @@ def _has_unchecked(serving: Serving) -> bool:
     topic = serving.tables.metadata.topics.get(TRANS_HALF_TOPIC)  # made by the first check
     queue_ids = range(topic.read_queue_nums if topic is not None else 1)
     half_offset = serving.transactions.log.half_offset
-    return any(half_offset(each) < serving.store.max_offset(TRANS_HALF_TOPIC, each) for each in queue_ids)
+    return any(half_offset(each) < serving.store.reading.max_offset(TRANS_HALF_TOPIC, each) for each in queue_ids)

@@ -146,9 +146,9 @@ class ConsumeAdminProcessor:
         table: dict[MessageQueue, OffsetWrapper] = {}
         for queue_id in range(queue_count):
             consumed = max(0, self._offsets.query(group, topic, queue_id))
-            last_ms = self._store.store_time_at(topic, queue_id, consumed - 1) if consumed > 0 else 0
+            last_ms = self._store.reading.store_time_at(topic, queue_id, consumed - 1) if consumed > 0 else 0
             table[MessageQueue(topic, broker_name, queue_id)] = OffsetWrapper(
-                broker_offset=max(0, self._store.max_offset(topic, queue_id)),
+                broker_offset=max(0, self._store.reading.max_offset(topic, queue_id)),
                 consumer_offset=consumed,
                 last_timestamp=max(0, last_ms),
             )
@@ -165,14 +165,14 @@ class ConsumeAdminProcessor:
 
     def _span(self, group: str, topic: str, queue_id: int) -> QueueTimeSpan:
         store = self._store
-        first_ms = store.earliest_store_time(topic, queue_id)
-        end = store.max_offset(topic, queue_id)
-        last_ms = store.store_time_at(topic, queue_id, end - 1)
+        first_ms = store.reading.earliest_store_time(topic, queue_id)
+        end = store.reading.max_offset(topic, queue_id)
+        last_ms = store.reading.store_time_at(topic, queue_id, end - 1)
         consumed = self._offsets.query(group, topic, queue_id)
-        consumed_ms = store.store_time_at(topic, queue_id, consumed - 1) if consumed > 0 else first_ms
+        consumed_ms = store.reading.store_time_at(topic, queue_id, consumed - 1) if consumed > 0 else first_ms
         delay_ms = 0
         if consumed < end:
-            waiting_ms = store.store_time_at(topic, queue_id, consumed) if consumed >= 0 else first_ms
+            waiting_ms = store.reading.store_time_at(topic, queue_id, consumed) if consumed >= 0 else first_ms
             delay_ms = self._now_ms() - waiting_ms if waiting_ms >= 0 else 0
         return QueueTimeSpan(
             consume_time_stamp=consumed_ms,
@@ -227,7 +227,7 @@ class ConsumeAdminProcessor:
         left_out = [group for group in (header.filter_groups or "").split(",") if group]
         smallest: dict[int, int] = {}
         for queue_id, offsets in self._offsets.smallest_of_all_groups(header.topic, without=left_out).items():
-            first = self._store.min_offset(header.topic, queue_id)
+            first = self._store.reading.min_offset(header.topic, queue_id)
             usable = [queue_offset for queue_offset in offsets if queue_offset >= first]
             if usable:
                 smallest[queue_id] = min(usable)
@@ -270,7 +270,8 @@ class ConsumeAdminProcessor:
                 filter_data = f"{header.consumer_group}@{topic} is not online!"
             else:
                 filter_data = registered.data().encode_pretty().decode() if registered is not None else "null"
-        first, end = self._store.min_offset(topic, header.queue_id), self._store.max_offset(topic, header.queue_id)
+        reading = self._store.reading
+        first, end = reading.min_offset(topic, header.queue_id), reading.max_offset(topic, header.queue_id)
         if not first <= header.index < end:
             return new_response(request, remark=f"Index {header.index} of {header.queue_id}@{topic} is not exist!")
         body = QueryConsumeQueueResponseBody(
@@ -279,7 +280,7 @@ class ConsumeAdminProcessor:
             min_queue_index=first,
             queue_data=[
                 self._queue_entry(topic, header.queue_id, entry, subscription, registered)
-                for entry in self._store.queue_entries(topic, header.queue_id, header.index, count)
+                for entry in self._store.reading.queue_entries(topic, header.queue_id, header.index, count)
             ],
             subscription_data=subscription,
         )
@@ -296,9 +297,9 @@ class ConsumeAdminProcessor:
         """Return one entry; with an ext unit also what that says, and whether the group's filter lets it pass."""
         physical_offset, size, tags_code = entry
         plain = ConsumeQueueData(physic_offset=physical_offset, physic_size=size, tags_code=tags_code)
-        if not self._store.leads_to_ext_unit(topic, queue_id, tags_code):
+        if not self._store.reading.leads_to_ext_unit(topic, queue_id, tags_code):
             return plain
-        unit = self._store.ext_unit(topic, queue_id, tags_code)
+        unit = self._store.reading.ext_unit(topic, queue_id, tags_code)
         if unit is None:
             return replace(plain, msg=f"there is no ext unit at {tags_code}")
         passes = False
@@ -317,7 +318,7 @@ class ConsumeAdminProcessor:
         config = self._topics.get(topic)
         if config is not None and 0 <= queue_id < max(config.read_queue_nums, config.write_queue_nums):
             return True
-        return self._store.max_offset(topic, queue_id) > 0
+        return self._store.reading.max_offset(topic, queue_id) > 0
 
 
 def _bits_text(bit_map: bytes) -> str:

@@ -46,25 +46,25 @@ class OffsetAdminProcessor:
     def by_time(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """SEARCH_OFFSET_BY_TIMESTAMP."""
         header = request.header(SearchOffsetRequestHeader)
-        queue_offset = self._store.queue_offset_by_time(header.topic, header.queue_id, header.timestamp)
+        queue_offset = self._store.reading.queue_offset_by_time(header.topic, header.queue_id, header.timestamp)
         return new_response(request, header=SearchOffsetResponseHeader(offset=queue_offset))
 
     def max_offset(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """GET_MAX_OFFSET."""
         header = request.header(GetMaxOffsetRequestHeader)
-        queue_offset = self._store.max_offset(header.topic, header.queue_id)
+        queue_offset = self._store.reading.max_offset(header.topic, header.queue_id)
         return new_response(request, header=GetMaxOffsetResponseHeader(offset=queue_offset))
 
     def min_offset(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """GET_MIN_OFFSET."""
         header = request.header(GetMinOffsetRequestHeader)
-        queue_offset = self._store.min_offset(header.topic, header.queue_id)
+        queue_offset = self._store.reading.min_offset(header.topic, header.queue_id)
         return new_response(request, header=GetMinOffsetResponseHeader(offset=queue_offset))
 
     def earliest_store_time(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """GET_EARLIEST_MSG_STORETIME: -1 for an empty queue."""
         header = request.header(GetEarliestMsgStoretimeRequestHeader)
-        timestamp = self._store.earliest_store_time(header.topic, header.queue_id)
+        timestamp = self._store.reading.earliest_store_time(header.topic, header.queue_id)
         return new_response(request, header=GetEarliestMsgStoretimeResponseHeader(timestamp=timestamp))
 
     def all_consumer_offsets(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:

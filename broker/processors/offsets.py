@@ -58,7 +58,8 @@ class OffsetProcessor:
         queue_offset = self._offsets.query(header.consumer_group, header.topic, header.queue_id)
         if queue_offset < 0:
             # A new group starts at the beginning only where that is still recent; otherwise it decides itself.
-            if self._store.min_offset(header.topic, header.queue_id) > 0 or self._is_old(header.topic, header.queue_id):
+            first = self._store.reading.min_offset(header.topic, header.queue_id)
+            if first > 0 or self._is_old(header.topic, header.queue_id):
                 raise RequestRefused(ResponseCode.QUERY_NOT_FOUND, _FIRST_BOOT)
             queue_offset = 0
         return new_response(request, header=QueryConsumerOffsetResponseHeader(offset=queue_offset))
@@ -80,10 +81,10 @@ class OffsetProcessor:
 
     def _is_old(self, topic: str, queue_id: int) -> bool:
         """Is the queue's first message so far back that it is surely no longer in memory?"""
-        entries = self._store.queue_entries(topic, queue_id, 0, 1)
+        entries = self._store.reading.queue_entries(topic, queue_id, 0, 1)
         if not entries:
             return False
-        behind_bytes = self._store.max_physical_offset - entries[0][0]
+        behind_bytes = self._store.reading.max_physical_offset - entries[0][0]
         ratio = self._configuration.store.access_message_in_memory_max_ratio_percent / 100
         return behind_bytes > self._memory_bytes * ratio
 

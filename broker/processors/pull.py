@@ -151,7 +151,7 @@ class PullProcessor:
 
     def _read(self, header: PullMessageRequestHeader, message_filter: MessageFilter | None) -> GetResult:
         began = perf_counter()
-        result = self._store.get_messages(
+        result = self._store.reading.get_messages(
             header.topic, header.queue_id, header.queue_offset, header.max_msg_nums, message_filter
         )
         elapsed_ms = int((perf_counter() - began) * 1000)

@@ -37,7 +37,7 @@ class QueryProcessor:
         """QUERY_MESSAGE: records whose key hash fits; the client compares the keys."""
         header = request.header(QueryMessageRequestHeader)
         is_unique = (request.ext_fields or {}).get(UNIQUE_KEY_QUERY, "").lower() == "true"
-        result = self._store.query_by_key(
+        result = self._store.reading.query_by_key(
             header.topic,
             header.key,
             self._configuration.store.default_query_max_num if is_unique else header.max_num,
@@ -62,7 +62,7 @@ class QueryProcessor:
     def by_offset(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """VIEW_MESSAGE_BY_ID: the record at a physical offset."""
         header = request.header(ViewMessageRequestHeader)
-        record = self._store.record_at(header.offset)
+        record = self._store.reading.record_at(header.offset)
         if record is None:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {header.offset}")
         response = new_response(request, body=record)

@@ -112,9 +112,9 @@ class ResetProcessor:
             if consumed == -1:
                 raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"THe consumer group <{header.group}> not exist")
             if header.timestamp == -1:
-                wanted = self._store.max_offset(header.topic, queue_id)
+                wanted = self._store.reading.max_offset(header.topic, queue_id)
             else:
-                wanted = max(0, self._store.queue_offset_by_time(header.topic, queue_id, header.timestamp))
+                wanted = max(0, self._store.reading.queue_offset_by_time(header.topic, queue_id, header.timestamp))
             queue = MessageQueue(header.topic, self._configuration.broker.broker_name, queue_id)
             table[queue] = wanted if header.is_force or wanted < consumed else consumed
         return table
@@ -167,7 +167,7 @@ class ResetProcessor:
             _, physical_offset = parse_offset_message_id(header.msg_id or "")
         except ProtocolError as error:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from None
-        record = self._store.record_at(physical_offset)
+        record = self._store.reading.record_at(physical_offset)
         if record is None:
             raise RequestRefused(
                 ResponseCode.SYSTEM_ERROR, f"there is no message at the offset {physical_offset} of {header.msg_id}"

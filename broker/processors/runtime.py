@@ -68,5 +68,5 @@ class RuntimeProcessor:
     def delete_expired_files(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """DELETE_EXPIRED_COMMITLOG: the cleaner runs at once, whatever the hour."""
         log.info("deletion of expired files requested", remote=connection.remote.text)
-        self._store.delete_files_now()
+        self._store.upkeep.delete_files_now()
         return new_response(request)

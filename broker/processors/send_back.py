@@ -120,7 +120,7 @@ class SendBackProcessor:
         return None
 
     def _read(self, physical_offset: int) -> tuple[RecordFields, bytes]:
-        data = self._store.record_at(physical_offset)
+        data = self._store.reading.record_at(physical_offset)
         if data is not None:
             try:
                 record = read_fields(data, 0, len(data))

@@ -113,7 +113,7 @@ class TopicAdminProcessor:
         check_not_system_topic(topic, self._topics.system_topics)
         log.info("topic deletion requested", topic=topic, remote=connection.remote.text)
         self._topics.delete(topic)
-        self._store.delete_topic(topic)
+        self._store.upkeep.delete_topic(topic)
         if self._configuration.broker.auto_delete_unused_stats:
             self._stats.forget_topic(topic)
         await saved(self._topics)
@@ -133,12 +133,12 @@ class TopicAdminProcessor:
             raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
         table: dict[MessageQueue, TopicOffset] = {}
         for queue_id in range(config.write_queue_nums):
-            end = max(0, self._store.max_offset(topic, queue_id))
-            last_ms = self._store.store_time_at(topic, queue_id, end - 1) if end > 0 else 0
+            end = max(0, self._store.reading.max_offset(topic, queue_id))
+            last_ms = self._store.reading.store_time_at(topic, queue_id, end - 1) if end > 0 else 0
             table[MessageQueue(topic, self._configuration.broker.broker_name, queue_id)] = TopicOffset(
                 last_update_timestamp=max(0, last_ms),
                 max_offset=end,
-                min_offset=max(0, self._store.min_offset(topic, queue_id)),
+                min_offset=max(0, self._store.reading.min_offset(topic, queue_id)),
             )
         return new_response(request, body=TopicStatsTable(offset_table=table).encode())
 
@@ -148,12 +148,13 @@ class TopicAdminProcessor:
 
     def clean_expired_queues(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """CLEAN_EXPIRED_CONSUMEQUEUE."""
-        log.info("expired queues removed", queues=self._store.delete_expired_queues(), remote=connection.remote.text)
+        removed = self._store.upkeep.delete_expired_queues()
+        log.info("expired queues removed", queues=removed, remote=connection.remote.text)
         return new_response(request)
 
     def clean_unused_topics(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """CLEAN_UNUSED_TOPIC: consume queues of topics that are not in the table."""
-        removed = self._store.delete_unused_topics(self._topics.names())
+        removed = self._store.upkeep.delete_unused_topics(self._topics.names())
         log.info("queues of unused topics removed", queues=removed, remote=connection.remote.text)
         return new_response(request)
 

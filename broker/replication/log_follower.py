@@ -88,7 +88,7 @@ class LogFollower:
     def agrees(self) -> bool:
         """Is the log here known to be that of the present master, as far as it goes? True while there is none."""
         following = self._following
-        if self._store.max_physical_offset == 0:
+        if self._store.reading.max_physical_offset == 0:
             return True
         return following is not None and following.overlap.took_any and following.overlap.is_known
 
@@ -162,18 +162,18 @@ class LogFollower:
     async def _cut(self, overlap: Overlap, address: str) -> float:
         """Take back what differs, when something before it is proved to be the same."""
         store = self._store
-        border = await store.record_border(overlap.divergence)
+        border = await store.replica.border(overlap.divergence)
         if overlap.reaches_start:
-            is_proved = border > max(0, store.min_physical_offset)
+            is_proved = border > max(0, store.reading.min_physical_offset)
         else:
-            first = await store.record_border(overlap.begin)
+            first = await store.replica.border(overlap.begin)
             if first < overlap.begin:  # only a part of this one is compared: the next is the first whole one
-                first += int.from_bytes(store.read_log(first, 4), "big")
+                first += int.from_bytes(store.reading.read_log(first, 4), "big")
             is_proved = border > first
         if not is_proved:
             return self._look_back(overlap, address)
         try:
-            saved = await store.cut_tail(border)
+            saved = await store.replica.cut(border)
         except OSError as error:
             self._failed(address, f"the end of the log cannot be saved: {error}")
             return RETRY_SECONDS
@@ -186,8 +186,9 @@ class LogFollower:
 
     def _refuse(self, address: str, physical_offset: int) -> float:
         self._steps_back = 0
+        own = self._store.reading
         text = (
-            f"the log here ({self._store.min_physical_offset} to {self._store.max_physical_offset}) has no message in "
+            f"the log here ({own.min_physical_offset} to {own.max_physical_offset}) has no message in "
             f"common with that of {address}: it is another log, or the master has deleted everything of it. Nothing is "
             "replicated. To follow this master, stop this broker and move its store directory away"
         )
@@ -203,7 +204,7 @@ class Following:
     def __init__(
         self, configuration: Configuration, store: MessageStore, stream: trio.abc.Stream, steps_back: int
     ) -> None:
-        self.overlap = Overlap(store, steps_back)
+        self.overlap = Overlap(store.reading, steps_back)
         self._configuration = configuration
         self._store = store
         self._stream = stream
@@ -261,7 +262,7 @@ class Following:
                 self._take_all(data)
                 await self._tell_progress()
             finally:
-                self._store.dispatch_raw()
+                self._store.replica.dispatch()
 
     def _take_all(self, data: bytes | bytearray) -> None:
         for physical_offset, part in self._decoder.feed(data):
@@ -295,9 +296,9 @@ class Following:
         at = 0
         while at < len(rest):
             part = rest[at : at + file_bytes - overlap.position % file_bytes]
-            if not self._store.append_raw(overlap.position, part):
+            if not self._store.replica.append(overlap.position, part):
                 self._ending = Ending.NOT_WRITTEN
-                self._reason = self._store.raw_fault or "log bytes cannot be written here"
+                self._reason = self._store.replica.fault or "log bytes cannot be written here"
                 return
             at += len(part)
             overlap.appended(overlap.position + len(part))

@@ -117,25 +117,26 @@ class SlaveLink:
         if not self._begun.is_set():
             self.sent = reports[0] or self._start_of_newest_file()
             self._begun.set()
-        elif reports[-1] > self._store.max_physical_offset:
-            raise LinkClosed(f"the slave reports {reports[-1]}, more than the {self._store.max_physical_offset} here")
+        elif reports[-1] > self._store.reading.max_physical_offset:
+            end = self._store.reading.max_physical_offset
+            raise LinkClosed(f"the slave reports {reports[-1]}, more than the {end} here")
         self.reported = reports[-1]
         # A slave that is ahead has something else there; its report says nothing about the log here.
-        if self.reported <= self._store.max_physical_offset:
+        if self.reported <= self._store.reading.max_physical_offset:
             self._replicated.advance(self.reported)
 
     def _start_of_newest_file(self) -> int:
-        end = self._store.max_physical_offset
+        end = self._store.reading.max_physical_offset
         return end - end % self._store.settings.mapped_file_size_commit_log_bytes
 
     async def _send(self) -> None:
         await self._begun.wait()
-        if 0 <= self.sent < self._store.min_physical_offset:
+        if 0 <= self.sent < self._store.reading.min_physical_offset:
             log.warning(
                 "a slave asks for log that was deleted here; give it an empty store directory to begin anew",
                 slave=self.remote,
                 physical_offset=self.sent,
-                min_offset=self._store.min_physical_offset,
+                min_offset=self._store.reading.min_physical_offset,
             )
         await self._send_heartbeat()
         while True:
@@ -162,7 +163,7 @@ class SlaveLink:
             self._catch_up = CatchUp(batch_bytes, self._store.committed)
         buffer = self._catch_up.buffer
         # `sent` stands still meanwhile: commits send in passing only while this task waits in `_wait_for_work`.
-        count = await self._store.read_log_into(self.sent, buffer.places)
+        count = await self._store.reading.read_log_into(self.sent, buffer.places)
         if not count:
             return False
         transfers = buffer.transfers(self.sent, count)
@@ -198,7 +199,7 @@ class SlaveLink:
 
     def write_next(self, write: Write) -> bool:
         """Send what has just been committed, in passing; return False if the link's task must go on. Raises OSError."""
-        data = self._store.read_log(self.sent, PASSING_BYTES)
+        data = self._store.reading.read_log(self.sent, PASSING_BYTES)
         frames = encode_transfers(self.sent, data, self._configuration.store.ha_transfer_batch_size_bytes)
         self._count_sent(len(data))
         try:
@@ -277,7 +278,7 @@ class LogServer:
     @property
     def lag_bytes(self) -> int:
         """How much of the log the best slave does not have."""
-        return self._store.max_physical_offset - self.replicated.value
+        return self._store.reading.max_physical_offset - self.replicated.value
 
     def is_near(self, end_offset: int) -> bool:
         """Is a slave connected that is less than haSlaveFallbehindMax behind this offset? (HAService.isSlaveOK)"""
@@ -329,7 +330,7 @@ class LogServer:
 
     async def drain(self, deadline_seconds: float) -> None:
         """Give the slaves that are up to date a moment to take what was committed last."""
-        end = self._store.max_physical_offset
+        end = self._store.reading.max_physical_offset
         if self.is_near(end) and end > self.replicated.value:
             with trio.move_on_after(deadline_seconds):
                 await self.replicated.wait_beyond(end - 1)

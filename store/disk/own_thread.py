@@ -12,12 +12,16 @@ of the owner, who is served in the event loop's thread.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from queue import SimpleQueue
 from typing import Any
 
 import outcome
 import trio
+
+Offload = Callable[..., Awaitable[Any]]
+"""`await offload(function, *arguments)` runs a blocking function outside of the event loop: an OwnThread, trio's
+threads, or whatever a test puts in their place."""
 
 _Job = tuple[Callable[..., Any], tuple[Any, ...], trio.lowlevel.Task, trio.lowlevel.TrioToken]
 

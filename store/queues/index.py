@@ -182,13 +182,14 @@ class Index:
         self.files = kept
 
     def cut(self, physical_end: int) -> bool:
-        """The log ends here: forget the messages at or beyond that. Answers whether there were any."""
+        """The log ends here: forget the messages at or beyond that. Returns whether there were any."""
         if self.end_physical_offset < physical_end:
             return False
         self.write_out()
         for file in self.files:
             file.close()
         self.repair(1 << 62, physical_end)
+        self.filled = [file for file in self.filled if file in self.files]
         self.open_for_writing()
         return True
 

@@ -88,6 +88,14 @@ class QueueTable:
         for of_topic in list(self._by_topic.values()):
             yield from list(of_topic.values())
 
+    def newest_entry(self) -> tuple[int, int, int] | None:
+        """(physical offset, size, tags code) of the entry that leads furthest into the log, None without entries."""
+        newest: ConsumeQueue | None = None
+        for queue in self:
+            if queue.end and (newest is None or queue.max_physical_end > newest.max_physical_end):
+                newest = queue
+        return newest.entry(newest.end - 1) if newest is not None else None
+
     def topics(self) -> dict[str, list[int]]:
         """Topic -> ids of queues that ever held an entry."""
         found: dict[str, list[int]] = {}

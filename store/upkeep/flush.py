@@ -1,42 +1,42 @@
-"""Getting what was written onto the disk, and saying so: flushed watermark, consume queues, index, checkpoint.
+"""The flusher: syncs log, queues and index, advances the `flushed` watermark and writes the checkpoint.
 
-Threads run fdatasync; they get duplicated descriptors and path names, nothing else. What a sync covers is decided
-before it begins: bytes committed while it runs belong to the next one. With SYNC_FLUSH the log is synced a thousand
-times a second, so the kernel does that by itself where it can (kernel_sync), and elsewhere a thread of the log's own
-(own_thread).
+Threads run fdatasync. They receive duplicated descriptors and path names and nothing else, so nothing that the event
+loop does meanwhile can reach them. With SYNC_FLUSH the log is synced about a thousand times a second; there the kernel
+does it without a thread where it can (kernel_sync.py), elsewhere a thread of the log's own does (own_thread.py).
 
-A failed fdatasync is never tried again as if nothing had happened: the kernel may have dropped the pages, and a second
-call would succeed without them. The store is then broken until it is opened anew, which reads the disk.
+Why the watermark and the checkpoint never run ahead of the disk: each flush first takes the values that it will claim
+(end of the log, ends of the queues, store time) and only then submits the sync. Everything up to those values was
+handed to the kernel before, so the sync covers it. What is committed while the sync runs may or may not be covered;
+no claim includes it, and it stays dirty for the next flush.
+
+A failed fdatasync is never repeated: the kernel may have dropped the dirty pages, and a second call would succeed
+without them. The store is then broken until it is opened anew, which reads what is really on the disk.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import Any
 
 import structlog
 import trio
 
-from triomq.store.config import FlushDiskType, StoreSettings
-from triomq.store.disk.files import Files
+from triomq.store.config import FlushDiskType
+from triomq.store.contents import Contents, Marks
+from triomq.store.disk.files import PAGE_BYTES, Files
 from triomq.store.disk.kernel_sync import KernelSync
 from triomq.store.disk.mapped_file import MappedFile
+from triomq.store.disk.own_thread import Offload
 from triomq.store.errors import StoreError
 from triomq.store.fail_stop import FailStop
-from triomq.store.log.commit_log import CommitLog
+from triomq.store.live_settings import LiveSettings
+from triomq.store.log.checkpoint import CleanNote
 from triomq.store.queues.consume_queue import ENTRY_BYTES, ConsumeQueue
-from triomq.store.queues.index import Index
 from triomq.store.queues.index_file import IndexFile
-from triomq.store.queues.queue_table import QueueTable
-from triomq.store.upkeep.checkpoint import Checkpoint, CleanNote
-from triomq.store.watermark import Watermark
 
 log = structlog.get_logger("triomq.store.flush")
 
-Offload = Callable[..., Awaitable[Any]]
 
-PAGE_BYTES = 4096
 # Descriptors that one sync in a thread holds.
 _SYNC_AT_ONCE = 256
 # A checkpoint is made at the latest when the log has grown by so much: a recovery reads about a second then.
@@ -46,60 +46,62 @@ _SYNC_ONE_BY_ONE = 64
 
 
 class Flush:
-    """The store's flusher. `kernel_sync`, where there is one, is set while the store is open."""
+    """The store's flusher."""
 
     __slots__ = (
         "_checkpoint",
-        "_committed",
         "_fail_stop",
         "_files",
         "_index",
+        "_kernel_sync",
+        "_last_store_timestamp",
         "_log",
         "_log_lock",
+        "_marks",
         "_offload",
         "_offload_log",
         "_queue_lock",
         "_queues",
         "_root",
-        "flushed",
-        "kernel_sync",
-        "last_store_timestamp",
-        "settings",
+        "_settings",
     )
 
     def __init__(
         self,
+        contents: Contents,
+        settings: LiveSettings,
+        marks: Marks,
+        fail_stop: FailStop,
         *,
-        files: Files,
-        commit_log: CommitLog,
-        queues: QueueTable,
-        index: Index,
-        checkpoint: Checkpoint,
-        committed: Watermark,
-        flushed: Watermark,
         offload: Offload,
         offload_log: Offload,
-        settings: StoreSettings,
-        root: str,
         last_store_timestamp: Callable[[], int],
-        fail_stop: FailStop,
     ) -> None:
-        self._files = files
-        self._log = commit_log
-        self._queues = queues
-        self._index = index
-        self._checkpoint = checkpoint
-        self._committed = committed
-        self.flushed = flushed
+        self._files = contents.files
+        self._log = contents.log
+        self._queues = contents.queues
+        self._index = contents.index
+        self._checkpoint = contents.checkpoint
+        self._root = contents.paths.root
+        self._settings = settings
+        self._marks = marks
+        self._fail_stop = fail_stop
         self._offload = offload
         self._offload_log = offload_log
-        self.settings = settings
-        self._root = root
-        self.last_store_timestamp = last_store_timestamp
-        self._fail_stop = fail_stop
-        self.kernel_sync: KernelSync | None = None
+        self._last_store_timestamp = last_store_timestamp
+        self._kernel_sync: KernelSync | None = None
         self._log_lock = trio.Lock()
         self._queue_lock = trio.Lock()
+
+    def use_kernel_sync(self) -> None:
+        """From now until `close` the kernel syncs the log by itself, where it can."""
+        self._kernel_sync = self._files.kernel_sync()
+
+    def close(self) -> None:
+        """Nothing may be being synced."""
+        if self._kernel_sync is not None:
+            self._kernel_sync.close()
+            self._kernel_sync = None
 
     @asynccontextmanager
     async def halted(self) -> AsyncIterator[None]:
@@ -118,16 +120,16 @@ class Flush:
     async def _keep_flushing_log(self) -> None:
         last_flush = trio.current_time()
         seen = self._log.committed_offset
-        while self.flushed.error is None:
-            settings = self.settings
+        while self._marks.flushed.error is None:
+            settings = self._settings.now
             if settings.flush_disk_type is FlushDiskType.SYNC_FLUSH:
                 with suppress(StoreError):  # a refused commit, a cut: wait anew
-                    await self._committed.wait_beyond(self.flushed.value)
+                    await self._marks.committed.wait_beyond(self._marks.flushed.value)
                 await self.flush_log()
                 continue
             await trio.sleep(settings.flush_interval_commit_log_ms / 1000)
             committed = self._log.committed_offset
-            dirty = committed - self.flushed.value
+            dirty = committed - self._marks.flushed.value
             is_idle, seen = committed == seen, committed
             thorough = trio.current_time() - last_flush >= settings.flush_commit_log_thorough_interval_ms / 1000
             if dirty <= 0:
@@ -140,15 +142,15 @@ class Flush:
         """Sync everything committed so far. A failure breaks the store and is not raised."""
         async with self._log_lock:
             target = self._log.committed_offset
-            if target <= self.flushed.value or self.flushed.error is not None:
+            if target <= self._marks.flushed.value or self._marks.flushed.error is not None:
                 return
-            store_timestamp = self.last_store_timestamp()
+            store_timestamp = self._last_store_timestamp()
             directories = sorted(self._log.unsynced_directories)
             self._log.unsynced_directories.clear()
             try:
-                files = self._log.files_between(self.flushed.value, target)
-                if len(files) == 1 and not directories and self.kernel_sync is not None:
-                    await self._sync_in_kernel(self.kernel_sync, files[0])
+                files = self._log.files_between(self._marks.flushed.value, target)
+                if len(files) == 1 and not directories and self._kernel_sync is not None:
+                    await self._sync_in_kernel(self._kernel_sync, files[0])
                     files = []
                 for at in range(0, len(files), _SYNC_AT_ONCE):
                     await self._sync(self._offload_log, files[at : at + _SYNC_AT_ONCE], directories)
@@ -156,7 +158,7 @@ class Flush:
                 self._fail_stop.broke(f"the commit log cannot be synced: {error}")
                 return
             self._checkpoint.log_ms = max(self._checkpoint.log_ms, store_timestamp)
-            self.flushed.advance(target)
+            self._marks.flushed.advance(target)
 
     async def _sync_in_kernel(self, kernel_sync: KernelSync, file: MappedFile) -> None:
         fd = file.borrow()
@@ -193,19 +195,19 @@ class Flush:
 
     async def _keep_flushing_queues(self) -> None:
         last_thorough = trio.current_time()
-        while self.flushed.error is None:
-            await trio.sleep(self.settings.flush_interval_consume_queue_ms / 1000)
-            thorough_seconds = self.settings.flush_consume_queue_thorough_interval_ms / 1000
+        while self._marks.flushed.error is None:
+            await trio.sleep(self._settings.now.flush_interval_consume_queue_ms / 1000)
+            thorough_seconds = self._settings.now.flush_consume_queue_thorough_interval_ms / 1000
             unsafe_bytes = self._log.committed_offset - self._checkpoint.safe_offset
             if trio.current_time() - last_thorough >= thorough_seconds or unsafe_bytes >= _CHECKPOINT_BYTES:
                 await self.flush_thoroughly()
                 last_thorough = trio.current_time()
             else:
-                await self.flush_queues(self.settings.flush_consume_queue_least_pages)
+                await self.flush_queues(self._settings.now.flush_consume_queue_least_pages)
                 self.write_index()
 
     async def flush_queues(self, least_pages: int) -> None:
-        """Sync the queues with at least so many dirty pages. A failure breaks the store."""
+        """Sync the queues that have at least `least_pages` dirty pages. A failure breaks the store."""
         async with self._queue_lock:
             least = least_pages * PAGE_BYTES
             dirty = [queue for queue in self._queues.dirty if (queue.end - queue.synced_end) * ENTRY_BYTES >= least]
@@ -238,7 +240,7 @@ class Flush:
 
     async def flush_thoroughly(self, note: CleanNote | None = None) -> None:
         """Everything, then the checkpoint, which therefore never runs ahead of the disk."""
-        store_timestamp = self.last_store_timestamp()
+        store_timestamp = self._last_store_timestamp()
         safe_offset = self._log.committed_offset
         begin = max(0, self._log.min_offset)
         ends = sum([queue.end for queue in self._queues])
@@ -249,7 +251,7 @@ class Flush:
         await self.flush_log()
         await self.flush_queues(0)
         is_index_safe = await self._flush_index()
-        if self.flushed.error is not None:
+        if self._marks.flushed.error is not None:
             return
         if not self._queues.touched:  # nothing waits for room on the disk
             self._checkpoint.queues_ms = max(self._checkpoint.queues_ms, store_timestamp)

@@ -1,10 +1,14 @@
-"""Bringing consume queues up to the log, as recovery's walk comes by its records.
+"""Bringing the consume queues up to the log, while recovery's walk passes its records.
 
-Every record that its queue lacks is entered. After a crash, entries of messages behind the beginning of the walk may be
-anything; they are taken away and entered again. A queue that lacks earlier entries too (its files were lost, or the
-walk began too late for it) is short: it is made in a second walk.
+Every record that its queue lacks is entered. After a crash, the entries of messages behind the start of the walk may be
+anything: torn, missing, or leading to records that did not survive. They are removed and entered again; since the walk
+passes each of those records, nothing is lost by that. Entries of messages in front of the start were on disk, which is
+what the checkpoint guarantees; only the last of them is checked, back to the first that leads to its own record.
 
-Files keep the modification times they had, or get those of their last messages: search by time goes by them.
+A queue that lacks earlier entries too (files were lost, or the walk began too late for it) is *short*: its records in
+front of the walk are missing, so nothing is entered behind the gap, and a second walk makes the rest of it.
+
+Files keep the modification times they had, or get those of their last messages, because search by time goes by them.
 """
 
 from __future__ import annotations
@@ -16,12 +20,11 @@ import structlog
 
 from triomq.protocol import record
 from triomq.protocol.errors import RecordError
-from triomq.store.disk.files import Files
+from triomq.store.contents import Contents
 from triomq.store.log.commit_log import CommitLog
 from triomq.store.log.log_scan import Damage, LogScan
 from triomq.store.queues.consume_queue import ENTRY_BYTES, FILLER, FILLER_SIZE_BYTES, ConsumeQueue
 from triomq.store.queues.dispatch import Dispatch, DispatchEntry
-from triomq.store.queues.queue_table import QueueTable
 from triomq.store.results import RecoveryReport
 from triomq.store.upkeep.progress import Progress, StartProgress
 
@@ -59,18 +62,16 @@ class QueueRecovery:
 
     def __init__(
         self,
-        *,
-        files: Files,
-        commit_log: CommitLog,
-        queues: QueueTable,
+        contents: Contents,
         dispatch: Dispatch,
+        *,
         is_live: Callable[[str], bool],
         start_progress: StartProgress,
         report: RecoveryReport,
     ) -> None:
-        self._files = files
-        self._log = commit_log
-        self._queues = queues
+        self._files = contents.files
+        self._log = contents.log
+        self._queues = contents.queues
         self._dispatch = dispatch
         self._is_live = is_live
         self._start_progress = start_progress
@@ -78,7 +79,7 @@ class QueueRecovery:
         # Entries behind the beginning of the walk may be anything.
         self.are_doubtful = False
         # Queues that lack entries which the walk does not come by.
-        self._short: set[ConsumeQueue] = {queue for queue in queues if queue.was_cut_short}
+        self._short: set[ConsumeQueue] = {queue for queue in contents.queues if queue.was_cut_short}
         self._seen: set[ConsumeQueue] = set()
         # Ends of queues whose last messages were found lost by an earlier recovery: those offsets stay taken.
         self._filled_until: dict[ConsumeQueue, int] = {}

@@ -11,33 +11,27 @@ would free nothing.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from datetime import datetime
 from math import inf
-from typing import Any
 
 import structlog
 import trio
 
 from triomq.protocol.clock import NowMs
-from triomq.store.appending import Appending
-from triomq.store.config import StoreSettings
-from triomq.store.disk.files import Files
-from triomq.store.disk.layout import Layout
+from triomq.store.contents import Contents
 from triomq.store.disk.mapped_file import MappedFile
-from triomq.store.log.commit_log import CommitLog
+from triomq.store.disk.own_thread import Offload
+from triomq.store.live_settings import LiveSettings
 from triomq.store.queues.consume_queue import ENTRY_BYTES, ConsumeQueue
-from triomq.store.queues.index import Index
-from triomq.store.queues.queue_table import QueueTable
+from triomq.store.refusals import Refusals
 from triomq.store.upkeep.archive_mark import read_mark
 
 log = structlog.get_logger("triomq.store.retention")
 
-Offload = Callable[..., Awaitable[Any]]
-
 FIRST_CLEAN_SECONDS = 60.0
 DISK_CHECK_SECONDS = 10.0
-# One run deletes at most so many log files, and a manual request is good for so many runs.
+# Log files that one run deletes at most, and runs that one manual request starts.
 FILES_PER_RUN = 10
 MANUAL_RUNS = 20
 _HOUR_MS = 3_600_000
@@ -46,7 +40,6 @@ _QUEUES_PER_TURN = 200
 
 class Retention:
     __slots__ = (
-        "_appending",
         "_archived_until",
         "_files",
         "_hung",
@@ -59,36 +52,33 @@ class Retention:
         "_paths",
         "_queues",
         "_redelete_at",
+        "_refusals",
+        "_settings",
         "_wake",
         "_was_busy",
-        "settings",
     )
 
     def __init__(
         self,
-        *,
-        files: Files,
-        paths: Layout,
-        commit_log: CommitLog,
-        queues: QueueTable,
-        index: Index,
-        appending: Appending,
+        contents: Contents,
+        settings: LiveSettings,
+        refusals: Refusals,
         now_ms: NowMs,
         offload: Offload,
-        settings: StoreSettings,
         archived_until: Callable[[], int | None] | None = None,
     ) -> None:
-        """`archived_until` tells up to which physical offset the log is archived; by default the archive mark does."""
-        self._files = files
-        self._paths = paths
-        self._log = commit_log
-        self._queues = queues
-        self._index = index
-        self._appending = appending
+        """`archived_until` returns the physical offset up to which the log is archived; by default the archive mark
+        says."""
+        self._files = contents.files
+        self._paths = contents.paths
+        self._log = contents.log
+        self._queues = contents.queues
+        self._index = contents.index
+        self._settings = settings
+        self._refusals = refusals
         self._now_ms = now_ms
         self._offload = offload
         self._archived_until = archived_until or self._read_mark
-        self.settings = settings
         self._manual_runs = 0
         self._hung: str | None = None  # given up, but still on the disk
         self._redelete_at = 0.0
@@ -108,7 +98,7 @@ class Retention:
             except OSError as error:
                 log.error("cleaning failed, it is tried again", error=str(error))
             self._wake = trio.Event()
-            self._next_run = trio.current_time() + self.settings.clean_resource_interval_ms / 1000
+            self._next_run = trio.current_time() + self._settings.now.clean_resource_interval_ms / 1000
             with trio.move_on_at(self._next_run):
                 await self._wake.wait()
 
@@ -132,20 +122,20 @@ class Retention:
 
     def check_disk(self) -> None:
         """Refuse puts above the warning ratio, and leave full directories out of the log's turns."""
-        settings = self.settings
+        settings = self._settings.now
         usage = {path: self._files.disk_usage_ratio(path) for path in self._paths.commit_logs}
         self._log.full_directories = frozenset(
             path for path, ratio in usage.items() if ratio > settings.disk_space_clean_forcibly_ratio
         )
         ratio = min(usage.values())
-        was_full = self._appending.is_refused_for("disk")
+        was_full = self._refusals.has("disk")
         if ratio > settings.disk_space_warning_level_ratio:
             text = f"the disk of {self._paths.commit_logs[0]} is {ratio:.0%} full; free space or lower fileReservedTime"
-            self._appending.refuse("disk", text)
+            self._refusals.set("disk", text)
             if not was_full:
                 log.error("disk nearly full, messages are refused", ratio=round(ratio, 3))
         elif was_full:
-            self._appending.refuse("disk", None)
+            self._refusals.set("disk", None)
             log.info("disk has room again, messages are taken", ratio=round(ratio, 3))
 
     def usage_ratio(self) -> float:
@@ -172,7 +162,7 @@ class Retention:
         return gone
 
     def _is_time(self, usage: float) -> bool:
-        settings = self.settings
+        settings = self._settings.now
         if self._manual_runs > 0:
             self._manual_runs -= 1
             return True
@@ -183,7 +173,7 @@ class Retention:
         return any(part.strip().isdigit() and int(part) == hour for part in settings.delete_when.split(";"))
 
     async def _clean_log(self) -> int:
-        settings = self.settings
+        settings = self._settings.now
         usage = self.usage_ratio()
         is_time = self._is_time(usage)
         is_forced = usage > settings.disk_space_clean_forcibly_ratio and settings.clean_file_forcibly_enable
@@ -208,7 +198,7 @@ class Retention:
         return gone
 
     def _why_delete(self, oldest: MappedFile, is_time: bool, is_forced: bool) -> str | None:
-        settings = self.settings
+        settings = self._settings.now
         limit = settings.max_store_bytes
         if limit and self._log.committed_offset - oldest.start > limit:
             return "maxStoreBytes"
@@ -254,7 +244,7 @@ class Retention:
         )
 
     async def _clean_queues(self, log_start: int) -> None:
-        pause = self.settings.delete_consume_queue_files_interval_ms / 1000
+        pause = self._settings.now.delete_consume_queue_files_interval_ms / 1000
         for number, queue in enumerate(self._queues):
             if number % _QUEUES_PER_TURN == 0:
                 await trio.lowlevel.checkpoint()
@@ -267,7 +257,7 @@ class Retention:
                 queue.clean_ext()
 
     async def _clean_index(self, log_start: int) -> None:
-        pause = self.settings.delete_consume_queue_files_interval_ms / 1000
+        pause = self._settings.now.delete_consume_queue_files_interval_ms / 1000
         for file in self._index.drop_before(log_start):
             file.close()
             await self._unlink(file.path)
@@ -281,7 +271,7 @@ class Retention:
             return
         except OSError:
             self._hung = path
-            self._redelete_at = trio.current_time() + self.settings.redelete_hung_file_interval_ms / 1000
+            self._redelete_at = trio.current_time() + self._settings.now.redelete_hung_file_interval_ms / 1000
             raise
 
 

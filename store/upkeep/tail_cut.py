@@ -9,24 +9,17 @@ Only for stores of slaves: nobody else may write.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any
-
 import structlog
 import trio
 
 from triomq.protocol import record
-from triomq.store.disk.files import Files
-from triomq.store.disk.layout import Layout, file_name
+from triomq.store.contents import Contents, Marks
+from triomq.store.disk.layout import file_name
+from triomq.store.disk.own_thread import Offload
 from triomq.store.errors import LogCut
 from triomq.store.fail_stop import FailStop
-from triomq.store.log.commit_log import CommitLog
 from triomq.store.log.salvage import Salvage
-from triomq.store.queues.index import Index
-from triomq.store.queues.queue_table import QueueTable
-from triomq.store.upkeep.checkpoint import Checkpoint
 from triomq.store.upkeep.flush import Flush
-from triomq.store.watermark import Watermark
 
 log = structlog.get_logger("triomq.store.tail_cut")
 
@@ -43,30 +36,22 @@ class TailCut:
 
     def __init__(
         self,
-        *,
-        files: Files,
-        paths: Layout,
-        commit_log: CommitLog,
-        queues: QueueTable,
-        index: Index,
-        checkpoint: Checkpoint,
+        contents: Contents,
+        marks: Marks,
         flush: Flush,
-        committed: Watermark,
-        flushed: Watermark,
-        offload: Callable[..., Awaitable[Any]],
         fail_stop: FailStop,
+        offload: Offload,
     ) -> None:
-        self._files = files
-        self._salvage = Salvage(files, paths, ".tail", max_files=MAX_SAVED, max_bytes=MAX_SAVED_BYTES)
-        self._log = commit_log
-        self._queues = queues
-        self._index = index
-        self._checkpoint = checkpoint
+        self._contents = contents
+        self._files = contents.files
+        self._log = contents.log
+        self._marks = marks
         self._flush = flush
-        self._committed = committed
-        self._flushed = flushed
-        self._offload = offload
         self._fail_stop = fail_stop
+        self._offload = offload
+        self._salvage = Salvage(
+            contents.files, contents.paths, ".tail", max_files=MAX_SAVED, max_bytes=MAX_SAVED_BYTES
+        )
 
     async def border(self, physical_offset: int) -> int:
         """Start of the record, whole or not, that holds the byte at this offset, or the offset itself when a record may
@@ -89,7 +74,7 @@ class TailCut:
                 await trio.lowlevel.checkpoint()
         return at
 
-    async def cut(self, physical_offset: int, newest_store_timestamp: Callable[[], int]) -> str:
+    async def cut(self, physical_offset: int) -> str:
         """End the log at this record border; answers where what was behind it is saved. Raises OSError when that fails:
         nothing was changed, or the store is broken."""
         async with self._flush.halted():
@@ -98,7 +83,7 @@ class TailCut:
             refused: OSError | None = None
             with self._fail_stop.during("a cut of the log's end"):
                 try:
-                    self._take_away(physical_offset, newest_store_timestamp)
+                    self._take_away(physical_offset)
                 except OSError as error:
                     self._fail_stop.broke(f"the end of the log cannot be taken back: {error}")
                     refused = error
@@ -112,22 +97,21 @@ class TailCut:
         )
         return saved
 
-    def _take_away(self, physical_offset: int, newest_store_timestamp: Callable[[], int]) -> None:
-        self._checkpoint.forget_offsets()
+    def _take_away(self, physical_offset: int) -> None:
+        self._contents.checkpoint.forget_offsets()
         self._cut_queues(physical_offset)
         self._log.sequence.truncate(physical_offset)
         self._log.set_end(physical_offset)
-        self._index.cut(physical_offset)
-        self._checkpoint.lower(newest_store_timestamp())
-        self._checkpoint.save()
-        self._index.filled = [file for file in self._index.filled if file in self._index.files]
+        self._contents.index.cut(physical_offset)
+        self._contents.checkpoint.lower(self._contents.newest_store_timestamp)
+        self._contents.checkpoint.save()
         reason = LogCut(f"the log was cut at {physical_offset}, where it differs from the master's")
-        self._committed.set_back(physical_offset, reason)
-        if self._flushed.value > physical_offset:
-            self._flushed.set_back(physical_offset, reason)
+        self._marks.committed.set_back(physical_offset, reason)
+        if self._marks.flushed.value > physical_offset:
+            self._marks.flushed.set_back(physical_offset, reason)
 
     def _cut_queues(self, physical_offset: int) -> None:
-        for queue in self._queues:
+        for queue in self._contents.queues:
             if queue.max_physical_end > physical_offset:
                 queue.end_mark.reject(LogCut(f"the end of queue {queue.queue_id} of {queue.topic} was cut"))
                 queue.truncate_beyond(physical_offset)

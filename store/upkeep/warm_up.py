@@ -6,19 +6,16 @@ file behind the end of the log away again. A disk without room for it is no erro
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any
-
 import structlog
 import trio
 
+from triomq.store.contents import Contents
 from triomq.store.disk.files import Files
 from triomq.store.disk.layout import file_name
-from triomq.store.log.commit_log import CommitLog
+from triomq.store.disk.own_thread import Offload
 
 log = structlog.get_logger("triomq.store.warm_up")
 
-Offload = Callable[..., Awaitable[Any]]
 
 
 class WarmUp:
@@ -26,9 +23,9 @@ class WarmUp:
 
     __slots__ = ("_files", "_log", "_offload", "_prepared")
 
-    def __init__(self, files: Files, commit_log: CommitLog, offload: Offload) -> None:
-        self._files = files
-        self._log = commit_log
+    def __init__(self, contents: Contents, offload: Offload) -> None:
+        self._files = contents.files
+        self._log = contents.log
         self._offload = offload
         self._prepared = ""
 

@@ -115,9 +115,9 @@ class Lab:
     def messages(self, topic: str, queue_id: int = 0) -> list[MessageExt]:
         """All messages of a queue."""
         found: list[MessageExt] = []
-        offset = self.store.min_offset(topic, queue_id)
-        while offset < self.store.max_offset(topic, queue_id):
-            result = self.store.get_messages(topic, queue_id, offset, 32)
+        offset = self.store.reading.min_offset(topic, queue_id)
+        while offset < self.store.reading.max_offset(topic, queue_id):
+            result = self.store.reading.get_messages(topic, queue_id, offset, 32)
             found += [record.decode_record(data) for data in result.records]
             offset = result.next_begin_offset
         return found

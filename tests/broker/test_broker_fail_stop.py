@@ -125,6 +125,7 @@ async def test_a_process_whose_commit_raises_ends_with_one_line_that_says_why(tm
     port = free_port()
     trigger = tmp_path / "raise"
     settings = {**SETTINGS, "storePathRootDir": str(tmp_path / "store"), "listenPort": str(port)}
+    settings["namesrvAddr"] = "127.0.0.1:9"
     (tmp_path / "broker.conf").write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
     environment = {**os.environ, "HOME": str(tmp_path), "ROCKETMQ_HOME": str(tmp_path)}
     process = subprocess.Popen(  # noqa: ASYNC220

@@ -165,7 +165,7 @@ async def test_every_pull_leaves_the_pool_however_it_ends(held: Held, nursery: t
 async def test_nobody_is_answered_on_a_closed_connection(held: Held) -> None:
     mine, other = held.park(0), held.park(0)
     held.park(0, connection=mine)
-    mark = held.lab.store.queue_end("T", 0)
+    mark = held.lab.store.reading.queue_end("T", 0)
     assert mark.waiter_count == 3
     held.polling.connection_closed(mine)  # type: ignore[arg-type]
     assert mark.waiter_count == 1, "nothing waits for them any more"
@@ -178,7 +178,7 @@ async def test_pulls_on_a_queue_that_goes_are_answered(held: Held) -> None:
     await held.lab.put("T")
     held.park(1)
     held.park(1, TAG_A)
-    held.lab.store.delete_topic("T")
+    held.lab.store.upkeep.delete_topic("T")
     assert len(held.answered) == 2
     assert held.pool.in_flight == 0
     await held.lab.store.close()

@@ -24,6 +24,7 @@ class FakeLog:
         self._count = count
         self._first = first
         self.max_physical_offset = count * 1000
+        self.reading = self
 
     def min_offset(self, topic: str, queue_id: int) -> int:
         return self._first

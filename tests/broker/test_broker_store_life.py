@@ -114,7 +114,8 @@ async def test_a_full_disk_refuses_sends_and_serves_reads(tmp_path: Path, clock:
 )
 def test_a_store_path_that_is_a_file_is_refused_with_its_own_name(tmp_path: Path, key: str, path: str) -> None:
     (tmp_path / "file").touch()
-    values = {**SETTINGS, "storePathRootDir": str(tmp_path / "store"), key: str(tmp_path / path)}
+    values = {**SETTINGS, "namesrvAddr": "127.0.0.1:9", "storePathRootDir": str(tmp_path / "store")}
+    values[key] = str(tmp_path / path)
     (tmp_path / "broker.conf").write_text("".join(f"{name}={value}\n" for name, value in values.items()))
     result = subprocess.run(
         [sys.executable, "-m", "triomq.broker", "-c", str(tmp_path / "broker.conf")],

@@ -123,7 +123,7 @@ async def test_a_commit_stores_the_message_and_an_op_that_ends_its_half_message(
         op = lab.messages(TRANS_OP_HALF_TOPIC)[0]
         assert (op.body, op.properties, op.sys_flag) == (b"1", {"TAGS": "d", "WAIT": "true"}, 0)
         assert (op.born_host, op.store_host) == (STORE_HOST, STORE_HOST)
-        assert lab.store.queue_entries(TRANS_OP_HALF_TOPIC, 0, 0, 1)[0][2] == 100
+        assert lab.store.reading.queue_entries(TRANS_OP_HALF_TOPIC, 0, 0, 1)[0][2] == 100
         assert transactions.pool.in_flight == 0
 
 
@@ -442,7 +442,10 @@ async def test_the_store_of_rocketmq_goes_on(tmp_path: Path, autojump_clock: tri
         transactions = Transactions(lab)
         lab.producers.register("PID_Gold_tx", cast(Any, transactions.producer), "c", 0, 407)
         begin = transactions.consumed()
-        halves, ops = lab.store.max_offset(TRANS_HALF_TOPIC, 0), lab.store.max_offset(TRANS_OP_HALF_TOPIC, 0)
+        halves, ops = (
+            lab.store.reading.max_offset(TRANS_HALF_TOPIC, 0),
+            lab.store.reading.max_offset(TRANS_OP_HALF_TOPIC, 0),
+        )
         ended = {int(body) for body in lab.bodies(TRANS_OP_HALF_TOPIC)}
         still_open = sorted(set(range(begin[0], halves)) - ended)
         open_keys = [lab.messages(TRANS_HALF_TOPIC)[queue_offset].keys for queue_offset in still_open]

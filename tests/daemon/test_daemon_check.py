@@ -58,6 +58,18 @@ def test_what_would_keep_it_from_serving(tmp_path: Path, program: str, text: str
     assert reason.format(home=tmp_path) in done.stderr
 
 
+def test_access_control_files_are_read_and_not_created(tmp_path: Path) -> None:
+    text = f"namesrvAddr=a:1\naclEnable=true\nrocketmqHome={tmp_path}\n"
+    done = check(tmp_path, "broker", text)
+    assert (done.returncode, [path.name for path in tmp_path.iterdir()]) == (0, ["a.conf"])
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf/plain_acl.yml").write_text("accounts:\n- accessKey: short\n  secretKey: 12345678\n")
+    done = check(tmp_path, "broker", text)
+    assert (done.returncode, done.stdout) == (253, "")
+    assert "longer than 6 characters" in done.stderr
+    assert "12345678" not in done.stderr
+
+
 def test_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert directory_problem(tmp_path / "not" / "there" / "yet") is None
     (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")

@@ -43,7 +43,6 @@ def test_a_real_cluster_is_healthy(capsys: pytest.CaptureFixture[str]) -> None:
     with LocalCluster() as cluster:
         assert health.main(["namesrv", cluster.name_server]) == 0
         assert health.main(["broker", next(iter(cluster.brokers.values()))]) == 0
-    # An embedded cluster logs to standard output where the program has not configured structlog.
     printed = [line for line in capsys.readouterr().out.splitlines() if line.endswith("responds")]
     assert printed == ["namesrv responds", "broker responds"]
 

@@ -30,16 +30,16 @@ def configuration(store: MessageStore) -> Configuration:
 def fill(store: MessageStore, count: int, *, topic: str = "T", body: bytes = b"x" * 200) -> None:
     """Put so many messages; each is a commit of its own."""
     for number in range(count):
-        result = store.append(message(topic, number % 4, body, uniq_key=f"{topic}{store.max_physical_offset}"))
+        result = store.append(message(topic, number % 4, body, uniq_key=f"{topic}{store.reading.max_physical_offset}"))
         assert result.is_ok, result
         store.commit()
 
 
 def log_bytes(store: MessageStore, begin: int | None = None) -> bytes:
     """The log from `begin` (default: its first byte) to its end."""
-    at = max(0, store.min_physical_offset) if begin is None else begin
+    at = max(0, store.reading.min_physical_offset) if begin is None else begin
     parts = []
-    while data := store.read_log(at, 1 << 20):
+    while data := store.reading.read_log(at, 1 << 20):
         parts.append(data)
         at += len(data)
     return b"".join(parts)
@@ -47,7 +47,7 @@ def log_bytes(store: MessageStore, begin: int | None = None) -> bytes:
 
 def assert_prefix(slave: MessageStore, master: MessageStore) -> None:
     """The slave's log is the master's, byte for byte, as far as it goes."""
-    begin = max(0, slave.min_physical_offset)
+    begin = max(0, slave.reading.min_physical_offset)
     mine = log_bytes(slave)
     assert mine == log_bytes(master, begin)[: len(mine)]
 
@@ -55,10 +55,10 @@ def assert_prefix(slave: MessageStore, master: MessageStore) -> None:
 def queue_contents(store: MessageStore, begin: int = 0) -> dict[tuple[str, int, int], tuple[int, int, int]]:
     """(topic, queue id, queue offset) -> entry, for messages that lie at `begin` or behind."""
     found = {}
-    for topic, ids in store.queues().items():
+    for topic, ids in store.reading.queues().items():
         for queue_id in ids:
-            queue_offset = store.min_offset(topic, queue_id)
-            while entries := store.queue_entries(topic, queue_id, queue_offset, 10_000):
+            queue_offset = store.reading.min_offset(topic, queue_id)
+            while entries := store.reading.queue_entries(topic, queue_id, queue_offset, 10_000):
                 for entry in entries:
                     if entry[0] >= begin and entry[1] != FILLER_SIZE:
                         found[topic, queue_id, queue_offset] = entry
@@ -68,7 +68,7 @@ def queue_contents(store: MessageStore, begin: int = 0) -> dict[tuple[str, int, 
 
 def assert_same_queues(slave: MessageStore, master: MessageStore) -> None:
     """The slave's queues are its master's, as far as its log goes back."""
-    assert queue_contents(slave) == queue_contents(master, max(0, slave.min_physical_offset))
+    assert queue_contents(slave) == queue_contents(master, max(0, slave.reading.min_physical_offset))
     assert queue_contents(slave)
 
 
@@ -187,9 +187,9 @@ class Pair:
                 await trio.sleep(0.05)
 
     def _is_equal(self) -> bool:
-        if self.slave.max_physical_offset != self.master.max_physical_offset:
+        if self.slave.reading.max_physical_offset != self.master.reading.max_physical_offset:
             return False
-        return log_bytes(self.slave) == log_bytes(self.master, max(0, self.slave.min_physical_offset))
+        return log_bytes(self.slave) == log_bytes(self.master, max(0, self.slave.reading.min_physical_offset))
 
 
 async def open_pair(

@@ -36,12 +36,12 @@ async def test_a_slave_takes_over_the_log_and_what_comes_later(
     await pair.wait_equal()
     fill(pair.master, 400)  # over file ends
     await pair.wait_equal()
-    assert pair.master.max_physical_offset > 2 << 16
+    assert pair.master.reading.max_physical_offset > 2 << 16
     assert_same_queues(pair.slave, pair.master)
     assert len(pair.lines) == 1
     await trio.sleep(0.1)
-    assert pair.server.replicated.value == pair.master.max_physical_offset
-    found = pair.slave.query_by_key("T", "T0", 10, 0, 1 << 62)
+    assert pair.server.replicated.value == pair.master.reading.max_physical_offset
+    found = pair.slave.reading.query_by_key("T", "T0", 10, 0, 1 << 62)
     assert found.physical_offsets == [0]
 
 
@@ -53,11 +53,11 @@ async def test_a_topic_that_is_deleted_and_made_again_begins_anew_on_the_slave(
     fill(pair.master, 9, topic="Other")
     pair.start()
     await pair.wait_equal()
-    assert pair.slave.max_offset("T", 0) == 15
-    pair.master.delete_topic("T")
+    assert pair.slave.reading.max_offset("T", 0) == 15
+    pair.master.upkeep.delete_topic("T")
     fill(pair.master, 22)
     await pair.wait_equal()
-    assert pair.slave.max_offset("T", 0) == 6
+    assert pair.slave.reading.max_offset("T", 0) == 6
     assert_same_queues(pair.slave, pair.master)
 
 
@@ -68,8 +68,8 @@ async def test_a_new_slave_of_a_long_log_begins_with_the_newest_file(
     fill(pair.master, 60)
     pair.start()
     await pair.wait_equal()
-    newest = pair.master.max_physical_offset // 4096 * 4096
-    assert pair.slave.min_physical_offset == newest > 0
+    newest = pair.master.reading.max_physical_offset // 4096 * 4096
+    assert pair.slave.reading.min_physical_offset == newest > 0
     assert_prefix(pair.slave, pair.master)
 
 
@@ -205,7 +205,7 @@ async def test_an_end_that_the_master_does_not_have_is_cut_and_saved(
     saved = list((tmp_path / "slave" / "salvage").iterdir())
     assert len(saved) == 1
     begin = int(saved[0].name[:20])
-    first = pair.slave.min_physical_offset
+    first = pair.slave.reading.min_physical_offset
     assert saved[0].read_bytes() == before[begin - first :]
     assert log_bytes(pair.master, first)[: begin - first] == before[: begin - first]
     fill(pair.master, 20)
@@ -213,9 +213,9 @@ async def test_an_end_that_the_master_does_not_have_is_cut_and_saved(
     await pair.slave.close()
     reopened = await open_slave(tmp_path / "slave", mapped_file_size_commit_log_bytes=1 << 16)
     assert_prefix(reopened, pair.master)
-    assert reopened.max_physical_offset == pair.master.max_physical_offset
+    assert reopened.reading.max_physical_offset == pair.master.reading.max_physical_offset
     assert_same_queues(reopened, pair.master)
-    assert not reopened.query_by_key("Own", f"Own{begin}", 10, 0, 1 << 62).records
+    assert not reopened.reading.query_by_key("Own", f"Own{begin}", 10, 0, 1 << 62).records
 
 
 @pytest.mark.parametrize(("own", "others"), [(5, 0), (2000, 0), (900, 10)], ids=str)
@@ -223,12 +223,12 @@ async def test_a_slave_that_is_ahead_of_its_master_comes_back_to_it(
     autojump_clock: MockClock, nursery: trio.Nursery, tmp_path: Path, own: int, others: int
 ) -> None:
     pair = await two_histories(tmp_path, nursery, common=10, own=own, others=others)
-    assert pair.slave.max_physical_offset > pair.master.max_physical_offset
+    assert pair.slave.reading.max_physical_offset > pair.master.reading.max_physical_offset
     pair.start()
     await pair.wait_equal()
     fill(pair.master, 30)
     await pair.wait_equal()
-    assert pair.server.replicated.value <= pair.master.max_physical_offset
+    assert pair.server.replicated.value <= pair.master.reading.max_physical_offset
     assert_same_queues(pair.slave, pair.master)
 
 
@@ -238,8 +238,8 @@ async def test_a_cut_goes_down_a_chain_of_slaves(
     pair = await two_histories(tmp_path, nursery, common=10, own=700, others=900)
     last = await open_slave(tmp_path / "last", mapped_file_size_commit_log_bytes=1 << 16)
     first_file = log_bytes(pair.slave)[: 1 << 16]
-    assert last.append_raw(0, first_file)
-    last.dispatch_raw()
+    assert last.replica.append(0, first_file)
+    last.replica.dispatch()
     chain = Pair(nursery, pair.slave, last)
     pair.chained.append(chain.server)
     chain.start()
@@ -266,10 +266,10 @@ async def test_of_saved_ends_the_oldest_go(
     damaged.write_bytes(bytes(10_000))  # recovery's, which is none of them
     names: list[str] = []
     for number in range(6):
-        assert slave.append_raw(slave.max_physical_offset, log[slave.max_physical_offset :])
-        slave.dispatch_raw()
-        border = await slave.record_border(len(log) - 1500 - 310 * number)
-        saved = await slave.cut_tail(border)
+        assert slave.replica.append(slave.reading.max_physical_offset, log[slave.reading.max_physical_offset :])
+        slave.replica.dispatch()
+        border = await slave.replica.border(len(log) - 1500 - 310 * number)
+        saved = await slave.replica.cut(border)
         assert saved is not None
         _age(saved, number, log[border:])
         names.append(Path(saved).name)
@@ -310,7 +310,7 @@ async def test_pulls_that_wait_behind_a_cut_are_woken(
 ) -> None:
     pair = await two_histories(tmp_path, nursery, common=8, own=4, others=40)
     woken: list[Exception | None] = []
-    end = pair.slave.queue_end("Own", 0)
+    end = pair.slave.reading.queue_end("Own", 0)
     end.call_beyond(end.value, woken.append)
     pair.start()
     await pair.wait_equal()
@@ -333,7 +333,7 @@ async def test_a_synchronously_flushing_slave_survives_a_cut(
     fill(pair.master, 10)
     await pair.wait_equal()
     await trio.sleep(6)
-    assert pair.slave.flushed.value == pair.master.max_physical_offset == pair.server.replicated.value
+    assert pair.slave.flushed.value == pair.master.reading.max_physical_offset == pair.server.replicated.value
 
 
 # -- a slave with SYNC_FLUSH says only what is on disk ---------------------------------------------------------------
@@ -350,7 +350,7 @@ async def test_a_synchronously_flushing_slave_reports_what_is_on_disk(
     assert pair.server.replicated.value == 0  # nobody flushes: `run` was not started
     await nursery.start(pair.slave.run)
     await trio.sleep(5)
-    assert pair.server.replicated.value == pair.master.max_physical_offset
+    assert pair.server.replicated.value == pair.master.reading.max_physical_offset
 
 
 # -- the slave's disk ------------------------------------------------------------------------------------------------
@@ -382,7 +382,7 @@ async def test_a_full_disk_stops_the_slave_only_while_it_is_full(
     await trio.sleep(60)
     assert files.refused > 0
     assert_prefix(pair.slave, pair.master)
-    assert pair.server.replicated.value < pair.master.max_physical_offset
+    assert pair.server.replicated.value < pair.master.reading.max_physical_offset
     files.is_full = False
     await pair.wait_equal()
     assert_same_queues(pair.slave, pair.master)
@@ -412,7 +412,7 @@ async def test_another_file_size_is_found_out(autojump_clock: MockClock, nursery
     await pair.wait_equal()
     fill(pair.master, 60)
     await trio.sleep(60)
-    assert "mappedFileSizeCommitLog" in (pair.slave.raw_fault or "")
+    assert "mappedFileSizeCommitLog" in (pair.slave.replica.fault or "")
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -434,18 +434,18 @@ async def test_log_bytes_in_any_pieces_make_the_same_queues_and_index(tmp_path: 
         assert master.append(message("T", number % 3, body, keys=keys[-1], tags=tags, **changes)).is_ok
         master.commit()
     at = 0
-    while at < master.max_physical_offset:
-        data = master.read_log(at, choice.choice([3, 90, 500, 5000, 40_000]))
-        assert slave.append_raw(at, data)
+    while at < master.reading.max_physical_offset:
+        data = master.reading.read_log(at, choice.choice([3, 90, 500, 5000, 40_000]))
+        assert slave.replica.append(at, data)
         at += len(data)
         if choice.random() < 0.6:
-            slave.dispatch_raw()
-    slave.dispatch_raw()
+            slave.replica.dispatch()
+    slave.replica.dispatch()
     assert slave.committed.value == master.committed.value
     assert log_bytes(slave) == log_bytes(master)
     assert_same_queues(slave, master)
     for key in keys:
-        found = [store.query_by_key("T", key, 10, 0, 1 << 62).physical_offsets for store in (slave, master)]
+        found = [store.reading.query_by_key("T", key, 10, 0, 1 << 62).physical_offsets for store in (slave, master)]
         assert found[0] == found[1] != []
 
 
@@ -461,7 +461,7 @@ async def test_the_lag_of_the_best_slave_is_logged(
         await trio.sleep(1)
         pair.server.log_lag()
         fill(pair.master, 1)
-        end = pair.master.max_physical_offset
+        end = pair.master.reading.max_physical_offset
         pair.server.close_links()
         lag = pair.server.lag_bytes
         await trio.testing.wait_all_tasks_blocked()
@@ -595,7 +595,7 @@ async def test_a_slave_gives_way_between_steps(
     with trio.CancelScope() as scope:
         async with trio.open_nursery() as others:
             others.start_soon(somebody_else)
-            while pair.slave.max_physical_offset < pair.master.max_physical_offset:
+            while pair.slave.reading.max_physical_offset < pair.master.reading.max_physical_offset:
                 await trio.lowlevel.checkpoint()
             scope.cancel()
     assert turns > 300
@@ -615,7 +615,7 @@ async def test_to_a_slave_that_has_everything_commits_are_sent_in_passing(
     for _ in range(60):
         fill(pair.master, 1)
         await trio.sleep(0.01)
-        assert pair.slave.max_physical_offset == pair.master.max_physical_offset
+        assert pair.slave.reading.max_physical_offset == pair.master.reading.max_physical_offset
     assert pair.written_now > 30
     assert len(pair.lines) == 1
     assert_same_queues(pair.slave, pair.master)

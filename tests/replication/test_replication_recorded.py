@@ -34,8 +34,8 @@ async def store_with(directory: Path, *units: dict[str, Any]) -> MessageStore:
     store = await open_slave(directory, mapped_file_size_commit_log_bytes=FILE_BYTES)
     for unit in units:
         if unit["unit"] == "transfer":
-            assert store.append_raw(unit["fields"]["phys_offset"], bytes.fromhex(unit["hex"])[12:])
-            store.dispatch_raw()
+            assert store.replica.append(unit["fields"]["phys_offset"], bytes.fromhex(unit["hex"])[12:])
+            store.replica.dispatch()
     return store
 
 
@@ -66,16 +66,16 @@ async def test_the_master_sends_what_the_real_one_sent(
         data = bytes.fromhex(unit["hex"])
         if unit["from"] == "slave":
             # A real slave also reports the start of the file it has just made, before its first bytes.
-            if unit["fields"]["slave_offset"] <= store.max_physical_offset:
+            if unit["fields"]["slave_offset"] <= store.reading.max_physical_offset:
                 await slave.send_all(data)
             continue
         if unit["unit"] == "transfer" and number != 25:
             await trio.testing.wait_all_tasks_blocked()
-            assert store.append_raw(unit["fields"]["phys_offset"], data[12:])
-            store.dispatch_raw()
+            assert store.replica.append(unit["fields"]["phys_offset"], data[12:])
+            store.replica.dispatch()
         assert await receive(slave.receive_stream, len(data)) == data, unit["seq"]
     await trio.testing.wait_all_tasks_blocked()
-    assert server.replicated.value == store.max_physical_offset
+    assert server.replicated.value == store.reading.max_physical_offset
 
 
 @pytest.mark.parametrize("number", [9, 25])
@@ -111,6 +111,10 @@ async def test_the_slave_takes_what_the_real_master_sent(
         if unit["from"] == "master"
     )
     assert (
-        sum(store.max_offset(t, q) - store.min_offset(t, q) for t, ids in store.queues().items() for q in ids)
+        sum(
+            store.reading.max_offset(t, q) - store.reading.min_offset(t, q)
+            for t, ids in store.reading.queues().items()
+            for q in ids
+        )
         == records
     )

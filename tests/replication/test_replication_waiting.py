@@ -89,7 +89,7 @@ async def test_a_slave_that_is_too_slow_ends_the_wait(
     assert await status_after(first, 10) == (PutStatus.FLUSH_SLAVE_TIMEOUT, pytest.approx(3.0))
     await second.wait()
     assert bench.replicas.replicated.waiter_count == 0
-    assert bench.store.max_offset("T", 0) == 2  # stored all the same
+    assert bench.store.reading.max_offset("T", 0) == 2  # stored all the same
 
 
 async def test_without_a_slave_nobody_waits(autojump_clock: MockClock, nursery: trio.Nursery, opened: Any) -> None:
@@ -97,7 +97,7 @@ async def test_without_a_slave_nobody_waits(autojump_clock: MockClock, nursery: 
     put = bench.put()
     assert put.is_finished
     assert put.result.status is PutStatus.SLAVE_NOT_AVAILABLE
-    assert bench.store.max_offset("T", 0) == 1
+    assert bench.store.reading.max_offset("T", 0) == 1
 
 
 @pytest.mark.parametrize("role", [BrokerRole.ASYNC_MASTER, BrokerRole.SYNC_MASTER])
@@ -243,4 +243,4 @@ async def test_the_last_bytes_reach_the_slave_before_the_master_stops(
     await pair.wait_equal()
     bench.put(wait=False)
     await pair.server.drain(2)
-    assert pair.slave.max_physical_offset == pair.master.max_physical_offset
+    assert pair.slave.reading.max_physical_offset == pair.master.reading.max_physical_offset

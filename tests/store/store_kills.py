@@ -142,8 +142,8 @@ def check(store: MessageStore, acknowledged: set[int], largest: int) -> set[int]
     found: set[int] = set()
     for queue_id in range(QUEUES):
         offset = 0
-        while offset < store.max_offset("T", queue_id):
-            result = store.get_messages("T", queue_id, offset, 32)
+        while offset < store.reading.max_offset("T", queue_id):
+            result = store.reading.get_messages("T", queue_id, offset, 32)
             for data in result.records:
                 stored = record.decode_record(data)
                 assert stored.queue_offset == offset, f"queue {queue_id}: {stored.queue_offset} follows {offset - 1}"
@@ -151,7 +151,7 @@ def check(store: MessageStore, acknowledged: set[int], largest: int) -> set[int]
                 assert number not in found, f"message {number} is there twice"
                 assert number % QUEUES == queue_id and stored.body == body_of(number, largest), f"{number} was altered"
                 for key in (str(number), f"k{number}"):
-                    by_key = store.query_by_key("T", key, 64, 0, 1 << 60).physical_offsets
+                    by_key = store.reading.query_by_key("T", key, 64, 0, 1 << 60).physical_offsets
                     assert by_key == [stored.physical_offset], f"key {key}: {by_key}"
                 found.add(number)
                 offset += 1

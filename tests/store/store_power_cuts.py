@@ -101,11 +101,11 @@ class Journal:
 
 def check(store: MessageStore, put: dict[str, Put], must_have: set[str]) -> set[str]:
     found: set[str] = set()
-    for topic, queue_ids in store.queues().items():
+    for topic, queue_ids in store.reading.queues().items():
         for queue_id in queue_ids:
-            offset = store.min_offset(topic, queue_id)
-            while offset < store.max_offset(topic, queue_id):
-                result = store.get_messages(topic, queue_id, offset, 32)
+            offset = store.reading.min_offset(topic, queue_id)
+            while offset < store.reading.max_offset(topic, queue_id):
+                result = store.reading.get_messages(topic, queue_id, offset, 32)
                 assert result.next_begin_offset > offset
                 for data in result.records:
                     stored = record.decode_record(data)
@@ -113,7 +113,7 @@ def check(store: MessageStore, put: dict[str, Put], must_have: set[str]) -> set[
                     assert key not in found, f"{key} is there twice"
                     assert put[key] == (topic, queue_id, stored.body) == (stored.topic, stored.queue_id, stored.body)
                     assert offset <= stored.queue_offset < result.next_begin_offset
-                    by_key = store.query_by_key(topic, key, 64, 0, 1 << 60).physical_offsets
+                    by_key = store.reading.query_by_key(topic, key, 64, 0, 1 << 60).physical_offsets
                     assert by_key == [stored.physical_offset], f"{key} by key: {by_key}"
                     found.add(key)
                 offset = result.next_begin_offset
@@ -144,7 +144,7 @@ async def check_image(image: Path, put: dict[str, Put], must_have: set[str]) -> 
     for _ in range(2):
         store = await open_store(image)
         found = check(store, put, must_have | found)
-        store._index.write_out()
+        store.contents.index.write_out()
         abandon(store)
         pictures.append(picture(image))
     names = pictures[0].keys() | pictures[1].keys()

@@ -61,7 +61,7 @@ async def open_store(
 
 def abandon(store: MessageStore) -> None:
     """What a killed process leaves: nothing is flushed or tidied, descriptors and the lock are gone."""
-    store._pool.close_all()
+    store.contents.open_files.close_all()
     store.unlock()
     store._is_open = False
 

@@ -32,7 +32,7 @@ async def expired(root: Path, **changes: object) -> MessageStore:
     clock = WallClock(NOON_MS)
     store = await filled(root, clock, DiskFiles(), archive_before_delete=True, **changes)
     clock.now_ms += 80 * HOUR_MS
-    store.delete_files_now()
+    store.upkeep.delete_files_now()
     return store
 
 
@@ -62,7 +62,7 @@ async def test_only_archived_files_go(tmp_path: Path, autojump_clock: trio.testi
 
 async def test_nothing_is_said_while_nothing_should_go(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
     store = await filled(tmp_path, WallClock(NOON_MS), DiskFiles(), archive_before_delete=True)
-    store.delete_files_now()
+    store.upkeep.delete_files_now()
     with capture_logs() as logs:
         assert await store._retention.clean() == 0
     assert not warnings(logs)
@@ -122,7 +122,7 @@ async def test_a_running_store_follows_the_mark(tmp_path: Path, autojump_clock: 
         await trio.sleep(100)
         assert log_files(tmp_path)[0] == 0
         mark(tmp_path, 3 * FILE_BYTES)
-        store.delete_files_now()
+        store.upkeep.delete_files_now()
         await trio.sleep(5)
         assert log_files(tmp_path)[0] == before[3]
         nursery.cancel_scope.cancel()

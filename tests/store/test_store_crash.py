@@ -1,17 +1,6 @@
-"""What a crash may leave, and what must hold after the next start.
+"""Power failures at random points of random workloads, and what must hold after the next start.
 
-A crash is a power failure: of everything that no fdatasync followed, any part may be on disk. In particular:
-
-1. the log ends in a torn record, in zeros, or has a hole with whole records behind it;
-2. a log file's blank record or the file behind it is missing, or the new file has length but no content;
-3. consume queues are behind the log, ahead of it, have holes, or their files are missing;
-4. index files have a header that is older or younger than their slots and entries, or are missing;
-5. the checkpoint is older than everything else, torn, or missing;
-6. a crash in the middle of a recovery leaves any of this again.
-
-Whatever it is, after the next start: every message whose flush was waited for is there, once, at its queue offset, with
-its bytes; nothing is there that was not put; every message that is there is found by its key; the store takes messages
-and a further start changes nothing.
+The states that a crash may leave, and the argument for each guard, are in docs/internals/crash-safety.md.
 """
 
 from __future__ import annotations
@@ -66,11 +55,11 @@ async def workload(store: MessageStore, files: RecordingFiles, ledger: Ledger, c
 
 def check(store: MessageStore, ledger: Ledger, must_have: set[str]) -> int:
     found: set[str] = set()
-    for topic, queue_ids in store.queues().items():
+    for topic, queue_ids in store.reading.queues().items():
         for queue_id in queue_ids:
-            offset = store.min_offset(topic, queue_id)
-            while offset < store.max_offset(topic, queue_id):
-                result = store.get_messages(topic, queue_id, offset, 32)
+            offset = store.reading.min_offset(topic, queue_id)
+            while offset < store.reading.max_offset(topic, queue_id):
+                result = store.reading.get_messages(topic, queue_id, offset, 32)
                 assert result.next_begin_offset > offset
                 for data in result.records:
                     stored = record.decode_record(data)
@@ -80,7 +69,7 @@ def check(store: MessageStore, ledger: Ledger, must_have: set[str]) -> int:
                     assert (stored.topic, stored.queue_id) == (topic, queue_id)
                     assert offset <= stored.queue_offset < result.next_begin_offset
                     found.add(key)
-                    by_key = store.query_by_key(topic, key, 64, 0, 1 << 60).physical_offsets
+                    by_key = store.reading.query_by_key(topic, key, 64, 0, 1 << 60).physical_offsets
                     assert by_key == [stored.physical_offset], key
                 offset = result.next_begin_offset
     assert must_have <= found, f"{len(must_have - found)} acknowledged messages lost"
@@ -121,12 +110,12 @@ async def recover_twice(root: Path, ledger: Ledger, must_have: set[str], choose:
     for path in (again, half):
         store = await open_store(path)
         count = check(store, ledger, must_have)
-        end = store.max_physical_offset
+        end = store.reading.max_physical_offset
         await store.close()
         store = await open_store(path)
         assert store.recovery_report is not None and store.recovery_report.records == 0
         assert check(store, ledger, must_have) == count
-        assert store.max_physical_offset == end
+        assert store.reading.max_physical_offset == end
         key = unique_key()
         put = store.append(message("A", 0, b"after", uniq_key=key))
         store.commit()

@@ -64,9 +64,9 @@ def served(store: MessageStore) -> dict[tuple[str, int], list[bytes]]:
     for topic in "AB":
         for queue_id in range(2):
             bodies = found.setdefault((topic, queue_id), [])
-            offset = store.min_offset(topic, queue_id)
-            while offset < store.max_offset(topic, queue_id):
-                result = store.get_messages(topic, queue_id, offset, 32)
+            offset = store.reading.min_offset(topic, queue_id)
+            while offset < store.reading.max_offset(topic, queue_id):
+                result = store.reading.get_messages(topic, queue_id, offset, 32)
                 bodies += [body for data in result.records if (body := body_of(data)) is not None]
                 assert result.next_begin_offset > offset
                 offset = result.next_begin_offset
@@ -89,10 +89,10 @@ def check_only_own(store: MessageStore, written: Written) -> int:
     everything = {body for bodies in written.bodies.values() for body in bodies}
     for number in range(0, written.count, 7):
         for topic in "AB":
-            for data in store.query_by_key(topic, f"u{number}", 64, 0, 1 << 60).records:
+            for data in store.reading.query_by_key(topic, f"u{number}", 64, 0, 1 << 60).records:
                 assert body_of(data) in everything | {None}
     for place in written.places:
-        data = store.record_at(place)
+        data = store.reading.record_at(place)
         assert data is None or body_of(data) in everything | {None}
     return sum(len(set(bodies)) for bodies in found.values())
 
@@ -111,7 +111,7 @@ async def filled(root: Path, choose: random.Random, *, is_closed: bool) -> Writt
     if is_closed:
         await store.close()
     else:
-        store._index.write_out()
+        store.contents.index.write_out()
         abandon(store)
     return written
 
@@ -176,7 +176,7 @@ async def test_a_size_that_leaves_no_room_for_the_fields(tmp_path: Path) -> None
         file.seek(place)
         file.write((20).to_bytes(4, "big"))
     store = await open_store(tmp_path)
-    assert store.record_at(place) is None
+    assert store.reading.record_at(place) is None
     assert check_only_own(store, written) == written.count - 1
     await store.close()
 
@@ -376,7 +376,7 @@ async def test_a_vanished_file_does_not_stop_retention(tmp_path: Path, autojump_
     names = sorted(path.name for path in (tmp_path / "commitlog").iterdir())
     (tmp_path / "commitlog" / names[0]).unlink()
     clock.now_ms = 1 << 60
-    store.delete_files_now()
+    store.upkeep.delete_files_now()
     assert await store._retention.clean() > 1
-    assert store.min_physical_offset > int(names[0])
+    assert store.reading.min_physical_offset > int(names[0])
     await store.close()

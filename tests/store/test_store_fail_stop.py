@@ -13,9 +13,9 @@ from store_support import WallClock, inline, message, open_store, small_settings
 from triomq.protocol import record
 from triomq.store.disk.files import Data, Files
 from triomq.store.errors import StoreFailed
+from triomq.store.log.checkpoint import Checkpoint
 from triomq.store.message_store import MessageStore
 from triomq.store.results import PutResult, PutStatus
-from triomq.store.upkeep.checkpoint import Checkpoint
 
 
 class Interrupt(BaseException):
@@ -132,13 +132,13 @@ async def check_nothing_is_lost(tmp_path: Path, store: MessageStore, **changes: 
     assert checkpoint.note is None
     again = await open_store(tmp_path, **changes)
     assert again.recovery_report is not None and not again.recovery_report.was_clean
-    found = again.get_messages("T", 0, 0, 32)
+    found = again.reading.get_messages("T", 0, 0, 32)
     bodies = [record.decode_record(data).body for data in found.records]
     assert bodies[: len(KEPT)] == KEPT
     for number, data in enumerate(found.records):
         assert record.decode_record(data).queue_offset == number
     for body in KEPT:
-        assert len(again.query_by_key("T", f"u {body!r}", 8, 0, 1 << 60).records) == 1
+        assert len(again.reading.query_by_key("T", f"u {body!r}", 8, 0, 1 << 60).records) == 1
     await again.close()
 
 
@@ -198,7 +198,7 @@ def of_committed(store: MessageStore, result: PutResult, waits: Waits) -> None:
 
 
 def of_queue(store: MessageStore, result: PutResult, waits: Waits) -> None:
-    store.queue_end("T", 0).call_beyond(result.queue_offset, waits)
+    store.reading.queue_end("T", 0).call_beyond(result.queue_offset, waits)
 
 
 @ERRORS
@@ -342,7 +342,7 @@ async def test_a_close_that_raises(tmp_path: Path, error: BaseException, call: s
     files.error = None
     assert (tmp_path / "abort").exists()
     again = await open_store(tmp_path)  # the lock is free
-    assert len(again.get_messages("T", 0, 0, 32).records) >= len(KEPT)
+    assert len(again.reading.get_messages("T", 0, 0, 32).records) >= len(KEPT)
     await again.close()
 
 
@@ -353,22 +353,22 @@ async def test_a_slave_that_raises_while_it_dispatches(tmp_path: Path, error: Ba
     from triomq.store.config import BrokerRole
 
     slave = await open_store(tmp_path / "slave", files=files, broker_role=BrokerRole.SLAVE)
-    data = master.read_log(0, 1 << 20)
+    data = master.reading.read_log(0, 1 << 20)
     waits = Waits()
     slave.committed.call_beyond(len(data) - 1, waits)
-    assert slave.append_raw(0, data)
+    assert slave.replica.append(0, data)
     files.call, files.where, files.error = "pwrite", "consumequeue/", error
     with pytest.raises(StoreFailed if isinstance(error, Exception) else type(error)):
-        slave.dispatch_raw()
+        slave.replica.dispatch()
     files.error = None
     assert [type(told) for told in waits.told] == [StoreFailed]
     with pytest.raises(StoreFailed):
-        slave.dispatch_raw()
-    assert not slave.append_raw(len(data), b"x")
+        slave.replica.dispatch()
+    assert not slave.replica.append(len(data), b"x")
     await slave.close()
     assert (tmp_path / "slave" / "abort").exists()
     again = await open_store(tmp_path / "slave", broker_role=BrokerRole.SLAVE)
-    assert len(again.get_messages("T", 0, 0, 32).records) == len(KEPT)
+    assert len(again.reading.get_messages("T", 0, 0, 32).records) == len(KEPT)
     await again.close()
     await master.close()
 
@@ -376,7 +376,7 @@ async def test_a_slave_that_raises_while_it_dispatches(tmp_path: Path, error: Ba
 async def test_a_failure_reported_from_outside_counts_like_one_of_a_commit(tmp_path: Path) -> None:
     store = await store_with_kept(tmp_path)
     waits = Waits()
-    store.flushed.call_beyond(store.max_physical_offset - 1, waits)
+    store.flushed.call_beyond(store.reading.max_physical_offset - 1, waits)
     store.fail("the end of a turn", RuntimeError("boom"))
     assert [type(told) for told in waits.told] == [StoreFailed]
     commit_fails(store, RuntimeError("boom"))

@@ -26,7 +26,7 @@ class Answers:
 
 
 def bodies(store: MessageStore, queue_id: int = 0) -> list[bytes]:
-    found = store.get_messages("T", queue_id, store.min_offset("T", queue_id), 32)
+    found = store.reading.get_messages("T", queue_id, store.reading.min_offset("T", queue_id), 32)
     return [record.decode_record(data).body for data in found.records]
 
 
@@ -57,10 +57,10 @@ async def test_a_full_disk_refuses_and_recovers(tmp_path: Path, partial: bool) -
     store.commit()
     assert (retried.queue_offset, retried.physical_offset) == (1, results[0].physical_offset)
     assert bodies(store) == [b"before", b"after"]
-    end = store.max_physical_offset
+    end = store.reading.max_physical_offset
     abandon(store)
     store = await open_store(tmp_path)
-    assert (bodies(store), store.max_physical_offset) == ([b"before", b"after"], end)
+    assert (bodies(store), store.reading.max_physical_offset) == ([b"before", b"after"], end)
     await store.close()
 
 
@@ -146,15 +146,15 @@ async def test_a_full_disk_at_the_index(tmp_path: Path) -> None:
     for number in range(200):
         assert store.append(message(uniq_key=f"u{number}", keys=f"a{number} b{number}")).is_ok
         store.commit()
-    assert store._index.stalled_at >= 0
+    assert store.contents.index.stalled_at >= 0
     files.error = 0
-    await store._catch_up_index()
+    await store._backlog.catch_up_index()
     store.append(message(uniq_key="u200"))
     store.commit()
     for number in range(201):
-        assert len(store.query_by_key("T", f"u{number}", 64, 0, 1 << 60).records) == 1, number
+        assert len(store.reading.query_by_key("T", f"u{number}", 64, 0, 1 << 60).records) == 1, number
     for number in range(200):
-        assert len(store.query_by_key("T", f"b{number}", 64, 0, 1 << 60).records) == 1, number
+        assert len(store.reading.query_by_key("T", f"b{number}", 64, 0, 1 << 60).records) == 1, number
     await store.close()
 
 

@@ -12,8 +12,8 @@ from trio.testing import MockClock
 
 from triomq.store.config import FlushDiskType
 from triomq.store.disk.files import Files
+from triomq.store.log.checkpoint import Checkpoint
 from triomq.store.message_store import MessageStore
-from triomq.store.upkeep.checkpoint import Checkpoint
 
 LONG_MS = 3_600_000
 
@@ -42,7 +42,7 @@ def append(store: MessageStore, body: bytes = b"hello") -> int:
     """The log offset behind the message, which is committed."""
     store.append(message(body=body))
     store.commit()
-    return store.max_physical_offset
+    return store.reading.max_physical_offset
 
 
 async def test_a_flush_answers_only_for_what_was_committed_when_it_began(

@@ -79,25 +79,29 @@ async def test_a_flush_of_the_log_covers_what_was_committed_when_it_began(lab: L
 
 
 async def test_a_flush_of_the_queues_covers_the_entries_that_were_written_when_it_began(lab: Lab) -> None:
-    queue = lab.store._queues.get("T", 0)
+    queue = lab.store.contents.queues.get("T", 0)
     lab.put_meanwhile()
     await lab.store._flush.flush_queues(0)
     assert (queue.synced_end, queue.end) == (3, 4)
-    assert queue in lab.store._queues.dirty, "the new entry waits for the next flush"
+    assert queue in lab.store.contents.queues.dirty, "the new entry waits for the next flush"
     lab.offload.meanwhile = None
     await lab.store._flush.flush_queues(0)
     assert (queue.synced_end, queue.end) == (4, 4)
-    assert queue not in lab.store._queues.dirty
+    assert queue not in lab.store.contents.queues.dirty
     await lab.store.close()
 
 
 async def test_a_checkpoint_notes_nothing_that_came_while_it_was_made(lab: Lab) -> None:
     store = lab.store
-    end, newest_ms, ends = store.committed.value, store._appending.last_store_timestamp, store.max_offset("T", 0)
+    end, newest_ms, ends = (
+        store.committed.value,
+        store._appending.last_store_timestamp,
+        store.reading.max_offset("T", 0),
+    )
     lab.put_meanwhile()
     await store._flush.flush_thoroughly()
     assert store.committed.value > end
-    checkpoint = store._checkpoint
+    checkpoint = store.contents.checkpoint
     assert (checkpoint.safe_offset, checkpoint.safe_ends, checkpoint.safe_entries) == (end, ends, ends)
     assert checkpoint.safe_index_offset == end
     assert max(checkpoint.log_ms, checkpoint.queues_ms) <= newest_ms
@@ -107,9 +111,9 @@ async def test_a_checkpoint_notes_nothing_that_came_while_it_was_made(lab: Lab) 
 
 async def test_a_topic_deleted_while_a_checkpoint_is_made_takes_its_offsets_out_of_it(lab: Lab) -> None:
     """The sum of the queues' ends was taken before: with it a recovery would find too few and read everything."""
-    lab.offload.meanwhile = lambda: (lab.store.delete_topic("T"), None)[1]
+    lab.offload.meanwhile = lambda: (lab.store.upkeep.delete_topic("T"), None)[1]
     await lab.store._flush.flush_thoroughly()
-    assert lab.store._checkpoint.safe_offset == 0
+    assert lab.store.contents.checkpoint.safe_offset == 0
     lab.offload.meanwhile = None
     await lab.store.close()
 
@@ -149,8 +153,8 @@ async def test_a_power_cut_after_an_overlapping_flush_loses_nothing_that_it_clai
     at, count = claimed[choose.randrange(5, len(claimed))]
     crash(files.journal, at, str(root), tmp_path / "after", choose, survive=choose.choice([0.0, 0.3, 0.9]))
     store = await open_store(tmp_path / "after")
-    assert store.max_offset("T", 0) >= count > 0
+    assert store.reading.max_offset("T", 0) >= count > 0
     for number in range(count):
-        data = store.get_messages("T", 0, number, 1).records[0]
+        data = store.reading.get_messages("T", 0, number, 1).records[0]
         assert b"%05d" % number in data
     await store.close()

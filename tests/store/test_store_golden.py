@@ -14,6 +14,7 @@ from store_support import WallClock, abandon, inline
 
 from triomq.protocol import properties, record
 from triomq.protocol.system_topics import SCHEDULE_TOPIC, is_system_topic
+from triomq.store.delay import DelayLevels
 from triomq.store.log.log_scan import scanned
 from triomq.store.message_store import MessageStore
 from triomq.store.results import MessageToStore
@@ -45,14 +46,14 @@ async def test_opens_with_everything(name: str, tmp_path: Path) -> None:
     compare_queues(store, wanted, name)
     compare_index(store, wanted, name)
     ends = queue_ends(store)
-    log_end = store.max_physical_offset
+    log_end = store.reading.max_physical_offset
     await store.close()
     # once more, on what the first recovery left
     store = await open_golden(root)
     assert store.recovery_report is not None
     assert store.recovery_report.was_clean
     assert store.recovery_report.records == 0
-    assert (store.max_physical_offset, queue_ends(store)) == (log_end, ends)
+    assert (store.reading.max_physical_offset, queue_ends(store)) == (log_end, ends)
     compare_index(store, wanted, name)
     await store.close()
 
@@ -64,7 +65,7 @@ async def test_recovering_twice_gives_the_same_bytes(name: str, tmp_path: Path) 
     pictures = []
     for _ in range(2):
         store = await open_golden(root)
-        store._index.write_out()
+        store.contents.index.write_out()
         abandon(store)
         picture = {
             str(path.relative_to(root)): zlib.crc32(path.read_bytes())
@@ -79,14 +80,14 @@ async def test_recovering_twice_gives_the_same_bytes(name: str, tmp_path: Path) 
 
 def compare_log(store: MessageStore, wanted: dict[str, Any], name: str) -> None:
     log = wanted["commitlog"]
-    assert store.min_physical_offset == log["min_offset"]
+    assert store.reading.min_physical_offset == log["min_offset"]
     if name in LONGER:
-        assert store.max_physical_offset > log["max_offset"]
+        assert store.reading.max_physical_offset > log["max_offset"]
     else:
-        assert store.max_physical_offset == log["max_offset"]
+        assert store.reading.max_physical_offset == log["max_offset"]
     damaged = 0
     for row in wanted["messages"]:
-        data = store.record_at(row["phys"])
+        data = store.reading.record_at(row["phys"])
         if data is None and name in NOT_SERVED:
             damaged += 1
             continue
@@ -97,9 +98,9 @@ def compare_log(store: MessageStore, wanted: dict[str, Any], name: str) -> None:
 
 def entries_of(store: MessageStore, topic: str, queue_id: int) -> dict[int, tuple[int, int, int]]:
     found: dict[int, tuple[int, int, int]] = {}
-    offset = store.min_offset(topic, queue_id)
-    while offset < store.max_offset(topic, queue_id):
-        some = store.queue_entries(topic, queue_id, offset, 1000)
+    offset = store.reading.min_offset(topic, queue_id)
+    while offset < store.reading.max_offset(topic, queue_id):
+        some = store.reading.queue_entries(topic, queue_id, offset, 1000)
         assert some
         for at, entry in enumerate(some):
             if entry[1] != FILLER_SIZE:
@@ -113,7 +114,7 @@ def compare_queues(store: MessageStore, wanted: dict[str, Any], name: str) -> No
     for topic, queues in wanted["queues"].items():
         for queue, row in queues.items():
             if topic not in topics and not is_system_topic(topic) and name == "c06_no_consumequeue":
-                assert store.max_offset(topic, int(queue)) == 0  # a deleted topic, which stays deleted here
+                assert store.reading.max_offset(topic, int(queue)) == 0  # a deleted topic, which stays deleted here
                 continue
             compare_queue(store, topic, int(queue), row, name)
 
@@ -123,26 +124,31 @@ def compare_queue(store: MessageStore, topic: str, queue_id: int, row: dict[str,
     theirs = {entry[0]: tuple(entry[1:]) for entry in row["entries"] if entry[2] != FILLER_SIZE}
     has_more = False
     for queue_offset, entry in theirs.items():
-        if queue_offset < store.min_offset(topic, queue_id):
-            assert store.record_at(entry[0]) is None  # below the start of the log
+        if queue_offset < store.reading.min_offset(topic, queue_id):
+            assert store.reading.record_at(entry[0]) is None  # below the start of the log
             continue
         assert mine[queue_offset][:2] == entry[:2], (topic, queue_id, queue_offset)
         if mine[queue_offset] != entry:
             # A rebuilt schedule entry: the real broker writes the hash of the tag and so delivers at once.
             assert topic == SCHEDULE_TOPIC
-            data = store.record_at(entry[0])
+            data = store.reading.record_at(entry[0])
             assert data is not None
             stored = record.decode_record(data)
-            assert mine[queue_offset][2] == store.delay_levels.deliver_at(stored.delay_level, stored.store_timestamp)
+            levels = DelayLevels(store.settings.message_delay_level)
+            assert mine[queue_offset][2] == levels.deliver_at(stored.delay_level, stored.store_timestamp)
             has_more = True
-    is_longer = store.max_offset(topic, queue_id) > row["max"]
+    is_longer = store.reading.max_offset(topic, queue_id) > row["max"]
     if has_more or len(mine) > len(theirs) or (is_longer and name in LONGER):
         assert name in MORE_ENTRIES or topic == SCHEDULE_TOPIC
-        assert store.max_offset(topic, queue_id) >= row["max"]
+        assert store.reading.max_offset(topic, queue_id) >= row["max"]
         return
-    assert store.max_offset(topic, queue_id) == row["max"] == store._queues.get(topic, queue_id).next_offset
-    if theirs and row["min"] in theirs and store.record_at(theirs[row["min"]][0]) is not None:
-        assert store.min_offset(topic, queue_id) == row["min"]
+    assert (
+        store.reading.max_offset(topic, queue_id)
+        == row["max"]
+        == store.contents.queues.get(topic, queue_id).next_offset
+    )
+    if theirs and row["min"] in theirs and store.reading.record_at(theirs[row["min"]][0]) is not None:
+        assert store.reading.min_offset(topic, queue_id) == row["min"]
     if "get_message" in row and theirs:
         pulled = pull_all(store, topic, queue_id, row["min"])
         if name in NOT_SERVED and pulled["count"] == row["get_message"]["count"] - 1:
@@ -152,16 +158,18 @@ def compare_queue(store: MessageStore, topic: str, queue_id: int, row: dict[str,
         if name in REBUILT:
             assert_nearest(store, topic, queue_id, timestamp)
             continue
-        assert store.queue_offset_by_time(topic, queue_id, timestamp) == offset, (topic, queue_id, timestamp)
+        assert store.reading.queue_offset_by_time(topic, queue_id, timestamp) == offset, (topic, queue_id, timestamp)
 
 
 def assert_nearest(store: MessageStore, topic: str, queue_id: int, timestamp: int) -> None:
-    found = store.queue_offset_by_time(topic, queue_id, timestamp)
-    offsets = range(store.min_offset(topic, queue_id), store.max_offset(topic, queue_id))
-    distances = [abs(store.store_time_at(topic, queue_id, offset) - timestamp) for offset in offsets]
-    per_file = store._queues.get(topic, queue_id).sequence.file_size_bytes // 20
-    if found % per_file == 0 and found and timestamp <= store.store_time_at(topic, queue_id, found):
-        assert timestamp > store.store_time_at(topic, queue_id, found - 1)  # between two files the later one is taken
+    found = store.reading.queue_offset_by_time(topic, queue_id, timestamp)
+    offsets = range(store.reading.min_offset(topic, queue_id), store.reading.max_offset(topic, queue_id))
+    distances = [abs(store.reading.store_time_at(topic, queue_id, offset) - timestamp) for offset in offsets]
+    per_file = store.contents.queues.get(topic, queue_id).sequence.file_size_bytes // 20
+    if found % per_file == 0 and found and timestamp <= store.reading.store_time_at(topic, queue_id, found):
+        assert timestamp > store.reading.store_time_at(
+            topic, queue_id, found - 1
+        )  # between two files the later one is taken
     else:
         assert distances[found] == min(distances)
 
@@ -169,7 +177,7 @@ def assert_nearest(store: MessageStore, topic: str, queue_id: int, timestamp: in
 def pull_all(store: MessageStore, topic: str, queue_id: int, offset: int) -> dict[str, Any]:
     count, crc = 0, 0
     while True:
-        found = store.get_messages(topic, queue_id, offset, 32)
+        found = store.reading.get_messages(topic, queue_id, offset, 32)
         for data in found.records:
             crc = zlib.crc32(data, crc)
         count += found.message_count
@@ -181,14 +189,14 @@ def pull_all(store: MessageStore, topic: str, queue_id: int, offset: int) -> dic
 def compare_index(store: MessageStore, wanted: dict[str, Any], name: str) -> None:
     for topic, keys in wanted["index"]["by_key"].items():
         for key, offsets in keys.items():
-            mine = store.query_by_key(topic, key, 64, 0, 1 << 62).physical_offsets
-            served = {offset for offset in offsets if store.record_at(offset) is not None}
+            mine = store.reading.query_by_key(topic, key, 64, 0, 1 << 62).physical_offsets
+            served = {offset for offset in offsets if store.reading.record_at(offset) is not None}
             assert served <= set(mine) and (name in NOT_SERVED or len(served) == len(set(offsets))), (topic, key)
             assert len(set(mine)) == len(mine), (topic, key)
 
 
 def queue_ends(store: MessageStore) -> dict[tuple[str, int], tuple[int, int]]:
-    return {(q.topic, q.queue_id): (q.min_offset, q.end) for q in store._queues if q.end}
+    return {(q.topic, q.queue_id): (q.min_offset, q.end) for q in store.contents.queues if q.end}
 
 
 @pytest.mark.parametrize("name", ["c03_flip_body_last_file", "c05_flip_magic_second_last_file",
@@ -207,9 +215,9 @@ async def test_damage_costs_the_damaged_record_only(name: str, tmp_path: Path) -
     saved = next((tmp_path / "store" / "salvage").iterdir()).read_bytes()
     assert len(saved) == damage.end - damage.begin
     for row in lost:
-        entries = store.queue_entries(row["topic"], row["queueId"], row["queueOffset"], 1)
+        entries = store.reading.queue_entries(row["topic"], row["queueId"], row["queueOffset"], 1)
         assert entries == [(0, FILLER_SIZE, 0)]
-        found = store.get_messages(row["topic"], row["queueId"], row["queueOffset"], 32)
+        found = store.reading.get_messages(row["topic"], row["queueId"], row["queueOffset"], 32)
         assert all(zlib.crc32(data) != row["recordCrc32"] for data in found.records)
     await store.close()
 
@@ -219,10 +227,12 @@ async def test_ext_units_are_read_as_the_real_broker_wrote_them(tmp_path: Path) 
     compared = 0
     for topic, queues in golden_expectation("1d_sql92_ext")["queues"].items():
         for queue_id, row in queues.items():
-            ext = store._queues.get(topic, int(queue_id)).ext
+            ext = store.contents.queues.get(topic, int(queue_id)).ext
             assert ext is not None
             for unit in row.get("ext") or []:
-                assert store.queue_entries(topic, int(queue_id), unit["queueOffset"], 1)[0][2] == unit["address"]
+                assert (
+                    store.reading.queue_entries(topic, int(queue_id), unit["queueOffset"], 1)[0][2] == unit["address"]
+                )
                 found = ext.read(unit["address"])
                 assert found is not None
                 bit_map = None if unit["bitmap"] is None else bytes.fromhex(unit["bitmap"])

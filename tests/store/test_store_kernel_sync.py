@@ -109,7 +109,7 @@ async def test_a_store_on_real_files_asks_the_kernel(
             await store.flushed.wait_beyond(result.last_offset)
     assert len(asked) >= 2  # the first one comes with a directory to be synced, in a thread
     async with running(tmp_path) as store:
-        assert store.max_offset("T", 0) == 3
+        assert store.reading.max_offset("T", 0) == 3
 
 
 async def test_files_with_a_sync_of_their_own_keep_it(tmp_path: Path) -> None:

@@ -25,10 +25,10 @@ async def test_put_commit_get(tmp_path: Path) -> None:
     second = store.append(message(body=b"two"))
     assert (first.status, first.queue_offset, first.physical_offset, first.message_count) == (PutStatus.PUT_OK, 0, 0, 1)
     assert (second.queue_offset, second.physical_offset) == (1, first.end_offset)
-    assert store.max_offset("T", 0) == 0
-    assert store.get_messages("T", 0, 0, 32).status is GetStatus.NO_MESSAGE_IN_QUEUE
+    assert store.reading.max_offset("T", 0) == 0
+    assert store.reading.get_messages("T", 0, 0, 32).status is GetStatus.NO_MESSAGE_IN_QUEUE
     store.commit()
-    found = store.get_messages("T", 0, 0, 32)
+    found = store.reading.get_messages("T", 0, 0, 32)
     assert (found.status, found.next_begin_offset, found.min_offset, found.max_offset) == (GetStatus.FOUND, 2, 0, 2)
     messages = [record.decode_record(data) for data in found.records]
     assert [(m.body, m.queue_offset, m.physical_offset) for m in messages] == [
@@ -36,7 +36,7 @@ async def test_put_commit_get(tmp_path: Path) -> None:
         (b"two", 1, second.physical_offset),
     ]
     assert messages[0].keys == "k1"
-    assert store.queue_entries("T", 0, 0, 9)[0] == (0, first.size_bytes, ord("A"))
+    assert store.reading.queue_entries("T", 0, 0, 9)[0] == (0, first.size_bytes, ord("A"))
     assert store.committed.value == second.end_offset
     await store.close()
 
@@ -61,7 +61,7 @@ async def test_reopen_after_close_and_after_a_kill(tmp_path: Path) -> None:
     store = await open_store(tmp_path)
     assert [record.decode_record(data).body for data in read_all(store)] == bodies
     for number in range(len(bodies)):
-        assert len(store.query_by_key("T", f"u{number}", 64, 0, 1 << 60).records) == 1
+        assert len(store.reading.query_by_key("T", f"u{number}", 64, 0, 1 << 60).records) == 1
     assert len(list((tmp_path / "commitlog").iterdir())) > 5
     assert len(list((tmp_path / "index").iterdir())) > 5
     await store.close()
@@ -69,9 +69,9 @@ async def test_reopen_after_close_and_after_a_kill(tmp_path: Path) -> None:
 
 def read_all(store: MessageStore, topic: str = "T", queue_id: int = 0) -> list[bytes]:
     records: list[bytes] = []
-    offset = store.min_offset(topic, queue_id)
+    offset = store.reading.min_offset(topic, queue_id)
     while True:
-        found = store.get_messages(topic, queue_id, offset, 7)
+        found = store.reading.get_messages(topic, queue_id, offset, 7)
         records += found.records
         if found.status in (GetStatus.OFFSET_OVERFLOW_ONE, GetStatus.NO_MESSAGE_IN_QUEUE):
             return records
@@ -91,7 +91,7 @@ async def test_a_record_never_crosses_a_file_end(tmp_path: Path) -> None:
     for result in results:
         assert result.physical_offset // 4096 == result.last_offset // 4096
         assert result.end_offset % 4096 == 0 or 4096 - result.end_offset % 4096 >= 8
-        data = store.record_at(result.physical_offset)
+        data = store.reading.record_at(result.physical_offset)
         assert data is not None and len(data) == result.size_bytes
     first_file = (tmp_path / "commitlog" / f"{0:020d}").read_bytes()
     blank_at = results[1].end_offset
@@ -111,8 +111,8 @@ async def test_a_batch_is_appended_as_a_row_of_messages_of_one_queue(tmp_path: P
     assert [m.physical_offset for m in found] == result.physical_offsets
     assert [m.queue_offset for m in found] == [1, 2, 3, 4, 5]
     assert found[2].properties == {"KEYS": "key2", "TAGS": "A", "CLUSTER": "C"}
-    assert store.queue_entries("T", 0, 1, 1)[0][2] == ord("A")
-    assert store.query_by_key("T", "key3", 64, 0, 1 << 60).physical_offsets == [result.physical_offsets[3]]
+    assert store.reading.queue_entries("T", 0, 1, 1)[0][2] == ord("A")
+    assert store.reading.query_by_key("T", "key3", 64, 0, 1 << 60).physical_offsets == [result.physical_offsets[3]]
     await store.close()
 
 
@@ -123,12 +123,12 @@ async def test_transactions_enter_no_queue(tmp_path: Path) -> None:
     committed = store.append(message(sys_flag=8, keys="c"))
     store.commit()
     assert [r.queue_offset for r in (prepared, rolled_back, committed)] == [0, 0, 0]
-    assert store.max_offset("T", 0) == 1
-    assert store.query_by_key("T", "p", 64, 0, 1 << 60).physical_offsets == [prepared.physical_offset]
-    assert store.query_by_key("T", "r", 64, 0, 1 << 60).records == []
+    assert store.reading.max_offset("T", 0) == 1
+    assert store.reading.query_by_key("T", "p", 64, 0, 1 << 60).physical_offsets == [prepared.physical_offset]
+    assert store.reading.query_by_key("T", "r", 64, 0, 1 << 60).records == []
     abandon(store)
     store = await open_store(tmp_path)
-    assert store.max_offset("T", 0) == 1
+    assert store.reading.max_offset("T", 0) == 1
     await store.close()
 
 
@@ -163,7 +163,7 @@ async def test_a_second_store_is_refused(tmp_path: Path) -> None:
 
 async def test_waiting_for_a_queue(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
     store = await open_store(tmp_path)
-    end = store.queue_end("T", 3)
+    end = store.reading.queue_end("T", 3)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(end.wait_beyond, 0)
         await trio.testing.wait_all_tasks_blocked()
@@ -203,11 +203,11 @@ async def test_offsets_by_time(tmp_path: Path) -> None:
     store.commit()
     asked = {-5: {0}, 0: {0}, 10: {1, 2}, 29: {2}, 30: {2}, 31: {3}, 70: {3}, 71: {4}, 90: {4}, 5000: {4}}
     for at, expected in asked.items():
-        assert store.queue_offset_by_time("T", 0, begin + at) in expected, at
-    assert store.queue_offset_by_time("T", 1, begin) == 0
-    assert store.store_time_at("T", 0, 3) == begin + 50
-    assert store.store_time_at("T", 0, 5) == -1
-    assert store.earliest_store_time("T", 0) == begin
+        assert store.reading.queue_offset_by_time("T", 0, begin + at) in expected, at
+    assert store.reading.queue_offset_by_time("T", 1, begin) == 0
+    assert store.reading.store_time_at("T", 0, 3) == begin + 50
+    assert store.reading.store_time_at("T", 0, 5) == -1
+    assert store.reading.earliest_store_time("T", 0) == begin
     await store.close()
 
 
@@ -217,8 +217,8 @@ async def test_log_is_read_in_a_thread_when_it_is_not_in_memory(
 ) -> None:
     store = MessageStore(small_settings(tmp_path), now_ms=WallClock(step_ms=1))
     await store.load()
-    while store.max_physical_offset < 9000:
-        store.append(message(body=b"%d" % store.max_physical_offset))
+    while store.reading.max_physical_offset < 9000:
+        store.append(message(body=b"%d" % store.reading.max_physical_offset))
         store.commit()
     threads: list[threading.Thread] = []
     read = os.preadv
@@ -232,13 +232,13 @@ async def test_log_is_read_in_a_thread_when_it_is_not_in_memory(
     monkeypatch.setattr(os, "preadv", preadv)
     room = memoryview(bytearray(6000))
     places = [room[:1000], room[1000:1500], room[1500:]]
-    for begin, size in ((0, 4096), (4095, 1), (5000, 8192 - 5000), (8192, store.max_physical_offset - 8192)):
-        assert await store.read_log_into(begin, places) == size
-        assert room[:size] == store.read_log(begin, 6000)
-    assert await store.read_log_into(0, places[:2]) == 1500
+    for begin, size in ((0, 4096), (4095, 1), (5000, 8192 - 5000), (8192, store.reading.max_physical_offset - 8192)):
+        assert await store.reading.read_log_into(begin, places) == size
+        assert room[:size] == store.reading.read_log(begin, 6000)
+    assert await store.reading.read_log_into(0, places[:2]) == 1500
     count = len(threads)
-    for begin in (-1, store.max_physical_offset, store.max_physical_offset + 5000):
-        assert await store.read_log_into(begin, places) == 0
+    for begin in (-1, store.reading.max_physical_offset, store.reading.max_physical_offset + 5000):
+        assert await store.reading.read_log_into(begin, places) == 0
     assert len(threads) == count == 5
     assert {thread is threading.main_thread() for thread in threads} == {is_in_memory}
     await store.close()
@@ -257,8 +257,8 @@ async def test_deleting_a_topic_between_two_flushes_is_no_fault_of_the_disk(tmp_
     for topic in ("Gone", "Stays"):
         store.append(message(topic=topic, body=b"x"))
     store.commit()
-    store.delete_topic("Gone")
+    store.upkeep.delete_topic("Gone")
     await store._flush.flush_queues(0)
     assert (store.is_broken, store.refusal) == (False, None)
-    assert store.max_offset("Stays", 0) == 1
+    assert store.reading.max_offset("Stays", 0) == 1
     await store.close()

@@ -97,7 +97,7 @@ class StoreMachine(RuleBasedStateMachine):
         messages = self.queues[where]
         offset = data.draw(st.integers(0, len(messages) + 2))
         count = data.draw(st.integers(1, 40))
-        found = self.store.get_messages(*where, offset, count)
+        found = self.store.reading.get_messages(*where, offset, count)
         if offset == len(messages):
             assert found.status is GetStatus.OFFSET_OVERFLOW_ONE
         elif offset > len(messages):
@@ -114,14 +114,14 @@ class StoreMachine(RuleBasedStateMachine):
     def query(self, data: st.DataObject) -> None:
         where = data.draw(st.sampled_from(sorted(self.queues)))
         key, body = data.draw(st.sampled_from(self.queues[where]))
-        found = self.store.query_by_key(where[0], key, 64, 0, 1 << 60)
+        found = self.store.reading.query_by_key(where[0], key, 64, 0, 1 << 60)
         assert [record.decode_record(raw).body for raw in found.records] == [body]
 
     @invariant()
     def ends(self) -> None:
         for where, messages in self.queues.items():
-            assert self.store.max_offset(*where) == len(messages) == self.store.queue_end(*where).value
-            assert self.store.min_offset(*where) == 0
+            assert self.store.reading.max_offset(*where) == len(messages) == self.store.reading.queue_end(*where).value
+            assert self.store.reading.min_offset(*where) == 0
 
 
 TestStore = StoreMachine.TestCase

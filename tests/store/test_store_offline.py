@@ -72,8 +72,8 @@ def test_rebuild_makes_the_queues_anew_from_the_log(tmp_path: Path, capsys: pyte
 
     async def look() -> None:
         store = await open_golden(root)
-        assert store.max_offset("GoldOrders", 1) == 48
-        assert store.max_offset("GoldGone", 0) == 4
+        assert store.reading.max_offset("GoldOrders", 1) == 48
+        assert store.reading.max_offset("GoldGone", 0) == 4
         await store.close()
 
     trio.run(look)
@@ -88,7 +88,7 @@ async def test_an_open_store_is_not_rebuilt(tmp_path: Path, capsys: pytest.Captu
     store.commit()
     assert await trio.to_thread.run_sync(main, ["rebuild", str(tmp_path)]) == 2
     assert "in use" in capsys.readouterr().err
-    assert store.get_messages("T", 0, 0, 1).message_count == 1
+    assert store.reading.get_messages("T", 0, 0, 1).message_count == 1
     await store.close()
 
 
@@ -106,7 +106,7 @@ async def three_lives(root: Path) -> None:
     for topic in ("T", "T", "T", "Stays"):
         store.append(message(topic, uniq_key=unique_key()))
     store.commit()
-    assert store.delete_topic("T") == 1
+    assert store.upkeep.delete_topic("T") == 1
     for topic in ("T", "Stays", "T"):
         store.append(message(topic, uniq_key=unique_key()))
     store.commit()

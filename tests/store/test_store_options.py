@@ -15,7 +15,7 @@ from triomq.store.results import PutStatus
 
 
 def bodies(store: MessageStore, topic: str = "T", queue_id: int = 0) -> list[bytes]:
-    found = store.get_messages(topic, queue_id, store.min_offset(topic, queue_id), 32)
+    found = store.reading.get_messages(topic, queue_id, store.reading.min_offset(topic, queue_id), 32)
     return [record.decode_record(data).body for data in found.records]
 
 
@@ -43,7 +43,7 @@ async def test_a_write_buffer(tmp_path: Path, autojump_clock: trio.testing.MockC
     assert store.committed.value < last.end_offset
     await store.close()
     store = await open_store(tmp_path)
-    assert store.max_physical_offset == last.end_offset
+    assert store.reading.max_physical_offset == last.end_offset
     await store.close()
 
 
@@ -91,7 +91,7 @@ async def test_the_next_log_file_is_made_ahead_when_asked_for(
         nursery.cancel_scope.cancel()
     abandon(store)
     store = await open_store(tmp_path)
-    assert store.max_offset("T", 0) == 4
+    assert store.reading.max_offset("T", 0) == 4
     assert sorted(path.name for path in (tmp_path / "commitlog").iterdir()) == [f"{0:020d}", f"{4096:020d}"]
     await store.close()
 
@@ -109,14 +109,14 @@ async def test_several_log_paths(tmp_path: Path) -> None:
     settings["read_only_commit_log_store_paths"] = paths[1]
     store = await open_store(tmp_path / "store", **settings)
     assert [body[:2] for body in bodies(store)] == [b"%02d" % number for number in range(10)]
-    store._log.full_directories = frozenset([paths[0]])
+    store.contents.log.full_directories = frozenset([paths[0]])
     for _ in range(4):
         store.append(message(body=bytes(2000)))
     store.commit()
     await store.close()
     assert len(list((tmp_path / "b").iterdir())) == 8
     store = await open_store(tmp_path / "store", **settings)
-    assert store.max_offset("T", 0) == 16
+    assert store.reading.max_offset("T", 0) == 16
     await store.close()
 
 
@@ -135,7 +135,7 @@ async def test_a_message_for_several_queues_is_in_each_of_them(tmp_path: Path, l
         assert bodies(store, "T", 1) == [b"0", b"1", b"2"]
         assert bodies(store, "%LMQ%x", queue_id) == [b"0", b"1", b"2"]
         assert bodies(store, "%LMQ%y", queue_id) == [b"0", b"1", b"2"]
-        found = store.get_messages("%LMQ%y", queue_id, 1, 1)
+        found = store.reading.get_messages("%LMQ%y", queue_id, 1, 1)
         table = record.decode_record(found.records[0]).properties
         assert table == {"INNER_MULTI_DISPATCH": "%LMQ%x,%LMQ%y,%LMQ%x", "INNER_MULTI_QUEUE_OFFSET": "1,1,1"}
 

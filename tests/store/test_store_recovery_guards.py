@@ -16,10 +16,10 @@ from store_support import WallClock, abandon, message, open_store
 from triomq.protocol import record
 from triomq.store.disk.files import Files
 from triomq.store.disk.mapped_file import OpenFiles
+from triomq.store.log.checkpoint import SAFETY_MS, Checkpoint, CleanNote
 from triomq.store.message_store import MessageStore
 from triomq.store.queues.consume_queue import ConsumeQueue
 from triomq.store.results import RecoveryReport
-from triomq.store.upkeep.checkpoint import SAFETY_MS, Checkpoint, CleanNote
 from triomq.store.upkeep.recovery import crc64
 
 SLOW_MS = 10_000
@@ -41,7 +41,7 @@ def report_of(store: MessageStore) -> RecoveryReport:
 def bodies(store: MessageStore, queue_id: int = 0) -> list[bytes]:
     found: list[bytes] = []
     while True:
-        result = store.get_messages("T", queue_id, len(found), 32)
+        result = store.reading.get_messages("T", queue_id, len(found), 32)
         if not result.records:
             return found
         found += [record.decode_record(data).body for data in result.records]
@@ -67,7 +67,7 @@ async def test_the_note_of_offsets_counts_only_whole(tmp_path: Path, changed_at:
     store = await open_store(tmp_path)
     put(store, 5)
     await store._flush.flush_thoroughly()
-    assert store._checkpoint.safe_offset == store.max_physical_offset
+    assert store.contents.checkpoint.safe_offset == store.reading.max_physical_offset
     abandon(store)
     path = tmp_path / "checkpoint"
     data = bytearray(path.read_bytes())
@@ -91,7 +91,7 @@ async def test_without_the_note_reading_begins_where_the_margin_says(tmp_path: P
         assert store.append(message(body=bytes(2900))).is_ok
         store.commit()
     await store._flush.flush_thoroughly()
-    store._checkpoint.forget_offsets()
+    store.contents.checkpoint.forget_offsets()
     abandon(store)
     store = await open_store(tmp_path)
     # the last one is 0 s old, the third 2 s: the second is the first that is 3 s old
@@ -133,7 +133,7 @@ async def test_a_queue_file_that_vanished_is_noticed_by_the_count_of_entries(tmp
     assert len(files) == 3
     files[0].unlink()
     store = await open_store(tmp_path)
-    assert store.min_offset("T", 0) == 0
+    assert store.reading.min_offset("T", 0) == 0
     assert bodies(store) == [b"%d" % number for number in range(25)]
     await store.close()
 
@@ -149,7 +149,7 @@ async def test_a_record_behind_the_noted_end_is_found(tmp_path: Path) -> None:
     tail = bytearray()
     other = await open_store(tmp_path / "other")
     put(other, 4)
-    tail += other.record_at(other.queue_entries("T", 0, 3, 1)[0][0]) or b""
+    tail += other.reading.record_at(other.reading.queue_entries("T", 0, 3, 1)[0][0]) or b""
     await other.close()
     log_file = next((tmp_path / "commitlog").iterdir())
     end = len(log_file.read_bytes().rstrip(b"\0"))
@@ -161,7 +161,7 @@ async def test_a_record_behind_the_noted_end_is_found(tmp_path: Path) -> None:
     data[end : end + len(tail)] = tail
     log_file.write_bytes(data)
     store = await open_store(tmp_path)
-    assert store.max_physical_offset == end + len(tail)
+    assert store.reading.max_physical_offset == end + len(tail)
     assert bodies(store) == [b"0", b"1", b"2", b"3"]
     await store.close()
 
@@ -251,7 +251,7 @@ async def test_what_a_cut_leaves_is_synced_by_the_next_flush(tmp_path: Path) -> 
     files = RecordingFiles()
     store = await open_store(tmp_path, files=files)
     put(store, 25)
-    queue = store._queues.get("T", 0)
+    queue = store.contents.queues.get("T", 0)
     queue.cut(22)
     files.journal.clear()
     await store._flush.flush_queues(0)
@@ -281,6 +281,7 @@ async def test_a_commit_that_is_taken_back_gives_its_queue_offsets_back(tmp_path
     assert again.queue_offset == 1
     assert store.append(message(queue_id=1, body=b"x")).queue_offset == 0
     store.commit()
-    assert [store.max_offset(*queue) for queue in (("T", 0), ("%LMQ%a", 0), ("%LMQ%b", 0), ("T", 1))] == [2, 2, 2, 1]
-    assert b"INNER_MULTI_QUEUE_OFFSET\x011,1" in (store.record_at(again.physical_offset) or b"")
+    ends = [store.reading.max_offset(*queue) for queue in (("T", 0), ("%LMQ%a", 0), ("%LMQ%b", 0), ("T", 1))]
+    assert ends == [2, 2, 2, 1]
+    assert b"INNER_MULTI_QUEUE_OFFSET\x011,1" in (store.reading.record_at(again.physical_offset) or b"")
     await store.close()

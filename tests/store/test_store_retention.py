@@ -52,26 +52,26 @@ def log_files(root: Path) -> list[int]:
 
 def check_consistent(store: MessageStore) -> None:
     """Queues and index lead to what is there, from the first message on."""
-    start = store.min_physical_offset
-    for topic, queue_ids in store.queues().items():
+    start = store.reading.min_physical_offset
+    for topic, queue_ids in store.reading.queues().items():
         for queue_id in queue_ids:
-            low = store.min_offset(topic, queue_id)
-            if low == store.max_offset(topic, queue_id):
+            low = store.reading.min_offset(topic, queue_id)
+            if low == store.reading.max_offset(topic, queue_id):
                 continue  # all its messages are gone
-            found = store.get_messages(topic, queue_id, low, 1)
+            found = store.reading.get_messages(topic, queue_id, low, 1)
             assert found.status is GetStatus.FOUND
             assert found.next_begin_offset == low + 1
             first = record.decode_record(found.records[0])
             assert first.queue_offset == low and first.physical_offset >= start
             if low:
-                assert store.get_messages(topic, queue_id, low - 1, 1).status is GetStatus.OFFSET_TOO_SMALL
-            assert store.query_by_key(topic, first.uniq_key or "", 1, 0, 1 << 60).physical_offsets == [
+                assert store.reading.get_messages(topic, queue_id, low - 1, 1).status is GetStatus.OFFSET_TOO_SMALL
+            assert store.reading.query_by_key(topic, first.uniq_key or "", 1, 0, 1 << 60).physical_offsets == [
                 first.physical_offset
             ]
-    for queue in store._queues:
+    for queue in store.contents.queues:
         files = queue.sequence.files
         assert len(files) == 1 or (queue.entry(files[0].end // 20 - 1) or (0,))[0] >= start
-    assert all(file.end_physical_offset >= start for file in store._index.files)
+    assert all(file.end_physical_offset >= start for file in store.contents.index.files)
 
 
 async def test_expired_files_go_at_their_hour(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
@@ -85,11 +85,11 @@ async def test_expired_files_go_at_their_hour(tmp_path: Path, autojump_clock: tr
     os.utime(tmp_path / "commitlog" / f"{before[4]:020d}")  # written lately: it and what is behind it stay
     assert await store._retention.clean() == 4
     assert log_files(tmp_path) == before[4:]
-    assert store.min_physical_offset == before[4]
+    assert store.reading.min_physical_offset == before[4]
     check_consistent(store)
     await store.close()
     store = await open_store(tmp_path, clock=clock)
-    assert store.min_physical_offset == before[4]
+    assert store.reading.min_physical_offset == before[4]
     check_consistent(store)
     await store.close()
 
@@ -101,7 +101,7 @@ async def test_the_last_file_stays_and_a_run_has_a_limit(
     store = await filled(tmp_path, clock, DiskFiles(), 400)
     assert len(log_files(tmp_path)) > 12
     clock.now_ms += 80 * HOUR_MS
-    store.delete_files_now()
+    store.upkeep.delete_files_now()
     assert await store._retention.clean() == 10
     await store._retention.clean()
     await store._retention.clean()
@@ -130,13 +130,13 @@ async def test_a_file_that_cannot_be_deleted_is_tried_again_before_any_other(
     store = await filled(tmp_path, clock, files, redelete_hung_file_interval_ms=60_000)
     before = log_files(tmp_path)
     clock.now_ms += 80 * HOUR_MS
-    store.delete_files_now()
+    store.upkeep.delete_files_now()
     for _ in range(2):
         with pytest.raises(PermissionError):
             await store._retention.clean()
         assert await store._retention.clean() == 0  # not before its time
         assert log_files(tmp_path) == before
-        assert store.min_physical_offset == before[1]
+        assert store.reading.min_physical_offset == before[1]
         await trio.sleep(60)
     assert await store._retention.clean() > 0
     assert before[0] not in log_files(tmp_path)
@@ -176,9 +176,9 @@ async def test_a_full_disk_refuses_puts(tmp_path: Path, autojump_clock: trio.tes
 
 async def test_a_limit_for_the_whole_log(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
     store = await filled(tmp_path, WallClock(NOON_MS), DiskFiles(), max_store_bytes=3 * 4096)
-    end = store.max_physical_offset
+    end = store.reading.max_physical_offset
     assert await store._retention.clean() > 0
-    assert end - store.min_physical_offset <= 3 * 4096
+    assert end - store.reading.min_physical_offset <= 3 * 4096
     check_consistent(store)
     await store.close()
 
@@ -189,7 +189,7 @@ async def test_a_manual_request_runs_at_once(tmp_path: Path, autojump_clock: tri
     async with trio.open_nursery() as nursery:
         await nursery.start(store.run)
         clock.now_ms += HOUR_MS
-        store.delete_files_now()
+        store.upkeep.delete_files_now()
         await trio.sleep(5)
         assert len(log_files(tmp_path)) == 1
         nursery.cancel_scope.cancel()
@@ -204,22 +204,22 @@ async def test_topics_and_expired_queues(tmp_path: Path, autojump_clock: trio.te
         store.append(message("T", number % 2, bytes(200)))
     store.append(message("Unused", 1, b"x"))
     store.commit()
-    end = store.queue_end("Unused", 1)
-    assert store.delete_expired_queues() == 0
+    end = store.reading.queue_end("Unused", 1)
+    assert store.upkeep.delete_expired_queues() == 0
     age(tmp_path, clock.now_ms)
     clock.now_ms += HOUR_MS
-    store.delete_files_now()
+    store.upkeep.delete_files_now()
     await store._retention.clean()
-    assert store.min_offset("Old", 0) == store.max_offset("Old", 0) == 1
-    assert store.delete_expired_queues() == 1
-    assert store.queues() == {"T": [0, 1], "Unused": [1]}
-    assert store.delete_unused_topics(["T"]) == 1
-    assert store.queues() == {"T": [0, 1]}
+    assert store.reading.min_offset("Old", 0) == store.reading.max_offset("Old", 0) == 1
+    assert store.upkeep.delete_expired_queues() == 1
+    assert store.reading.queues() == {"T": [0, 1], "Unused": [1]}
+    assert store.upkeep.delete_unused_topics(["T"]) == 1
+    assert store.reading.queues() == {"T": [0, 1]}
     assert end.error is not None
     assert sorted(path.name for path in (tmp_path / "consumequeue").iterdir()) == ["T"]
     assert store.append(message("Unused", 1, b"again")).queue_offset == 0
     store.commit()
     await store.close()
     store = await open_store(tmp_path)
-    assert store.queues() == {"T": [0, 1], "Unused": [1]}
+    assert store.reading.queues() == {"T": [0, 1], "Unused": [1]}
     await store.close()

@@ -28,7 +28,7 @@ async def main():
     async with trio.open_nursery() as nursery:
         await nursery.start(store.run)
         print("ready", flush=True)
-        number = store.max_offset("T", 0) + store.max_offset("T", 1)
+        number = store.reading.max_offset("T", 0) + store.reading.max_offset("T", 1)
         while True:
             keys = []
             for _ in range(number % 7 + 1):
@@ -54,8 +54,8 @@ async def test_killed_again_and_again(tmp_path: Path) -> None:
         found = []
         for queue_id in (0, 1):
             offset = 0
-            while offset < store.max_offset("T", queue_id):
-                result = store.get_messages("T", queue_id, offset, 32)
+            while offset < store.reading.max_offset("T", queue_id):
+                result = store.reading.get_messages("T", queue_id, offset, 32)
                 found += [record.decode_record(data) for data in result.records]
                 offset = result.next_begin_offset
         keys = [stored.uniq_key for stored in found]
@@ -63,7 +63,7 @@ async def test_killed_again_and_again(tmp_path: Path) -> None:
         assert len(keys) == len(set(keys))
         assert sorted(stored.queue_offset * 2 + stored.queue_id for stored in found) == list(range(len(found)))
         for stored in found[:: max(1, len(found) // 50)]:
-            offsets = store.query_by_key("T", stored.uniq_key or "", 64, 0, 1 << 60).physical_offsets
+            offsets = store.reading.query_by_key("T", stored.uniq_key or "", 64, 0, 1 << 60).physical_offsets
             assert offsets == [stored.physical_offset]
         # what was written but not acknowledged is there from now on, so it counts
         acknowledged = [key for key in keys if key is not None]

@@ -1,12 +1,14 @@
-"""A slave's log: bytes as the master has them, and what has to be made from them.
+"""A slave's log: bytes as its master has them, and what has to be made from them.
 
-    ... records in queues and index ... | dispatched_offset ... bytes that were written ... | end of the log
+    ... records in queues and index ... | dispatched_offset ... written bytes ... | end of the log
 
-`append` writes bytes, `dispatch` enters the records among them: the master can be told of the bytes in between. They
-come in any pieces, so the log may end in the middle of a record; a record is entered when it is whole. Queues
-take the offset that the record holds, since the log of a slave may begin later than its master's: what is missing in
-front is filled up, and a queue that its master began anew (its topic was deleted) is begun anew here as well. Nothing
-that comes is trusted to be a record; where none can begin, `fault` says so and nothing more is taken.
+`append` writes bytes; `dispatch` enters the records among them. Between the two the slave may already report the bytes
+to its master. They come in any pieces, so the log may end in the middle of a record; a record is entered when it is
+whole. A record keeps the queue offset that it holds, since the log of a slave may begin later than its master's:
+missing entries in front become fillers, and a queue that the master began anew (its topic was deleted) begins anew
+here.
+
+Nothing that comes is trusted to be a record. Where none can begin, `fault` says so and nothing more is taken.
 """
 
 from __future__ import annotations
@@ -16,56 +18,79 @@ import structlog
 from triomq.protocol import record
 from triomq.protocol.errors import RecordError
 from triomq.store.appending import Appending
+from triomq.store.contents import Contents, Opened
 from triomq.store.errors import LogCut
 from triomq.store.fail_stop import FailStop
-from triomq.store.log.commit_log import CommitLog
+from triomq.store.live_settings import LiveSettings
 from triomq.store.log.log_scan import ScannedRecord, quick_record, scanned
 from triomq.store.queues.consume_queue import ConsumeQueue
 from triomq.store.queues.dispatch import Dispatch, DispatchEntry
-from triomq.store.queues.queue_table import QueueTable
+from triomq.store.upkeep.tail_cut import TailCut
 
-log = structlog.get_logger("triomq.store.raw_log")
+log = structlog.get_logger("triomq.store.replica")
 
 MAX_GAP_ENTRIES = 5_000_000
 """A larger jump in queue offsets is taken for a damaged number (as in recovery)."""
 
 
-class RawLog:
-    """Only MessageStore uses it, and only while the store belongs to a slave."""
+class Replica:
+    """`MessageStore.replica`. Only a slave's store may be written through it."""
 
-    __slots__ = ("_appending", "_dispatch", "_fail_stop", "_filled", "_log", "_pieces", "_queues",
-                 "dispatched_offset", "fault")  # fmt: skip
+    __slots__ = ("_appending", "_contents", "_dispatch", "_fail_stop", "_filled", "_is_open", "_log", "_pieces",
+                 "_queues", "_settings", "_tail_cut", "dispatched_offset", "fault")  # fmt: skip
 
     def __init__(
         self,
-        *,
-        commit_log: CommitLog,
-        queues: QueueTable,
+        contents: Contents,
+        settings: LiveSettings,
         dispatch: Dispatch,
         appending: Appending,
+        tail_cut: TailCut,
         fail_stop: FailStop,
     ) -> None:
-        self._fail_stop = fail_stop
-        self._log = commit_log
-        self._queues = queues
+        self._contents = contents
+        self._log = contents.log
+        self._queues = contents.queues
+        self._settings = settings
         self._dispatch = dispatch
         self._appending = appending
+        self._tail_cut = tail_cut
+        self._fail_stop = fail_stop
+        self._is_open = False
         self._filled: list[ConsumeQueue] = []
         # What was written and not dispatched, with its place: so it need not be read back.
         self._pieces: list[tuple[int, bytes]] = []
         self.dispatched_offset = 0
         self.fault: str | None = None
+        """Why nothing more can be taken from the master, or None."""
+
+    def begin(self, opened: Opened) -> None:
+        self.dispatched_offset = opened.log_end
+        self._is_open = True
+
+    def end(self) -> None:
+        """Take nothing more. Raises StoreFailed when what came cannot be dispatched."""
+        self.dispatch()
+        self._is_open = False
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every byte of the log belongs to a record that is in its queues."""
+        return self.dispatched_offset == self._log.committed_offset
 
     def append(self, physical_offset: int, data: bytes) -> bool:
-        """See MessageStore.append_raw."""
+        """Log bytes as the master has them, at exactly the own end, within one log file. False when they do not fit
+        there or cannot be written; the replication connection then starts over. They are committed, and in queues and
+        index, after `dispatch`, which must follow soon."""
+        if not self._is_open or self._fail_stop.reason is not None:
+            return False
         if self._appending.has_pending or self.fault is not None:
             return False
         if self._appending.has_backlog:  # queue entries wait for room on the disk; their number needs a bound
             return False
         if self._log.min_offset < 0 and self._log.committed_offset == 0:
-            self._log.set_end(physical_offset)
+            self._appending.begin_log_at(physical_offset)
             self.dispatched_offset = physical_offset
-            self._appending.committed.value = self._appending.flushed.value = physical_offset
         if physical_offset != self._log.next_offset:
             return False
         if len(data) > self._log.next_file_start(physical_offset) - physical_offset:
@@ -81,7 +106,9 @@ class RawLog:
         return True
 
     def dispatch(self) -> None:
-        """Enter the whole records among the bytes that came; the rest waits for more."""
+        """Enter the whole records among the bytes that came; the rest waits for more. Raises StoreFailed."""
+        if not self._is_open:
+            return
         self._fail_stop.check()
         if not self._pieces:
             return
@@ -95,11 +122,26 @@ class RawLog:
                 queue.correct_min_offset(self._log.min_offset)
             self._filled.clear()
 
-    def restart(self, physical_offset: int) -> None:
-        """The log was cut at this record border."""
+    async def border(self, physical_offset: int) -> int:
+        """Where the record begins that holds the byte at this offset (the offset itself when one begins there)."""
+        return await self._tail_cut.border(physical_offset)
+
+    async def cut(self, physical_offset: int) -> str | None:
+        """Take back everything from this record border on, because the master has something else there. Returns where
+        it is saved, None when it cannot be done at present. Raises OSError."""
+        if not self._settings.is_slave or not self._is_open or self._fail_stop.reason is not None:
+            return None
+        if self._appending.has_pending or self._appending.has_backlog or self._contents.index.stalled_at >= 0:
+            return None
+        if not max(0, self._log.min_offset) < physical_offset < self._log.committed_offset:
+            return None
+        self.dispatch()
+        saved = await self._tail_cut.cut(physical_offset)
         self._pieces.clear()
         self.dispatched_offset = physical_offset
         self.fault = None
+        self._appending.was_cut(self._contents.newest_store_timestamp)
+        return saved
 
     def _enter_records(self, begin: int, data: bytes) -> int:
         """Enter the records that are whole with this piece; answers the store time of the last one."""

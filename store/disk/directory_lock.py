@@ -1,0 +1,71 @@
+"""One process for each store directory, and the mark of a run that did not end cleanly.
+
+`lock` is held from before anything is read until everything is closed. `abort` lies there while a store is open: when a
+start finds it, the last run ended without its clean note, and recovery trusts nothing that a flush might have missed.
+"""
+
+from __future__ import annotations
+
+import os
+
+from triomq.store.disk.files import Files
+from triomq.store.disk.layout import Layout
+from triomq.store.errors import StoreLocked, StoreRefused
+
+
+class DirectoryLock:
+    __slots__ = ("_fd", "_files", "_paths")
+
+    def __init__(self, files: Files, paths: Layout) -> None:
+        self._files = files
+        self._paths = paths
+        self._fd = -1
+
+    def take(self) -> None:
+        """Make the directories and keep other processes out; nothing happens when that is done already. Raises
+        StoreLocked, and StoreRefused when a path cannot be a directory."""
+        if self._fd >= 0:
+            return
+        root = self._paths.root
+        for directory in (root, *self._paths.commit_logs):
+            try:
+                self._files.make_directories(directory)
+            except (FileExistsError, NotADirectoryError):
+                raise StoreRefused(
+                    f"{directory} cannot be a directory of the store: it is a file, or a part of the path is; set "
+                    "storePathRootDir or storePathCommitLog to a directory, or move the file away"
+                ) from None
+        fd = self._files.create(self._paths.lock, 4)
+        if not self._files.lock(fd):
+            self._files.close(fd)
+            raise StoreLocked(
+                f"{root} is in use by another process (Lock failed,MQ already started); stop that one or set "
+                "storePathRootDir to another directory"
+            )
+        self._fd = fd
+        self._files.pwrite(fd, b"lock", 0)
+
+    def release(self) -> None:
+        if self._fd >= 0:
+            self._files.close(self._fd)
+            self._fd = -1
+
+    @property
+    def was_clean(self) -> bool:
+        """Whether the last run ended cleanly."""
+        return not self._files.exists(self._paths.abort)
+
+    def mark_unclean(self) -> None:
+        """From now on only a recovery makes the directory whole. Raises OSError."""
+        text = f"{os.getpid()}".encode()
+        fd = self._files.create(self._paths.abort, len(text))
+        try:
+            self._files.pwrite(fd, text, 0)
+        finally:
+            self._files.close(fd)
+        self._files.sync_directory(self._paths.root)
+
+    def mark_clean(self) -> None:
+        """Everything is on disk, and the checkpoint says so. Raises OSError."""
+        self._files.unlink(self._paths.abort)
+        self._files.sync_directory(self._paths.root)

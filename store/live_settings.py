@@ -1,0 +1,37 @@
+"""The store's settings as they are at present, in the one place that a change at run time reaches.
+
+Parts hold this object, never a StoreSettings of their own, so a change needs nobody to hand it round. Only
+`MessageStore.change_settings` writes it.
+"""
+
+from __future__ import annotations
+
+from triomq.store.config import BrokerRole, FlushDiskType, StoreSettings
+
+MIN_MESSAGE_BYTES = 10
+"""A smaller maxMessageSize at run time would refuse every message; it leaves the limit as it was (as in RocketMQ)."""
+
+
+class LiveSettings:
+    """`max_message_bytes` is apart from `now` because every append reads it."""
+
+    __slots__ = ("max_message_bytes", "now")
+
+    def __init__(self, settings: StoreSettings) -> None:
+        self.now = settings
+        self.max_message_bytes = settings.max_message_size_bytes
+
+    def change(self, settings: StoreSettings) -> None:
+        self.now = settings
+        if settings.max_message_size_bytes >= MIN_MESSAGE_BYTES:
+            self.max_message_bytes = settings.max_message_size_bytes
+
+    @property
+    def is_slave(self) -> bool:
+        return self.now.broker_role is BrokerRole.SLAVE
+
+    @property
+    def has_buffer(self) -> bool:
+        """transientStorePoolEnable, which RocketMQ heeds for an asynchronous master only."""
+        is_async = self.now.flush_disk_type is FlushDiskType.ASYNC_FLUSH
+        return self.now.transient_store_pool_enable and is_async and not self.is_slave

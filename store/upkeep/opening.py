@@ -1,0 +1,127 @@
+"""Opening a store directory: files, then recovery, then what the parts begin with.
+
+The order is that of trust. The log is read first because everything else is made from it; queues and index are taken
+in as they lie there; the checkpoint says how much of them recovery may believe. Only then may anybody write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import structlog
+import trio
+
+from triomq.protocol.bodies import fastjson
+from triomq.protocol.clock import NowMs
+from triomq.protocol.system_topics import LMQ_PREFIX, is_system_topic
+from triomq.store.contents import Contents, Opened
+from triomq.store.disk.directory_lock import DirectoryLock
+from triomq.store.disk.json_config import JsonFile
+from triomq.store.errors import StoreRefused
+from triomq.store.live_settings import LiveSettings
+from triomq.store.queues.dispatch import Dispatch
+from triomq.store.results import RecoveryReport
+from triomq.store.upkeep.progress import Progress, Teller
+from triomq.store.upkeep.recovery import Recovery
+
+log = structlog.get_logger("triomq.store")
+
+_LOAD_FILES = 3
+
+
+class Opening:
+    """One opening of one store, whose directory is locked."""
+
+    def __init__(
+        self,
+        contents: Contents,
+        settings: LiveSettings,
+        directory: DirectoryLock,
+        dispatch: Dispatch,
+        teller: Teller,
+        now_ms: NowMs,
+    ) -> None:
+        self._contents = contents
+        self._settings = settings
+        self._directory = directory
+        self._dispatch = dispatch
+        self._teller = teller
+        self._now_ms = now_ms
+        self.report: RecoveryReport | None = None
+
+    async def run(self) -> Opened:
+        """Load, recover, and mark the directory as in use. `report` grows meanwhile. Raises StoreRefused, OSError."""
+        contents = self._contents
+        was_clean = self._directory.was_clean
+        self._load_log()
+        contents.queues.load(_LOAD_FILES)
+        contents.checkpoint.load()
+        contents.index.load()
+        await trio.lowlevel.checkpoint()
+        report = await self._recover(was_clean)
+        if contents.checkpoint.safe_entries >= 0:
+            contents.queues.cleaned_start = contents.checkpoint.safe_begin
+        for queue in contents.queues:
+            queue.correct_min_offset(contents.log.min_offset)
+        contents.index.open_for_writing()
+        self._directory.mark_unclean()
+        if contents.checkpoint.note is not None:
+            contents.checkpoint.save()
+        log_end = contents.log.committed_offset
+        log.info(
+            "store loaded",
+            root=contents.paths.root,
+            min_offset=contents.log.min_offset,
+            max_offset=log_end,
+            queues=contents.queues.count,
+            was_clean=was_clean,
+            records_read=report.records,
+        )
+        synced_end = report.log_end if was_clean else min(report.scanned_from, report.log_end)
+        return Opened(report, log_end, synced_end, contents.newest_store_timestamp)
+
+    def _load_log(self) -> None:
+        paths, files = self._contents.paths, self._contents.files
+        sequence = self._contents.log.sequence
+        directories = list(dict.fromkeys([*paths.commit_logs, *paths.read_only_commit_logs]))
+        short = [file for directory in directories for file in sequence.load(directory)]
+        for earlier, later in zip(sequence.files, sequence.files[1:], strict=False):
+            if earlier.start == later.start:
+                raise StoreRefused(f"{earlier.path} and {later.path} begin at the same offset; remove one of them")
+        sizes = {files.path_size(file.path) for file in short}
+        if len(short) > 1 and len(short) == len(sequence.files) and len(sizes) == 1 and sizes != {0}:
+            raise StoreRefused(
+                f"the commit log files in {directories[0]} have {sizes.pop()} bytes each, mappedFileSizeCommitLog is "
+                f"{sequence.file_size_bytes}; set it to what wrote this store"
+            )
+        for file in short:
+            log.warning("commit log file was too short, missing part reads as zeros", path=file.path)
+            file.extend()
+
+    async def _recover(self, was_clean: bool) -> RecoveryReport:
+        recovery = Recovery(
+            self._contents,
+            self._settings.now,
+            self._dispatch,
+            is_live=self._live_topics(),
+            begin_changes=self._directory.mark_unclean,
+            start_progress=partial(Progress, self._teller, self._now_ms),
+        )
+        if not was_clean:
+            log.warning("the last run did not end cleanly, recovering", root=self._contents.paths.root)
+        self.report = recovery.report
+        for _ in recovery.steps(was_clean=was_clean):
+            await trio.lowlevel.checkpoint()
+        return recovery.report
+
+    def _live_topics(self) -> Callable[[str], bool]:
+        """Which topics were not deleted, by topics.json; all when there is none."""
+        path = f"{self._contents.paths.config}/topics.json"
+        data: Any = JsonFile(self._contents.files, path, fastjson.loads).peek()
+        try:
+            topics = frozenset(data["topicConfigTable"])
+        except (KeyError, TypeError):
+            return lambda topic: True
+        return lambda topic: topic in topics or topic.startswith(LMQ_PREFIX) or is_system_topic(topic)
