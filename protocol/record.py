@@ -60,14 +60,6 @@ def body_crc(body: bytes | memoryview) -> int:
     return crc32(body) & 0x7FFFFFFF
 
 
-def record_size_bytes(sys_flags: int, body_length: int, topic_length: int, properties_length: int) -> int:
-    """Size of a record; the lengths are in bytes."""
-    size = FIXED_BYTES + body_length + topic_length + properties_length
-    if sys_flags & 0x30:
-        size += (12 if sys_flags & sys_flag.BORN_HOST_V6 else 0) + (12 if sys_flags & sys_flag.STORE_HOST_V6 else 0)
-    return size
-
-
 def write_record_reference(
     tail: bytearray,
     topic: bytes,

@@ -21,8 +21,7 @@ from triomq.remoting.config import ClientSettings
 from triomq.remoting.connection import Connection, ConnectionSettings
 from triomq.remoting.errors import ConnectFailed, ConnectionClosed, RemotingTimeout, TooManyRequests
 from triomq.remoting.log import get_logger
-from triomq.remoting.poller import AVAILABLE as POLLER_AVAILABLE
-from triomq.remoting.poller import Poller
+from triomq.remoting.poller import HAS_EPOLL, Poller
 from triomq.remoting.processor_table import Processor, ProcessorTable
 from triomq.remoting.stream_transport import serve_stream
 from triomq.remoting.turn import Turn
@@ -146,7 +145,7 @@ class RemotingClient:
             tls = trio.SSLStream(stream, self._tls_context, server_hostname=host, https_compatible=True)
             self._nursery.start_soon(serve_stream, tls, connection, self._turn)
             await trio.lowlevel.checkpoint()
-        elif POLLER_AVAILABLE:
+        elif HAS_EPOLL:
             if self._poller is None:
                 self._poller = Poller(self._turn)
                 self._nursery.start_soon(self._poller.run)

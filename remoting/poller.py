@@ -30,7 +30,7 @@ TURNS_IN_A_ROW = 8
 # unread until the next turn: their senders see TCP's back-pressure, and their requests do not age in our memory.
 LONG_TURN_SECONDS = 0.05
 ACCEPT_BURST = 128
-AVAILABLE = hasattr(select, "epoll")
+HAS_EPOLL = hasattr(select, "epoll")
 
 _WOULD_BLOCK = (errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR)
 _NO_PEER = (*_WOULD_BLOCK, errno.ECONNABORTED)

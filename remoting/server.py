@@ -20,8 +20,7 @@ from triomq.protocol.address import HostPort
 from triomq.remoting.config import ServerSettings
 from triomq.remoting.connection import Connection, ConnectionEvents, ConnectionSettings
 from triomq.remoting.log import get_logger
-from triomq.remoting.poller import AVAILABLE as POLLER_AVAILABLE
-from triomq.remoting.poller import Poller
+from triomq.remoting.poller import HAS_EPOLL, Poller
 from triomq.remoting.processor_table import ProcessorTable
 from triomq.remoting.stream_transport import serve_stream
 from triomq.remoting.turn import Turn
@@ -95,7 +94,7 @@ class RemotingServer:
                 self._nursery = nursery
                 nursery.start_soon(self._turn.run)
                 nursery.start_soon(self._sweep)
-                if POLLER_AVAILABLE:
+                if HAS_EPOLL:
                     self._poller = Poller(self._turn)
                     for sock, table in self._bound:
                         self._poller.listen(sock, partial(self._accepted, table))

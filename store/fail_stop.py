@@ -69,7 +69,7 @@ class FailStop:
             self.failure = StoreFailed(f"{doing} failed, the store must be opened anew: {_text(error)}")
             self.failure.__cause__ = error
             self.reason = str(self.failure)
-            log.info("store failed", reason=self.reason, exc_info=error)  # what ends the process is told by its end
+            log.info("store failed", reason=self.reason, exc_info=error)  # the end of the process reports it
             self._refusals.set("broken", self.reason)
             marks = self._marks
             self._end_waits([marks.committed, marks.accepted, marks.flushed], self.failure)

@@ -19,7 +19,7 @@ from triomq.broker.pools import Pools
 from triomq.broker.runtime_info import RuntimeInfo
 from triomq.protocol.command import RemotingCommand, new_request
 from triomq.protocol.frame import FrameDecoder, encode_frame
-from triomq.remoting.poller import AVAILABLE as POLLER_AVAILABLE
+from triomq.remoting.poller import HAS_EPOLL
 from triomq.remoting.turn import Turn
 
 
@@ -148,7 +148,7 @@ class SlowClock:
         monkeypatch.setattr(RuntimeInfo, "values", slow_values)
 
 
-@pytest.mark.skipif(not POLLER_AVAILABLE, reason="without epoll each connection has turns of its own")
+@pytest.mark.skipif(not HAS_EPOLL, reason="without epoll each connection has turns of its own")
 async def test_what_a_turn_has_no_time_for_is_late_but_not_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,11 +20,13 @@ from triomq.broker.processors.pull import PullProcessor
 from triomq.broker.tables.groups import GroupTable
 from triomq.protocol import sys_flag
 from triomq.protocol.bodies.base import replace
+from triomq.protocol.bodies.subscription_group import SubscriptionGroupConfig
 from triomq.protocol.bodies.topic_config import TopicConfig
 from triomq.protocol.codes import RequestCode, ResponseCode
 from triomq.protocol.command import RemotingCommand, new_request
 from triomq.protocol.errors import RequestRefused
-from triomq.protocol.headers.pull import PullMessageRequestHeader
+from triomq.protocol.frame import decode_frame, encode_frame
+from triomq.protocol.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
 from triomq.remoting.processor_table import Pool
 from triomq.store.config import BrokerRole
 
@@ -182,3 +184,20 @@ async def test_a_slave_corrects_an_offset_behind_its_end_only_when_it_may(
         configuration.store = dataclasses.replace(configuration.store, broker_role=BrokerRole.SLAVE)
         assert pulls.code(queue_offset=50) == code
         assert len(pulls.moved) == int(is_checked)
+
+
+@pytest.mark.parametrize(
+    ("reads_slaves", "memory_percent", "suggested"), [(True, 0, 7), (True, 100, 5), (False, 0, 0), (False, 100, 0)]
+)
+async def test_a_group_is_sent_to_its_slave_for_old_messages_where_slaves_may_be_read(
+    tmp_path: Path, reads_slaves: bool, memory_percent: int, suggested: int
+) -> None:
+    """With no percent of the memory every message is an old one."""
+    async with open_pulls(tmp_path, access_message_in_memory_max_ratio_percent=memory_percent) as pulls:
+        configuration = pulls.lab.configuration
+        configuration.broker = dataclasses.replace(configuration.broker, slave_read_enable=reads_slaves)
+        pulls.groups.update(SubscriptionGroupConfig(group_name="G", broker_id=5, which_broker_when_consume_slowly=7))
+        response = pulls.pull()
+        assert response is not None
+        answered = decode_frame(encode_frame(response)).header(PullMessageResponseHeader)
+        assert answered.suggest_which_broker_id == suggested

@@ -466,9 +466,7 @@ class FakeAddressServer:
 
 async def test_a_fetched_list_is_kept_until_there_is_a_new_one(surround: Surround) -> None:
     around = surround(namesrvAddr="", fetchNamesrvAddrByAddressServer="true")
-    around.registration._address_server = cast(
-        AddressServer, FakeAddressServer(A, HttpFailed("down"), "", f"{B};{A}")
-    )
+    around.registration._address_server = cast(AddressServer, FakeAddressServer(A, HttpFailed("down"), "", f"{B};{A}"))
     await around.registration.start()
     assert around.client.take() == [(A, RequestCode.REGISTER_BROKER)]
     seen: list[list[str]] = []
@@ -585,3 +583,49 @@ async def test_one_of_two_real_nameservers_is_down(nursery: trio.Nursery) -> Non
             assert await route_of(asking, first, "TBW102") is not None
         await registration.stop()
         nursery.cancel_scope.cancel()
+
+
+async def test_the_whole_table_is_encoded_again_only_when_it_or_the_settings_changed() -> None:
+    around = Surroundings()
+    requests = around.registration._requests
+    first = requests.whole()
+    assert requests.whole().body is first.body
+    around.topics.bump_version()
+    second = requests.whole()
+    assert second.body is not first.body
+    around.configuration.broker = dataclasses.replace(around.configuration.broker)
+    assert requests.whole().body is not second.body
+
+
+async def test_what_concerns_all_topics_has_the_whole_table_registered_everywhere(
+    surround: Surround, autojump_clock: trio.testing.MockClock
+) -> None:
+    around = surround()
+    await around.registration.start()
+    around.client.sent.clear()
+    around.registration.register_all_soon()
+    await trio.sleep(1)
+    assert sorted((address, topics_of(command)) for address, command in around.client.sent) == [
+        (A, {"Built"}),
+        (B, {"Built"}),
+    ]
+
+
+async def test_topics_created_by_use_wake_the_registration_once(
+    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+) -> None:
+    """Left awake it would ask its links again and again, with nothing to register."""
+    around = Surroundings()
+    asked: list[str] = []
+    links = around.registration._links
+
+    def recording() -> list[Any]:
+        asked.append("links")
+        return links()
+
+    nursery.start_soon(around.registration.run)
+    await trio.sleep(1)
+    around.registration._links = recording  # type: ignore[method-assign]
+    around.registration.register_soon()
+    await trio.sleep(600)
+    assert asked == ["links"]

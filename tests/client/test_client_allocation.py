@@ -103,3 +103,8 @@ def test_consistent_hash_moves_only_the_queues_of_who_left(members: set[str], qu
         # Positions are unique for these few names, so nobody who stays loses a queue.
         assert before <= after
     assert left not in rest
+
+
+def test_a_member_that_is_not_listed_has_no_share_of_its_rooms() -> None:
+    queues = [MessageQueue("T", "room1@a", number) for number in range(4)]
+    assert ByMachineRoom({"room1"})("G", "unlisted", queues, ["one", "other"]) == []

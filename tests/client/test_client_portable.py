@@ -33,7 +33,7 @@ for module in pkgutil.iter_modules(triomq.client.__path__):
 from triomq.client.api import Message, Producer, PushConsumer
 from triomq.remoting import poller
 
-assert not poller.AVAILABLE
+assert not poller.HAS_EPOLL
 assert "broker" not in sys.modules and "store" not in sys.modules
 
 

@@ -338,3 +338,35 @@ async def test_queues_assigned_by_hand_are_held_whoever_else_reads_them(
         assert await one.rebalancer.hold_exactly([FIRST])
         assert one.queues == {FIRST}
         assert one.holder.closed_queues == [SECOND]
+
+
+async def test_a_busy_ordered_queue_leaves_an_assignment_by_hand_unsettled(
+    cluster: FakeCluster, autojump_clock: MockClock
+) -> None:
+    async with member(cluster, ordered=True) as one:
+        assert await one.rebalancer.hold_exactly([FIRST, SECOND])
+        one.rebalancer.assigned[SECOND].busy = 1
+        assert not await one.rebalancer.hold_exactly([FIRST]), "the caller has to try again"
+        one.rebalancer.assigned[SECOND].busy = 0
+        assert await one.rebalancer.hold_exactly([FIRST])
+        assert one.queues == {FIRST}
+
+
+@pytest.mark.parametrize(("ordered", "busy"), [(False, 1), (False, 0), (True, 0)])
+async def test_only_an_ordered_queue_with_a_busy_listener_is_waited_for(
+    cluster: FakeCluster, autojump_clock: MockClock, ordered: bool, busy: int
+) -> None:
+    async with member(cluster, ordered=ordered) as one:
+        one.join()
+        await one.rebalance()
+        assigned = one.rebalancer.assigned[FIRST]
+        assigned.busy = busy
+        assert await one.rebalancer.give_up(FIRST)
+        assert assigned.state is QueueState.DROPPED
+        assert one.holder.closed_queues == [FIRST]
+
+
+async def test_a_queue_that_is_not_held_counts_as_given_up(cluster: FakeCluster, autojump_clock: MockClock) -> None:
+    async with member(cluster) as one:
+        assert await one.rebalancer.give_up(FIRST) is True
+        assert one.holder.closed_queues == []

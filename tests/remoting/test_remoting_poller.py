@@ -21,7 +21,7 @@ from triomq.remoting.connection import Connection, ConnectionSettings
 from triomq.remoting.poller import ACCEPT_BURST, LONG_TURN_SECONDS, TURNS_IN_A_ROW, Poller
 from triomq.remoting.turn import Turn
 
-pytestmark = pytest.mark.skipif(not poller_module.AVAILABLE, reason="epoll is not available here")
+pytestmark = pytest.mark.skipif(not poller_module.HAS_EPOLL, reason="epoll is not available here")
 
 HERE = HostPort("127.0.0.1", 1)
 PATIENCE_SECONDS = 10

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from scripted_servers import Registry, Respond, ScriptedServer, closed_address, scripted_server
 
+from triomq.client.core import name_server_list
 from triomq.client.core.cluster_requests import check_subscription
 from triomq.client.core.requests import Call
 from triomq.protocol.codes import RequestCode, ResponseCode
@@ -74,13 +75,24 @@ def name_server(registry: Registry) -> Iterator[ScriptedServer]:
         yield server
 
 
-def test_the_name_server_that_responded_last_is_asked_first(registry: Registry) -> None:
+def test_the_name_server_that_responded_last_is_asked_first(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(name_server_list.random, "randrange", lambda count: 0)
     with scripted_server({}) as first, scripted_server(registry.script()) as second:
         first.script[RequestCode.GET_BROKER_CLUSTER_INFO] = lambda request: None
         with opened(first.address, second.address) as cluster:
             assert cluster.brokers() == cluster.brokers() == {"b": "127.0.0.1:1"}
-    assert len(first.requests) <= 1, "the first one asked is any of them"
-    assert len(second.requests) == 2
+    assert (len(first.requests), len(second.requests)) == (1, 2)
+
+
+def test_a_connection_that_a_name_server_closed_is_made_anew(registry: Registry, name_server: ScriptedServer) -> None:
+    timer = Timer()
+    name_server.script[RequestCode.GET_BROKER_CLUSTER_INFO] = lambda request: None
+    timer.then = [lambda: name_server.script.update(registry.script())]
+    with opened(name_server.address, timer=timer) as cluster:
+        assert cluster.brokers() == {"b": "127.0.0.1:1"}
+        assert timer.pauses == 1
 
 
 def test_name_servers_are_asked_again_until_the_time_is_over(registry: Registry) -> None:
@@ -88,7 +100,7 @@ def test_name_servers_are_asked_again_until_the_time_is_over(registry: Registry)
     dead = closed_address()
     with (
         opened(dead, timer=timer, retry_timeout_ms=2000) as cluster,
-        pytest.raises(BrokerError, match=rf"no name server answered .{dead}: .*\(tried for 2000 ms\)"),
+        pytest.raises(BrokerError, match=rf"no name server .*{dead}: .*\(tried for 2000 ms\)"),
     ):
         cluster.brokers()
     assert timer.seconds == 2.0
@@ -110,7 +122,7 @@ def test_queues_are_those_with_permission_and_addresses_those_of_masters(
 def test_a_broker_without_the_topic_is_found_among_the_registered_ones(
     registry: Registry, name_server: ScriptedServer
 ) -> None:
-    registry.brokers["c"] = {0: "c:1"}
+    registry.brokers["c"] = {1: "slave:1", 0: "c:1"}
     registry.topics["T"] = {"b": (1, 1, READ | WRITE)}
     with opened(name_server.address) as cluster:
         assert cluster.address("T", "c") == "c:1"
@@ -158,13 +170,13 @@ def test_topics_match_by_their_whole_name_and_are_waited_for(registry: Registry,
     timer = Timer()
     with opened(name_server.address, timer=timer) as cluster:
         assert cluster.topics_matching("Or.*") == []
-        registry.topics |= {"Orders": {}, "Orphans": {}, "BackOrders": {}}
+        registry.topics |= {"Orders": {}, "Orphans": {}, "BackOrders": {}, "OrdersOld": {}}
         assert cluster.topics_matching("Or.*s") == ["Orders", "Orphans"]
         topics = dict(registry.topics)
         registry.topics.clear()
         registry.brokers.clear()
         timer.then = [lambda: registry.topics.update(topics)]
-        assert cluster.topics_matching("Or.*") == ["Orders", "Orphans"]
+        assert cluster.topics_matching("Or.*s") == ["Orders", "Orphans"]
 
 
 QUEUES = [MessageQueue("T", "b", number) for number in range(600)]
@@ -265,6 +277,15 @@ def test_refusals_of_a_read_are_final_and_name_the_code(name_server: ScriptedSer
         with pytest.raises(BrokerError, match=r"NO_PERMISSION \(16\)") as caught:
             cluster.max_offsets(QUEUES[:1])
         assert (caught.value.code, timer.pauses) == (ResponseCode.NO_PERMISSION, 0)
+
+
+def test_a_response_that_cannot_be_read_names_the_request(name_server: ScriptedServer, broker: ScriptedServer) -> None:
+    broker.script[RequestCode.GET_MAX_OFFSET] = refusal(ResponseCode.SUCCESS)  # without its header
+    with (
+        opened(name_server.address) as cluster,
+        pytest.raises(BrokerError, match=rf"asking for the end of .* at {broker.address} failed: .*offset"),
+    ):
+        cluster.max_offsets(QUEUES[:1])
 
 
 def test_queues_without_a_group_offset_are_left_out(name_server: ScriptedServer, broker: ScriptedServer) -> None:

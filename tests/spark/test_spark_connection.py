@@ -132,6 +132,21 @@ def test_a_response_that_nobody_waits_for_is_dropped() -> None:
         connection.close()
 
 
+def test_a_response_that_comes_before_its_request_is_not_taken_for_it() -> None:
+    def serve(connection: socket.socket) -> None:
+        (request,) = requests(connection, 1)
+        early = new_response(request, 0, "early")
+        early.opaque = request.opaque + 1
+        connection.sendall(encode_frame(early) + encode_frame(new_response(request, 0, "first")))
+        (request,) = requests(connection, 1)
+        connection.sendall(encode_frame(new_response(request, 0, "second")))
+
+    with server(serve) as address:
+        connection = BlockingConnection(address, options())
+        assert [connection.call(new_request(1)).remark for _ in range(2)] == ["first", "second"]
+        connection.close()
+
+
 @pytest.mark.parametrize("size", [0, 3, 2**24 + 1])
 def test_a_frame_of_an_impossible_size_ends_the_connection(size: int) -> None:
     def serve(connection: socket.socket) -> None:

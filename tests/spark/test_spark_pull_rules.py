@@ -166,9 +166,9 @@ def test_any_other_refusal_ends_the_read(code: ResponseCode) -> None:
 
 def test_a_short_response_is_completed_first_and_makes_later_steps_shorter() -> None:
     """A broker that returns 10 messages because they are large will do so again."""
-    script = Script([Reply(FOUND, 10), Reply(FOUND, 20), Reply(FOUND, 30)])
-    assert pieces(script, 0, 30, depth=1, count=20) == [(0, 10), (10, 20), (20, 30)]
-    assert script.asked() == [(0, 20), (10, 10), (20, 10)]
+    script = Script([Reply(FOUND, reached) for reached in (10, 20, 30, 40)])
+    assert pieces(script, 0, 40, depth=1, count=20) == [(0, 10), (10, 20), (20, 30), (30, 40)]
+    assert script.asked() == [(0, 20), (10, 10), (20, 10), (30, 10)]
 
 
 def test_records_beyond_the_range_do_not_count() -> None:

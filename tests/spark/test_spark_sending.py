@@ -38,6 +38,7 @@ class FakeBroker:
         self.sent: list[RemotingCommand] = []
         self.options = SimpleNamespace(retry_timeout_ms=60_000)
         self.paused: list[float] = []
+        self.dropped: list[str] = []
 
     @property
     def requests(self) -> int:
@@ -58,7 +59,7 @@ class FakeBroker:
         return SimpleNamespace(call=self.call)
 
     def drop(self, address: str) -> None:
-        pass
+        self.dropped.append(address)
 
     def pause(self, seconds: float = 0.5) -> None:
         self.paused.append(max(seconds, 0.0))
@@ -142,6 +143,19 @@ def test_an_idempotent_write_stores_each_row_once_in_order(script: list[Any]) ->
     sender = send(broker, [message(text) for text in texts], FakeStored(broker, Counter()))
     assert [body.decode() for body in broker.stored[0]] == texts
     assert (sender.sent, sender.skipped) == (20, 0)
+
+
+def test_an_equal_row_in_an_earlier_request_is_not_taken_for_the_lost_one() -> None:
+    broker = FakeBroker(1, [ResponseCode.SUCCESS, "down"])
+    sender = send(broker, [message("a"), message("a")], FakeStored(broker, Counter()), batch_bytes=1)
+    assert broker.stored[0] == [b"a", b"a"]
+    assert sender.sent == 2
+
+
+def test_a_broken_connection_is_dropped_before_the_next_attempt() -> None:
+    broker = FakeBroker(1, ["down"])
+    send(broker, [message("a")], None)
+    assert broker.dropped == ["b:1"]
 
 
 def test_rows_of_an_earlier_attempt_are_left_out_as_often_as_they_were_stored() -> None:

@@ -122,8 +122,68 @@ def test_a_batch_begins_at_the_commit_before_it_or_at_the_end_that_its_first_att
     groups: Any = FakeGroups("a")
     groups.stored["SPARK_SINK_key_1"] = {old: 4}
     groups.stored["SPARK_SINK_key_0"] = {new: 2}
+    groups.stored["SPARK_SINK_key_1"][new] = 0  # what brokers return for offsets that they do not have
     for _ in range(2):
         assert markers.Beginnings(groups, "key", 5).find([old, new], 9) == {old: 3, new: 7}
     assert groups.stored["SPARK_SINK_key_1_9"] == {new: 8}
     groups.stored["SPARK_SINK_key_1_9"] = {new: 6}
     assert markers.Beginnings(groups, "key", 7).find([old, new], 9) == {old: 3, new: 5}
+
+
+class FakeQueues:
+    """Queues of records that each carry one marker; `records` grows as a test stores rows."""
+
+    def __init__(self, *queues: MessageQueue) -> None:
+        self.records: dict[MessageQueue, list[bytes]] = {queue: [] for queue in queues}
+
+    def store(self, queue: MessageQueue, *texts: str) -> None:
+        self.records[queue] += [b"SPARK_BATCH\x01k:1:0:" + markers.digest([text.encode()]).encode() for text in texts]
+
+    def max_offsets(self, queues: list[MessageQueue]) -> dict[MessageQueue, int]:
+        return {queue: len(self.records[queue]) for queue in queues}
+
+
+class FakeRange:
+    """A QueueRange over FakeQueues: one run with all records of the range."""
+
+    def __init__(self, cluster: FakeQueues, queue: MessageQueue, begin: int, end: int, pull: Any) -> None:
+        self.run = b"".join(cluster.records[queue][begin:end])
+
+    def bodies(self) -> list[tuple[bytes, int, int]]:
+        return [(self.run, 0, 0)]
+
+
+HERE = MessageQueue("T", "b", 0)
+
+
+def stored_rows(queues: Any, begins: dict[MessageQueue, int] | None, patch: pytest.MonkeyPatch) -> markers.StoredRows:
+    patch.setattr(markers, "QueueRange", FakeRange)
+    found = markers.StoredRows(queues, "k:1:0:", "g", lambda asked: begins)
+    found.look_into([HERE])
+    return found
+
+
+def digest_of(text: str) -> str:
+    return markers.digest([text.encode()])
+
+
+def test_each_stored_row_is_taken_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    queues = FakeQueues(HERE)
+    queues.store(HERE, "before", "a", "b", "a")
+    found = stored_rows(queues, {HERE: 1}, monkeypatch)
+    assert [found.take(digest_of(text)) for text in ("a", "a", "a", "b", "before")] == [True, True, False, True, False]
+    assert not stored_rows(queues, None, monkeypatch).take(digest_of("a")), "there was no earlier attempt"
+
+
+def test_a_lost_response_is_looked_for_behind_what_is_accounted_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    queues = FakeQueues(HERE)
+    queues.store(HERE, "old")
+    found = stored_rows(queues, None, monkeypatch)
+    queues.store(HERE, "a")
+    found.confirm(HERE, 2)
+    queues.store(HERE, "b")
+    assert found.of_lost_response([HERE]) == {digest_of("b"): 1}
+    assert found.of_lost_response([HERE]) == {}, "what was found once is accounted for"
+    queues.store(HERE, "c")
+    found.confirm(HERE, 1)  # of a request before: the offset never goes back
+    assert found.of_lost_response([HERE]) == {digest_of("c"): 1}
