@@ -78,7 +78,7 @@ class DelayOffsets:
         yield from sorted(self._offsets.items())
 
     def merge(self, wrapper: DelayOffsetSerializeWrapper) -> None:
-        """Put a master's offsets in place of the own ones (SlaveSynchronize)."""
+        """Replace the offsets by those of the master (SlaveSynchronize)."""
         if wrapper.offset_table != self._offsets:
             self._offsets = dict(wrapper.offset_table)
             self._dirty = True
@@ -212,8 +212,8 @@ class DelayedDelivery:
         return True
 
     def _deliver_at(self, level: int, physical_offset: int, code: int, now_ms: int) -> int:
-        """When the message of an entry is due, in ms: its tags code says it, unless that is further away than the level
-        (the clock was set back, or the level made shorter): then now."""
+        """Return when the message of an entry is due, in ms. Its tags code is the due time, unless that is further
+        away than the level allows (the clock was set back, or the level was shortened): then it is due now."""
         if code < LOWEST_TAGS_CODE:
             record = self._store.reading.record_at(physical_offset)
             code = self._levels.deliver_at(level, store_timestamp_at(record)) if record is not None else now_ms

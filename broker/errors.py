@@ -14,7 +14,7 @@ from triomq.protocol.errors import RequestRefused
 
 
 class TableFull(RequestRefused):
-    """A table of the broker holds as many entries as it may; the text says which and what limits it."""
+    """A table of the broker is full; the text names the table and the limit."""
 
     def __init__(self, table: str, limit: int, what: str) -> None:
         super().__init__(
@@ -25,7 +25,7 @@ class TableFull(RequestRefused):
 
 
 class FilterError(ValueError):
-    """An SQL92 expression does not compile; the text says where and why."""
+    """An SQL92 expression does not compile; the text gives the place and the reason."""
 
 
 class AccessDenied(RequestRefused):

@@ -43,13 +43,13 @@ _SENDS: Final = frozenset({RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2
 
 
 class RequestHook(Protocol):
-    """Sees every request (RocketMQ: RPCHook). What `before_request` raises is the answer: RequestRefused with its code
-    and remark, anything else as a system error."""
+    """Sees every request (RocketMQ: RPCHook). An exception of `before_request` becomes the response: RequestRefused
+    with its code and remark, any other as a system error."""
 
     def before_request(self, remote: HostPort, request: RemotingCommand) -> None: ...
 
     def after_response(self, remote: HostPort, request: RemotingCommand, response: RemotingCommand) -> None:
-        """Also called for one-way requests, whose answer nobody gets."""
+        """Also called for one-way requests, whose response is never sent."""
 
 
 @dataclass(slots=True)
@@ -73,7 +73,7 @@ class SendContext:
 
 
 class SendHook(Protocol):
-    """Around every send. RequestRefused in `before_send` is the answer; other exceptions are logged."""
+    """Wraps every send. RequestRefused in `before_send` becomes the response; other exceptions are logged."""
 
     def before_send(self, context: SendContext) -> None: ...
 

@@ -128,7 +128,8 @@ class SendGate(Gate):
 
 
 class Limits:
-    """The gates of a broker. `has_stuck_buffer`, for stores with a write buffer, says whether it cannot be emptied."""
+    """The gates of a broker. `has_stuck_buffer`, for stores with a write buffer, returns whether it cannot be
+    emptied."""
 
     def __init__(
         self, configuration: Configuration, pools: Pools, turn: Turn, *, has_stuck_buffer: Callable[[], bool] | None
@@ -173,7 +174,7 @@ class Limits:
             self._send.look()
 
     def refused(self) -> dict[str, int]:
-        """Pool name -> requests refused so far."""
+        """Return pool name -> number of refused requests."""
         return {name: gate.refused for name, gate in self._gates.items()}
 
     def log_refusals(self) -> None:

@@ -76,7 +76,7 @@ class PendingPut:
         self.replica_status: PutStatus | None = _PUT_OK
 
     def finish(self) -> None:
-        """The put is done; subclasses answer here."""
+        """The put is complete; subclasses send the response here."""
 
     def reached(self, error: Exception | None) -> None:
         """The own store's watermark passed this put, or failed (called by the watermark)."""
@@ -227,7 +227,7 @@ class MessageWriter:
         self._complete(pending, wait)
 
     async def put_and_wait(self, message: MessageToStore, properties: dict[str, str], wait: bool) -> PutResult:
-        """`put` for those who have time to wait."""
+        """`put`, and wait for the result."""
         pending = AwaitedPut()
         self.put(message, properties, wait, pending)
         return await pending.wait()
@@ -353,5 +353,5 @@ class MessageWriter:
 
 
 def tags_code(tags: str | None) -> int:
-    """Return what a consume queue entry says of a message's tags: Java's hash of the whole text, 0 without tags."""
+    """Return the tags code of a consume queue entry: Java's hash of the whole text, 0 without tags."""
     return cached_string_hash(tags) if tags else 0

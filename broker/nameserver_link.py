@@ -86,15 +86,15 @@ class NameServerLink:
             self._changed.add(topic)
 
     def want_changes(self) -> int:
-        """Have everything registered that changed until now. Returns the attempt for `caught_up` to wait for: the one
-        under way if it carries everything, else the next, which serves all who come meanwhile."""
+        """Request a registration of everything that changed so far. Return the attempt for `caught_up` to wait for:
+        the one in flight if it carries everything, else the next, which serves all concurrent callers."""
         if not self._is_due:
             return self._started
         self._wakeup.set()
         return self._started + 1
 
     def want_whole(self) -> int:
-        """Have the whole table registered. Returns the attempt for `caught_up` to wait for."""
+        """Request a registration of the whole table. Return the attempt for `caught_up` to wait for."""
         self._wants_whole = True
         return self.want_changes()
 
@@ -132,7 +132,7 @@ class NameServerLink:
             log.info("NameServer is back", nameserver=self.address)
 
     async def run(self) -> None:
-        """Register whenever somebody wants it, until closed or cancelled."""
+        """Register on request, until closed or cancelled."""
         try:
             while not self._is_closed:
                 await self._wakeup.wait()

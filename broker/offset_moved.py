@@ -19,7 +19,7 @@ log = structlog.get_logger("triomq.broker.offset_moved")
 
 
 class OffsetMovedEvents:
-    """Writes the events; losing one is no harm, so nobody waits for it."""
+    """Writes the events. Losing one does no harm, so nothing waits for them."""
 
     def __init__(self, writer: MessageWriter, broker_name: str, store_host: bytes, now_ms: NowMs) -> None:
         self._writer = writer

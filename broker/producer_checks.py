@@ -68,13 +68,14 @@ class ProducerChecks:
         return self._transactions.give_up(half)
 
     def _count_unasked(self, group: str) -> None:
-        """A half message whose group has no producer that takes a question. There may be thousands, again in each run:
-        they are counted, at most `MAX_UNASKED_GROUPS` groups by name."""
+        """Count a half message whose group has no producer that takes a question. There may be thousands in each
+        run, so at most `MAX_UNASKED_GROUPS` groups are counted by name."""
         is_counted = group in self._unasked or len(self._unasked) < MAX_UNASKED_GROUPS
         self._unasked[group if is_counted else OTHER_GROUPS] += 1
 
     def log_unasked(self) -> None:
-        """One line about the half messages that nobody was asked about since the last line, if there are any."""
+        """Log one line about the half messages whose producers could not be asked since the last line, if there are
+        any."""
         if not self._unasked:
             return
         most = ", ".join(f"{group or 'no group'}: {count}" for group, count in self._unasked.most_common(GROUPS_NAMED))

@@ -83,7 +83,7 @@ class Registration:
     # -- the broker's life -------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Register for the first time; returns when all NameServers answered, or the time for it is over."""
+        """Register for the first time; return when all NameServers have responded, or the time limit has passed."""
         await self.fetch_nameservers()
         await self.register_all(force=True)
 
@@ -197,7 +197,8 @@ class Registration:
                 await link.caught_up(attempt)
 
     async def _is_wanted(self) -> bool:
-        """Does any NameServer lack the present version of the topics? One that does not answer counts as lacking."""
+        """Return whether any NameServer lacks the present version of the topics. One that does not respond counts as
+        lacking it."""
         ours = self._topics.data_version
         answers = await self._ask_all(self._requests.query_version, self._timeout_seconds())
         return any(address not in answers or _is_changed(answers[address], ours) for address in self.nameservers)
@@ -228,8 +229,8 @@ class Registration:
         return self._configuration.broker.register_broker_timeout_ms / 1000
 
     def _taken(self, link: NameServerLink, response: RemotingCommand) -> None:
-        """What a NameServer says in return. Only the first that is complete counts: two that say different things would
-        change the table to and fro."""
+        """Learn from the response of a NameServer. Only the first complete one in the list counts, because two with
+        different tables would change ours back and forth."""
         first = next((each for each in self._known_links.values() if each.is_complete), link)
         if first is link:
             self._learn(response)

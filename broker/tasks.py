@@ -134,7 +134,7 @@ class Schedule:
         return list(self._calls)
 
     def add(self, name: str, call: Call, timing: Timing | None = None) -> None:
-        """Have `call` called as TIMETABLE says of `name`, or as `timing` says. A name can be taken once."""
+        """Call `call` at the times of TIMETABLE[name], or of `timing`. A name can be added once."""
         if name in self._calls:
             raise ValueError(f"the task {name!r} is in the schedule already")
         self._timings[name] = timing if timing is not None else TIMETABLE[name]

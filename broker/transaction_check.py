@@ -55,7 +55,7 @@ class HalfMessage:
 
 @dataclass(frozen=True, slots=True)
 class OpMessage:
-    """An op message: its own queue offset, and that of the half message it ends (None: its body says nothing)."""
+    """An op message: its own queue offset, and that of the half message it ends (None if its body names none)."""
 
     queue_offset: int
     half_offset: int | None
@@ -157,7 +157,7 @@ class CheckRun:
         return PAUSE
 
     def carried_out(self, was_successful: bool) -> None:
-        """The last action was done, or was not: then the run ends, and the next one comes to this message again."""
+        """Report whether the last action succeeded. If not, the run ends, and the next run begins with this message."""
         if was_successful:
             self._next()
         else:

@@ -70,10 +70,10 @@ class TransactionStore(CheckReads, Protocol):
         """Store a copy behind the other half messages and take over its offsets. Return False on failure."""
 
     def give_up(self, half: HalfMessage) -> bool:
-        """Move it where messages go that nobody ended. Return False if it failed."""
+        """Move it to the topic of messages that were never ended. Return False on failure."""
 
     def resume(self, physical_offset: int, pending: PendingPut) -> None:
-        """Have a message that was given up checked again. Raises RecordError when there is none."""
+        """Resume the checks of a discarded message. Raises RecordError if there is none."""
 
     def queue_ids(self) -> range:
         """Return the queues of half messages; created when there are none."""
@@ -95,7 +95,8 @@ class CheckListener(Protocol):
         """Find out how the transaction ended; must not wait or raise."""
 
     def discard(self, half: HalfMessage) -> bool:
-        """It was checked too often or is too old. Return False if it cannot be put away, so that it comes again."""
+        """Discard a message that was checked too often or is too old. Return False on failure, so that it is tried
+        again."""
 
 
 class TransactionLog:

@@ -42,7 +42,7 @@ DRAIN_SECONDS = 2.0
 
 
 class BrokerConnections:
-    """Watches connections for the route table: a broker whose connection closes is gone at once."""
+    """Removes a broker from the route table as soon as its connection closes."""
 
     def __init__(self, routes: RouteTable) -> None:
         self._routes = routes

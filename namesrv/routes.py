@@ -46,7 +46,7 @@ class RouteLimits:
 
 @dataclass(frozen=True, slots=True)
 class BrokerKey:
-    """What a broker says it is, in each registration."""
+    """The identity of a broker, sent with each registration."""
 
     cluster: str
     name: str

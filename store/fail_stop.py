@@ -12,7 +12,7 @@ Holds the reason, once there is one; it never goes away, only a new process gets
 Why that loses nothing: an acknowledgement needs a commit that ran to its end (and a sync, where one is waited for), so
 whatever was acknowledged was in the log before the failure. The abort file stays and no clean note is written, so the
 next start takes nothing on trust: it reads the log behind the last checkpoint and makes queues and index from it.
-Messages whose commit failed may be found there too; their producers were told nothing, or an error, and send again.
+Messages whose commit failed may be found there too; their producers received an error or nothing, and send again.
 
 Only the store's own thread may touch it.
 """
@@ -69,7 +69,7 @@ class FailStop:
             self.failure = StoreFailed(f"{doing} failed, the store must be opened anew: {_text(error)}")
             self.failure.__cause__ = error
             self.reason = str(self.failure)
-            log.info("store failed", reason=self.reason, exc_info=error)  # what ends the process is told by its end
+            log.info("store failed", reason=self.reason, exc_info=error)  # the end of the process reports it
             self._refusals.set("broken", self.reason)
             marks = self._marks
             self._end_waits([marks.committed, marks.accepted, marks.flushed], self.failure)

@@ -1,12 +1,14 @@
-"""A slave's log: bytes as the master has them, and what has to be made from them.
+"""A slave's log: bytes as its master has them, and what has to be made from them.
 
-    ... records in queues and index ... | dispatched_offset ... bytes that were written ... | end of the log
+    ... records in queues and index ... | dispatched_offset ... written bytes ... | end of the log
 
-`append` writes bytes, `dispatch` enters the records among them: the master can be told of the bytes in between. They
-come in any pieces, so the log may end in the middle of a record; a record is entered when it is whole. Queues
-take the offset that the record holds, since the log of a slave may begin later than its master's: what is missing in
-front is filled up, and a queue that its master began anew (its topic was deleted) is begun anew here as well. Nothing
-that comes is trusted to be a record; where none can begin, `fault` says so and nothing more is taken.
+`append` writes bytes; `dispatch` enters the records among them. Between the two the slave may already report the bytes
+to its master. They come in any pieces, so the log may end in the middle of a record; a record is entered when it is
+whole. A record keeps the queue offset that it holds, since the log of a slave may begin later than its master's:
+missing entries in front become fillers, and a queue that the master began anew (its topic was deleted) begins anew
+here.
+
+Nothing that comes is trusted to be a record. Where none can begin, `fault` says so and nothing more is taken.
 """
 
 from __future__ import annotations

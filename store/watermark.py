@@ -98,7 +98,7 @@ class Watermark:
                 waiter.callback = None
                 try:
                     callback(error)
-                except BaseException as raised:  # the others are told first
+                except BaseException as raised:  # the other callbacks run first
                     failure = failure or raised
         if failure is not None:
             raise failure

@@ -216,7 +216,7 @@ class AccessTable:
         return True
 
     def _change(self, path: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-        """Change a file on the basis of what it says now, not of what was read earlier."""
+        """Change a file based on its present content, not on what was read earlier."""
         try:
             present = acl_file.read(path, self._now_ms()) if path.exists() else acl_file.parse(path, b"", 0)
         except AclFileError as error:

@@ -34,7 +34,7 @@ class Listeners:
             listener(connection)
 
     def connection_closed(self, connection: Connection) -> None:
-        """A client is gone: it is a member of no group any more, and nobody waits for its pulls."""
+        """A client disconnected: it leaves its groups, and its held pulls are dropped."""
         for listener in self._closed:
             listener(connection)
 

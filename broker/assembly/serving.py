@@ -47,7 +47,7 @@ class Replication:
 
 @dataclass(frozen=True, slots=True)
 class Transactions:
-    """Where half messages live, who is asked about them, and the task that asks."""
+    """The store of half messages, the listener that asks their producers, and the check task."""
 
     log: TransactionStore
     producer_checks: ProducerChecks

@@ -139,8 +139,7 @@ def persist_tables(tables: Tables) -> None:
 
 
 def compute_bit_maps(configuration: Configuration, store: MessageStore, filters: FilterTable) -> None:
-    """Have each message's ext unit carry the bit map of the filters that it passes, as long as enableCalcFilterBitMap
-    says so."""
+    """Store the bit map of the filters that a message passes in its ext unit, while enableCalcFilterBitMap is set."""
 
     def bit_map(topic: str, stored_properties: bytes) -> bytes | None:
         if not configuration.broker.enable_calc_filter_bit_map:
@@ -222,7 +221,7 @@ def access_table(configuration: Configuration, now_ms: NowMs) -> AccessTable:
 
 
 def _listen(tables: Tables) -> None:
-    """The tables that remember clients hear of their connections, and of clocks that jump."""
+    """Register the tables of clients for closed connections and for jumps of the clock."""
     listeners, metadata, hooks = tables.listeners, tables.metadata, tables.hooks
     if hooks:
         listeners.on_open(lambda connection: setattr(connection, "on_answer", hooks.answered))

@@ -72,7 +72,7 @@ class ProcessCluster:
             process.wait()
 
     def kill(self) -> None:
-        """End the child as a crash would. The store stays, also a temporary one (`store` says where)."""
+        """Kill the child, as a crash would. The store stays, even a temporary one (`store` is its path)."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()

@@ -133,7 +133,7 @@ class VirtualClock(trio.abc.Clock):
         self._heard.clear()
 
     def on_jump(self, heard: JumpHeard) -> None:
-        """Have `heard(seconds)` called, in the cluster's thread, after each jump."""
+        """Call `heard(seconds)` in the cluster's thread after each jump."""
         self._heard.append(heard)
 
     def files(self) -> Files:

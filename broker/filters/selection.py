@@ -107,7 +107,7 @@ class FilterChooser:
         return compiled
 
     def _registered(self, header: PullMessageRequestHeader) -> SubscriptionData:
-        """Return what the group's heartbeats said it wants of the topic."""
+        """Return the subscription to the topic that the group registered by heartbeat."""
         group = self._consumers.get(header.consumer_group)
         if group is None:
             raise RequestRefused(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist\n{FAQ}")

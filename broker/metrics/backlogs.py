@@ -18,7 +18,7 @@ class Backlogs:
         self._behind: dict[Key, tuple[int, int]] = {}
 
     def note(self, key: Key, size_bytes: int, time_ms: int) -> None:
-        """A group is so far behind in a queue."""
+        """Record how far a group is behind in a queue."""
         if key in self._behind or len(self._behind) < self._max_entries:
             self._behind[key] = (size_bytes, time_ms)
 
@@ -39,5 +39,5 @@ class Backlogs:
         ]
 
     def forget(self, is_gone: Callable[[Key], bool]) -> None:
-        """Drop the queues of groups and topics that are gone."""
+        """Drop the queues of deleted groups and topics."""
         self._behind = {key: moment for key, moment in self._behind.items() if not is_gone(key)}

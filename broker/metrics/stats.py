@@ -358,7 +358,7 @@ class BrokerStats:
         flow.times += 1
 
     def _has_room(self) -> bool:
-        """May there be one more flow? Makes room when there is something at rest."""
+        """Return whether there is room for one more flow; drop idle ones if that makes room."""
         if self._count() < self._max_flows:
             return True
         if self._swept_at_tick != self.spans[MINUTE].tick:
@@ -376,7 +376,7 @@ class BrokerStats:
         return queues + len(self._topics) + len(self._groups) + len(self._others)
 
     def _sweep(self) -> None:
-        """Drop what is at rest; a topic or group only as a whole, since it is the sum of its queues."""
+        """Drop idle flows; a topic or group only as a whole, since it is the sum of its queues."""
         for total in (*self._topics.values(), *self._groups.values()):
             total.gather()
         topics = {topic for topic, flow in self._topics.items() if flow.is_at_rest}

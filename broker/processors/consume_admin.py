@@ -132,7 +132,7 @@ class ConsumeAdminProcessor:
         return new_response(request, body=body.encode())
 
     def _consumed_topics(self, group: str, topics: Iterable[str]) -> list[str]:
-        """Without topics that are gone, and without those an online group no longer subscribes to."""
+        """Return the topics that exist and, if the group is online, that it still subscribes to."""
         online = self._consumers.get(group)
         return [
             topic
@@ -294,7 +294,8 @@ class ConsumeAdminProcessor:
         subscription: SubscriptionData | None,
         registered: ConsumerFilter | None,
     ) -> ConsumeQueueData:
-        """Return one entry; with an ext unit also what that says, and whether the group's filter lets it pass."""
+        """Return one entry, with the content of its ext unit if there is one, and whether the group's filter
+        matches."""
         physical_offset, size, tags_code = entry
         plain = ConsumeQueueData(physic_offset=physical_offset, physic_size=size, tags_code=tags_code)
         if not self._store.reading.leads_to_ext_unit(topic, queue_id, tags_code):

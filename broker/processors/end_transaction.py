@@ -25,7 +25,7 @@ from triomq.store.results import PutStatus
 log = structlog.get_logger("triomq.broker.end_transaction")
 
 class CommitAnswer(PendingPut):
-    """The answer to one commit, on its way: it leaves when the real message is as safe as it wishes."""
+    """The pending response to one commit; it is sent when the real message is as safe as it asks for."""
 
     __slots__ = ("_connection", "_processor", "_request")
 
@@ -107,7 +107,7 @@ class EndTransactionProcessor:
 
 
 class ResumeAnswer(PendingPut):
-    """The answer to one RESUME_CHECK_HALF_MESSAGE, on its way."""
+    """The pending response to one RESUME_CHECK_HALF_MESSAGE."""
 
     __slots__ = ("_connection", "_request")
 
@@ -126,7 +126,7 @@ class ResumeAnswer(PendingPut):
 
 
 class ResumeCheckProcessor:
-    """Has messages checked again that were given up after too many checks."""
+    """Resumes the checks of messages that were discarded after too many checks."""
 
     def __init__(self, transactions: TransactionStore) -> None:
         self._transactions = transactions

@@ -68,9 +68,9 @@ class OffsetAdminProcessor:
         return new_response(request, header=GetEarliestMsgStoretimeResponseHeader(timestamp=timestamp))
 
     def all_consumer_offsets(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """GET_ALL_CONSUMER_OFFSET, asked by slaves; an empty table is an answer, too."""
+        """GET_ALL_CONSUMER_OFFSET, sent by slaves; an empty table is a valid response."""
         return new_response(request, body=self._offsets.encode())
 
     def all_delay_offsets(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """GET_ALL_DELAY_OFFSET, asked by slaves; an empty table is an answer, too."""
+        """GET_ALL_DELAY_OFFSET, sent by slaves; an empty table is a valid response."""
         return new_response(request, body=DelayOffsetSerializeWrapper(offset_table=self._delay_offsets()).encode())

@@ -65,7 +65,7 @@ class OffsetProcessor:
         return new_response(request, header=QueryConsumerOffsetResponseHeader(offset=queue_offset))
 
     def update(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """UPDATE_CONSUMER_OFFSET: stored as it comes."""
+        """UPDATE_CONSUMER_OFFSET: stored without checks."""
         header = request.header(UpdateConsumerOffsetRequestHeader)
         self._offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
         return new_response(request)
@@ -80,7 +80,7 @@ class OffsetProcessor:
         return new_response(request, body=GetConsumerListByGroupResponseBody(consumer_id_list=client_ids).encode())
 
     def _is_old(self, topic: str, queue_id: int) -> bool:
-        """Is the queue's first message so far back that it is surely no longer in memory?"""
+        """Return whether the queue's first message is too far back to be in memory."""
         entries = self._store.reading.queue_entries(topic, queue_id, 0, 1)
         if not entries:
             return False

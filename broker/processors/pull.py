@@ -77,7 +77,7 @@ class PullProcessor:
         self.long_polling = LongPolling(store, pool, self._pull_again)
 
     def __call__(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
-        """Return the answer, or None for a pull that is held."""
+        """Return the response, or None for a pull that is held."""
         header = request.header(PullMessageRequestHeader)
         group = self._check(connection, header)
         message_filter = self._filters.choose(header)

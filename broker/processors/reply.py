@@ -129,7 +129,8 @@ class ReplyProcessor:
     async def _store(
         self, connection: Connection, request: RemotingCommand, header: SendHeader, queue_id: int
     ) -> dict[str, str]:
-        """Store the reply as it was sent; the answer's fields that say where it lies, none when it was not stored."""
+        """Store the reply as it was sent. Return the response fields that say where it is stored, none if it was not
+        stored."""
         try:
             # The push took its time: the topic may have been deleted or closed since the first look.
             self._send.topic_for_send(connection, header)

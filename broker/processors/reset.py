@@ -154,12 +154,12 @@ class ResetProcessor:
     # -- calls that are passed on --------------------------------------------------------------------------------------
 
     async def running_info(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """GET_CONSUMER_RUNNING_INFO: passed on to the client, its answer relayed."""
+        """GET_CONSUMER_RUNNING_INFO: forwarded to the client, whose response is relayed."""
         header = request.header(GetConsumerRunningInfoRequestHeader)
         return await self._call(request, header.consumer_group, header.client_id, _passed_on(request), b"")
 
     async def consume_directly(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """CONSUME_MESSAGE_DIRECTLY: the client gets the message to consume at once, its answer is relayed."""
+        """CONSUME_MESSAGE_DIRECTLY: the client consumes the message at once, and its response is relayed."""
         header = request.header(ConsumeMessageDirectlyResultRequestHeader)
         fields = _passed_on(request)
         fields["brokerName"] = self._configuration.broker.broker_name
@@ -202,7 +202,7 @@ class ResetProcessor:
 
 
 def _passed_on(request: RemotingCommand) -> dict[str, str]:
-    """Return the fields of a request that is passed on; the administrator's credentials are nobody else's business."""
+    """Return the fields of a forwarded request, without the administrator's credentials."""
     return {name: value for name, value in (request.ext_fields or {}).items() if name not in _CREDENTIALS}
 
 

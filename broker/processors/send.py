@@ -59,7 +59,7 @@ SendHeader = SendMessageRequestHeader | SendMessageRequestHeaderV2
 
 
 class SendAnswer(PendingPut):
-    """The answer to one send, on its way (sent by `finish`)."""
+    """The pending response to one send (`finish` sends it)."""
 
     __slots__ = ("_connection", "_processor", "_queue_id", "_request", "_topic")
 
@@ -243,7 +243,7 @@ class SendProcessor:
     # Checks shared with other ways of sending (replies).
 
     def standing_fields(self) -> dict[str, str]:
-        """Return what every send answer carries, also a refusal."""
+        """Return the fields of every send response, refusals included."""
         broker = self._configuration.broker
         return {"MSG_REGION": broker.region_id, "TRACE_ON": "true" if broker.trace_on else "false"}
 
@@ -308,7 +308,7 @@ class SendProcessor:
         message: MessageToStore,
         properties: dict[str, str],
     ) -> None:
-        """A message that comes back to a retry topic too often goes to the dead letter topic of its group."""
+        """Divert a message that returned to a retry topic too often to the dead letter topic of its group."""
         group = header.topic[len(RETRY_PREFIX) :]
         config = self._groups.find(group)
         if config is None:

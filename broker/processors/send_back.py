@@ -39,7 +39,7 @@ UNIT_SUB = 2
 
 
 class SendBackAnswer(PendingPut):
-    """The answer to one send-back, on its way."""
+    """The pending response to one send-back."""
 
     __slots__ = ("_connection", "_group", "_origin", "_request", "_stats")
 

@@ -74,8 +74,8 @@ class TopicAdminProcessor:
         }
 
     async def update(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """UPDATE_AND_CREATE_TOPIC: answered when the NameServers know. While it waits for the disk and for them, others
-        may change or delete this topic: what is registered is then what the table says by that time."""
+        """UPDATE_AND_CREATE_TOPIC: the response follows when the NameServers know the topic. During the wait for the
+        disk and for them, others may change or delete it: the registration carries the table's content at that time."""
         refuse_on_slave(self._configuration)
         header = request.header(CreateTopicRequestHeader)
         check_topic_name(header.topic)

@@ -38,7 +38,7 @@ def encode_report(physical_offset: int) -> bytes:
 
 
 def encode_heartbeat(physical_offset: int) -> bytes:
-    """Return what a master says when there is nothing to say."""
+    """Return a heartbeat: a transfer without log bytes."""
     return HEADER.pack(physical_offset, 0)
 
 

@@ -51,7 +51,7 @@ Connect = Callable[[str, int], Awaitable[trio.abc.Stream]]
 
 
 class Ending(Enum):
-    """How a connection ended, and so what comes next."""
+    """How a connection ended; decides what follows."""
 
     LOST = "the connection ended"
     FRUITLESS = "the connection ended before anything came"
@@ -86,7 +86,7 @@ class LogFollower:
 
     @property
     def agrees(self) -> bool:
-        """Is the log here known to be that of the present master, as far as it goes? True while there is none."""
+        """Whether the log is known to match that of the present master, as far as it goes. True while it is empty."""
         following = self._following
         if self._store.reading.max_physical_offset == 0:
             return True
@@ -94,12 +94,13 @@ class LogFollower:
 
     @property
     def address(self) -> str | None:
-        """Where the log comes from: "host:port"."""
+        """The master's HA address, "host:port"."""
         fixed = self._configuration.store.ha_master_address
         return fixed if fixed and len(fixed) >= SHORTEST_HA_ADDRESS else self._learnt
 
     def master_known(self, ha_address: str | None) -> None:
-        """A NameServer's answer; one without a master changes nothing, as it may come back."""
+        """Learn the master's HA address from a NameServer; a response without a master changes nothing, since it may
+        return."""
         if ha_address and ha_address != self._learnt:
             log.info("master to follow", address=ha_address, before=self._learnt)
             self._learnt = ha_address

@@ -51,7 +51,7 @@ Write = Callable[[bytes], int]
 
 
 class LinkClosed(Exception):
-    """This link cannot go on; the text says why. The slave may connect again."""
+    """The link ends; the text says why. The slave may connect again."""
 
 
 class SlaveLink:
@@ -157,7 +157,7 @@ class SlaveLink:
         self._last_sent = trio.current_time()
 
     async def _send_turn(self) -> bool:
-        """Send what comes next, at most TURN_BYTES; return False if nothing is there, since it was deleted."""
+        """Send the next bytes, at most TURN_BYTES; return False if they were deleted."""
         batch_bytes = self._configuration.store.ha_transfer_batch_size_bytes
         if self._catch_up is None or self._catch_up.buffer.batch_bytes != batch_bytes:
             self._catch_up = CatchUp(batch_bytes, self._store.committed)

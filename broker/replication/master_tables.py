@@ -38,7 +38,7 @@ ASK_SECONDS = 3.0
 
 
 class MasterTables:
-    """The tables of this slave as copies of its master's. `is_trusted` says whether that master may be believed."""
+    """Copies the master's tables. `is_trusted` returns whether the master's log is known to match."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class MasterTables:
         self._address: str | None = None
 
     def master_known(self, address: str | None) -> None:
-        """A NameServer's answer: where the master takes requests, or that there is none."""
+        """Learn the master's address from a NameServer, or that there is no master."""
         if address != self._address:
             log.info("master to take tables from", address=address, before=self._address)
             self._address = address or None

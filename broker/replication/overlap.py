@@ -38,7 +38,7 @@ class OwnLog(Protocol):
 
 
 class OutOfStep(Exception):
-    """The master sends other offsets than those that come next; the text says which."""
+    """The master sent an unexpected offset; the text names it."""
 
 
 class Overlap:
@@ -54,12 +54,12 @@ class Overlap:
 
     @property
     def is_known(self) -> bool:
-        """Is all of the own log known to be the master's?"""
+        """Whether the whole log is known to match the master's."""
         return self.position >= self._own.max_physical_offset
 
     @property
     def reaches_start(self) -> bool:
-        """Nothing lies before `begin` that could be compared as well."""
+        """Whether nothing before `begin` is left to compare."""
         return self.begin <= _lowest(self._own)
 
     def take(self, physical_offset: int, data: bytes) -> bytes:
@@ -87,7 +87,7 @@ class Overlap:
         return data[at:]
 
     def appended(self, physical_end: int) -> None:
-        """What was left is in the log now."""
+        """The bytes that `take` returned are in the log now."""
         self.position = physical_end
 
 

@@ -56,7 +56,7 @@ class ConsumerFilter:
 
     @property
     def is_dead(self) -> bool:
-        """True when nobody wants it any more."""
+        """True if no group uses it any more."""
         return self.dead_time >= self.born_time
 
     def matches(self, properties: Properties) -> bool:

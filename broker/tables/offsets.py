@@ -132,7 +132,7 @@ class OffsetTable:
                 self._writer.mark()
 
     def merge(self, offsets: Mapping[str, Mapping[int, int]]) -> None:
-        """Put whole "topic@group" entries over the own ones (what a slave does with its master's table)."""
+        """Replace whole "topic@group" entries (what a slave does with its master's table)."""
         for key, entry in offsets.items():
             if key not in self._entries:
                 self._add_name(*_names(key))

@@ -28,6 +28,6 @@ class StoredFile:
 
 
 def _check_whole(data: bytes) -> None:
-    """Enough to tell a whole file from a torn one, which ends in zeros or in the middle."""
+    """Check just enough to distinguish a whole file from a torn one, which ends in zeros or mid-way."""
     if not data.rstrip().endswith(b"}"):
         raise ValueError("the file does not end with a closing brace")

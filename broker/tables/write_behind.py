@@ -60,7 +60,7 @@ class WriteBehind:
             self.save()
 
     def mark(self) -> None:
-        """The table changed, and somebody will call `save` or `run` for it."""
+        """The table changed; the caller arranges for `save` or `run`."""
         self._changes += 1
         self._wakeup.set()
 

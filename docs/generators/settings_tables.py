@@ -133,7 +133,7 @@ def _table(record: type, server: str) -> str:
     rows = ["| key | default | changeable | meaning |", "|---|---|---|---|"]
     for one in declarations(record):
         default = _code(_default_text(one, record, server))
-        if default and one.unit:
+        if default and one.unit and default != "`0`":
             default += f" {one.unit}"
         changeable = "yes" if one.changeable and one.has_effect else ""
         rows.append(f"| `{one.key}` | {default} | {changeable} | {_meaning(one, record)} |")

@@ -77,7 +77,7 @@ class FileSequence:
         return self.files[at] if at < len(self.files) else None
 
     def make(self, offset: int, directory: str | None = None) -> MappedFile:
-        """Create the file that shall hold `offset`, which lies behind all others. Raises OSError."""
+        """Create the file that will hold `offset`, which lies behind all others. Raises OSError."""
         file = MappedFile(
             self._pool, directory or self.directory, offset - offset % self.file_size_bytes, self.file_size_bytes
         )

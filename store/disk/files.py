@@ -5,11 +5,11 @@ the store at construction; tests give one that records writes, tears them, or re
 
 All writing goes through `pwrite`, all files are made at full size and sparse, and mappings are read-only or private: a
 full disk is then an OSError and never a SIGBUS. `datasync` is fdatasync; `mmap.flush` is never used, as it holds the
-interpreter's lock. Whoever relies on a new name after a power loss calls `sync_directory`.
+interpreter's lock. A new name survives a power loss only after `sync_directory`.
 """
 
 # Plain os calls on text paths: this module is the seam, and its callers keep paths as text.
-# ruff: noqa: PTH103, PTH105, PTH106, PTH108, PTH110, PTH112, PTH116, PTH123, PTH208
+# ruff: noqa: PTH103, PTH105, PTH106, PTH108, PTH110, PTH116, PTH123, PTH208
 
 from __future__ import annotations
 
@@ -155,9 +155,6 @@ class Files:
 
     def exists(self, path: str) -> bool:
         return os.path.exists(path)
-
-    def is_directory(self, path: str) -> bool:
-        return os.path.isdir(path)
 
     def path_size(self, path: str) -> int:
         return os.stat(path).st_size

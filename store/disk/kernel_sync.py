@@ -19,7 +19,7 @@ import trio
 # io_setup, io_destroy, io_submit, io_getevents (asm/unistd_64.h, asm-generic/unistd.h)
 _NUMBERS = {"x86_64": (206, 207, 209, 208), "aarch64": (0, 1, 2, 4), "riscv64": (0, 1, 2, 4)}
 # struct iocb (linux/aio_abi.h): data, key and flags, opcode, priority, descriptor, buffer, length, offset, reserved,
-# flags, descriptor to be told. One in use at a time.
+# flags, descriptor that becomes readable. One in use at a time.
 _REQUEST = struct.Struct("<QIIHhIQQqQII")
 _RESULT = struct.Struct("<QQqq")  # struct io_event: data, request, result, second result
 _FDSYNC = 3

@@ -47,7 +47,7 @@ class OpenFiles:
                 oldest.release()
 
     def forgotten(self, file: MappedFile) -> None:
-        """Called by a file that was closed for good."""
+        """Called by a file that was closed permanently."""
         self._open.remove(file)
 
     def close_all(self) -> None:

@@ -9,10 +9,14 @@ RocketMQ reads the first 24 bytes only, so a clean shutdown leaves a note of our
 The CRC covers the three timestamps too: when another broker has used the store since, the note no longer counts. While
 the store is open there is no note.
 
-A second one says from which log offset on a recovery has to read, which the timestamps only tell by whole log files:
-everything in front of it is on disk in the log and in the queues, whose ends make up that sum, and up to another one
-in the index. While the log begins where it did, the queues still have so many entries of what is in front of it
-(-1: retention was about to take some).
+A second note records the log offset at which a recovery may start; the timestamps only identify a whole log file.
+Everything in front of that offset is on disk in the log and in the queues, and everything in front of a second offset
+is on disk in the index. The sum of the queues' ends and the number of their entries let recovery notice queues that
+lost some; the number counts only while the log begins where it did (-1: retention was about to remove some).
+
+Why the note may be believed: its values are taken before the syncs that cover them begin (flush.py), and it is
+removed before anything that it speaks of is changed (`forget_offsets`). docs/internals/crash-safety.md names a test
+for each field.
 
     "TRIOMQ12" @64 | log offset int64 @72 | that of the index int64 @80 | sum of the queues' ends int64 @88
     | start of the log int64 @96 | entries int64 @104 | CRC-32 of bytes 0..23 and 64..111 int32 @112

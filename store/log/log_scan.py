@@ -5,7 +5,7 @@ not good, the walk looks for the next place that is: further on in the file, the
 there must not be older than the last good one, since a log that was cut once may still hold stale records behind its
 end. When there is none, that was the end of the log.
 
-The walk reads pieces of the files, not their mappings: it passes over gigabytes once, and shall not keep them in the
+The walk reads pieces of the files, not their mappings: it passes over gigabytes once, and must not keep them in the
 memory of the process. `next` is what recovery spends its time in.
 """
 

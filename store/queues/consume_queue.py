@@ -240,7 +240,7 @@ class ConsumeQueue:
         return self._end_mark
 
     def drop_mark(self, error: Exception) -> None:
-        """The queue goes away: those who wait for it are told."""
+        """The queue goes away: every wait for it ends with `error`."""
         if self._end_mark is not None:
             self._end_mark.fail(error)
 

@@ -2,7 +2,7 @@
 
     <root>/config/archived.json    {"archivedUntil": 3221225472, "archive": "/archive/old", "writtenAtMs": 1}
 
-Written by whoever archives (`mqpipeline archive --store`), in another process; read by retention, which with
+The archiver (`mqpipeline archive --store`) writes it, in another process; retention reads it, and with
 archiveBeforeDelete deletes nothing at or behind the mark. The file is whole or absent: it is written beside, synced and
 renamed. Nothing is kept in memory here.
 """

@@ -1,12 +1,16 @@
-"""Getting what was written onto the disk, and saying so: flushed watermark, consume queues, index, checkpoint.
+"""The flusher: syncs log, queues and index, advances the `flushed` watermark and writes the checkpoint.
 
-Threads run fdatasync; they get duplicated descriptors and path names, nothing else. What a sync covers is decided
-before it begins: bytes committed while it runs belong to the next one. With SYNC_FLUSH the log is synced a thousand
-times a second, so the kernel does that by itself where it can (kernel_sync), and elsewhere a thread of the log's own
-(own_thread).
+Threads run fdatasync. They receive duplicated descriptors and path names and nothing else, so nothing that the event
+loop does meanwhile can reach them. With SYNC_FLUSH the log is synced about a thousand times a second; there the kernel
+does it without a thread where it can (kernel_sync.py), elsewhere a thread of the log's own does (own_thread.py).
 
-A failed fdatasync is never tried again as if nothing had happened: the kernel may have dropped the pages, and a second
-call would succeed without them. The store is then broken until it is opened anew, which reads the disk.
+Why the watermark and the checkpoint never run ahead of the disk: each flush first takes the values that it will claim
+(end of the log, ends of the queues, store time) and only then submits the sync. Everything up to those values was
+handed to the kernel before, so the sync covers it. What is committed while the sync runs may or may not be covered;
+no claim includes it, and it stays dirty for the next flush.
+
+A failed fdatasync is never repeated: the kernel may have dropped the dirty pages, and a second call would succeed
+without them. The store is then broken until it is opened anew, which reads what is really on the disk.
 """
 
 from __future__ import annotations
@@ -203,7 +207,7 @@ class Flush:
                 self.write_index()
 
     async def flush_queues(self, least_pages: int) -> None:
-        """Sync the queues with at least so many dirty pages. A failure breaks the store."""
+        """Sync the queues that have at least `least_pages` dirty pages. A failure breaks the store."""
         async with self._queue_lock:
             least = least_pages * PAGE_BYTES
             dirty = [queue for queue in self._queues.dirty if (queue.end - queue.synced_end) * ENTRY_BYTES >= least]

@@ -23,7 +23,7 @@ from triomq.store.queues.consume_queue import ENTRY, ENTRY_BYTES, FILLER_SIZE_BY
 from triomq.store.queues.index_file import IndexFile, file_size_bytes
 from triomq.store.upkeep.progress import Progress, StartProgress, unseen
 
-# A look at the clock comes after so many records.
+# The clock is read once for this many records.
 _STEP_RECORDS = 1024
 
 

@@ -38,7 +38,7 @@ class State:
 
 
 class Teller(Protocol):
-    """Is told a state at most every `every_ms`, the first time after as long, and then that the walk is over."""
+    """Receives the progress at most every `every_ms` ms, the first time after that long, and once more at the end."""
 
     every_ms: int
 

@@ -1,10 +1,14 @@
-"""Bringing consume queues up to the log, as recovery's walk comes by its records.
+"""Bringing the consume queues up to the log, while recovery's walk passes its records.
 
-Every record that its queue lacks is entered. After a crash, entries of messages behind the beginning of the walk may be
-anything; they are taken away and entered again. A queue that lacks earlier entries too (its files were lost, or the
-walk began too late for it) is short: it is made in a second walk.
+Every record that its queue lacks is entered. After a crash, the entries of messages behind the start of the walk may be
+anything: torn, missing, or leading to records that did not survive. They are removed and entered again; since the walk
+passes each of those records, nothing is lost by that. Entries of messages in front of the start were on disk, which is
+what the checkpoint guarantees; only the last of them is checked, back to the first that leads to its own record.
 
-Files keep the modification times they had, or get those of their last messages: search by time goes by them.
+A queue that lacks earlier entries too (files were lost, or the walk began too late for it) is *short*: its records in
+front of the walk are missing, so nothing is entered behind the gap, and a second walk makes the rest of it.
+
+Files keep the modification times they had, or get those of their last messages, because search by time goes by them.
 """
 
 from __future__ import annotations

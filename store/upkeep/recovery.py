@@ -1,21 +1,25 @@
 """Making a store whole when it is opened: where the log ends, and queues and index that agree with it.
 
-The log is the truth; consume queues and index are made from it. Three ways in:
+The log is the truth; queues and index are made from it. Reading therefore has to begin at an offset in front of which
+queues and index are known to be whole. Beginning too early costs time, beginning too late costs messages, so every
+doubt is resolved towards the earlier offset:
 
-* a clean exit of our own (the checkpoint's note fits what is there): nothing has to be read;
-* a clean exit of somebody else (no abort file): the last three log files are read;
-* an abnormal exit: reading begins at the last file whose first message was surely on disk everywhere (checkpoint), or
-  behind that, where our own checkpoint says.
+* after a clean exit of our own (the checkpoint's note fits what is there) nothing is read;
+* after a clean exit of another broker (no abort file, no note) the last three log files are read, as RocketMQ does;
+* after any other exit, reading begins at the newest file whose first message was certainly on disk everywhere
+  (checkpoint timestamps), or further on where our second note says, if what lies there still fits the note;
+* when the queues have fewer entries than noted, nobody can tell where they are missing: the whole log is read.
 
-While reading, every record that its queue lacks is entered (queue_recovery.py), and what the index lacks; a queue or
-index that lacks earlier ones too is made in a second walk. Then everything behind the log's end goes.
+While reading, every record that its queue lacks is entered (queue_recovery.py), and what the index lacks. A queue or
+index that lacks earlier records too is made in a second walk. Then everything behind the end of the log is removed.
 
-It takes its steps in turns with its caller (`steps`), which may so serve signals, and may stop it at any of them: what
-is there then is what a kill would have left, and the next start makes it whole.
-
-More is kept than RocketMQ would keep: damage inside the log costs the damaged records only (damage_repair.py).
-
+The work is done in steps (`steps`), so that the caller can serve signals, and may stop at any of them. That is safe
+because the abort file is written before the first change and the second note is removed before anything it speaks of
+changes: an interrupted recovery looks like a crash, and the next start repeats it from the same or an earlier offset.
 Running it twice gives the same bytes as once.
+
+RocketMQ ends the log at the first damaged record. Here damage in the middle costs the damaged records only
+(damage_repair.py). docs/internals/crash-safety.md gives the argument and the test for each guard.
 """
 
 from __future__ import annotations

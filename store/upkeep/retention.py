@@ -29,10 +29,9 @@ from triomq.store.upkeep.archive_mark import read_mark
 
 log = structlog.get_logger("triomq.store.retention")
 
-
 FIRST_CLEAN_SECONDS = 60.0
 DISK_CHECK_SECONDS = 10.0
-# One run deletes at most so many log files, and a manual request is good for so many runs.
+# Log files that one run deletes at most, and runs that one manual request starts.
 FILES_PER_RUN = 10
 MANUAL_RUNS = 20
 _HOUR_MS = 3_600_000

@@ -229,7 +229,7 @@ def test_offsets_are_kept_with_bare_numeric_keys_and_only_written_when_changed()
     assert file.text == '{\n\t"offsetTable":{\n\t\t"%RETRY%G@G":{0:1\n\t\t},\n\t\t"T@G":{0:5,1:7\n\t\t}\n\t}\n}'
     again = OffsetTable(file)
     again.load()
-    assert again.reading.queues("G", "T") == {0: 5, 1: 7}
+    assert again.queues("G", "T") == {0: 5, 1: 7}
     assert not again.persist()
 
 

@@ -1,17 +1,6 @@
-"""What a crash may leave, and what must hold after the next start.
+"""Power failures at random points of random workloads, and what must hold after the next start.
 
-A crash is a power failure: of everything that no fdatasync followed, any part may be on disk. In particular:
-
-1. the log ends in a torn record, in zeros, or has a hole with whole records behind it;
-2. a log file's blank record or the file behind it is missing, or the new file has length but no content;
-3. consume queues are behind the log, ahead of it, have holes, or their files are missing;
-4. index files have a header that is older or younger than their slots and entries, or are missing;
-5. the checkpoint is older than everything else, torn, or missing;
-6. a crash in the middle of a recovery leaves any of this again.
-
-Whatever it is, after the next start: every message whose flush was waited for is there, once, at its queue offset, with
-its bytes; nothing is there that was not put; every message that is there is found by its key; the store takes messages
-and a further start changes nothing.
+The states that a crash may leave, and the argument for each guard, are in docs/internals/crash-safety.md.
 """
 
 from __future__ import annotations

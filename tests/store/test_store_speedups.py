@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from triomq.protocol import record, speedups, sys_flag
 from triomq.protocol.java import string_hash
 from triomq.store.log import log_scan
-from triomq.store.reading.queues import consume_queue, index_file
+from triomq.store.queues import consume_queue, index_file
 
 any_text = st.text(st.characters(exclude_categories=[]), max_size=40)
 
