@@ -120,14 +120,15 @@ class Appending:
                 return PutResult(PutStatus.MESSAGE_ILLEGAL, reason=str(error))
         stored_properties = message.properties if more is None else _with_queue_offsets(message.properties, more)
         topic = queue.topic_bytes
-        size = record.FIXED_BYTES + len(message.body) + len(topic) + len(stored_properties)
+        body_bytes, topic_bytes, properties_bytes = len(message.body), len(topic), len(stored_properties)
+        size = record.FIXED_BYTES + body_bytes + topic_bytes + properties_bytes
         size += len(message.born_host) + len(message.store_host) - 16
-        if len(topic) > record.MAX_TOPIC_BYTES or len(stored_properties) > MAX_PROPERTIES_BYTES:
+        if topic_bytes > record.MAX_TOPIC_BYTES or properties_bytes > MAX_PROPERTIES_BYTES:
             return _too_long(topic, stored_properties)
         limit = self._settings.max_message_bytes
-        if len(message.body) > limit or size > limit + RECORD_ALLOWANCE_BYTES:
+        if body_bytes > limit or size > limit + RECORD_ALLOWANCE_BYTES:
             return PutResult(
-                PutStatus.MESSAGE_ILLEGAL, reason=f"body of {len(message.body)} bytes exceeds maxMessageSize {limit}"
+                PutStatus.MESSAGE_ILLEGAL, reason=f"body of {body_bytes} bytes exceeds maxMessageSize {limit}"
             )
         if not self._log.fits(size):
             return PutResult(PutStatus.MESSAGE_ILLEGAL, reason=f"a record of {size} bytes does not fit a log file")

@@ -12,7 +12,7 @@ Holds the reason, once there is one; it never goes away, only a new process gets
 Why that loses nothing: an acknowledgement needs a commit that ran to its end (and a sync, where one is waited for), so
 whatever was acknowledged was in the log before the failure. The abort file stays and no clean note is written, so the
 next start takes nothing on trust: it reads the log behind the last checkpoint and makes queues and index from it.
-Messages whose commit failed may be found there too; their producers were told nothing, or an error, and send again.
+Messages whose commit failed may be found there too; their producers received an error or nothing, and send again.
 
 Only the store's own thread may touch it.
 """

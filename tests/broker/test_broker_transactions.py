@@ -522,6 +522,7 @@ async def test_a_copy_that_was_put_back_can_be_read_at_once(
         await transactions.lab.put_half("T", b"open")
         half = transactions.log.read_half(0, 0).message
         assert half is not None
+        transactions.lab.is_committing = False  # no turn ends here
         assert transactions.log.put_back(half)
         assert half.queue_offset == 1
         copy = transactions.log.read_half(0, 1).message
