@@ -14,12 +14,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import inf
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import trio
 
-if TYPE_CHECKING:
-    from triomq.remoting.connection import Connection
+
+class HasOutput(Protocol):
+    """A connection, as a turn sees it."""
+
+    def flush(self) -> None:
+        """Pass the output of this turn to the transport."""
 
 
 class Turn:
@@ -29,7 +33,7 @@ class Turn:
 
     def __init__(self) -> None:
         self.began = inf
-        self._dirty: list[Connection] = []
+        self._dirty: list[HasOutput] = []
         self._before_flush: list[Callable[[], None]] = []
         self._running = False
         self._wakeup: trio.Event = trio.Event()
@@ -40,7 +44,7 @@ class Turn:
         this or a later turn is sent, and `end` raises the exception, which ends the server."""
         self._before_flush.append(hook)
 
-    def mark(self, connection: Connection) -> None:
+    def mark(self, connection: HasOutput) -> None:
         """Send the output of `connection` at the end of this turn; when none is running, start one soon."""
         self._dirty.append(connection)
         if not self._running:

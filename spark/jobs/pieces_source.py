@@ -14,7 +14,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from triomq.spark.jobs.pieces import Take, Walk, unpacked
+from triomq.spark.jobs.packing import Take, Walk, unpacked
 
 ROWS_PER_BATCH: Final = 10_000
 
