@@ -99,7 +99,7 @@ class FailStop:
 
     @staticmethod
     def _end_waits(marks: list[Watermark], error: StoreError) -> None:
-        """Those who wait may fail in turn; everybody is told all the same."""
+        """End every wait, also when a waiter raises in turn."""
         for mark in marks:
             try:
                 mark.fail(error)

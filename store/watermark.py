@@ -105,7 +105,7 @@ class Watermark:
 
     def call_beyond(self, target: int, callback: Callback) -> Waiter | None:
         """Call `callback(None)` as soon as value > target, at once if it is so already (then the answer is None), or
-        `callback(error)` when that will not happen. What a callback raises goes to whoever moved the number: the store
+        `callback(error)` when that will not happen. What a callback raises goes to the caller of `advance`: the store
         takes that for a failure of its own (fail_stop.py)."""
         if self.value > target:
             callback(None)

@@ -210,7 +210,7 @@ class Files:
         return True
 
     def disk_usage_ratio(self, path: str) -> float:
-        """Used part of what this process may use of the file system (0..1), -1.0 when it cannot be told.
+        """Used part of what this process may use of the file system (0..1), -1.0 when the system does not say.
 
         What is reserved for the superuser or by a quota counts as neither used nor free (RocketMQ:
         UtilAll.getDiskPartitionSpaceUsedPercent).

@@ -91,7 +91,7 @@ class LogLines:
         )
 
     def end(self) -> None:
-        """Whoever walked says what came of it."""
+        """The walk has ended."""
 
 
 class Bar:

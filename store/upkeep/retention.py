@@ -216,7 +216,7 @@ class Retention:
         return read_mark(self._files, self._paths.archive_mark)
 
     def _archived(self) -> int:
-        """Up to where the log is archived; 0 when nothing is, or when it cannot be told."""
+        """Up to where the log is archived; 0 when nothing is, or when the archive gives no answer."""
         try:
             until = self._archived_until() or 0
             if until > self._log.committed_offset:

@@ -1,0 +1,89 @@
+"""What a program can see of the style guide (docs/internals/style.md): comments, docstrings, messages and documents.
+
+A phrase is listed with what to write in its place.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+ROOMS = sorted(path.name for path in (ROOT / "src" / "triomq").iterdir() if path.is_symlink())
+SOURCES = sorted(
+    path for folder in (*ROOMS, "src", "benchmarks", "examples") for path in (ROOT / folder).rglob("*.py")
+    if "__pycache__" not in path.parts
+)
+DOCUMENTS = sorted(
+    path
+    for path in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "benchmarks" / "README.md")
+    if path.is_file()
+)
+
+# A pattern, and what a native engineer writes.
+PHRASES: dict[str, str] = {
+    r"\bshall\b": "must, should, or the present tense",
+    r"\b(?:is|are|was|were|be|gets?) told\b": "receives, is notified, or says which call",
+    r"\bwhoever\b|\bwhomever\b": "name the caller",
+    r"\bthe road of\b|\bon the road\b": "the path of",
+    r"\bdear things?\b|\bis dear\b": "expensive",
+    r"\bsay(?:s)? goodbye\b": "close",
+    r"\bin clothes\b": "say what the encoding is",
+    r"\bwith itself\b alone": "private",
+    r"\bfor good\b": "permanently",
+    r"\bso many\b": "the number of",
+    r"\bhow (?:it|things?) (?:is|are) with\b": "the state of",
+    r"\btwins?\b": "reference implementation, C implementation",
+    r"\bfaces\b": "facades",
+}
+FORBIDDEN_WORDS = re.compile(r"(?i)\bsession 20\d\d\b|/work/|\bshared/(?:spec|golden|bench)\b")
+
+
+def texts_of(path: Path) -> Iterator[tuple[int, str]]:
+    """(line, text) of all comments and docstrings of a module, or of a whole document without its code blocks."""
+    source = path.read_text()
+    if path.suffix == ".md":
+        yield 1, re.sub(r"(?ms)^```.*?^```$", "", source)
+        return
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            text = ast.get_docstring(node, clean=False)
+            if text is not None:
+                yield node.body[0].lineno, text
+
+
+def findings(path: Path) -> list[str]:
+    name = path.relative_to(ROOT).as_posix()
+    return [
+        f"{name}:{line + text.count(chr(10), 0, match.start())}: {match[0]!r}: write {better}"
+        for line, text in texts_of(path)
+        for pattern, better in PHRASES.items()
+        for match in re.finditer(pattern, text, re.IGNORECASE)
+    ]
+
+
+@pytest.mark.parametrize("path", [*SOURCES, *DOCUMENTS], ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_prose_follows_the_style_guide(path: Path) -> None:
+    assert findings(path) == []
+
+
+@pytest.mark.parametrize("path", [*SOURCES, *DOCUMENTS], ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_the_project_speaks_of_itself_alone(path: Path) -> None:
+    assert FORBIDDEN_WORDS.findall(path.read_text()) == []
+
+
+def test_the_rules_see_what_they_forbid(tmp_path: Path) -> None:
+    assert re.search(r"\bshall\b", "it shall be")
+    program = tmp_path / "x.py"
+    program.write_text('"""It shall."""\n# a dear thing\ntext = "shall"\n')
+    seen = [text for _, text in texts_of(program)]
+    assert seen == ["# a dear thing", "It shall."]

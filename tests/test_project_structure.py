@@ -1,0 +1,255 @@
+"""The project's shape, read from its source: no circles, short files and functions, few parameters, nothing unused.
+
+Each exception is named here with its reason, and an exception that nothing needs any more fails as well.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from fnmatch import fnmatch
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "src" / "triomq"
+ROOMS = sorted(path.name for path in PACKAGE.iterdir() if path.is_symlink())
+SOURCES = sorted(
+    path
+    for folder in (*(ROOT / room for room in ROOMS), PACKAGE, ROOT / "src")
+    for path in (folder.glob("*.py") if folder.name not in ROOMS else folder.rglob("*.py"))
+)
+
+MAX_FILE_LINES = 400
+MAX_FUNCTION_LINES = 60
+MAX_PARAMETERS = 8
+
+RECORD = "the fields of a stored record, in its order"
+TABLE = "a table that tests hold against the specification"
+OPTIONS = "options of a public constructor, given by name"
+
+LONG_FILES: dict[str, str] = {
+    "admin/table.py": "a table: one line for each option of 57 commands",
+    "store/appending.py": "appending, batches and committing share what is pending",
+    "store/config.py": "a table: one entry for each setting",
+    "store/log/log_scan.py": "the ways to read the log share one walk",
+}
+LONG_FUNCTIONS: dict[str, str] = {}
+MANY_PARAMETERS: dict[str, str] = {
+    "broker/embedded/local_cluster.py:LocalCluster.__init__": OPTIONS,
+    "client/consume/lite_pull_consumer.py:LitePullConsumer.__init__": OPTIONS,
+    "client/consume/push_consumer.py:PushConsumer.__init__": OPTIONS,
+    "client/produce/producer.py:Producer.__init__": OPTIONS,
+    "client/produce/transaction_producer.py:TransactionProducer.__init__": OPTIONS,
+    "protocol/record.py:encode_into": RECORD,
+    "protocol/record.py:write_record_reference": RECORD,
+    "store/log/log_scan.py:ScannedRecord.__init__": RECORD,
+    "store/queues/dispatch.py:DispatchEntry.__init__": RECORD,
+    "store/queues/index_file.py:write_keys_reference": "the arguments of the C function that it defines",
+    "store/results.py:MessageToStore.__init__": RECORD,
+}
+# Modules (as patterns) whose public names are used from outside of the rooms, or found by name.
+INTERFACES: dict[str, str] = {
+    "admin/commands/*.py": "a command's function is found by its name (admin/commands/__init__.py)",
+    "broker/embedded/virtual_clock.py": "public as triomq.testing, and trio.abc.Clock",
+    "broker/extensions.py": "what plug-ins of users inherit from",
+    "client/compat/*.py": "the interface of the old rocketmq-client-python",
+    "client/pytest_plugin.py": "fixtures and hooks of pytest",
+    "protocol/codes.py": "RocketMQ's table of numbers, whole",
+    "protocol/message.py": "public as triomq.Message",
+    "protocol/sys_flag.py": "RocketMQ's table of bits, whole",
+    "spark/source.py": "what pyspark.sql.datasource calls",
+    "spark/store_source.py": "what pyspark.sql.datasource calls",
+}
+# Single names that nothing in the rooms uses.
+UNUSED: dict[str, str] = {
+    "broker/message_writer.py:MessageWriter.waiting_for_disk": "a bound that tests hold",
+    "broker/metrics/stats.py:BrokerStats.commercial": "one of RocketMQ's statistics; plug-ins count there",
+    "broker/metrics/stats_names.py:STATS_NAMES": TABLE,
+    "broker/tasks.py:NOT_SCHEDULED": TABLE,
+    "protocol/headers/registry.py:REQUEST_HEADERS": TABLE,
+    "protocol/headers/registry.py:RESPONSE_HEADERS": TABLE,
+    "protocol/record.py:encode_record": "the inverse of decode_record, which tests write records with",
+    "store/message_store.py:MessageStore.is_broken": "the state of the store, for its owner",
+}
+
+
+def relative(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+def module_name(path: Path) -> str:
+    """`triomq.store.reading` for store/reading.py, `triomq.store` for store/__init__.py."""
+    parts = path.relative_to(ROOT / "src" if path.is_relative_to(ROOT / "src") else ROOT).with_suffix("").parts
+    names = [*(() if parts[0] == "triomq" or path.parent.name == "src" else ("triomq",)), *parts]
+    return ".".join(names[:-1] if names[-1] == "__init__" else names)
+
+
+@cache
+def modules() -> dict[str, Path]:
+    return {module_name(path): path for path in SOURCES}
+
+
+def imported_modules(path: Path) -> set[str]:
+    """The project's modules that this one imports, wherever in the file: for type checkers and in functions as well."""
+    known = modules()
+    found: set[str] = set()
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            for alias in node.names:
+                submodule = f"{node.module}.{alias.name}"
+                found.add(submodule if submodule in known else node.module)
+    return (found & known.keys()) - {module_name(path)}
+
+
+def circles(graph: dict[str, set[str]]) -> list[list[str]]:
+    """The groups of two or more that reach each other (Tarjan's strongly connected components)."""
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    found: list[list[str]] = []
+
+    def visit(name: str) -> None:
+        index[name] = low[name] = len(index)
+        stack.append(name)
+        for other in sorted(graph.get(name, ())):
+            if other not in index:
+                visit(other)
+                low[name] = min(low[name], low[other])
+            elif other in stack:
+                low[name] = min(low[name], index[other])
+        if low[name] == index[name]:
+            group = stack[stack.index(name) :]
+            del stack[stack.index(name) :]
+            if len(group) > 1:
+                found.append(sorted(group))
+
+    for name in sorted(graph):
+        if name not in index:
+            visit(name)
+    return found
+
+
+def functions(path: Path) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+    """Each function with its name in the project, `store/flush.py:Flush.run`."""
+
+    def inside(node: ast.AST, prefix: str) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+                yield f"{relative(path)}:{prefix}{child.name}", child
+            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                yield from inside(child, f"{prefix}{child.name}.")
+            else:
+                yield from inside(child, prefix)
+
+    return inside(tree_of(path), "")
+
+
+def parameter_count(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    arguments = function.args
+    every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+    return len([argument for argument in every if argument.arg not in {"self", "cls"}])
+
+
+def compare(found: dict[str, int], allowed: dict[str, str], limit: str) -> None:
+    """Fail for what is found without being allowed, and for what is allowed without being found."""
+    wrong = {name: count for name, count in found.items() if name not in allowed}
+    assert not wrong, f"over {limit}: {wrong}"
+    stale = allowed.keys() - found.keys()
+    assert not stale, f"exceptions that nothing needs any more: {sorted(stale)}"
+
+
+def test_no_modules_import_each_other() -> None:
+    assert circles({name: imported_modules(path) for name, path in modules().items()}) == []
+
+
+def test_files_are_short() -> None:
+    lengths = {relative(path): len(path.read_text().splitlines()) for path in SOURCES}
+    compare({name: n for name, n in lengths.items() if n > MAX_FILE_LINES}, LONG_FILES, f"{MAX_FILE_LINES} lines")
+
+
+def test_functions_are_short() -> None:
+    lengths = {
+        name: (node.end_lineno or node.lineno) - node.lineno + 1 for path in SOURCES for name, node in functions(path)
+    }
+    found = {name: n for name, n in lengths.items() if n > MAX_FUNCTION_LINES}
+    compare(found, LONG_FUNCTIONS, f"{MAX_FUNCTION_LINES} lines")
+
+
+def test_functions_have_few_parameters() -> None:
+    counts = {name: parameter_count(node) for path in SOURCES for name, node in functions(path)}
+    found = {name: n for name, n in counts.items() if n > MAX_PARAMETERS}
+    compare(found, MANY_PARAMETERS, f"{MAX_PARAMETERS} parameters")
+
+
+def public_definitions(path: Path) -> Iterator[tuple[str, str]]:
+    """(qualified name, bare name) of the module's functions, classes, constants, and of its classes' methods."""
+    for node in tree_of(path).body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name, node.name
+        elif isinstance(node, ast.Assign):
+            yield from ((target.id, target.id) for target in node.targets if isinstance(target, ast.Name))
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            yield node.target.id, node.target.id
+        if isinstance(node, ast.ClassDef):
+            for member in node.body:
+                if isinstance(member, ast.FunctionDef | ast.AsyncFunctionDef):
+                    yield f"{node.name}.{member.name}", member.name
+
+
+def names_in_use(tree: ast.AST) -> set[str]:
+    """Every name that is read, and every word of a short text (for `getattr`, `__all__`, entry points)."""
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            found.add(node.id)
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+            found.add(node.attr)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value) < 60:
+            found |= set(re.findall(r"\w+", node.value))
+        elif isinstance(node, ast.MatchClass):
+            found |= set(node.kwd_attrs)
+    return found
+
+
+def test_every_public_name_is_used() -> None:
+    used = set().union(*(names_in_use(tree_of(path)) for path in SOURCES))
+    unused = {
+        f"{relative(path)}:{qualified}": 1
+        for path in SOURCES
+        if not any(fnmatch(relative(path), pattern) for pattern in INTERFACES)
+        for qualified, name in public_definitions(path)
+        if name not in used and not name.startswith("__")
+    }
+    compare(unused, UNUSED, "0 uses")
+    assert {pattern for pattern in INTERFACES if not list(ROOT.glob(pattern))} == set()
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_no_package_is_empty(room: str) -> None:
+    for folder in {path.parent for path in (ROOT / room).rglob("__init__.py")}:
+        code = [path for path in folder.rglob("*.py") if path.name != "__init__.py"]
+        assert code, f"{relative(folder)} has no module"
+
+
+def test_the_rules_see_what_they_forbid() -> None:
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == [["a", "b", "c"]]
+    assert circles({"a": {"b"}, "b": {"c"}, "c": set()}) == []
+    function = ast.parse("def f(self, a, /, b, *, c): ...").body[0]
+    assert isinstance(function, ast.FunctionDef)
+    assert parameter_count(function) == 3
+    with pytest.raises(AssertionError, match="over 8"):
+        compare({"x": 9}, {}, "8")
+    with pytest.raises(AssertionError, match="exceptions"):
+        compare({}, {"x": "no longer"}, "8")
+    assert names_in_use(ast.parse("a.b = c; getattr(d, 'e')")) == {"a", "c", "d", "e", "getattr"}
