@@ -1,12 +1,12 @@
 """Appending and committing: from a MessageToStore to bytes in the log, entries in queues, keys in the index.
 
-Holds the entries of what was appended and not committed yet. `append` only touches memory; `commit` makes one write of
-the log, dispatches from memory, and then tells everybody. Plain functions that never await: the order in which they are
-called is the order of the log, and only the store's own thread may call them.
+Holds the dispatch entries of messages that are appended but not committed. `append` changes only memory; `commit`
+writes the log once, dispatches from memory, and then advances the watermarks. All of these are plain functions that
+never await: the order of the calls is the order of the log, and only the store's own thread may call them.
 
-When the log cannot be written, everything of that commit is taken back: queue offsets, bytes, and the results, which
-turn into refusals. When only a queue or the index cannot be written, the log has the messages already; their entries
-stay in memory and are tried again, and puts are refused until that worked.
+If the log cannot be written, the whole commit is undone: queue offsets, bytes, and the results, which turn into
+refusals. If only a queue or the index cannot be written, the log has the messages already. Their entries stay in memory
+for the next attempt, and puts are refused until a queue write succeeds.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ log = structlog.get_logger("triomq.store.append")
 _PUT_OK: Final = PutStatus.PUT_OK
 
 MAX_PROPERTIES_BYTES = properties.MAX_PROPERTIES_BYTES
-# What a record may be larger than maxMessageSize.
+# The number of bytes by which a record may exceed maxMessageSize.
 RECORD_ALLOWANCE_BYTES = 64 * 1024
-# Commit by itself when so much is pending: the tail buffer has a bound whatever the caller does.
+# An append commits when more than this is pending, so the tail buffer is bounded whatever the caller does.
 MAX_PENDING_BYTES = 8 * 1024 * 1024
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Appending:
-    """Appends and commits; see the module's text. `has_backlog`: queue entries wait for room on the disk."""
+    """Appends and commits (see the module docstring). `has_backlog`: queue entries wait for space on the disk."""
 
     __slots__ = (
         "_buffer_bytes",
@@ -88,19 +88,19 @@ class Appending:
         self.last_store_timestamp = 0
 
     def begin(self, opened: Opened) -> None:
-        """The store was loaded: readable up to the log's end, and on disk as far as recovery knows."""
+        """Set the watermarks of a newly opened store: committed to the log's end, flushed as far as recovery knows."""
         marks = self._marks
         marks.committed.value = marks.accepted.value = opened.log_end
         marks.flushed.value = opened.synced_end
         self.last_store_timestamp = opened.last_store_timestamp
 
     def begin_log_at(self, physical_offset: int) -> None:
-        """The log of a slave that has nothing yet begins where its master's does."""
+        """Start the log of an empty slave at `physical_offset`, where its master's log starts."""
         self._log.set_end(physical_offset)
         self._marks.committed.value = self._marks.flushed.value = physical_offset
 
     def was_cut(self, last_store_timestamp: int) -> None:
-        """The log lost its end; the newest message that is left was stored then."""
+        """Note that the log was truncated; its last message was stored at `last_store_timestamp` (ms)."""
         self.last_store_timestamp = last_store_timestamp
 
     # -- appending -------------------------------------------------------------------------------------------------
@@ -135,7 +135,7 @@ class Appending:
         try:
             result = self._encode(message, queue, topic, stored_properties, size)
             if more is not None and result.is_ok:
-                # One entry per queue, however often it is named.
+                # One entry per queue, even if the message names a queue more than once.
                 self._pending[-1].more_queues = list(dict(more).items())
                 for other in dict(more):
                     other.next_offset += 1
@@ -299,7 +299,7 @@ class Appending:
         return result
 
     def _take_more_queues(self, message: MessageToStore) -> list[tuple[ConsumeQueue, int]]:
-        """The queues of INNER_MULTI_DISPATCH with the offset that each will give. Raises ValueError."""
+        """Return the queues of INNER_MULTI_DISPATCH, each with the queue offset of this message. Raises ValueError."""
         return [
             (queue, queue.next_offset)
             for queue in [
@@ -314,7 +314,7 @@ class Appending:
         return bool(self._pending) or self._log.pending_bytes > 0
 
     def commit(self, *, buffered: bool = False) -> None:
-        """See MessageStore.commit. `buffered` lets a store with a buffer (transientStorePoolEnable) put it off."""
+        """See MessageStore.commit. With `buffered`, a store with a buffer (transientStorePoolEnable) may defer it."""
         if self._fail_stop.failure is not None:
             self._fail_stop.check()
         is_empty = self._log.next_offset == self._log.committed_offset
@@ -334,12 +334,12 @@ class Appending:
             self._fail_stop.fail("a commit", error)
 
     def write_backlog(self) -> None:
-        """Try again what a full disk held up, if anything."""
+        """Retry the writes that a full disk delayed, if there are any."""
         if self.has_backlog:
             self.commit()
 
     def _write(self, pending: list[DispatchEntry]) -> None:
-        """Everything that a commit is, for these entries and the bytes that wait in the log."""
+        """Commit these entries and the log's pending bytes."""
         try:
             self._log.write_pending()
         except OSError as error:
@@ -361,20 +361,21 @@ class Appending:
             self._marks.accepted.advance(self._log.committed_offset)
 
     def _keep_buffered(self, pending: list[DispatchEntry], error: OSError) -> None:
-        """These messages were accepted already: they stay in memory and are tried again, and no more are taken."""
+        """Keep these messages, which are already accepted, in memory for a retry, and refuse further ones."""
         self._pending = pending + self._pending
         if not self._refusals.has("log"):
             self._refusals.set("log", f"the commit log cannot be written: {error}")
             log.error("commit log cannot be written, puts are refused until it can", error=str(error))
 
     def dispatched(self, store_timestamp: int) -> None:
-        """Records that came as raw bytes (a slave) were dispatched by the caller: write and publish."""
+        """Write and publish the queue entries of records that arrived as raw bytes (on a slave). The caller has
+        dispatched the records."""
         self.last_store_timestamp = max(self.last_store_timestamp, store_timestamp)
         self._write_queues()
         self._marks.committed.advance(self._log.committed_offset)
 
     def _write_queues(self) -> None:
-        """Write the touched queues and publish those that were written."""
+        """Write the queues with buffered entries and publish those that were written."""
         written: list[ConsumeQueue] = []
         try:
             self._queues.write_touched(written)
@@ -397,9 +398,9 @@ class Appending:
             log.error("consume queues cannot be written, puts are refused until they can", error=str(error))
 
     def _take_back(self, pending: list[DispatchEntry], error: OSError) -> None:
-        """Nothing of this commit happened."""
+        """Undo this commit: restore queue offsets, discard the bytes, and refuse the messages."""
         committed = self._log.committed_offset
-        for entry in reversed(pending):  # so that the first entry of each queue has the last word
+        for entry in reversed(pending):  # so that the first entry of each queue is applied last
             if entry.queue is not None:
                 entry.queue.next_offset = entry.queue_offset
                 for more, queue_offset in entry.more_queues or ():
@@ -419,13 +420,13 @@ class Appending:
             self._fail_stop.broke(str(failure))
         self._marks.accepted.reject(failure, committed)
         _refuse(pending, str(failure))
-        if self._marks.committed is not self._marks.accepted:  # else new waits may be there already
+        if self._marks.committed is not self._marks.accepted:  # else this would reject waits that began meanwhile
             self._marks.committed.reject(failure, committed)
         self._marks.flushed.reject(failure, committed)
 
 
 def _refuse(pending: list[DispatchEntry], reason: str) -> None:
-    """What was said to be put is not."""
+    """Turn the results of these entries, which were PUT_OK, into refusals."""
     for entry in pending:
         if entry.result is not None:
             entry.result.status = PutStatus.SERVICE_NOT_AVAILABLE
@@ -443,7 +444,7 @@ def _too_long(topic: bytes, stored_properties: bytes) -> PutResult:
 
 
 def _join(first: bytes, second: bytes) -> bytes:
-    """Properties of a batch unit, then those of the batch."""
+    """Return the properties of a batch unit followed by those of the batch."""
     if not first or not second:
         return first or second
     return first + second if first.endswith(b"\x02") else first + b"\x02" + second

@@ -1,12 +1,12 @@
-"""A number that only grows, and those who wait for it to pass theirs.
+"""A number that only grows, and the waiters for it to exceed their targets.
 
-Holds the number and a queue of waiters; belongs to the part of the store whose progress it is, and only that part may
-advance or fail it. Waiters register from anywhere in the same thread. No clock, no timeout (put a trio cancel scope
-around the wait), no thread may touch it.
+Holds the number and a queue of waiters. It belongs to the part of the store whose progress it measures, and only that
+part may advance or fail it. Any code in the same thread may wait; no other thread may touch it. It has no clock and no
+timeout (put a trio cancel scope around the wait).
 
-"Beyond n" is strict: a waiter for n goes when value > n. With value = number of bytes on disk, waiting beyond the
-offset of a record's last byte means "the record is on disk"; with value = end of a queue, waiting beyond the queue
-offset that was asked for means "there is something to read".
+"Beyond n" is strict: a waiter for n is called when value > n. With value = number of bytes on disk, waiting beyond the
+offset of a record's last byte means "the record is on disk"; with value = end of a queue, waiting beyond the requested
+queue offset means "there is something to read".
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Callback = Callable[[Exception | None], None]
 
 
 class Waiter:
-    """One registered callback. `cancel()` forgets it; after it was called that does nothing."""
+    """One registered callback. `cancel()` removes it; after the callback ran, `cancel()` does nothing."""
 
     __slots__ = ("_owner", "callback", "target")
 
@@ -40,8 +40,8 @@ class Waiter:
 
 
 class Watermark:
-    """A monotonic number. Waiters usually come in ascending order and are kept in a queue; those that do not are kept
-    in a heap beside it. Cancelled ones are swept out when they are the majority."""
+    """A monotonic number. Waiters usually arrive in ascending order of their targets and are kept in a queue; the others
+    are kept in a heap. Cancelled waiters are removed once they are at least half of all."""
 
     __slots__ = ("_cancelled", "_late", "_queue", "error", "value")
 
@@ -58,7 +58,7 @@ class Watermark:
         return waiting - self._cancelled
 
     def advance(self, value: int) -> None:
-        """Raise the number and call everybody it passes. A lower number changes nothing."""
+        """Raise the number and call the waiters whose targets it exceeds. A lower number changes nothing."""
         if value <= self.value:
             return
         self.value = value
@@ -66,25 +66,25 @@ class Watermark:
             self._call_passed()
 
     def rewind(self, value: int) -> None:
-        """Set the number back (truncation while recovering). Nobody may be waiting."""
+        """Set the number back (truncation during recovery). Raises RuntimeError if there are waiters."""
         if self.waiter_count:
             raise RuntimeError("a watermark with waiters cannot go back")
         self.value = value
 
     def set_back(self, value: int, error: Exception) -> None:
-        """Set the number back while others wait: all waits end with `error` and may begin anew (a slave's log that was
-        cut)."""
+        """Set the number back although there may be waiters: all waits end with `error` and may start again (a slave's
+        log was truncated)."""
         self.value = value
         self.reject(error)
 
     def fail(self, error: Exception) -> None:
-        """From now on every wait beyond the present value ends with `error`."""
+        """End all present waits, and every later wait beyond the present value, with `error`."""
         if self.error is None:
             self.error = error
         self.reject(error)
 
     def reject(self, error: Exception, at_least: int | None = None) -> None:
-        """End the present waits, or those with a target of `at_least` or more, with `error`; later ones are not
+        """End the present waits, or those with a target of `at_least` or more, with `error`. Later waits are not
         affected."""
         waiting = [*(self._queue or ()), *(self._late or ())]
         spared = [waiter for waiter in waiting if at_least is not None and waiter.target < at_least]
@@ -98,15 +98,17 @@ class Watermark:
                 waiter.callback = None
                 try:
                     callback(error)
-                except BaseException as raised:  # the other callbacks run first
+                except BaseException as raised:  # raised again after the other callbacks ran
                     failure = failure or raised
         if failure is not None:
             raise failure
 
     def call_beyond(self, target: int, callback: Callback) -> Waiter | None:
-        """Call `callback(None)` as soon as value > target, at once if it is so already (then the answer is None), or
-        `callback(error)` when that will not happen. What a callback raises goes to the caller of `advance`: the store
-        takes that for a failure of its own (fail_stop.py)."""
+        """Call `callback(None)` once value > target, or `callback(error)` if that will not happen.
+
+        If either is certain already, call it immediately and return None. An exception of a callback propagates to the
+        caller of `advance`, and the store treats it as a failure of its own (fail_stop.py).
+        """
         if self.value > target:
             callback(None)
             return None
@@ -126,7 +128,7 @@ class Watermark:
         return waiter
 
     async def wait_beyond(self, target: int) -> None:
-        """Return once value > target. Raises what `fail` or `reject` were given. May be cancelled."""
+        """Return once value > target. Raises the error that `fail` or `reject` received. May be cancelled."""
         if self.value > target:
             await trio.lowlevel.checkpoint()
             return
@@ -141,7 +143,7 @@ class Watermark:
             raise woken.error
 
     def forget_one(self) -> None:
-        """A waiter of this watermark was cancelled."""
+        """Count a cancelled waiter, and remove the cancelled ones if they are at least half of all."""
         self._cancelled += 1
         live = self.waiter_count
         if live == 0:
@@ -157,7 +159,7 @@ class Watermark:
         self._cancelled = 0
 
     def _call_passed(self) -> None:
-        # A callback may register again, advance again or cancel others, so every step looks at the present state.
+        # A callback may register again, advance again or cancel others, so every step reads the present state.
         while self._queue and self._queue[0].target < self.value:
             self._call(self._queue.popleft())
         while self._late and self._late[0].target < self.value:

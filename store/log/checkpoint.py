@@ -1,24 +1,24 @@
-"""The checkpoint file: up to which store time each part is known to be on disk (StoreCheckpoint).
+"""The checkpoint file: the store time up to which each part is known to be on disk (StoreCheckpoint).
 
     physicMsgTimestamp int64 @0 | logicsMsgTimestamp int64 @8 | indexMsgTimestamp int64 @16 | zero to 4096
 
-RocketMQ reads the first 24 bytes only, so a clean shutdown leaves a note of ours behind them:
+RocketMQ reads only the first 24 bytes, so our clean shutdown stores a note of its own after them:
 
     "TRIOMQ13" @32 | log end int64 @40 | digest of queues and index uint64 @48 | CRC-32 of bytes 0..55 int32 @56
 
-The CRC covers the three timestamps too: when another broker has used the store since, the note no longer counts. While
-the store is open there is no note.
+The CRC also covers the three timestamps, so the note becomes invalid when another broker uses the store. While the
+store is open there is no note.
 
-A second note records the log offset at which a recovery may start; the timestamps only identify a whole log file.
-Everything in front of that offset is on disk in the log and in the queues, and everything in front of a second offset
-is on disk in the index. The sum of the queues' ends and the number of their entries let recovery notice queues that
-lost some; the number counts only while the log begins where it did (-1: retention was about to remove some).
+A second note records the log offset at which a recovery may start; the timestamps identify only a whole log file.
+Everything before that offset is on disk in the log and in the queues, and everything before a second offset is on disk
+in the index. From the sum of the queues' ends and the number of their entries, recovery detects queues that lost
+entries. The number is valid only while the start of the log is unchanged (-1: retention was about to remove entries).
 
-Why the note may be believed: its values are taken before the syncs that cover them begin (flush.py), and it is
-removed before anything that it speaks of is changed (`forget_offsets`). docs/internals/crash-safety.md names a test
-for each field.
+Why the note can be trusted: its values are taken before the syncs that cover them begin (flush.py), and it is removed
+before anything that it describes changes (`forget_offsets`). docs/internals/crash-safety.md names a test for each
+field.
 
-    "TRIOMQ12" @64 | log offset int64 @72 | that of the index int64 @80 | sum of the queues' ends int64 @88
+    "TRIOMQ12" @64 | log offset int64 @72 | index offset int64 @80 | sum of the queues' ends int64 @88
     | start of the log int64 @96 | entries int64 @104 | CRC-32 of bytes 0..23 and 64..111 int32 @112
 """
 
@@ -36,7 +36,7 @@ _TIMES = struct.Struct(">qqq")
 _NOTE = struct.Struct(">8sqQ")
 _NOTE_AT = 32
 _CRC_AT = _NOTE_AT + _NOTE.size
-_MAGIC = b"TRIOMQ13"  # "TRIOMQ11" had a digest of 32 bits; it does not count, so such a store is recovered as usual
+_MAGIC = b"TRIOMQ13"  # "TRIOMQ11" had a 32-bit digest; that note is ignored, so such a store is recovered as usual
 _SAFE = struct.Struct(">8sqqqqq")
 _SAFE_AT = 64
 _SAFE_CRC_AT = _SAFE_AT + _SAFE.size
@@ -44,7 +44,7 @@ _SAFE_MAGIC = b"TRIOMQ12"
 
 
 class CleanNote:
-    """What a clean shutdown knew: where the log ended, and a digest over the ends of all queues and the index."""
+    """The note of a clean shutdown: the end of the log, and a digest over the ends of all queues and the index."""
 
     __slots__ = ("digest", "log_end")
 
@@ -54,7 +54,7 @@ class CleanNote:
 
 
 class Checkpoint:
-    """Timestamps are store times in ms; they only mean something to recovery."""
+    """The values of the checkpoint file. Timestamps are store times in ms; only recovery uses them."""
 
     __slots__ = (
         "_files",
@@ -84,7 +84,7 @@ class Checkpoint:
         self.safe_entries = -1
 
     def load(self) -> None:
-        """A missing or short file reads as zeros: recovery then begins at the first log file."""
+        """Read the file. A missing or short file reads as zeros: recovery then starts at the first log file."""
         try:
             data = self._files.read_file(self._path)
         except FileNotFoundError:
@@ -104,24 +104,25 @@ class Checkpoint:
 
     @property
     def safe_ms(self) -> int:
-        """Messages stored up to then are on disk in the log and in the consume queues."""
+        """The store time up to which messages are on disk in the log and in the consume queues."""
         return max(0, min(self.log_ms, self.queues_ms) - SAFETY_MS)
 
     def lower(self, store_timestamp: int) -> None:
-        """The log was cut behind the message stored at this time: nothing younger counts as being on disk."""
+        """Limit the timestamps after the log was truncated behind the message stored at `store_timestamp`: nothing
+        newer counts as being on disk."""
         self.log_ms = min(self.log_ms, store_timestamp)
         self.queues_ms = min(self.queues_ms, store_timestamp)
         self.index_ms = min(self.index_ms, store_timestamp)
 
     def forget_offsets(self) -> None:
-        """From now on nothing is known but the times. Raises OSError."""
+        """Remove the second note from memory and from the file; the timestamps stay. Raises OSError."""
         if self.safe_offset or self.safe_index_offset:
             self.safe_offset = self.safe_index_offset = self.safe_ends = 0
             self.safe_entries = -1
             self.save()
 
     def save(self, note: CleanNote | None = None) -> None:
-        """Write it and sync it. Raises OSError."""
+        """Write the file and sync it. Without `note`, the file has no clean note. Raises OSError."""
         data = bytearray(SIZE_BYTES)
         _TIMES.pack_into(data, 0, self.log_ms, self.queues_ms, self.index_ms)
         if note is not None:

@@ -1,10 +1,10 @@
-"""The CommitLog: one long sequence of records over fixed-size files, and what is not written yet.
+"""The CommitLog: one sequence of records over fixed-size files, and the bytes that are not written yet.
 
     ... records written ... | committed_offset ... pending segments, tail ... | next_offset
 
 Holds the log's files and the pending bytes: whole segments that end with a blank record (the file is full), then the
-tail of the newest file. Only the store's own thread touches it; other threads get duplicated descriptors. It knows
-records only by their size: encoding is protocol.record's, meaning is dispatch's.
+tail of the newest file. Only the store's own thread touches it; other threads receive duplicated descriptors. It knows
+only the size of a record: protocol.record encodes records, and dispatch interprets them.
 
 A record never crosses a file end. When it and 8 more bytes do not fit, a blank record fills the file.
 """
@@ -23,7 +23,7 @@ END_MARGIN_BYTES: Final = 8
 
 
 class CommitLog:
-    """Appending is place() + record.encode_into(log.tail, ...), then written by write_pending()."""
+    """To append, call place() and record.encode_into(log.tail, ...); write_pending() writes the appended records."""
 
     __slots__ = (
         "_layout",
@@ -53,8 +53,10 @@ class CommitLog:
     # -- appending -------------------------------------------------------------------------------------------------
 
     def place(self, size_bytes: int) -> int:
-        """Physical offset at which a run of `size_bytes` goes, which the caller adds to `tail` at once. It must fit a
-        file (`fits`). The caller then moves `next_offset`."""
+        """Return the physical offset for `size_bytes` of records.
+
+        The caller adds the records to `tail` immediately and then moves `next_offset`. They must fit a file (`fits`).
+        """
         offset = self.next_offset
         room = self.file_size_bytes - offset % self.file_size_bytes
         if size_bytes + END_MARGIN_BYTES > room:
@@ -74,8 +76,8 @@ class CommitLog:
         return self.next_offset - self.committed_offset
 
     def write_pending(self) -> None:
-        """Write everything pending; then it is committed. Raises OSError: nothing is committed then, and the caller
-        calls `take_back`."""
+        """Write all pending bytes, which are committed then. Raises OSError: nothing is committed then, and the caller
+        must call `take_back`."""
         for offset, data in self._segments:
             self._write_at(offset, data)
         if self.tail:
@@ -86,8 +88,8 @@ class CommitLog:
         self.committed_offset = self.next_offset
 
     def take_back(self) -> None:
-        """Forget everything pending and clear what of it reached the files, so that no half of it can ever look like a
-        record. Raises OSError when even that fails: the end of the log is then uncertain."""
+        """Discard the pending bytes and clear those that reached the files, so that no part of them can ever look like
+        a record. Raises OSError if that fails too: the end of the log is then uncertain."""
         self.tail = bytearray()
         self._segments.clear()
         self.next_offset = self.committed_offset
@@ -95,13 +97,13 @@ class CommitLog:
         self.sequence.truncate(self.committed_offset)
 
     def append_raw(self, data: bytes) -> None:
-        """Write bytes of another log behind the own end and commit them; they lie within one file. Raises OSError, with
-        nothing committed."""
+        """Write bytes of another log at the end of this one and commit them; they must lie within one file. Raises
+        OSError with nothing committed."""
         self._write_at(self.next_offset, data)
         self.set_end(self.next_offset + len(data))
 
     def set_end(self, offset: int) -> None:
-        """Everything up to `offset` is committed and the next record goes there (recovery, start of a slave)."""
+        """Set the committed end and the next record's offset to `offset` (recovery, start of a slave)."""
         self.committed_offset = offset
         self.next_offset = offset
         self._tail_offset = offset
@@ -117,8 +119,8 @@ class CommitLog:
         file.write(data, offset - file.start)
 
     def directory_for(self, offset: int) -> str:
-        """Several log paths take turns by file number, full ones are left out while there is another
-        (MultiPathMappedFileQueue)."""
+        """Return the directory for the file at `offset`. Several log paths take turns by file number; full ones are
+        skipped while there is another (MultiPathMappedFileQueue)."""
         paths = self._layout.commit_logs
         if len(paths) == 1:
             return paths[0]
@@ -130,11 +132,11 @@ class CommitLog:
 
     @property
     def min_offset(self) -> int:
-        """Start of the first file; -1 without files."""
+        """The start of the first file, or -1 if there are no files."""
         return self.sequence.first_start
 
     def read(self, offset: int, size_bytes: int) -> bytes | None:
-        """Committed bytes within one file; None when they are not all there."""
+        """Return `size_bytes` of committed bytes, or None if one file does not have all of them."""
         if size_bytes <= 0 or offset + size_bytes > self.committed_offset:
             return None
         file = self.sequence.find(offset)
@@ -143,8 +145,8 @@ class CommitLog:
         return file.read(offset - file.start, size_bytes)
 
     def record_at(self, offset: int) -> bytes | None:
-        """The whole record at this offset, None when none begins there. It has all of its fixed fields, whatever else
-        may be wrong with it."""
+        """Return the whole record at this offset, or None if no record begins there. Its fixed fields are present;
+        nothing else about it is checked."""
         head = self.read(offset, record.FIXED_BYTES)
         if head is None or head[4:8] != _MAGIC:
             return None
@@ -154,30 +156,32 @@ class CommitLog:
         return self.read(offset, size) if size >= record.FIXED_BYTES else None
 
     def store_timestamp_at(self, offset: int) -> int:
-        """STORETIMESTAMP of the record at this offset, -1 when none begins there."""
+        """Return STORETIMESTAMP (ms) of the record at this offset, or -1 if no record begins there."""
         head = self.read(offset, record.FIXED_BYTES)
         if head is None or head[4:8] != _MAGIC:
             return -1
         return record.store_timestamp_at(head)
 
     def read_some(self, offset: int, max_bytes: int) -> bytes:
-        """Committed bytes from there, up to `max_bytes` and never across a file end; empty when there are none."""
+        """Return committed bytes from `offset`, at most `max_bytes` and never across a file end; b"" if there are none.
+        """
         file, size = self.run_at(offset, max_bytes)
         return file.read(offset - file.start, size) if file is not None else b""
 
     def run_at(self, offset: int, max_bytes: int) -> tuple[MappedFile | None, int]:
-        """The file that has committed bytes there, and how many follow each other in it, up to `max_bytes`."""
+        """Return the file that has committed bytes at `offset`, and the number of committed bytes that it has from
+        there, at most `max_bytes`; (None, 0) if there is no such file."""
         file = self.sequence.find(offset) if 0 <= offset < self.committed_offset else None
         if file is None:
             return None, 0
         return file, min(max_bytes, file.end - offset, self.committed_offset - offset)
 
     def next_file_start(self, offset: int) -> int:
-        """Start of the file behind the one that holds `offset`."""
+        """Return the start of the file after the one that holds `offset`."""
         return offset + self.file_size_bytes - offset % self.file_size_bytes
 
     def files_between(self, begin: int, end: int) -> list[MappedFile]:
-        """The files that hold any of [begin, end)."""
+        """Return the files that hold any byte of [begin, end)."""
         return [file for file in self.sequence.files if file.start < end and file.end > begin]
 
 

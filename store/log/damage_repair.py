@@ -1,7 +1,7 @@
-"""Damage in the middle of the log: its bytes are saved under salvage/, and something walkable takes their place.
+"""Repair of damage in the middle of the log: save the bytes under salvage/ and overwrite them with a valid record.
 
-That is a blank record where the rest of a file is damaged, otherwise a record of type rollback, which enters neither
-queue nor index, so that everybody can walk the log.
+If the damage reaches the end of a file, a blank record replaces it. Otherwise a record of type rollback does, which
+enters neither queue nor index. Every reader, RocketMQ included, can then scan past the damage.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from triomq.store.log.salvage import Salvage
 
 log = structlog.get_logger("triomq.store.recovery")
 
-# Damaged stretches that are kept aside.
+# Bounds of the saved damaged ranges: their number and their total size.
 MAX_SAVED: Final = 1000
 MAX_SAVED_BYTES: Final = 4 << 30
 _SAVE_BYTES: Final = 1 << 20
 
 
 class DamageRepair:
-    """Of one store."""
+    """The repair of one store's log."""
 
     def __init__(self, files: Files, paths: Layout, commit_log: CommitLog) -> None:
         self._files = files
@@ -35,7 +35,7 @@ class DamageRepair:
         self._salvage = Salvage(files, paths, ".bin", max_files=MAX_SAVED, max_bytes=MAX_SAVED_BYTES)
 
     def take_out(self, damage: Damage) -> None:
-        """Save the damaged bytes and write over them. Raises OSError."""
+        """Save the damaged bytes and overwrite them. Raises OSError."""
         size = damage.end - damage.begin
         file = self._log.sequence.find(damage.begin)
         if file is None:
@@ -53,8 +53,11 @@ class DamageRepair:
         )  # fmt: skip
 
     def _save(self, damage: Damage, log_file: MappedFile) -> str:
-        """Its bytes, in a file that has holes where they are zeros: most of a lost stretch often is. What a run saved
-        that did not get further stays: the log may hold only a half of it by now."""
+        """Save the damaged bytes and return the path of the file. Raises OSError.
+
+        The file has holes where the bytes are zeros, as most of a damaged range often is. A file that an interrupted
+        recovery saved is kept: that recovery may already have overwritten a part of the range in the log.
+        """
         size = damage.end - damage.begin
         name = file_name(damage.begin)
         if self._files.exists(self._salvage.path(name)):
@@ -72,12 +75,12 @@ class DamageRepair:
 
 
 def _lost_record(damage: Damage, size: int) -> bytes:
-    """A record of exactly `size` bytes that enters neither queue nor index."""
+    """Return a record of exactly `size` bytes that enters neither queue nor index."""
     text = damage.reason.encode()[: size - record.FIXED_BYTES - len(LOST_TOPIC)]
     body = text.ljust(size - record.FIXED_BYTES - len(LOST_TOPIC), b"\0")
     host = bytes(8)
     data = bytearray()
-    # The next message's store time: recovery picks the file to begin with by the store time of its first record.
+    # The next message's store time: recovery chooses its first file by the store time of the file's first record.
     time = damage.next_timestamp
     flags = sys_flag.TRANSACTION_ROLLBACK
     record.encode_into(data, LOST_TOPIC, 0, 0, 0, damage.begin, flags, time, host, time, host, 0, 0, body, b"")

@@ -1,12 +1,12 @@
-"""Walking the log record by record, checking each, and finding the way again behind damage.
+"""Scanning the log record by record: check each record, and resume at the next valid one behind damage.
 
-A record is good when its magic, all its lengths, its own PHYSICALOFFSET and (on request) its body CRC fit. Where one is
-not good, the walk looks for the next place that is: further on in the file, then in the files behind. A record found
-there must not be older than the last good one, since a log that was cut once may still hold stale records behind its
-end. When there is none, that was the end of the log.
+A record is valid if its magic, all its lengths, its own PHYSICALOFFSET and (on request) its body CRC fit. At an invalid
+record, the scan searches for the next valid one: first in the rest of the file, then in the files that follow. A record
+found by that search must not be older than the last valid one, since a log that was once truncated may still hold stale
+records behind its end. If the search finds none, the log ends at the invalid record.
 
-The walk reads pieces of the files, not their mappings: it passes over gigabytes once, and must not keep them in the
-memory of the process. `next` is what recovery spends its time in.
+The scan reads pieces of the files, not their mappings: it reads gigabytes once and must not keep them in the memory of
+the process. Recovery spends most of its time in `next`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from triomq.protocol.speedups import accelerated
 from triomq.store.disk.mapped_file import MappedFile
 from triomq.store.log.commit_log import END_MARGIN_BYTES, CommitLog
 
-# The topic of records that recovery puts in the place of damaged ones.
+# The topic of the records that replace damaged ones.
 LOST_TOPIC: Final = b"rmq_sys_TRIOMQ_LOST"
 
 _MESSAGE_MAGIC: Final = record.MESSAGE_MAGIC_BYTES
@@ -32,7 +32,7 @@ _PAGE_BYTES: Final = 4096
 _SECTOR_BYTES: Final = 512
 _SEARCH_BYTES: Final = 1 << 20
 _PIECE_BYTES: Final = 1 << 20
-# Bodies up to this size are copied to be summed up, which costs less than a view.
+# Bodies up to this size are copied for their CRC, which costs less than a view.
 _COPY_BYTES: Final = 4096
 
 # TOTALSIZE, MAGICCODE, BODYCRC, QUEUEID, QUEUEOFFSET, PHYSICALOFFSET, SYSFLAG, STORETIMESTAMP, BODYLENGTH of a record
@@ -45,9 +45,10 @@ _HOSTS_V6: Final = 0x30
 def scan_record_reference(
     data: bytes, at: int, end: int
 ) -> tuple[int, int, int, int, int, int, int, int, bytes, bytes] | None:
-    """(size, body CRC, queue id, queue offset, physical offset, sys flag, store timestamp, body length, topic, stored
-    properties) of the record with IPv4 hosts that begins at `at` of `data` and lies whole in front of `end`; None for
-    whatever else is there. All its lengths fit; nothing else is checked."""
+    """Return (size, body CRC, queue id, queue offset, physical offset, sys flag, store timestamp, body length, topic,
+    stored properties) of the record with IPv4 hosts that begins at `at` of `data` and ends at or before `end`.
+
+    Return None for anything else. Only the magic and the lengths are checked."""
     if at < 0 or end > len(data) or end - at < HEAD_BYTES:
         return None
     size, magic, crc, queue_id, queue_offset, physical_offset, flags, time, body_length = _HEAD.unpack_from(data, at)
@@ -74,7 +75,7 @@ _scan_record: Final = accelerated(scan_record_reference)
 
 
 class ScannedRecord:
-    """What the walk tells of a record."""
+    """The fields of a record that the scan returns."""
 
     __slots__ = (
         "body_length",
@@ -112,8 +113,8 @@ class ScannedRecord:
 
 
 class Damage:
-    """A stretch of the log that holds no good record although there are good ones behind it; the first of those was
-    stored at `next_timestamp`."""
+    """A range [begin, end) of the log without a valid record that has valid records behind it. The first of those was
+    stored at `next_timestamp` (ms)."""
 
     __slots__ = ("begin", "end", "next_timestamp", "reason")
 
@@ -125,8 +126,8 @@ class Damage:
 
 
 class LogScan:
-    """Call `next` until it answers None (or iterate `records()`); then `end` says where the log ends and `damages` what
-    was left out."""
+    """Call `next` until it returns None (or iterate over `records()`); then `end` is the end of the log and `damages`
+    has the ranges that were skipped."""
 
     __slots__ = (
         "_check_crc",
@@ -146,7 +147,7 @@ class LogScan:
     )
 
     def __init__(self, log: CommitLog, start: int, *, check_crc: bool, stop: int | None = None) -> None:
-        """From `start`, which is the offset of a record or of a file, up to `stop` or the end of the log."""
+        """Scan from `start`, the offset of a record or of a file, up to `stop` or the end of the log."""
         self._log = log
         self._start = start
         self._stop = -1 if stop is None else stop
@@ -157,7 +158,7 @@ class LogScan:
         self.damages: list[Damage] = []
         self.end = start
         self.end_reason = ""
-        # The piece of `_file` that was read last, and where in the file it begins.
+        # The piece of `_file` that was read last, and its position in the file.
         self._data = b""
         self._data_at = 0
         file = self._first_file()
@@ -165,14 +166,14 @@ class LogScan:
         self._position = start - file.start if file is not None and start > file.start else 0
 
     def records(self) -> Iterator[ScannedRecord]:
-        """Good records in log order."""
+        """Yield the valid records in log order."""
         found = self.next()
         while found is not None:
             yield found
             found = self.next()
 
     def next(self) -> ScannedRecord | None:
-        """The next good record in log order, None at the end."""
+        """Return the next valid record in log order, or None at the end."""
         while True:
             file = self._file
             if file is None:
@@ -196,7 +197,7 @@ class LogScan:
 
     @property
     def offset(self) -> int:
-        """Where the walk is in the log."""
+        """The log offset that the scan has reached."""
         return self._file.start + self._position if self._file is not None else self.end
 
     def _go_to(self, file: MappedFile | None, position: int) -> None:
@@ -206,7 +207,7 @@ class LogScan:
         self._data_at = 0
 
     def _pass_damage(self, file: MappedFile, position: int) -> None:
-        """Go on behind a place that is not good, or end there."""
+        """Continue at the next valid record behind the invalid one at `position`, or end the scan there."""
         found = self._resume(file, position)
         if found is None:
             self.end = file.start + position
@@ -224,7 +225,7 @@ class LogScan:
         return file
 
     def _note_damage(self, file: MappedFile, begin: int, end: int) -> None:
-        """One entry per file, so that each can be filled on its own."""
+        """Note one damage per file, so that each can be overwritten separately."""
         reason = self._reason
         current: MappedFile | None = file
         while current is not None and begin < end:
@@ -236,11 +237,11 @@ class LogScan:
                 begin = current.start
 
     def _good_record(self, file: MappedFile, position: int) -> ScannedRecord | None:
-        """The record at this position of the file, None when there is no good one (then `_reason` says why)."""
+        """Return the record at this position of the file, or None if it is not valid; `_reason` then says why."""
         at = position - self._data_at
         found = _scan_record(self._data, at, len(self._data))
         if found is None:
-            # It may be what the piece ends in.
+            # The record may be cut off by the end of the piece.
             self._read_piece(file, position)
             at = 0
             found = _scan_record(self._data, 0, len(self._data))
@@ -266,7 +267,7 @@ class LogScan:
         )
 
     def _read_piece(self, file: MappedFile, position: int) -> None:
-        """Read from there on, at least the whole record that seems to begin there."""
+        """Read a piece from `position` on that has at least the whole record that appears to begin there."""
         self._data = file.pread(position, min(_PIECE_BYTES, file.size_bytes - position))
         self._data_at = position
         size = int.from_bytes(self._data[:4], "big")
@@ -274,7 +275,7 @@ class LogScan:
             self._data = file.pread(position, size)
 
     def _unusual_record(self, file: MappedFile, position: int) -> ScannedRecord | None:
-        """The same for records with IPv6 hosts, and for whatever is not good, with the reason."""
+        """Return the record at this position, which may have IPv6 hosts, or None and set `_reason`."""
         view = memoryview(file.map())
         file.is_pinned = True
         try:
@@ -312,7 +313,7 @@ class LogScan:
         return fields
 
     def _resume(self, file: MappedFile, position: int) -> tuple[MappedFile, int] | None:
-        """The next good record behind a bad place."""
+        """Return the file and the position of the next valid record behind an invalid one, or None."""
         at = position + 1
         current: MappedFile | None = file
         reason = self._reason
@@ -327,7 +328,7 @@ class LogScan:
         return None
 
     def _search(self, file: MappedFile, at: int) -> int:
-        """Position of the next good place in one file, -1 when there is none. Holes are not looked at."""
+        """Return the position of the next valid record in one file, or -1 if there is none. Holes are skipped."""
         view = memoryview(file.map())
         file.is_pinned = True
         try:
@@ -335,7 +336,7 @@ class LogScan:
                 found = self._search_window(view, file, at, min(at + _SEARCH_BYTES, file.size_bytes))
                 if found >= 0:
                     return found
-                # windows overlap by one head, so that none is cut in two
+                # windows overlap by size and magic, so that the search finds a magic at their border
                 behind = min(at + _SEARCH_BYTES, file.size_bytes)
                 if behind == file.size_bytes:
                     return -1
@@ -364,8 +365,8 @@ class LogScan:
 
 
 def quick_record(data: bytes, at: int, limit: int, physical_offset: int) -> ScannedRecord | None:
-    """The record with IPv4 hosts at this place of `data`, which lies whole in front of `limit`; None for whatever else
-    is there. Its lengths are checked, what it says of its own place is not."""
+    """Return the record with IPv4 hosts that begins at `at` of `data` and ends at or before `limit`, or None for
+    anything else. Its lengths are checked; its own PHYSICALOFFSET is not."""
     found = _scan_record(data, at, limit)
     if found is None:
         return None
@@ -376,7 +377,7 @@ def quick_record(data: bytes, at: int, limit: int, physical_offset: int) -> Scan
 
 
 def scanned(fields: RecordFields, physical_offset: int) -> ScannedRecord:
-    """The same of a record that was read otherwise, and that lies at this offset."""
+    """Return the fields of a decoded record at this offset as a ScannedRecord."""
     return ScannedRecord(
         physical_offset,
         fields.size_bytes,
@@ -391,8 +392,9 @@ def scanned(fields: RecordFields, physical_offset: int) -> ScannedRecord:
 
 
 def _is_torn(data: bytes, begin: int, end: int) -> bool:
-    """Whether `data`, which lies at [begin, end) of its file, is all zeros in one of its disk sectors: what a power
-    failure leaves of a sector that was not written. No checksum covers properties."""
+    """Return whether `data`, which lies at [begin, end) of its file, is all zeros within one disk sector.
+
+    A power failure leaves zeros in a sector that was not written, and no checksum covers properties."""
     at = begin
     while at < end:
         stop = min(at - at % _SECTOR_BYTES + _SECTOR_BYTES, end)

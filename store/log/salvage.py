@@ -1,10 +1,10 @@
-"""What is taken out of the log is saved under salvage/: somebody may look for a message that is in it.
+"""Bytes that are removed from the log are saved under salvage/, because an operator may look for a message in them.
 
-A file is written under a name that ends in .part, and takes its own name when it is on disk: what has its own name is
-whole. Parts that a crash left go when the next file is begun; what they were made from is still in the log.
+A file is written under a name that ends in .part and renamed once it is on disk, so a file with its final name is
+complete. Partial files that a crash left are deleted when the next file is begun; their bytes are still in the log.
 
-There are two kinds, told apart by the ends of their names: damaged stretches that recovery takes out, and ends of the
-log that a slave takes back. Of each kind the newest are kept, the last one whatever its size.
+There are two kinds, distinguished by the suffix of their names: damaged ranges that recovery removes, and ends of the
+log that a slave truncates. The newest files of each kind are kept, the last one whatever its size.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ class Salvage:
         return f"{self._directory}/{name}{self._suffix}"
 
     def begin(self, name: str, size_bytes: int) -> int:
-        """A descriptor to write to; until then the file is a hole. `keep` or `give_up` closes it. Raises OSError."""
+        """Create a file of `size_bytes`, all a hole, and return its descriptor, which `keep` or `give_up` closes.
+        Raises OSError."""
         self._files.make_directories(self._directory)
         for left in self._files.list_directory(self._directory):
             if left.endswith(_PART):
@@ -44,8 +45,8 @@ class Salvage:
         return self._files.create(self.path(name) + _PART, size_bytes)
 
     def keep(self, name: str, fd: int) -> str:
-        """Everything is written: have it on disk under its own name, and forget the oldest beyond the bounds. Answers
-        the path. Raises OSError."""
+        """Sync the written file, give it its final name, and delete the oldest files beyond the bounds. Return the
+        path. Raises OSError."""
         path = self.path(name)
         try:
             self._files.datasync(fd)
@@ -58,12 +59,12 @@ class Salvage:
         return path
 
     def give_up(self, name: str, fd: int) -> None:
-        """It cannot be written. Raises OSError."""
+        """Delete the file that cannot be written. Raises OSError."""
         self._files.close(fd)
         self._files.unlink(self.path(name) + _PART)
 
     def _forget_oldest(self, newest: str) -> None:
-        """What cannot be deleted stays until the next time."""
+        """Delete the oldest files beyond the bounds. A file that cannot be deleted stays until the next call."""
         try:
             names = self._files.list_directory(self._directory)
             paths = [f"{self._directory}/{name}" for name in names if name.endswith(self._suffix)]

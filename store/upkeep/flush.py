@@ -1,16 +1,16 @@
 """The flusher: syncs log, queues and index, advances the `flushed` watermark and writes the checkpoint.
 
-Threads run fdatasync. They receive duplicated descriptors and path names and nothing else, so nothing that the event
-loop does meanwhile can reach them. With SYNC_FLUSH the log is synced about a thousand times a second; there the kernel
-does it without a thread where it can (kernel_sync.py), elsewhere a thread of the log's own does (own_thread.py).
+Worker threads run fdatasync. They receive only duplicated descriptors and path names, so nothing that the event loop
+does meanwhile can affect them. With SYNC_FLUSH the log is synced about a thousand times a second. Where the kernel
+supports it, such a sync needs no thread (kernel_sync.py); elsewhere a dedicated thread runs it (own_thread.py).
 
-Why the watermark and the checkpoint never run ahead of the disk: each flush first takes the values that it will claim
-(end of the log, ends of the queues, store time) and only then submits the sync. Everything up to those values was
-handed to the kernel before, so the sync covers it. What is committed while the sync runs may or may not be covered;
-no claim includes it, and it stays dirty for the next flush.
+Why the watermark and the checkpoint never run ahead of the disk: each flush first records the values that it will
+publish (end of the log, ends of the queues, store time) and only then submits the sync. Everything up to those values
+was written to the kernel before, so the sync covers it. The sync may or may not cover bytes committed while it runs;
+the published values exclude them, and they stay dirty for the next flush.
 
 A failed fdatasync is never repeated: the kernel may have dropped the dirty pages, and a second call would succeed
-without them. The store is then broken until it is opened anew, which reads what is really on the disk.
+without them. The store is then broken until it is opened again, and recovery reads what is really on disk.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from triomq.store.queues.index_file import IndexFile
 log = structlog.get_logger("triomq.store.flush")
 
 
-# Descriptors that one sync in a thread holds.
+# The most descriptors that one sync in a thread holds.
 _SYNC_AT_ONCE = 256
-# A checkpoint is made at the latest when the log has grown by so much: a recovery reads about a second then.
+# A checkpoint is due at the latest when the log has grown by this much, which recovery reads in about a second.
 _CHECKPOINT_BYTES = 256 << 20
-# More files than that are synced by syncing their file system: thousands of fdatasync calls take half a minute.
+# Above this number of files, their whole file system is synced: thousands of fdatasync calls take half a minute.
 _SYNC_ONE_BY_ONE = 64
 
 
@@ -94,26 +94,26 @@ class Flush:
         self._queue_lock = trio.Lock()
 
     def use_kernel_sync(self) -> None:
-        """From now until `close` the kernel syncs the log by itself, where it can."""
+        """Until `close`, sync the log without a thread where the kernel supports it."""
         self._kernel_sync = self._files.kernel_sync()
 
     def close(self) -> None:
-        """Nothing may be being synced."""
+        """Release the kernel's sync. No sync may be running."""
         if self._kernel_sync is not None:
             self._kernel_sync.close()
             self._kernel_sync = None
 
     @asynccontextmanager
     async def halted(self) -> AsyncIterator[None]:
-        """Nothing of log and queues is being synced inside."""
+        """Keep syncs of the log and of the queues from running inside this context."""
         async with self._log_lock, self._queue_lock:
             yield
 
     # -- log -------------------------------------------------------------------------------------------------------
 
     async def run_log(self) -> None:
-        """Flush the log until cancelled: as soon as there is something (SYNC_FLUSH, all who wait meanwhile share the
-        next sync), or every interval."""
+        """Flush the log until cancelled: with SYNC_FLUSH as soon as something is committed (all messages that arrive
+        during a sync share the next one), otherwise once per interval."""
         with self._fail_stop.during("a flush of the commit log"):
             await self._keep_flushing_log()
 
@@ -123,7 +123,7 @@ class Flush:
         while self._marks.flushed.error is None:
             settings = self._settings.now
             if settings.flush_disk_type is FlushDiskType.SYNC_FLUSH:
-                with suppress(StoreError):  # a refused commit, a cut: wait anew
+                with suppress(StoreError):  # a refused commit or a truncated log: wait again
                     await self._marks.committed.wait_beyond(self._marks.flushed.value)
                 await self.flush_log()
                 continue
@@ -139,7 +139,7 @@ class Flush:
                 last_flush = trio.current_time()
 
     async def flush_log(self) -> None:
-        """Sync everything committed so far. A failure breaks the store and is not raised."""
+        """Sync all bytes committed so far. A failure breaks the store and is not raised."""
         async with self._log_lock:
             target = self._log.committed_offset
             if target <= self._marks.flushed.value or self._marks.flushed.error is not None:
@@ -175,7 +175,7 @@ class Flush:
         *,
         may_be_gone: bool = False,
     ) -> None:
-        """In a thread that is waited for even when cancelled, since it holds descriptors of these files."""
+        """Sync in a thread, and wait for it even when cancelled: it uses descriptors of these files."""
         fds: list[int] = []
         try:
             fds += (file.borrow() for file in files)
@@ -188,8 +188,8 @@ class Flush:
     # -- queues, index, checkpoint -----------------------------------------------------------------------------------
 
     async def run_queues(self) -> None:
-        """Flush consume queues and index until cancelled; all of them and the checkpoint at the thorough interval, and
-        when so much was written that a recovery would take long."""
+        """Flush consume queues and index until cancelled. At the thorough interval, or when the log has grown so far
+        that a recovery would take long, flush all of them and write the checkpoint."""
         with self._fail_stop.during("a flush of the consume queues"):
             await self._keep_flushing_queues()
 
@@ -232,14 +232,14 @@ class Flush:
                     self._queues.dirty.pop(queue, None)
 
     def write_index(self) -> None:
-        """Write new index entries to their file; a full disk only stalls the index."""
+        """Write new index entries to their file. A write error is logged and stalls only the index."""
         try:
             self._index.write_out()
         except OSError as error:
             log.error("index cannot be written", error=str(error))
 
     async def flush_thoroughly(self, note: CleanNote | None = None) -> None:
-        """Everything, then the checkpoint, which therefore never runs ahead of the disk."""
+        """Sync log, queues and index, then write the checkpoint, which therefore never runs ahead of the disk."""
         store_timestamp = self._last_store_timestamp()
         safe_offset = self._log.committed_offset
         begin = max(0, self._log.min_offset)
@@ -253,7 +253,7 @@ class Flush:
         is_index_safe = await self._flush_index()
         if self._marks.flushed.error is not None:
             return
-        if not self._queues.touched:  # nothing waits for room on the disk
+        if not self._queues.touched:  # no queue entry waits for space on the disk
             self._checkpoint.queues_ms = max(self._checkpoint.queues_ms, store_timestamp)
             if deleted_count == self._queues.deleted_count:
                 self._checkpoint.safe_offset = safe_offset
@@ -268,7 +268,7 @@ class Flush:
             log.error("checkpoint cannot be written", error=str(error))
 
     async def _flush_index(self) -> bool:
-        """Whether everything that was to be indexed before is on disk now."""
+        """Sync the index. Return whether all keys of the messages committed before are on disk now."""
         if not self._index.is_enabled or self._index.stalled_at >= 0:
             return False
         if not self._index.files:  # no message had a key
@@ -277,7 +277,8 @@ class Flush:
         current = self._index.files[-1]
         try:
             current.write_out()
-            # One less than RocketMQ's meaning (a full file that ends then), since more may come in the same ms.
+            # RocketMQ stores the end timestamp of a full file. One less is safe for a file that still grows: more
+            # messages may arrive in the same millisecond.
             end_timestamp = current.end_timestamp - 1
             await self._sync(self._offload, [*filled, current], [])
         except OSError as error:
@@ -289,19 +290,19 @@ class Flush:
 
 
 def _sync_all(files: Files, fds: list[int], directories: list[str], may_be_gone: bool) -> None:
-    """Runs in a thread."""
+    """Sync descriptors, then directories. Runs in a thread."""
     for fd in fds:
         files.datasync(fd)
     for path in directories:
         if may_be_gone:
-            with suppress(FileNotFoundError):  # removed with a deleted topic: no name in it is left to keep
+            with suppress(FileNotFoundError):  # removed with a deleted topic, so no name in it needs to survive
                 files.sync_directory(path)
         else:
             files.sync_directory(path)
 
 
 def _unsynced_files(queues: list[ConsumeQueue]) -> list[MappedFile]:
-    """The files with entries that were not synced, and their ext files."""
+    """Return the files that hold entries not yet synced, and the queues' unsynced ext files."""
     found: list[MappedFile] = []
     for queue in queues:
         begin = queue.synced_end * ENTRY_BYTES

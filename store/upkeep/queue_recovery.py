@@ -1,14 +1,16 @@
-"""Bringing the consume queues up to the log, while recovery's walk passes its records.
+"""Rebuilding the consume queues from the records that recovery's scan of the log reads.
 
-Every record that its queue lacks is entered. After a crash, the entries of messages behind the start of the walk may be
-anything: torn, missing, or leading to records that did not survive. They are removed and entered again; since the walk
-passes each of those records, nothing is lost by that. Entries of messages in front of the start were on disk, which is
-what the checkpoint guarantees; only the last of them is checked, back to the first that leads to its own record.
+Every record that its queue lacks is entered. After a crash, entries of messages after the start of the scan are not
+trusted: they may be torn or missing, or point to records that did not survive. They are removed and entered again.
+That loses nothing, because the scan reads every surviving record from its start on. Entries of messages before the
+start were on disk; the checkpoint guarantees that. Only the last of these is checked, going back to the newest one
+that points to its own record.
 
-A queue that lacks earlier entries too (files were lost, or the walk began too late for it) is *short*: its records in
-front of the walk are missing, so nothing is entered behind the gap, and a second walk makes the rest of it.
+A queue that also lacks earlier entries (files were lost, or the scan began too late for it) is *short*. Its records
+from before the scan are missing, so nothing is entered after the gap; a second scan adds the rest of the queue.
 
-Files keep the modification times they had, or get those of their last messages, because search by time goes by them.
+Files keep their modification times, or receive the store times of their last messages, because search by time uses
+the modification times.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ def walk_again(
     enter: Callable[[DispatchEntry], None],
     progress: Progress,
 ) -> Iterator[None]:
-    """A second walk over a part of the log that the first one found good, a few milliseconds at a time."""
+    """Scan [begin, end) of the log, which the first scan has already checked, in steps of a few milliseconds."""
     scan = LogScan(commit_log, begin, check_crc=False, stop=end)
     fields = scan.next()
     count = 0
@@ -58,7 +60,8 @@ def walk_again(
 
 
 class QueueRecovery:
-    """The queues' part of one recovery. `report` is the recovery's, which says where the log and the walk begin."""
+    """The queues' part of one recovery. `report` is the recovery's report: it has the start of the log and of the scan.
+    """
 
     def __init__(
         self,
@@ -76,22 +79,22 @@ class QueueRecovery:
         self._is_live = is_live
         self._start_progress = start_progress
         self._report = report
-        # Entries behind the beginning of the walk may be anything.
+        # Entries of messages after the start of the scan are not trusted.
         self.are_doubtful = False
-        # Queues that lack entries which the walk does not come by.
+        # Queues that lack entries of records from before the scan.
         self._short: set[ConsumeQueue] = {queue for queue in contents.queues if queue.was_cut_short}
         self._seen: set[ConsumeQueue] = set()
-        # Ends of queues whose last messages were found lost by an earlier recovery: those offsets stay taken.
+        # Ends of queues whose last messages an earlier recovery found lost: their queue offsets are not reused.
         self._filled_until: dict[ConsumeQueue, int] = {}
-        # Records whose queue offset leaves others out: the next one of the queue says whether that is so.
+        # Records whose queue offset skips others: the queue's next record shows whether the offset is right.
         self._leaps: dict[ConsumeQueue, tuple[int, DispatchEntry]] = {}
         self._times: dict[ConsumeQueue, dict[int, int]] = {}
         self._since_write = 0
 
-    # -- the walk --------------------------------------------------------------------------------------------------
+    # -- the scan --------------------------------------------------------------------------------------------------
 
     def enter(self, entry: DispatchEntry) -> None:
-        """Give the record its place in its queues, if they lack it."""
+        """Add the record's entry to each of its queues that lacks it."""
         queue = entry.queue
         if queue is None:
             return
@@ -122,8 +125,10 @@ class QueueRecovery:
         self._add(queue, entry)
 
     def _is_possible(self, queue: ConsumeQueue, queue_offset: int, entry: DispatchEntry) -> bool:
-        """Whether all the records fit into the log that this queue offset says are missing in front of this one. No
-        checksum covers the number."""
+        """Return whether the log has room for the records that this queue offset implies are missing before this one.
+
+        No checksum covers the queue offset, so a damaged one must not create millions of fillers.
+        """
         expected = queue.end + queue.buffered_count
         room = entry.physical_offset - queue.max_physical_end
         if expected == 0 or (queue_offset - expected) * record.FIXED_BYTES <= room:
@@ -136,12 +141,14 @@ class QueueRecovery:
                   queue_offset=queue_offset, physical_offset=entry.physical_offset)  # fmt: skip
 
     def _distrust(self, queue: ConsumeQueue, queue_offset: int, entry: DispatchEntry) -> None:
-        """After a crash, and when entries are missing, those of messages that lie behind the beginning of the walk may
-        be anything: torn, missing, or leading to records that did not survive. They are taken away, and the walk enters
-        them again.
+        """Remove the queue's entries of messages after the start of the scan, which the scan enters again.
 
-        `entry` is the queue's first record in the walk. When the entry there leads to a later, good record of the same
-        queue, the topic was deleted and made again, and the record belongs to its former life."""
+        After a crash, and when entries are missing, these entries may be torn or missing, or point to records that did
+        not survive.
+
+        `entry` is the first record of the queue in the scan. If the queue's entry at `queue_offset` points to a later,
+        valid record of the same queue, the topic was deleted and created again, and `entry` belongs to the old topic.
+        """
         present = queue.entry(queue_offset)
         if present is not None and present[0] > entry.physical_offset and self.leads_home(queue, queue_offset):
             return
@@ -161,8 +168,11 @@ class QueueRecovery:
         self._check_tail(queue)
 
     def _check_tail(self, queue: ConsumeQueue) -> None:
-        """Go back over the last entries until one that leads to a record of this queue in front of the walk's
-        beginning, or below the log; those on the way lead nowhere: the last ones go, others become fillers."""
+        """Remove entries at the end of the queue that point to no record of this queue.
+
+        Go back until an entry points below the start of the log, or to a record of this queue that ends at or before
+        the start of the scan. Passed entries that are the last of the queue are removed; the others become fillers.
+        """
         at = queue.end - 1
         while at >= queue.first_in_files:
             entry = queue.entry(at)
@@ -181,7 +191,7 @@ class QueueRecovery:
             at -= 1
 
     def leads_home(self, queue: ConsumeQueue, queue_offset: int) -> bool:
-        """Whether the entry leads to the record of this queue with this queue offset."""
+        """Return whether the entry points to the record of this queue with this queue offset."""
         entry = queue.entry(queue_offset)
         file = self._log.sequence.find(entry[0]) if entry is not None else None
         if entry is None or file is None:
@@ -195,11 +205,11 @@ class QueueRecovery:
         if fields.size_bytes != entry[1] or fields.physical_offset != entry[0]:
             return False
         is_own = fields.topic == queue.topic_bytes and fields.queue_id == queue.queue_id
-        # an entry of a multi dispatch leads to a record of another queue
+        # a multi-dispatch entry points to a record of another queue
         return fields.queue_offset == queue_offset if is_own else b"INNER_MULTI_DISPATCH" in fields.properties
 
     def _fill(self, queue: ConsumeQueue, queue_offset: int) -> None:
-        """Filler entries up to there; `touched` keeps holding exactly the queues that have something buffered."""
+        """Add fillers up to `queue_offset`, and keep `touched` exactly the queues that have buffered entries."""
         was_buffered = queue.buffered_count > 0
         queue.fill(queue_offset)
         if queue.buffered_count and not was_buffered:
@@ -216,14 +226,14 @@ class QueueRecovery:
             self.write()
 
     def write(self) -> None:
-        """Write what was entered. Raises OSError."""
+        """Write the entries that were added. Raises OSError."""
         self._queues.write_touched([])
         self._since_write = 0
 
-    # -- behind the walk -------------------------------------------------------------------------------------------
+    # -- after the scan --------------------------------------------------------------------------------------------
 
     def check_unseen(self) -> Iterator[None]:
-        """Look at the ends of doubtful queues that the walk met no record of."""
+        """Check the ends of the queues that had no record in the scan, if queues are not trusted."""
         if not self.are_doubtful:
             return
         for number, queue in enumerate(self._queues):
@@ -233,7 +243,7 @@ class QueueRecovery:
                 yield
 
     def blank(self, damage: Damage) -> None:
-        """Fillers for the entries that lead there."""
+        """Replace the entries that point into the damaged range with fillers."""
         for queue in self._queues:
             self._blank_entries(queue, damage)
 
@@ -251,7 +261,7 @@ class QueueRecovery:
             at += 1
 
     def truncate(self, log_end: int) -> None:
-        """Remove the entries that lead behind the end of the log."""
+        """Remove the entries that point beyond the end of the log."""
         for queue in self._queues:
             if queue.max_physical_end > log_end:
                 self._note_times(queue)
@@ -261,7 +271,7 @@ class QueueRecovery:
                 log.warning("queue was ahead of the log", topic=queue.topic, queue_id=queue.queue_id, entries=removed)
 
     def rebuild_short(self, end: int) -> Iterator[None]:
-        """A second walk for the queues that lack older entries than the first one met."""
+        """Scan the log again for the queues that lack entries of records from before the first scan."""
         if not self._short:
             return
         begin = min(queue.max_physical_end for queue in self._short)
@@ -272,7 +282,7 @@ class QueueRecovery:
         self._report.rebuilt_queues = names
         progress = self._start_progress("rebuilding queues", begin, end)
         file = self._log.sequence.find(begin)
-        # Only offsets of records and files are good to begin at; the end of a queue's last message is one of them.
+        # A scan can start only at the offset of a record or file; the end of a queue's last message is such an offset.
         begin = begin if file is not None else self._report.log_begin
         yield from walk_again(self._log, self._dispatch, begin, end, self._enter_short, progress)
         for queue, (queue_offset, entry) in self._leaps.items():
@@ -303,14 +313,15 @@ class QueueRecovery:
             self._add(queue, entry)
 
     def finish(self) -> None:
-        """Fillers for lost messages at the ends of queues; then everything is written."""
+        """Add fillers for lost messages at the ends of queues, then write all entries. Raises OSError."""
         for queue, end in self._filled_until.items():
             if queue.end + queue.buffered_count < end:
                 self._fill(queue, end)
         self.write()
 
     def restore_times(self) -> None:
-        """Give every file that recovery wrote the time it had, or that of its last message when it is new."""
+        """Set each file that recovery wrote back to its modification time, or, if the file is new, to the store time
+        of its last message."""
         for queue, times in self._times.items():
             for file in queue.sequence.files:
                 time_ms = times.get(file.start)
@@ -321,12 +332,13 @@ class QueueRecovery:
                     self._files.set_modified(file.path, time_ms)
 
     def _note_times(self, queue: ConsumeQueue) -> None:
-        """Modification times of the queue's files before recovery writes to them: search by time goes by them."""
+        """Remember the modification times of the queue's files before recovery writes to them: search by time uses
+        them."""
         if queue not in self._times:
             self._times[queue] = {file.start: file.modified_ms() for file in queue.sequence.files}
 
     def forget(self) -> None:
-        """Without any log there is nothing that entries could lead to."""
+        """Delete all queues: without log files, their entries point to nothing."""
         for queue in self._queues:
             log.warning("no log files: queue removed", topic=queue.topic, queue_id=queue.queue_id, entries=queue.end)
             self._report.truncated_entries += queue.end

@@ -1,24 +1,24 @@
-"""Making a store whole when it is opened: where the log ends, and queues and index that agree with it.
+"""Recovery when a store is opened: find the end of the log and make queues and index agree with it.
 
-The log is the truth; queues and index are made from it. Reading therefore has to begin at an offset in front of which
-queues and index are known to be whole. Beginning too early costs time, beginning too late costs messages, so every
-doubt is resolved towards the earlier offset:
+The log is authoritative; queues and index are derived from it. The scan must therefore start at an offset before which
+queues and index are known to be complete. Starting too early costs time, starting too late loses messages, so in doubt
+recovery chooses the earlier offset:
 
-* after a clean exit of our own (the checkpoint's note fits what is there) nothing is read;
-* after a clean exit of another broker (no abort file, no note) the last three log files are read, as RocketMQ does;
-* after any other exit, reading begins at the newest file whose first message was certainly on disk everywhere
-  (checkpoint timestamps), or further on where our second note says, if what lies there still fits the note;
-* when the queues have fewer entries than noted, nobody can tell where they are missing: the whole log is read.
+* After our own clean shutdown (the checkpoint's note matches the files) nothing is read.
+* After a clean shutdown of another broker (no abort file, no note) the last three log files are read, as RocketMQ does.
+* After any other exit, the scan starts at the newest file whose first message was certainly on disk with its entries
+  (checkpoint timestamps), or at the later offset of our second note if the files still match that note.
+* If the queues have fewer entries than the note says, nothing tells where entries are missing: the whole log is read.
 
-While reading, every record that its queue lacks is entered (queue_recovery.py), and what the index lacks. A queue or
-index that lacks earlier records too is made in a second walk. Then everything behind the end of the log is removed.
+During the scan, every record that its queue or the index lacks is entered (queue_recovery.py). If a queue or the index
+also lacks records from before the start, a second scan adds them. Then everything beyond the end of the log is removed.
 
-The work is done in steps (`steps`), so that the caller can serve signals, and may stop at any of them. That is safe
-because the abort file is written before the first change and the second note is removed before anything it speaks of
-changes: an interrupted recovery looks like a crash, and the next start repeats it from the same or an earlier offset.
-Running it twice gives the same bytes as once.
+The work is divided into steps (`steps`), so that the caller can serve signals and stop after any step. That is safe
+because the abort file is written before the first change, and the second note is removed before anything it describes
+changes. An interrupted recovery thus looks like a crash, and the next start repeats it from the same or an earlier
+offset. Recovery is idempotent: running it twice gives the same bytes as running it once.
 
-RocketMQ ends the log at the first damaged record. Here damage in the middle costs the damaged records only
+RocketMQ ends the log at the first damaged record. Here, damage in the middle costs only the damaged records
 (damage_repair.py). docs/internals/crash-safety.md gives the argument and the test for each guard.
 """
 
@@ -48,16 +48,16 @@ from triomq.store.upkeep.queue_recovery import QueueRecovery, walk_again
 log = structlog.get_logger("triomq.store.recovery")
 
 crc64: Final = crcmod.crcmod.mkCrcFun(0x142F0E1EBA9EA3693, initCrc=0, rev=True, xorOut=0xFFFFFFFFFFFFFFFF)
-"""CRC-64/XZ of bytes, which zlib lacks."""
+"""Return the CRC-64/XZ of bytes, which zlib lacks."""
 
 CLEAN_FILES: Final = 3
-# A step ends after so much of the log: some milliseconds.
+# A step ends after this many records or bytes: some milliseconds.
 _STEP_RECORDS: Final = 1024
 _STEP_BYTES: Final = 4 << 20
 
 
 class Recovery:
-    """One run over one store directory, whose files, queues and index are loaded already."""
+    """One recovery of one store directory, whose log files, queues and index are already loaded."""
 
     def __init__(
         self,
@@ -69,8 +69,11 @@ class Recovery:
         begin_changes: Callable[[], None],
         start_progress: StartProgress,
     ) -> None:
-        """`is_live` says whether a topic was not deleted; `begin_changes` is called before anything is changed: from
-        then on only a recovery makes the directory whole."""
+        """Create a recovery that has not started.
+
+        `is_live` returns False for a deleted topic. Recovery calls `begin_changes` before its first change; from then
+        on only a complete recovery makes the directory consistent.
+        """
         self._damage = DamageRepair(contents.files, contents.paths, contents.log)
         self._log = contents.log
         self._queues = contents.queues
@@ -83,7 +86,7 @@ class Recovery:
         self._start_progress = start_progress
         self._index_end = -1
         self._is_index_current = False
-        # A record that has to wait until what lies in front of it is indexed.
+        # A record that must wait until the records before it are indexed.
         self._not_indexed: DispatchEntry | None = None
         self.report = RecoveryReport()
         self._queue_recovery = QueueRecovery(
@@ -91,8 +94,10 @@ class Recovery:
         )
 
     def steps(self, *, was_clean: bool) -> Iterator[None]:
-        """Everything, a few milliseconds at a time; `report` is whole at the end. Raises OSError when the directory
-        cannot be repaired (no space, read-only)."""
+        """Recover the store in steps of a few milliseconds; `report` is complete after the last one.
+
+        Raises OSError if the directory cannot be repaired (no space, read-only).
+        """
         report = self.report
         report.was_clean = was_clean
         sequence = self._log.sequence
@@ -120,7 +125,7 @@ class Recovery:
             if self._index.is_enabled and self._index_end < report.scanned_from:
                 yield from self._catch_up_index(report.scanned_from)
         else:
-            # What follows changes what the note speaks of.
+            # The changes below invalidate the note.
             self._checkpoint.forget_offsets()
             report.scanned_from = min(first_offset, self._queues_end())
             if not was_clean:
@@ -139,7 +144,7 @@ class Recovery:
         if not sequence.files:
             self._forget_everything()
 
-    # -- where to begin --------------------------------------------------------------------------------------------
+    # -- where to start --------------------------------------------------------------------------------------------
 
     def _first_offset(self, was_clean: bool) -> int:
         files = self._log.sequence.files
@@ -155,8 +160,11 @@ class Recovery:
         return files[0].start
 
     def _is_note_usable(self) -> bool:
-        """Whether a record begins at the offset that our checkpoint knows, or the log ends there with what the queues
-        know last. Somebody else may have cut the log and written on since."""
+        """Return whether the log still matches the second note of our checkpoint.
+
+        It does if a record begins at the noted offset, or if the log ends there and the newest queue entry leads to
+        its last record. Another broker may have truncated the log and appended to it since.
+        """
         offset = self._checkpoint.safe_offset
         file = self._log.sequence.find(offset)
         queues_end = self._queues_end()
@@ -171,7 +179,7 @@ class Recovery:
         return queues_end == offset and self._queue_recovery.leads_home(newest, newest.end - 1)
 
     def _has_lost_entries(self, was_clean: bool, is_usable: bool) -> bool:
-        """Whether our own notes say that the queues had more, which nobody but a whole walk can tell where."""
+        """Return whether our notes say that the queues had more entries. Only a full scan finds where they belong."""
         if was_clean:
             return self._checkpoint.note is not None
         checkpoint = self._checkpoint
@@ -187,12 +195,13 @@ class Recovery:
         return is_counted and entries != checkpoint.safe_entries
 
     def _queues_end(self) -> int:
-        """Where the log is behind every queue: whatever lies there was entered in none of them."""
+        """Return the log offset beyond all queue entries: no record from there on has an entry in any queue."""
         highest = max((queue.max_physical_end for queue in self._queues), default=0)
         return max(self.report.log_begin, highest)
 
     def _accept_note(self) -> bool:
-        """Whether everything is just as a clean shutdown of ours left it; then the end of the log is known."""
+        """Return whether the files are exactly as our clean shutdown left them; if so, take the log end from the note.
+        """
         note = self._checkpoint.note
         if note is None or note.digest != digest(self._queues, self._index):
             return False
@@ -212,7 +221,7 @@ class Recovery:
         data = self._log.record_at(entry[0])
         return data is not None and len(data) == entry[1]
 
-    # -- the walk --------------------------------------------------------------------------------------------------
+    # -- the scan --------------------------------------------------------------------------------------------------
 
     def _walk(self, scan: LogScan) -> Iterator[None]:
         report = self.report
@@ -223,14 +232,14 @@ class Recovery:
             waiting = self._not_indexed
             if waiting is not None:
                 self._not_indexed = None
-                # Only up to the walk's beginning: what lies between there and here holds no keys, or is damaged.
+                # Only up to the start of the scan: the records from there to this one have no keys or are damaged.
                 yield from self._catch_up_index(report.scanned_from)
                 self._index_one(waiting)
             progress.at(scan.offset)
         progress.over()
 
     def _walk_step(self, scan: LogScan) -> bool:
-        """Enter some more records; False when there are none."""
+        """Enter the next records. Return False at the end of the log."""
         dispatch = self._dispatch
         queue_recovery = self._queue_recovery
         stop_bytes = -1
@@ -264,12 +273,12 @@ class Recovery:
         self._index_one(entry)
 
     def _index_one(self, entry: DispatchEntry) -> None:
-        # The last message of the index may have got only some of its keys in.
+        # The index may hold only some keys of its last message.
         if entry.physical_offset >= self._index_end:
             self._dispatch.add_missing_to_index(entry)
 
     def _catch_up_index(self, end: int) -> Iterator[None]:
-        """Index what lies between the index's end and the place where the walk began."""
+        """Index the records from the end of the index up to `end`."""
         begin = max(self._index_end, self.report.log_begin)
         log.warning("the index is incomplete and is made from the log", begin=begin, end=end)
         progress = self._start_progress("rebuilding the index", begin, end)
@@ -286,7 +295,7 @@ class Recovery:
         self._log.sequence.truncate(scan.end)
         self._log.set_end(scan.end)
         if self._index.cut(scan.end):
-            # It was ahead of the log, so the walk left out what it seemed to have.
+            # The index was ahead of the log, so the scan skipped records that the index appeared to have.
             self._index_end = self._index.end_physical_offset
             yield from self._catch_up_index(scan.end)
         if scan.end_reason:
@@ -299,8 +308,11 @@ class Recovery:
 
 
 def digest(queues: QueueTable, index: Index) -> int:
-    """CRC-64 over the ends of all queues and of the index. When it matches the note of a clean shutdown, the log is not
-    read at all; 32 bits would be few for the states that other programs may leave ten thousand queues in."""
+    """Return a CRC-64 over the ends of all queues and of the index.
+
+    If it matches the note of a clean shutdown, the log is not read at all. 32 bits would make a chance match too likely
+    among the states in which other programs may leave ten thousand queues.
+    """
     lines = sorted(
         [
             f"{queue.topic}/{queue.queue_id} {queue.first_in_files} {queue.end} {queue.max_physical_end}"
@@ -313,7 +325,7 @@ def digest(queues: QueueTable, index: Index) -> int:
 
 
 def clean_note(commit_log: CommitLog, queues: QueueTable, index: Index) -> CleanNote:
-    """What the checkpoint of a clean shutdown says."""
+    """Return the note that a clean shutdown writes to the checkpoint."""
     return CleanNote(commit_log.committed_offset, digest(queues, index))
 
 
