@@ -40,8 +40,8 @@ class Waiter:
 
 
 class Watermark:
-    """A monotonic number. Waiters usually arrive in ascending order of their targets and are kept in a queue; the others
-    are kept in a heap. Cancelled waiters are removed once they are at least half of all."""
+    """A monotonic number. Waiters usually arrive in ascending order of their targets and are kept in a queue; the
+    others are kept in a heap. Cancelled waiters are removed once they are at least half of all."""
 
     __slots__ = ("_cancelled", "_late", "_queue", "error", "value")
 

@@ -1,16 +1,16 @@
-"""One consume queue: where the messages of a topic's queue lie in the log.
+"""One consume queue: the positions in the log of the messages of one queue of a topic.
 
     entry n at byte n * 20:    physical offset 8 | record size 4 | tags code 8          unused space is zero
 
-Holds the end of the queue, the entries that are not written yet, and its files. Its numbers, in entries:
+Holds the end of the queue, the entries that are not written yet, and its files. Its offsets, in entries:
 
     min_offset ... | end: written and readable | next_offset: given to the next message
 
-`max_physical_end` is the log offset behind the last message it knows. Entries come in log order only. Ten thousand of
-these exist at a time, so everything that most queues do not need is made on demand.
+`max_physical_end` is the log offset after the last message of the queue. Entries arrive in log order only. A store may
+have ten thousand queues, so members that most queues do not need are created on demand.
 
-A filler entry (0, 0x7FFFFFFF, 0) stands for a message that is not there: before the first entry of a queue that begins
-in the middle of a file, and where recovery found a message lost.
+A filler entry (0, 0x7FFFFFFF, 0) stands for a missing message: before the first entry of a queue that starts in the
+middle of a file, and where recovery found a message lost.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FILLER_SIZE_BYTES: Final = 0x7FFFFFFF
 FILLER: Final = ENTRY.pack(0, FILLER_SIZE_BYTES, 0)
 _CHUNK_BYTES: Final = 20 * 3276
 _FIRST_CHUNK_BYTES: Final = 20 * 204
-# Entries that are read at a time in search of a real one.
+# The number of entries read at a time in search of a real one.
 _LOOK_ENTRIES: Final = 64
 
 
@@ -72,7 +72,7 @@ class ConsumeQueue:
         self.synced_end = 0
         self.next_offset = 0
         self.max_physical_end = 0
-        # `load` found more behind its end: an entry was damaged, or a file is missing.
+        # `load` found data after the end: an entry is damaged, or a file is missing.
         self.was_cut_short = False
         self._buffer: bytearray | None = None
         self._end_mark: Watermark | None = None
@@ -80,7 +80,7 @@ class ConsumeQueue:
     # -- loading ---------------------------------------------------------------------------------------------------
 
     def load(self, last_files: int) -> None:
-        """Take in the files and find the end: the first entry of the last `last_files` files that is not good (offset
+        """Load the files and find the end: the first entry of the last `last_files` files that is not valid (offset
         >= 0, size > 0). Later files are removed."""
         if self.ext is not None:
             self.ext.load()
@@ -102,7 +102,7 @@ class ConsumeQueue:
         self.min_offset = self.first_in_files
 
     def _cut_at_gap(self) -> None:
-        """A file is missing in between: nothing behind it is kept, so that recovery makes it anew together with it."""
+        """If a file is missing, remove all files after it, so that recovery rebuilds the gap and them together."""
         files = self.sequence.files
         for earlier, later in pairwise(files):
             if earlier.end != later.start:
@@ -111,7 +111,7 @@ class ConsumeQueue:
                 return
 
     def peek(self) -> None:
-        """Find the end without changing anything (a look from outside); short files are left out."""
+        """Find the end without changing any file (for read-only access by another process). Short files are ignored."""
         short = self.sequence.load(self.sequence.directory)
         self.sequence.files = [file for file in self.sequence.files if file not in short]
         end_bytes = max(0, self.sequence.first_start)
@@ -124,12 +124,12 @@ class ConsumeQueue:
 
     @property
     def first_in_files(self) -> int:
-        """Queue offset of the first entry of the first file."""
+        """The queue offset of the first entry of the first file; 0 without files."""
         return self.sequence.first_start // ENTRY_BYTES if self.sequence.files else 0
 
     def cut(self, end: int) -> None:
-        """Nothing is left from `end` on. The first file stays even when it is empty then: it says which offset comes
-        next."""
+        """Remove the entries from `end` on. The first file stays even if it becomes empty: its name keeps the next
+        queue offset."""
         self.sequence.truncate(max(end * ENTRY_BYTES, self.sequence.first_start + 1))
         if end == self.first_in_files and self.sequence.files:
             self.sequence.files[0].clear_from(0)
@@ -146,7 +146,7 @@ class ConsumeQueue:
             self._end_mark.rewind(end)
 
     def _find_physical_end(self) -> None:
-        """From the last real entry: fillers say nothing about the log."""
+        """Set `max_physical_end` from the last real entry: fillers have no position in the log."""
         self.max_physical_end = 0
         at = self.end - 1
         while at >= self.first_in_files:
@@ -159,7 +159,7 @@ class ConsumeQueue:
             at -= 1
 
     def _last_address(self) -> int | None:
-        """Where the last ext unit is that an entry leads to."""
+        """Return the address of the last ext unit to which an entry points, or None."""
         stop = self.end
         while stop > self.first_in_files:
             begin = max(self.first_in_files, stop - 1000)
@@ -175,7 +175,7 @@ class ConsumeQueue:
     # -- appending -------------------------------------------------------------------------------------------------
 
     def add(self, physical_offset: int, size_bytes: int, tags_code: int) -> None:
-        """One more entry behind the last, readable after `write`."""
+        """Append one entry, which is readable after `write`."""
         buffer = self._buffer
         if buffer is None:
             buffer = self._buffer = bytearray()
@@ -183,7 +183,7 @@ class ConsumeQueue:
         self.max_physical_end = physical_offset + size_bytes
 
     def fill(self, until: int) -> None:
-        """Filler entries for the queue offsets up to `until`. An empty queue begins in the file that holds it."""
+        """Append fillers for the queue offsets below `until`. An empty queue begins in the file that holds `until`."""
         begin = self.end + self.buffered_count
         if begin == 0 and not self.sequence.files:
             per_file = self.sequence.file_size_bytes // ENTRY_BYTES
@@ -201,8 +201,8 @@ class ConsumeQueue:
         return len(self._buffer) // ENTRY_BYTES if self._buffer else 0
 
     def write(self, new_in: set[str]) -> None:
-        """Write the buffered entries; the directory of a file that is made goes into `new_in`. Raises OSError: they
-        stay buffered then, and `write` may be called again."""
+        """Write the buffered entries; add the directory of a new file to `new_in`. Raises OSError: the entries stay
+        buffered then, and the call may be repeated."""
         buffer = self._buffer
         if not buffer:
             return
@@ -228,31 +228,31 @@ class ConsumeQueue:
             self.next_offset = self.end
 
     def publish(self) -> None:
-        """Tell those who wait for this queue about its new end."""
+        """Advance the queue's watermark to its end, which wakes its waiters."""
         if self._end_mark is not None:
             self._end_mark.advance(self.end)
 
     @property
     def end_mark(self) -> Watermark:
-        """The queue's end as a watermark."""
+        """The queue's end as a watermark, created on first use."""
         if self._end_mark is None:
             self._end_mark = Watermark(self.end)
         return self._end_mark
 
     def drop_mark(self, error: Exception) -> None:
-        """The queue goes away: every wait for it ends with `error`."""
+        """End every wait for this queue, which is being deleted, with `error`."""
         if self._end_mark is not None:
             self._end_mark.fail(error)
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
     def entry(self, queue_offset: int) -> tuple[int, int, int] | None:
-        """(physical offset, size, tags code), None outside the queue."""
+        """Return (physical offset, size, tags code), or None outside the queue."""
         data = self.entries(queue_offset, 1)
         return ENTRY.unpack(data) if data else None
 
     def entries(self, queue_offset: int, count: int) -> bytes:
-        """Packed entries from there, at most `count`, at most to the end of that file; empty outside the queue."""
+        """Return packed entries from `queue_offset`, at most `count` and only of one file; b"" outside the queue."""
         count = min(count, self.end - queue_offset)
         if count <= 0 or queue_offset < 0:
             return b""
@@ -264,16 +264,16 @@ class ConsumeQueue:
         return file.pread(at, min(count * ENTRY_BYTES, file.size_bytes - at))
 
     def next_file_offset(self, queue_offset: int) -> int:
-        """Queue offset of the first entry of the next file (ConsumeQueue.rollNextFile)."""
+        """Return the queue offset of the first entry of the next file (ConsumeQueue.rollNextFile)."""
         per_file = self.sequence.file_size_bytes // ENTRY_BYTES
         return queue_offset + per_file - queue_offset % per_file
 
     def first_at_or_beyond(self, physical_offset: int) -> int:
-        """Queue offset of the first real entry whose message lies at or beyond this log offset, or `end`."""
+        """Return the queue offset of the first real entry whose message lies at or beyond this log offset, or `end`."""
         stop = self.end
         while True:
             found = self._search(physical_offset, stop)
-            # A damaged entry may have led the search astray; the one in front of it tells.
+            # A damaged entry may have misled the search. The entry before it shows that, and the search is repeated.
             before = self.entry(found - 2) if found - 2 >= self.first_in_files else None
             if before is None or not _is_real(before) or before[0] < physical_offset:
                 return found
@@ -297,7 +297,7 @@ class ConsumeQueue:
         return low
 
     def _real_entry(self, queue_offset: int, end: int) -> tuple[tuple[int, int, int] | None, int]:
-        """The first entry from there that leads to a message, and its queue offset."""
+        """Return the first real entry from `queue_offset` on and its queue offset, or (None, `end`)."""
         while queue_offset < end:
             data = self.entries(queue_offset, min(end - queue_offset, _LOOK_ENTRIES))
             if not data:
@@ -309,10 +309,10 @@ class ConsumeQueue:
                 queue_offset += 1
         return None, end
 
-    # -- taking away -----------------------------------------------------------------------------------------------
+    # -- removing --------------------------------------------------------------------------------------------------
 
     def truncate_beyond(self, physical_end: int) -> int:
-        """Remove the entries of messages that end behind `physical_end`; answers how many went."""
+        """Remove the entries of messages that end after `physical_end`. Return the number removed."""
         if self.max_physical_end <= physical_end:
             return 0
         before = self.end
@@ -336,7 +336,7 @@ class ConsumeQueue:
                 self._find_physical_end()
 
     def correct_min_offset(self, log_min_offset: int) -> None:
-        """Move the minimum to the first message that the log still has."""
+        """Move `min_offset` to the first message that the log still has."""
         if not self.sequence.files:
             return
         at = self.first_in_files
@@ -346,13 +346,13 @@ class ConsumeQueue:
         self.min_offset = max(self.min_offset, at)
 
     def begin_anew(self) -> None:
-        """Forget all entries: the files in front of the present ones are missing. The next one may go anywhere."""
+        """Remove all entries, because the files before them are missing. The next entry may have any queue offset."""
         self.sequence.delete_all()
         self.min_offset = 0
         self._set_end(0)
 
     def clean_ext(self) -> None:
-        """Delete the ext files in front of the first unit that is still led to."""
+        """Delete the ext files before the first unit to which an entry still points."""
         entry = self.entry(self.min_offset)
         if self.ext is not None and entry is not None and self.ext.is_address(entry[2]):
             self.ext.drop_before(entry[2])
@@ -369,7 +369,7 @@ def _is_real(entry: tuple[int, int, int]) -> bool:
 
 
 def _used_bytes(file: MappedFile) -> int:
-    """Bytes of the good entries from the start of a file."""
+    """Return the number of bytes of valid entries at the start of a file."""
     at = 0
     step = _FIRST_CHUNK_BYTES  # most queues of many are short
     while at < file.size_bytes:
@@ -383,8 +383,8 @@ def _used_bytes(file: MappedFile) -> int:
 
 
 def good_entries(data: bytes) -> int:
-    """How many entries at the start of `data` have an offset >= 0 and a size > 0. Looks at byte columns, not entries:
-    a queue of millions is checked in milliseconds."""
+    """Return the number of entries at the start of `data` with an offset >= 0 and a size > 0. The check works on byte
+    columns, not entries, so a queue of millions takes milliseconds."""
     count = len(data) // ENTRY_BYTES
     data = data[: count * ENTRY_BYTES]
     columns = [int.from_bytes(data[at::ENTRY_BYTES], "big") for at in (8, 9, 10, 11)]

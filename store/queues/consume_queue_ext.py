@@ -2,9 +2,9 @@
 
     unit:   size int16 (20 + bit map) | tags code int64 | store timestamp int64 | bit map length int16 | bit map
 
-A unit is known by its address, byte offset + Long.MIN_VALUE, which the queue entry carries in place of the tags code. A
-unit never crosses a file end: int16 -1 marks the end, the unit goes to the next file. Owned by its ConsumeQueue; units
-are buffered and written before the entries that lead to them.
+The address of a unit is its byte offset + Long.MIN_VALUE; the queue entry has it in place of the tags code. A unit
+never crosses a file end: int16 -1 marks the end, and the unit goes to the next file. The ConsumeQueue owns its ext
+file; units are buffered, and written before the entries that point to them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from triomq.store.results import ExtUnit
 END_RESERVE_BYTES = 4
 MAX_UNIT_BYTES = 0x7FFF
 _MIN_LONG = -0x8000000000000000
-# Tags codes are 32-bit hashes or delivery times, so anything so far down is an address.
+# Tags codes are 32-bit hashes or delivery times, so no tags code is this low, and every lower value is an address.
 MAX_ADDRESS = -0x80000001
 
 _UNIT = struct.Struct(">hqqh")
@@ -41,7 +41,7 @@ class ConsumeQueueExt:
         return tags_code <= MAX_ADDRESS
 
     def put(self, unit: ExtUnit) -> int:
-        """Add a unit; answers its address, or the tags code when it is too large for one."""
+        """Add a unit. Return its address, or the tags code if the unit is too large."""
         bit_map = unit.bit_map or b""
         size = FIXED_BYTES + len(bit_map)
         if size > MAX_UNIT_BYTES or size + END_RESERVE_BYTES > self.sequence.file_size_bytes:
@@ -56,7 +56,8 @@ class ConsumeQueueExt:
         return at + _MIN_LONG
 
     def write(self, new_in: set[str]) -> None:
-        """Write what was put. Raises OSError; it may then be called again."""
+        """Write the buffered units; add the directory to `new_in` if a file is created. Raises OSError; the call may
+        then be repeated."""
         while self._buffers:
             at, data = self._buffers[0]
             file = self.sequence.find(at)
@@ -68,7 +69,7 @@ class ConsumeQueueExt:
         self.written_end = self.end
 
     def read(self, address: int) -> ExtUnit | None:
-        """The unit at this address, None when there is none."""
+        """Return the unit at this address, or None if there is none."""
         at = address - _MIN_LONG
         file = self.sequence.find(at)
         if file is None or at >= self.written_end:
@@ -89,7 +90,8 @@ class ConsumeQueueExt:
         self.end = self.written_end = last.end if last is not None else 0
 
     def truncate_after(self, last_address: int | None) -> None:
-        """Nothing is left behind the unit that the queue's last entry leads to (None: nothing is left at all)."""
+        """Remove everything after the unit at `last_address`, to which the queue's last entry points. None: remove all
+        units."""
         if last_address is None:
             end = max(self.sequence.first_start, 0)
         else:
@@ -102,13 +104,13 @@ class ConsumeQueueExt:
         self.end = self.written_end = end
 
     def drop_before(self, first_address: int) -> None:
-        """Delete the files in front of the one that the queue's first entry leads to."""
+        """Delete the files before the one with the unit at `first_address`, to which the queue's first entry points."""
         files = self.sequence.files
         while len(files) > 1 and files[0].end <= first_address - _MIN_LONG:
             self.sequence.drop_first()
 
     def unsynced_files(self) -> list[MappedFile]:
-        """The files that may have been written since they were last asked for here."""
+        """Return the files that may have been written since the previous call."""
         begin, self.synced_end = self.synced_end, self.written_end
         return [file for file in self.sequence.files if file.end > begin and file.start < self.written_end]
 

@@ -1,7 +1,7 @@
-"""From a record to its traces: consume queue entries and index keys (ReputMessageService, CommitLogDispatcher).
+"""From a record to its consume queue entries and index keys (ReputMessageService, CommitLogDispatcher).
 
-A DispatchEntry is what dispatch needs to know of one record. Live ones are made by the append, which knows everything
-already; recovery and slaves make them from the bytes of the log. Both go through the same Dispatch.
+A DispatchEntry holds the fields of one record that dispatch needs. On a master, the append creates it from the message;
+recovery and slaves create it from the bytes of the log. Both use the same Dispatch.
 
 Transactions of type prepared and rollback enter no consume queue; rollback enters no index.
 """
@@ -63,7 +63,7 @@ class DispatchEntry:
         stored_properties: bytes,
         result: PutResult | None,
     ) -> None:
-        """`queue` is None for what enters no consume queue."""
+        """`queue` is None for a record that enters no consume queue."""
         self.topic = topic
         self.queue = queue
         self.physical_offset = physical_offset
@@ -76,7 +76,7 @@ class DispatchEntry:
         self.keys = keys
         self.properties = stored_properties
         self.result = result
-        # INNER_MULTI_DISPATCH: further queues that get an entry of the same message, with its offset there.
+        # INNER_MULTI_DISPATCH: further queues that receive an entry of the same message, each with its queue offset.
         self.more_queues: list[tuple[ConsumeQueue, int]] | None = None
 
 
@@ -100,7 +100,7 @@ class Dispatch:
         self._lmq = lmq
 
     def apply(self, entry: DispatchEntry) -> None:
-        """Queue entries and index keys of one committed record. Never raises: a failing index stalls."""
+        """Add the queue entries and index keys of one committed record. Never raises: a failing index stalls."""
         queue = entry.queue
         if queue is not None:
             self._add(queue, entry)
@@ -115,7 +115,7 @@ class Dispatch:
         self.add_to_queue(queue, entry)
 
     def add_to_queue(self, queue: ConsumeQueue, entry: DispatchEntry) -> None:
-        """The entry of one record in one queue, which is in `touched` already."""
+        """Add the entry of one record to one queue, which must be in `touched` already."""
         tags_code = entry.tags_code
         if queue.ext is not None:
             bit_map = self.bit_map_of(entry.topic, entry.properties) if self.bit_map_of is not None else None
@@ -123,7 +123,7 @@ class Dispatch:
         queue.add(entry.physical_offset, entry.size_bytes, tags_code)
 
     def add_to_index(self, entry: DispatchEntry) -> None:
-        """Keys of one record; what the index has already is the caller's business."""
+        """Add the keys of one record. The caller must not pass a record that the index already has."""
         index = self._index
         if not index.is_enabled or index.stalled_at >= 0 or (entry.uniq_key is None and entry.keys is None):
             return
@@ -136,7 +136,7 @@ class Dispatch:
             log.error("index cannot be written, it will be caught up later", error=str(error))
 
     def add_missing_to_index(self, entry: DispatchEntry) -> None:
-        """Like `add_to_index`, for a record that may be the newest one in the index with only some of its keys."""
+        """Add the keys that the index lacks of a record, which may be its newest one with only some keys present."""
         index = self._index
         if entry.physical_offset > index.end_physical_offset:
             self.add_to_index(entry)
@@ -147,8 +147,8 @@ class Dispatch:
             index.stalled_at = entry.physical_offset
 
     def index_again(self, commit_log: CommitLog, begin: int, stop: int) -> int:
-        """Index the records from `begin` on until one begins at or behind `stop`; answers where that is, -1 when the
-        index failed again. It stays stalled, at the record to go on with."""
+        """Index the records from `begin` on until one begins at or after `stop`. Return the offset reached, or -1 if
+        the index failed again. The index stays stalled at the record with which to continue."""
         index = self._index
         scan = LogScan(commit_log, begin, check_crc=False, stop=stop)
         for fields in scan.records():
@@ -165,7 +165,7 @@ class Dispatch:
     # -- from the bytes of the log -----------------------------------------------------------------------------------
 
     def entry_of(self, fields: ScannedRecord) -> DispatchEntry:
-        """What dispatch has to know of a record in the log."""
+        """Return the DispatchEntry of a record in the log."""
         topic = fields.topic.decode("utf-8", "replace")
         plain = _keys_and_tags(fields.properties)
         table: dict[str, str] | None = None
@@ -224,5 +224,5 @@ class Dispatch:
         return found
 
     def multi_queue(self, name: str, queue_id: int) -> ConsumeQueue:
-        """The queue of one name in INNER_MULTI_DISPATCH. Raises ValueError."""
+        """Return the queue for one name in INNER_MULTI_DISPATCH. Raises ValueError."""
         return self._queues.get(name, 0 if self._lmq and name.startswith(LMQ_PREFIX) else queue_id)

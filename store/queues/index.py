@@ -1,8 +1,8 @@
 """The index: all index files, oldest first; the newest takes new entries (IndexService).
 
-`end_physical_offset` is the offset of the newest message in it. Messages come in log order. The index may fall behind
-without harm, since it can be made from the log: when a write fails (disk full) it stops at `stalled_at`, and its owner
-reads the rest from the log again once there is room.
+`end_physical_offset` is the offset of its newest message. Messages arrive in log order. The index may safely fall
+behind, since it can be rebuilt from the log: when a write fails (disk full) it stops at `stalled_at`, and its owner
+indexes the rest from the log once there is space.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from triomq.store.queues.index_file import IndexFile, file_size_bytes, key_hash,
 
 log = structlog.get_logger("triomq.store.index")
 
-# New entries of the newest file that may wait in memory before they are written. Each time most pages of the slots are
-# written too, 20 MB.
+# The bytes of new entries that the newest file buffers before it writes them. Each such write also writes most pages of
+# the slots, 20 MB.
 WRITE_OUT_BYTES: Final = 4 << 20
 
 
@@ -47,14 +47,14 @@ class Index:
         self._entry_limit = entry_limit
         self.is_enabled = is_enabled
         self.files: list[IndexFile] = []
-        # Full files that were written out but not synced yet.
+        # Full files that are written out but not synced.
         self.filled: list[IndexFile] = []
-        # Log offset of the first message that could not be indexed, -1 while all is well.
+        # Log offset of the first message that could not be indexed; -1 while the index is not stalled.
         self.stalled_at = -1
 
     def load(self) -> None:
-        """Read the headers. Files of a wrong name are skipped, those of a wrong size removed: the index is made from
-        the log and can be made again."""
+        """Read the headers. Files with a wrong name are skipped, and files of a wrong size removed: recovery rebuilds
+        the index from the log."""
         wanted = file_size_bytes(self._slot_count, self._entry_limit)
         for name in self._files.list_directory(self._paths.index):
             if not layout.is_index_name(name):
@@ -75,7 +75,7 @@ class Index:
 
     @property
     def end_physical_offset(self) -> int:
-        """Log offset of the newest message that is indexed; -1 for an empty index."""
+        """The log offset of the newest indexed message; -1 for an empty index."""
         for file in reversed(self.files):
             if not file.is_empty:
                 return file.end_physical_offset
@@ -86,7 +86,7 @@ class Index:
         return self.files[-1].end_timestamp if self.files else 0
 
     def add(self, topic: str, uniq_key: str | None, keys: str | None, physical_offset: int, timestamp: int) -> None:
-        """Index one message. Raises OSError when a new file is needed and cannot be made."""
+        """Index one message. Raises OSError if a new file cannot be created or buffered entries cannot be written."""
         files = self.files
         if files and not files[-1].is_full:
             file = files[-1]
@@ -100,7 +100,7 @@ class Index:
     def add_missing(
         self, topic: str, uniq_key: str | None, keys: str | None, physical_offset: int, timestamp: int
     ) -> None:
-        """Index what is not there yet of one message (the newest one of the index, when recovery replays it)."""
+        """Index the keys of one message that the index lacks (its newest message, when recovery replays it)."""
         for key in keys_of(uniq_key, keys):
             code = key_hash(topic, key)
             if not any(file.has(code, physical_offset) for file in self.files[-2:]):
@@ -132,7 +132,7 @@ class Index:
         self.files.append(file)
 
     def has_room(self) -> bool:
-        """Whether the disk takes entries again."""
+        """Try to write out the index. Return whether the disk accepts entries again."""
         try:
             self.write_out()
             if not self.files or self.files[-1].is_full:
@@ -142,12 +142,13 @@ class Index:
         return True
 
     def write_out(self) -> None:
-        """Write what is new to the files. Raises OSError."""
+        """Write the changes of the newest file. Raises OSError."""
         if self.files:
             self.files[-1].write_out()
 
     def find(self, topic: str, key: str, limit: int, begin_ms: int, end_ms: int) -> list[int]:
-        """Log offsets for a key, at most `limit`, those of the newest file first."""
+        """Return at most `limit` log offsets of messages with this key stored in [begin_ms, end_ms], newest file first.
+        """
         found: list[int] = []
         code = key_hash(topic, key)
         for file in reversed(self.files):
@@ -158,11 +159,11 @@ class Index:
         return found
 
     def repair(self, until_ms: int, physical_end: int) -> None:
-        """After a crash: go back to what was surely on disk. Only full files that end by `until_ms` are (their slots
-        are not written any more); others lose what is younger, and one that has nothing left goes.
+        """After a crash, reduce the index to the entries that were certainly on disk.
 
-        Where one loses something all behind it go, too, although they may look older (a clock that was set back): the
-        index is brought up from its end, so it may have no hole.
+        A full file that ends by `until_ms` is kept, since its slots are no longer written. Other files lose their newer
+        entries, and a file without entries is deleted. When a file loses entries, all files after it are deleted too,
+        even if they look older (the clock was set back): rebuilding appends to the end, so the index must have no gap.
         """
         kept: list[IndexFile] = []
         has_lost = False
@@ -182,7 +183,7 @@ class Index:
         self.files = kept
 
     def cut(self, physical_end: int) -> bool:
-        """The log ends here: forget the messages at or beyond that. Returns whether there were any."""
+        """Remove the messages at or beyond `physical_end`, the end of the log. Return whether there were any."""
         if self.end_physical_offset < physical_end:
             return False
         self.write_out()
@@ -194,7 +195,8 @@ class Index:
         return True
 
     def drop_before(self, log_min_offset: int) -> list[IndexFile]:
-        """Files that only point below the start of the log, oldest first, never the newest; the caller deletes them."""
+        """Take out and return the files that point only below the start of the log, oldest first and never the newest.
+        The caller deletes them."""
         gone: list[IndexFile] = []
         while len(self.files) > 1 and self.files[0].end_physical_offset < log_min_offset:
             gone.append(self.files.pop(0))

@@ -6,9 +6,9 @@
 
 indexCount starts at 1 and entry 0 is never used; a file is full when indexCount reaches the number of entries.
 
-The newest file is written here: its header and slots live in memory (slots in a private mapping), new entries in a
-buffer; `write_out` writes entries, then changed slot pages, then the header, so that a killed process leaves at worst
-slots that point behind indexCount, which readers take for empty. Older files are only read.
+Only the newest file is written. Its header and slots are kept in memory (slots in a private mapping), new entries in a
+buffer. `write_out` writes entries, then changed slot pages, then the header. A killed process thus leaves at worst
+slots that point beyond indexCount, which readers treat as empty.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ _read_slot: Final = _SLOT.unpack_from
 _write_slot: Final = _SLOT.pack_into
 
 
-# The last characters of a client's message id change from one message to the next, those in front of them every 65 s.
+# The last characters of a client's message id change with each message, those before them only every 65 s.
 _CHANGING_CHARACTERS: Final = 8
 
 
 def key_hash_reference(topic: str, key: str) -> int:
-    """Hash of "topic#key": absolute Java hash code, 0 where that has no absolute value.
+    """Return the hash of "topic#key": the absolute Java hash code, or 0 for the code without an absolute value.
 
-    The hash is built from the left, so that of the topic and of all but the end of a long key is remembered: what is
-    left to do is a quarter of it.
+    The hash is computed from left to right. The hash of the topic and of all but the end of a long key is cached, which
+    leaves a quarter of the work.
     """
     cut = len(key) - _CHANGING_CHARACTERS
     if cut <= _CHANGING_CHARACTERS:
@@ -68,7 +68,7 @@ def _absolute(code: int) -> int:
 
 
 def keys_of(uniq_key: str | None, keys: str | None) -> list[str]:
-    """What one message is found by: its UNIQ_KEY, and the parts of KEYS, which have spaces between them."""
+    """Return the index keys of one message: its UNIQ_KEY, and the parts of KEYS, which are separated by spaces."""
     found = [uniq_key] if uniq_key else []
     if keys:
         found += [key for key in keys.split(" ") if key]
@@ -88,9 +88,9 @@ def write_keys_reference(
     physical_offset: int,
     seconds: int,
 ) -> int:
-    """Append an entry for each key of a message, from `number` on, let its slot lead to it and mark the slot's page.
-    Answers how many of the slots were empty (one that leads nowhere is); -1, and nothing is done, when there are more
-    keys than `room`."""
+    """Append an entry for each key of a message, numbered from `number` on, point its slot to it and mark the slot's
+    page. Return the number of slots that were empty; a slot that points to no entry counts as empty. If there are more
+    keys than `room`, return -1 and change nothing."""
     wanted = keys_of(uniq_key, keys)
     if len(wanted) > room:
         return -1
@@ -113,7 +113,7 @@ _write_keys: Final = accelerated(write_keys_reference)
 
 
 class IndexFile:
-    """Reading works on every file, `put` after `open_for_writing`."""
+    """One index file. Every file can be read; `put` requires `open_for_writing`."""
 
     __slots__ = (
         "_buffer",
@@ -181,7 +181,7 @@ class IndexFile:
         self._buffer_start = self.index_count
 
     def create(self, predecessor: IndexFile | None) -> None:
-        """A new file; its numbers begin where those of the predecessor end. Raises OSError."""
+        """Create the file; its timestamps and offsets start where those of the predecessor end. Raises OSError."""
         self._file.create()
         if predecessor is not None:
             self.begin_timestamp = self.end_timestamp = predecessor.end_timestamp
@@ -189,7 +189,7 @@ class IndexFile:
         self.is_dirty = True
 
     def open_for_writing(self, files: Files) -> None:
-        """Take the slots into memory; a second call does nothing."""
+        """Map the slots into memory; a second call does nothing."""
         if self._slots is not None:
             return
         slots_bytes = HEADER_BYTES + self._slot_count * SLOT_BYTES
@@ -197,7 +197,7 @@ class IndexFile:
         self._dirty_pages = bytearray((slots_bytes + PAGE_BYTES - 1) // PAGE_BYTES)
 
     def close(self) -> None:
-        """Give memory and descriptor back; reading opens it again. What was not written out is lost."""
+        """Release memory and descriptor; reading opens the file again. Entries that were not written out are lost."""
         if self._slots is not None:
             self._slots.close()
             self._slots = None
@@ -213,8 +213,8 @@ class IndexFile:
     def put(
         self, topic: str, uniq_key: str | None, keys: str | None, physical_offset: int, store_timestamp: int
     ) -> bool:
-        """An entry for each key of one message, in memory only. False, and nothing was done, when there is not room for
-        all of them."""
+        """Add an entry for each key of one message, in memory only. Return False, with nothing changed, if the file has
+        no room for all of them."""
         slots = self._slots
         if slots is None:
             raise RuntimeError("the index file is not open for writing")
@@ -255,7 +255,7 @@ class IndexFile:
         return len(self._buffer)
 
     def write_out(self) -> None:
-        """Write everything new. Raises OSError; it may then be called again."""
+        """Write all changes. Raises OSError; the call may then be repeated."""
         if not self.is_dirty:
             return
         if self._buffer:
@@ -292,13 +292,13 @@ class IndexFile:
         )
 
     def borrow(self) -> int:
-        """A descriptor for a sync in a thread; the borrower closes it."""
+        """Return a duplicated descriptor for a sync in a thread; the borrower closes it."""
         return self._file.borrow()
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
     def find(self, code: int, begin_ms: int, end_ms: int, limit: int, found: list[int]) -> None:
-        """Append the log offsets of matching entries, newest first, until `found` has `limit`."""
+        """Append the log offsets of matching entries to `found`, newest first, until it has `limit` items."""
         number = self._slot(code)
         while 0 < number < self.index_count and len(found) < limit:
             entry_hash, physical_offset, seconds, previous = self._entry(number)
@@ -310,7 +310,7 @@ class IndexFile:
             number = previous
 
     def has(self, code: int, physical_offset: int) -> bool:
-        """Whether this key of this message is there; looks only as far back as entries of that offset can be."""
+        """Return whether the file has this key of this message. The search stops at older messages' entries."""
         number = self._slot(code)
         while 0 < number < self.index_count:
             entry_hash, entry_offset, _, previous = self._entry(number)
@@ -342,11 +342,11 @@ class IndexFile:
     # -- repair ----------------------------------------------------------------------------------------------------
 
     def rewind(self, until_ms: int, physical_end: int) -> None:
-        """After a crash: keep the entries of messages stored at least a second before `until_ms` that lie before
-        `physical_end` in the log, and make slots and header anew from them. Entries of one message stay or go together.
-        Raises OSError."""
+        """After a crash, keep the entries of messages that were stored at least a second before `until_ms` and lie
+        before `physical_end` in the log, and rebuild slots and header from them. Entries of one message are kept or
+        removed together. Raises OSError."""
         slots = array("i", bytes(self._slot_count * 4))
-        kept = 1  # number of the first entry that goes
+        kept = 1  # number of the first entry to remove
         end_offset = self.begin_physical_offset
         end_seconds = 0
         message: list[tuple[int, int]] = []  # (slot, entry number) of the message that is being read
@@ -377,7 +377,7 @@ class IndexFile:
         self.index_count = kept
         self.hash_slot_count = self._slot_count - slots.count(0)
         self.end_physical_offset = end_offset
-        # Entries know seconds only; one that is too early would hide messages from queries.
+        # Entries have seconds only; an end timestamp that is too early would hide messages from queries.
         self.end_timestamp = min(self.end_timestamp, self.begin_timestamp + end_seconds * 1000 + 999)
         self._buffer = bytearray()
         self._buffer_start = kept

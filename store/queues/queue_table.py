@@ -1,9 +1,9 @@
-"""All consume queues of a store, by topic and queue id, and which of them have something to write or sync.
+"""All consume queues of a store, by topic and queue id, and which of them have entries to write or sync.
 
-Owns the ConsumeQueue objects: they are made on load and on first use, and go when a topic is deleted. `touched` are the
-queues with buffered entries of the commit in progress; `dirty` those whose files have writes that were not synced;
-`cleaned_start` the start of the log for which retention has done its work here (as long as the log begins there, no
-file of a queue goes).
+Owns the ConsumeQueue objects: loading or the first use creates them, and deleting their topic removes them. `touched`
+has the queues with buffered entries of the commit in progress, and `dirty` those with writes that are not synced.
+`cleaned_start` is the start of the log up to which retention has cleaned the queues: while the log starts there, no
+queue file is deleted.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class QueueTable:
         self.deleted_count = 0
         self.cleaned_start = 0
         self.touched: list[ConsumeQueue] = []
-        # ordered, so that a run can be repeated exactly
+        # a dict for its order, so that a run can be repeated exactly
         self.dirty: dict[ConsumeQueue, None] = {}
         self.unsynced_directories: set[str] = set()
 
@@ -64,8 +64,8 @@ class QueueTable:
         return of_topic.get(queue_id) if of_topic is not None else None
 
     def get(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """The queue, made when there is none (in memory only, until its first entry is written). Raises ValueError for
-        a name that must not become a path."""
+        """Return the queue, and create it if it does not exist (only in memory until its first entry is written).
+        Raises ValueError for a name that must not become a path."""
         of_topic = self._by_topic.get(topic)
         if of_topic is not None:
             queue = of_topic.get(queue_id)
@@ -89,7 +89,7 @@ class QueueTable:
             yield from list(of_topic.values())
 
     def newest_entry(self) -> tuple[int, int, int] | None:
-        """(physical offset, size, tags code) of the entry that leads furthest into the log, None without entries."""
+        """Return (physical offset, size, tags code) of the entry of the newest record, or None without entries."""
         newest: ConsumeQueue | None = None
         for queue in self:
             if queue.end and (newest is None or queue.max_physical_end > newest.max_physical_end):
@@ -97,7 +97,7 @@ class QueueTable:
         return newest.entry(newest.end - 1) if newest is not None else None
 
     def topics(self) -> dict[str, list[int]]:
-        """Topic -> ids of queues that ever held an entry."""
+        """Return topic -> ids of its queues that ever held an entry."""
         found: dict[str, list[int]] = {}
         for topic, of_topic in self._by_topic.items():
             ids = sorted(queue_id for queue_id, queue in of_topic.items() if queue.end)
@@ -106,8 +106,8 @@ class QueueTable:
         return found
 
     def write_touched(self, written: list[ConsumeQueue]) -> None:
-        """Write what the present commit added and put the queues in `written`. Raises OSError: what was not written
-        stays in `touched`."""
+        """Write the buffered entries of the touched queues and append these queues to `written`. Raises OSError: the
+        queues that were not written stay in `touched`."""
         touched = self.touched
         while touched:
             queue = touched[-1]
@@ -119,7 +119,8 @@ class QueueTable:
             written.append(queue)
 
     def _make_directory(self, queue: ConsumeQueue) -> None:
-        """Also remembers whom to sync, so that after a power loss the new names are there."""
+        """Create the queue's directory, and remember which directories to sync so that a power loss cannot remove the
+        new names."""
         self._files.make_directories(queue.sequence.directory)
         self.unsynced_directories.add(f"{self._paths.queues}/{queue.topic}")
         self.unsynced_directories.add(self._paths.queues)
