@@ -1,15 +1,15 @@
-"""MessageStore: one store directory, and the only face the rest of the broker sees of it (DefaultMessageStore).
+"""MessageStore: the interface of one store directory to the rest of the broker (DefaultMessageStore).
 
-It builds the parts, owns them, and holds their life together: opening, background tasks, closing. It writes: `append`
-and `commit`. Everything else has a face of its own:
+It creates and owns the parts, and controls their lifetime: opening, background tasks, closing. It writes: `append` and
+`commit`. Everything else has an interface of its own:
 
     reading     messages, offsets, times, keys, log bytes
     replica     a slave's log: bytes as its master has them
-    upkeep      what administrators ask for: queues and files that go
+    upkeep      operations of administrators: deleting queues and files
 
-It knows no request and no socket. Everything runs in the thread of the event loop. `append`, `commit` and reading are
-plain functions that never await; only `load`, `run`, `close` and waits on watermarks are async. Threads only sync
-descriptors and read cold log bytes.
+It knows neither requests nor sockets. Everything runs in the thread of the event loop. `append`, `commit` and reading
+are plain functions that never await, except for `read_log_into`; `load`, `run`, `close` and waits on watermarks are
+async. Worker threads only sync and unlink files, prepare log files, and read and save log bytes.
 """
 
 from __future__ import annotations
@@ -52,24 +52,24 @@ log = structlog.get_logger("triomq.store")
 class MessageStore:
     """One store directory.
 
-    Life: `await load()` (lock, recovery), then `await nursery.start(store.run)` (flusher and friends), at the end
-    `await close()`. After `load` everything but the background tasks works, so tests may leave `run` out.
+    Lifetime: `await load()` (lock, recovery), then `await nursery.start(store.run)` (flusher and other background
+    tasks), at the end `await close()`. After `load` everything but the background tasks works, so tests may omit `run`.
 
-    `committed` and `flushed` are watermarks over physical offsets: what can be read, and what is on disk. Puts are
-    taken up to `accepted`: that is `committed`, or with transientStorePoolEnable also what is in memory only (a crash
-    of the process then loses up to commitIntervalCommitLog of it). To wait for a put, wait beyond
-    `PutResult.last_offset`.
+    `committed` and `flushed` are watermarks over physical offsets: up to them the log can be read, and is on disk. Puts
+    are accepted up to `accepted`. It is `committed`, or with transientStorePoolEnable it includes bytes that are only
+    in memory (a crash of the process then loses up to commitIntervalCommitLog ms of them). To wait for a put, wait
+    beyond `PutResult.last_offset`.
     """
 
     append: Callable[[MessageToStore], PutResult]
-    """Encode one message behind what is pending. Nothing is readable before `commit`. Nothing is raised for a message
-    or a store that cannot take it: see PutResult.status. (Appending's own method: every message comes through here.)"""
+    """Encode one message after the pending ones. It is not readable before `commit`. For a message that is refused,
+    nothing is raised: see PutResult.status. (Appending's own method, without a call in between: every put uses it.)"""
 
     def __init__(
         self, settings: StoreSettings, *, now_ms: NowMs, files: Files | None = None, offload: Offload | None = None
     ) -> None:
-        """`offload(function, *arguments)` runs a blocking function elsewhere; by default in a trio thread. Raises
-        SettingError for settings that cannot be used."""
+        """`offload(function, *arguments)` runs a blocking function outside of the event loop, by default in a trio
+        thread. Raises SettingError for settings that cannot be used."""
         self._now_ms = now_ms
         self._live = live = LiveSettings(settings)
         self.contents = contents = Contents.of(settings, files or Files())
@@ -115,7 +115,7 @@ class MessageStore:
     # -- life ------------------------------------------------------------------------------------------------------
 
     async def load(self, teller: Teller | None = None) -> None:
-        """Lock the directory and recover; `teller` hears of the progress, by default the log. Raises StoreLocked,
+        """Lock the directory and recover; `teller` receives the progress, by default as log lines. Raises StoreLocked,
         StoreRefused, OSError."""
         self.lock()
         opening = self._opening = Opening(
@@ -136,8 +136,8 @@ class MessageStore:
         self._refusals.set("role", "the store belongs to a slave" if self._live.is_slave else None)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Flush, checkpoint, clean: until cancelled. Raises StoreFailed as soon as a commit or a flush fails in a way
-        that nobody foresaw, also when that was raised elsewhere and swallowed there."""
+        """Flush, write checkpoints and clean until cancelled. Raises StoreFailed as soon as a commit or a flush fails
+        with an unexpected exception, even if another task caught and dropped that exception."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._fail_stop.wait)
             nursery.start_soon(self._flush.run_log)
@@ -157,9 +157,11 @@ class MessageStore:
             self._appending.commit()
 
     async def close(self) -> None:
-        """Last commit, flush and checkpoint; removes the abort file; releases the lock. Nothing else may be running.
-        When anything was broken, or breaks now, the abort file stays; a store that failed writes nothing more. Raises
-        StoreFailed when it fails now; it is closed all the same."""
+        """Commit, flush and write the checkpoint a last time, remove the abort file, and release the lock.
+
+        Nothing else may be running. If the store is broken, or breaks now, the abort file stays; a failed store writes
+        nothing more. Raises StoreFailed if the store fails now; it is closed nevertheless.
+        """
         if not self._is_open:
             return
         try:
@@ -170,7 +172,7 @@ class MessageStore:
             self._release()
 
     async def _finish(self) -> None:
-        """Get everything onto the disk, and note that it is there."""
+        """Write and sync everything, and note that in the checkpoint."""
         self._appending.commit()
         self.replica.end()
         self._refusals.set("closed", "the store is closed")
@@ -181,7 +183,7 @@ class MessageStore:
             await self._flush.flush_thoroughly(note)
 
     def _release(self) -> None:
-        """End all waits, give back threads, descriptors and the lock. The abort file goes when all went well."""
+        """End all waits, and release threads, descriptors and the lock. Remove the abort file if nothing failed."""
         self._is_open = False
         self._refusals.set("closed", "the store is closed")
         self._log_thread.end()
@@ -205,7 +207,7 @@ class MessageStore:
             queue.drop_mark(closed)
 
     def lock(self) -> None:
-        """Keep other processes out of the directory. `load` does it. Raises StoreLocked, StoreRefused."""
+        """Lock the directory against other processes, as `load` does. Raises StoreLocked, StoreRefused."""
         self._directory.take()
 
     def unlock(self) -> None:
@@ -218,49 +220,51 @@ class MessageStore:
         return self._live.now
 
     def change_settings(self, settings: StoreSettings) -> None:
-        """Take changed settings into use (those declared changeable)."""
+        """Use changed settings from now on (only those declared changeable)."""
         self._live.change(settings)
 
     @property
     def recovery_report(self) -> RecoveryReport | None:
-        """What recovery did, or has done so far; None before `load`."""
+        """The report of recovery, which may still be running; None before `load`."""
         return self._opening.report if self._opening is not None else None
 
     @property
     def refusal(self) -> str | None:
-        """Why puts are refused at the moment (disk full, broken, closed, slave), or None."""
+        """The reason why puts are refused at present (disk full, broken, closed, slave), or None."""
         return self._refusals.first
 
     @property
     def has_stuck_buffer(self) -> bool:
-        """With transientStorePoolEnable: messages were taken that cannot be written at present (a full disk)."""
+        """With transientStorePoolEnable: accepted messages cannot be written at present (a full disk)."""
         return self._refusals.has("log")
 
     @property
     def is_broken(self) -> bool:
-        """A write or sync failed, or something unforeseen was raised in a commit; only a restart helps."""
+        """A write or sync failed, or a commit raised an unexpected exception; only a restart helps."""
         return self._fail_stop.reason is not None
 
     def fail(self, doing: str, error: BaseException) -> None:
-        """`error` ended `doing`, which had to be done for messages of this store, so it fails as if that had been a
-        commit. Raises nothing itself; `run` does."""
+        """Fail the store because `error` ended `doing`, work that its messages needed, as if a commit had failed.
+        Raises nothing itself; `run` does."""
         self._fail_stop.mark_failed(doing, error)
 
     def compute_bit_maps(self, bit_map_of: BitMapOf) -> None:
-        """With enableConsumeQueueExt: called with topic and stored properties of every message, returns the bit map for
-        its ext unit or None. To be set before `load`, which may dispatch messages."""
+        """With enableConsumeQueueExt, set the function that returns the bit map for a message's ext unit or None, from
+        topic and stored properties. Call this before `load`, which may dispatch messages."""
         self._dispatch.bit_map_of = bit_map_of
 
     # -- writing: plain functions, never await ----------------------------------------------------------------------
 
     def append_batch(self, message: MessageToStore, units: list[BatchUnit]) -> PutResult:
-        """The units of a batch request as one consecutive run; `message` gives everything but flag, body and
+        """Encode the units of a batch request as consecutive records. `message` supplies everything but flag, body and
         properties; its properties are appended to those of each unit."""
         return self._appending.append_batch(message, units)
 
     def commit(self) -> None:
-        """Write, dispatch and publish everything appended. When the disk refuses the write, results and waiters get the
-        error and nothing is raised. Whatever else goes wrong is raised as StoreFailed, and so is every later commit:
-        nothing of it counts as stored, and the process has to end (fail_stop.py). With transientStorePoolEnable it may
-        leave the writing to the next interval."""
+        """Write, dispatch and publish all appended messages.
+
+        If the disk refuses the write, results and waiters receive the error and nothing is raised. Any other failure
+        raises StoreFailed, and so does every later commit: the messages do not count as stored, and the process must
+        end (fail_stop.py). With transientStorePoolEnable, the write may be deferred to the next interval.
+        """
         self._appending.commit(buffered=True)

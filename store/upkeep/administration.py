@@ -1,6 +1,6 @@
-"""`MessageStore.upkeep`: what administrators ask of a store, and what retention tells about itself.
+"""`MessageStore.upkeep`: operations that administrators request, and the state of retention.
 
-Removing queues happens in one step of the event loop: nobody can read or write half of it.
+Queues are removed in one step of the event loop, so no other task can see a queue half removed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ log = structlog.get_logger("triomq.store")
 
 
 class Upkeep:
-    """`commit` writes what was appended, so that no entry of a queue waits when the queue goes."""
+    """The operations. `commit` writes the appended messages, so that no entry of a queue waits when it is removed."""
 
     __slots__ = ("_commit", "_contents", "_retention")
 
@@ -29,14 +29,14 @@ class Upkeep:
         self._commit = commit
 
     def delete_topic(self, topic: str) -> int:
-        """Remove its consume queues; the log keeps the records. Returns the number of queues removed."""
+        """Remove the topic's consume queues; the log keeps the records. Return the number of queues removed."""
         self._commit()
         gone = [queue for queue in self._contents.queues if queue.topic == topic]
         self._delete(gone)
         return len(gone)
 
     def delete_unused_topics(self, used: Iterable[str]) -> int:
-        """Remove the queues of every topic not in `used` (system topics and light queues stay). Returns the number of
+        """Remove the queues of every topic not in `used` (system topics and light queues stay). Return the number of
         queues removed."""
         keep = frozenset(used)
         topics = [topic for topic in self._contents.queues.topics() if topic not in keep]
@@ -44,8 +44,8 @@ class Upkeep:
         return sum(self.delete_topic(topic) for topic in unused)
 
     def delete_expired_queues(self) -> int:
-        """CLEAN_EXPIRED_CONSUMEQUEUE: remove queues whose messages are all below the log's start. Returns their
-        number."""
+        """Remove queues whose messages are all below the log's start (CLEAN_EXPIRED_CONSUMEQUEUE). Return the number
+        of queues removed."""
         self._commit()
         begin = self._contents.log.min_offset
         expired = [queue for queue in self._contents.queues if queue.end and queue.max_physical_end <= begin]
@@ -56,15 +56,15 @@ class Upkeep:
         return len(expired)
 
     def _delete(self, gone: list[ConsumeQueue]) -> None:
-        with suppress(OSError):  # a recovery then misses them and reads the whole log
+        with suppress(OSError):  # safe: recovery then finds entries missing and reads the whole log
             self._contents.checkpoint.forget_offsets()
         for queue in gone:
             self._contents.queues.delete(queue)
 
     def delete_files_now(self) -> None:
-        """DELETE_EXPIRED_COMMITLOG: let the cleaner run at once, whatever the hour."""
+        """Start the cleaner immediately, regardless of deleteWhen (DELETE_EXPIRED_COMMITLOG)."""
         self._retention.ask()
 
     def seconds_to_next_deletion(self) -> float:
-        """Time to the next file while retention is deleting, inf when it waits for its hour."""
+        """Return the seconds to the next deletion while retention is deleting, or inf while it waits for its hour."""
         return self._retention.seconds_to_next_deletion()

@@ -1,10 +1,10 @@
-"""The archive mark: up to which physical offset somebody has put the log into an archive.
+"""The archive mark: the physical offset up to which the log is archived.
 
     <root>/config/archived.json    {"archivedUntil": 3221225472, "archive": "/archive/old", "writtenAtMs": 1}
 
-The archiver (`mqpipeline archive --store`) writes it, in another process; retention reads it, and with
-archiveBeforeDelete deletes nothing at or behind the mark. The file is whole or absent: it is written beside, synced and
-renamed. Nothing is kept in memory here.
+The archiver (`mqpipeline archive --store`) writes it in another process. Retention reads it, and with
+archiveBeforeDelete deletes nothing at or beyond the mark. The file is complete or absent: it is written under another
+name, synced and renamed. This module keeps nothing in memory.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _STAGED_SUFFIX = ".staged"
 
 
 def read_mark(files: Files, path: str) -> int | None:
-    """The mark, None when there is none yet. Raises OSError, and ValueError for a file that holds no mark."""
+    """Return the mark, or None if there is none yet. Raises OSError, and ValueError for a file without a mark."""
     try:
         text = files.read_file(path)
     except FileNotFoundError:
@@ -32,7 +32,8 @@ def read_mark(files: Files, path: str) -> int | None:
 
 
 def write_mark(files: Files, path: str, until: int, *, archive: str, now_ms: int) -> None:
-    """What is below `until` must be safe already. Blocks for two syncs. Raises OSError."""
+    """Write the mark. The log below `until` must already be safe in the archive. Blocks for two syncs. Raises OSError.
+    """
     data = json.dumps({"archivedUntil": until, "archive": archive, "writtenAtMs": now_ms}).encode()
     directory = path.rpartition("/")[0]
     files.make_directories(directory)

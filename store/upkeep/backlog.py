@@ -1,7 +1,7 @@
-"""What a full disk held up, done as soon as there is room: queue entries are written, the index is caught up.
+"""Work that a full disk delayed, done once there is space: write queue entries and catch up the index.
 
-Neither loses anything meanwhile. The entries wait in memory, and puts are refused, so their number stays bounded; the
-index is made from the log, which has every message. Runs in the event loop, in steps.
+Nothing is lost meanwhile. The entries wait in memory, and puts are refused, so their number is bounded. The index is
+built from the log, which has every message. Runs in the event loop, in steps.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _CATCH_UP_BYTES = 1 << 20
 
 
 class Backlog:
-    """`write_entries` writes the entries that wait, and does nothing when none does."""
+    """The delayed work of one store. `write_entries` writes the waiting entries, and does nothing if there are none."""
 
     __slots__ = ("_contents", "_dispatch", "_fail_stop", "_write_entries")
 
@@ -35,7 +35,7 @@ class Backlog:
         self._write_entries = write_entries
 
     async def run(self) -> None:
-        """Try again every second until cancelled."""
+        """Retry every second until cancelled."""
         while True:
             await trio.sleep(RETRY_SECONDS)
             self._write_entries()
@@ -44,7 +44,7 @@ class Backlog:
                     await self.catch_up_index()
 
     async def catch_up_index(self) -> None:
-        """Index what was put since the index stalled, if there is room for it now."""
+        """Index the messages stored since the index stalled, if there is space now."""
         commit_log, index = self._contents.log, self._contents.index
         begin = index.stalled_at
         if not index.has_room():

@@ -1,7 +1,7 @@
-"""Looking at a store directory that no broker has open: verify, dump, rebuild.
+"""Inspecting and rebuilding a store directory that no broker has open: verify, dump, rebuild.
 
-Verifying opens nothing for writing and changes nothing: it reads the files as they are. Rebuilding removes consume
-queues and index and lets the recovery of the store make them anew from the log.
+Verifying opens no file for writing and changes nothing. Rebuilding moves consume queues and index aside, and the next
+recovery of the store rebuilds them from the log.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from triomq.store.queues.consume_queue import ENTRY, ENTRY_BYTES, FILLER_SIZE_BY
 from triomq.store.queues.index_file import IndexFile, file_size_bytes
 from triomq.store.upkeep.progress import Progress, StartProgress, unseen
 
-# The clock is read once for this many records.
+# Progress is reported once per this many records.
 _STEP_RECORDS = 1024
 
 
 class ReadOnlyFiles(Files):
-    """A seam that cannot write: opening is for reading, everything that changes something raises."""
+    """Files for reading only: every file is opened for reading, and the calls that write raise PermissionError."""
 
     def open(self, path: str, *, write: bool = True) -> int:
         return super().open(path, write=False)
@@ -47,7 +47,7 @@ class ReadOnlyFiles(Files):
 
 
 class Findings:
-    """What verify found. `problems` are sentences; an empty list means that all is well."""
+    """The findings of `verify`. `problems` are sentences; an empty list means that there are none."""
 
     __slots__ = ("damages", "log_begin", "log_end", "missing_entries", "problems", "queue_entries", "queues", "records")
 
@@ -81,12 +81,12 @@ class OfflineLog:
         self.pool.close_all()
 
     def progress(self, start_progress: StartProgress, begin: int) -> Progress:
-        """Of a walk from there to the end."""
+        """Start the progress of a scan from `begin` to the end of the log."""
         last = self.log.sequence.last
         return start_progress("reading the log", begin, last.likely_end if last is not None else begin)
 
     def records(self, start: int | None = None) -> Iterator[tuple[RecordFields, bytes]]:
-        """Fields and body of every good record from there on."""
+        """Yield fields and body of every valid record from `start`, by default from the start of the log."""
         scan = LogScan(self.log, max(0, self.log.min_offset) if start is None else start, check_crc=True)
         for found in scan.records():
             data = self.log.record_at(found.physical_offset)
@@ -96,10 +96,10 @@ class OfflineLog:
 
 
 class _QueueCheck:
-    """One queue and what the walk over the log says about it.
+    """One queue and the comparison with its records in the log.
 
-    Messages in front of the one that its first entry leads to are none of its business: they are older than its files,
-    or of an earlier life of a topic that was deleted and made again.
+    Messages before the one of its first entry are ignored: they are older than the queue's files, or belong to a topic
+    that was deleted and created again.
     """
 
     __slots__ = ("begin_physical", "first_missing", "first_wrong", "found", "missing", "queue", "wrong")
@@ -135,8 +135,8 @@ class _QueueCheck:
 
 
 def verify(settings: StoreSettings, start_progress: StartProgress = unseen) -> Findings:
-    """Read the whole log, compare it with every queue, and look at the index headers. Raises StoreRefused for sizes
-    that do not fit."""
+    """Read the whole log, compare it with every queue, and check the index headers. Raises StoreRefused if file sizes
+    do not fit the settings."""
     offline = OfflineLog(settings)
     findings = Findings()
     findings.log_begin = max(0, offline.log.min_offset)
@@ -173,7 +173,7 @@ def _load_queues(settings: StoreSettings, offline: OfflineLog) -> dict[tuple[str
 def _verify_log(
     offline: OfflineLog, findings: Findings, checks: dict[tuple[str, int], _QueueCheck], progress: Progress
 ) -> dict[tuple[str, int], int]:
-    """Answers the queues that have messages but no files."""
+    """Return (topic, queue id) -> number of messages, for the queues that have messages but no files."""
     gone: dict[tuple[str, int], int] = {}
     scan = LogScan(offline.log, findings.log_begin, check_crc=True)
     for fields in scan.records():
@@ -256,7 +256,7 @@ def _verify_index(settings: StoreSettings, offline: OfflineLog, findings: Findin
 
 
 def dump(settings: StoreSettings, start: int | None = None, start_progress: StartProgress = unseen) -> Iterator[str]:
-    """One line of JSON per record, bodies left out."""
+    """Yield one line of JSON per record, without bodies."""
     import json
 
     offline = OfflineLog(settings)
@@ -285,8 +285,8 @@ def dump(settings: StoreSettings, start: int | None = None, start_progress: Star
 
 
 def clear_derived(settings: StoreSettings) -> list[str]:
-    """Move consume queues, ext files and index aside and mark the store as not cleanly closed; the next `load` makes
-    them from the whole log. Answers where the old ones are."""
+    """Move consume queues, ext files and index aside and mark the store as not cleanly closed; the next `load` rebuilds
+    them from the whole log. Return the paths of the old ones."""
     paths = Layout(settings)
     moved: list[str] = []
     for path in (paths.queues, paths.queues_ext, paths.index):

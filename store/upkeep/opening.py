@@ -1,7 +1,7 @@
-"""Opening a store directory: files, then recovery, then what the parts begin with.
+"""Opening a store directory: load the files, recover, and return the state with which the parts begin.
 
-The order is that of trust. The log is read first because everything else is made from it; queues and index are taken
-in as they lie there; the checkpoint says how much of them recovery may believe. Only then may anybody write.
+The log is loaded first because everything else is derived from it. Queues and index are loaded as they are, and the
+checkpoint tells recovery how much of them it can trust. Writes are allowed only after recovery.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ class Opening:
         self.report: RecoveryReport | None = None
 
     async def run(self) -> Opened:
-        """Load, recover, and mark the directory as in use. `report` grows meanwhile. Raises StoreRefused, OSError."""
+        """Load, recover, and mark the directory as in use. `report` is filled meanwhile. Raises StoreRefused, OSError.
+        """
         contents = self._contents
         was_clean = self._directory.was_clean
         self._load_log()
@@ -117,7 +118,8 @@ class Opening:
         return recovery.report
 
     def _live_topics(self) -> Callable[[str], bool]:
-        """Which topics were not deleted, by topics.json; all when there is none."""
+        """Return a function that is True for topics that were not deleted, according to topics.json; without that
+        file, for all topics."""
         path = f"{self._contents.paths.config}/topics.json"
         data: Any = JsonFile(self._contents.files, path, fastjson.loads).peek()
         try:

@@ -1,4 +1,4 @@
-"""How far a long walk over the log is: for people at a terminal (Bar), and for the log of a daemon (LogLines)."""
+"""Progress of a long scan of the log: on a terminal (Bar), or in the log of a daemon (LogLines)."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class State:
 
     @property
     def seconds_left(self) -> int | None:
-        """None as long as nothing is done."""
+        """The estimated remaining seconds; None while no bytes are done."""
         return round(self.left_bytes / self.done_bytes * self.seconds) if self.done_bytes else None
 
 
 class Teller(Protocol):
-    """Receives the progress at most every `every_ms` ms, the first time after that long, and once more at the end."""
+    """Receives the progress at most every `every_ms` ms, first after `every_ms`, and a call of `end` at the end."""
 
     every_ms: int
 
@@ -48,7 +48,7 @@ class Teller(Protocol):
 
 
 class Progress:
-    """One walk from `begin` to about `end`, in bytes; `at` is called often, `over` at the end."""
+    """One scan from `begin` to about `end`, in bytes. The scan calls `at` often, and `over` at the end."""
 
     __slots__ = ("_begin", "_begun_ms", "_end", "_last_ms", "_now_ms", "_teller", "_what")
 
@@ -73,11 +73,11 @@ class Progress:
 
 
 StartProgress = Callable[[str, int, int], Progress]
-"""From what is done, begin and end: `partial(Progress, teller, now_ms)`."""
+"""Creates a Progress from a description, begin and end: `partial(Progress, teller, now_ms)`."""
 
 
 class LogLines:
-    """A structured line every two seconds."""
+    """A structured log line every two seconds."""
 
     every_ms = 2000
 
@@ -91,12 +91,11 @@ class LogLines:
         )
 
     def end(self) -> None:
-        """The walk has ended."""
+        """Do nothing."""
 
 
 class Bar:
-    """On a terminal one line that is drawn again and again, and is gone at the end; elsewhere a line every ten
-    seconds."""
+    """On a terminal, one line that is redrawn and removed at the end; elsewhere, a line every ten seconds."""
 
     _WIDTH: Final = 30
 
@@ -126,7 +125,7 @@ class Bar:
 
 
 class Silence:
-    """For those who do not want to know."""
+    """A Teller that shows nothing."""
 
     every_ms = 1 << 60
 
@@ -134,9 +133,9 @@ class Silence:
         """Never called."""
 
     def end(self) -> None:
-        """Nothing was begun."""
+        """Do nothing."""
 
 
 def unseen(what: str, begin: int, end: int) -> Progress:
-    """A StartProgress that nobody looks at."""
+    """Return a Progress that shows nothing (a StartProgress)."""
     return Progress(Silence(), lambda: 0, what, begin, end)

@@ -1,12 +1,14 @@
-"""Throwing old files away, and refusing messages while the disk is nearly full (CleanCommitLogService and friends).
+"""Deleting old files, and refusing messages while the disk is nearly full (CleanCommitLogService,
+CleanConsumeQueueService).
 
-Holds how many manual runs are asked for, and the file that could not be deleted; the log start it cleaned up to is
-QueueTable.cleaned_start. Log files go oldest first and never the last one; then the queue and index files that only
-lead below the log's start go. With archiveBeforeDelete a log file that is not wholly below the archive mark stays, for
-whatever reason it should go, and so do those behind it. Nothing is taken from under a reader: reads copy, and this runs
-in the store's own thread, except for the unlinks, which go to a thread as they can take long. A file that cannot be
-unlinked is tried again after redeleteHangedFileInterval, and until it is gone nothing else goes: giving up more files
-would free nothing.
+Holds the number of requested manual runs, and the file that could not be deleted; QueueTable.cleaned_start is the log
+start up to which queues were cleaned. Log files are deleted oldest first, and never the last one. Then the queue and
+index files that point only below the log's start are deleted. With archiveBeforeDelete, a log file that is not wholly
+below the archive mark stays, whatever the reason to delete it, and so do the files after it.
+
+Readers are safe: reads copy, and all of this runs in the store's own thread. Only the unlinks, which may take long, run
+in a worker thread. A file that cannot be unlinked is retried after redeleteHangedFileInterval. Until it is gone,
+nothing else is deleted: removing more files from the sequence would free no space.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ log = structlog.get_logger("triomq.store.retention")
 
 FIRST_CLEAN_SECONDS = 60.0
 DISK_CHECK_SECONDS = 10.0
-# Log files that one run deletes at most, and runs that one manual request starts.
+# The most log files that one run deletes, and the number of runs that one manual request starts.
 FILES_PER_RUN = 10
 MANUAL_RUNS = 20
 _HOUR_MS = 3_600_000
@@ -67,8 +69,7 @@ class Retention:
         offload: Offload,
         archived_until: Callable[[], int | None] | None = None,
     ) -> None:
-        """`archived_until` returns the physical offset up to which the log is archived; by default the archive mark
-        says."""
+        """`archived_until` returns the physical offset up to which the log is archived, by default the archive mark."""
         self._files = contents.files
         self._paths = contents.paths
         self._log = contents.log
@@ -80,7 +81,7 @@ class Retention:
         self._offload = offload
         self._archived_until = archived_until or self._read_mark
         self._manual_runs = 0
-        self._hung: str | None = None  # given up, but still on the disk
+        self._hung: str | None = None  # no longer in its sequence, but still on the disk
         self._redelete_at = 0.0
         self._wake = trio.Event()
         self._next_run = 0.0
@@ -103,25 +104,26 @@ class Retention:
                 await self._wake.wait()
 
     async def watch_disk(self) -> None:
-        """Look at the disk every ten seconds until cancelled."""
+        """Check the disk every ten seconds until cancelled."""
         await trio.sleep(1)
         while True:
             self.check_disk()
             await trio.sleep(DISK_CHECK_SECONDS)
 
     def ask(self) -> None:
-        """Delete what may go at the next runs, whatever the hour; the first one begins now."""
+        """Let the next runs delete expired files regardless of deleteWhen; the first one begins now."""
         self._manual_runs = MANUAL_RUNS
         self._wake.set()
 
     def seconds_to_next_deletion(self) -> float:
-        """Time to the next file while a run is busy, to the next run after one that was, inf otherwise."""
+        """Return the seconds to the next file during a run, or to the next run after one that deleted files; otherwise
+        inf."""
         return self._next_run - trio.current_time() if self._was_busy else inf
 
     # -- disk --------------------------------------------------------------------------------------------------------
 
     def check_disk(self) -> None:
-        """Refuse puts above the warning ratio, and leave full directories out of the log's turns."""
+        """Refuse puts above the warning ratio, and exclude full directories from new log files."""
         settings = self._settings.now
         usage = {path: self._files.disk_usage_ratio(path) for path in self._paths.commit_logs}
         self._log.full_directories = frozenset(
@@ -139,14 +141,14 @@ class Retention:
             log.info("disk has room again, messages are taken", ratio=round(ratio, 3))
 
     def usage_ratio(self) -> float:
-        """The higher of the log's (its emptiest directory) and the queues' disk usage."""
+        """Return the higher disk usage (0..1) of the log, by its emptiest directory, and of the queues."""
         of_log = min(self._files.disk_usage_ratio(path) for path in self._paths.commit_logs)
         return max(of_log, self._files.disk_usage_ratio(self._paths.root))
 
     # -- cleaning --------------------------------------------------------------------------------------------------
 
     async def clean(self) -> int:
-        """One run; answers how many log files went. Raises OSError."""
+        """Run once. Return the number of log files deleted. Raises OSError."""
         if self._hung is not None:
             if trio.current_time() < self._redelete_at:
                 return 0
@@ -216,7 +218,7 @@ class Retention:
         return read_mark(self._files, self._paths.archive_mark)
 
     def _archived(self) -> int:
-        """Up to where the log is archived; 0 when nothing is, or when the archive gives no answer."""
+        """Return the offset up to which the log is archived; 0 if nothing is, or if the mark cannot be used."""
         try:
             until = self._archived_until() or 0
             if until > self._log.committed_offset:
@@ -227,7 +229,7 @@ class Retention:
             return 0
 
     def _tell_behind(self, archived: int, is_time: bool, is_forced: bool) -> None:
-        """One line about the files that should go and have to wait for the archive."""
+        """Log one line about the files that are due for deletion but wait for the archive."""
         waiting = 0
         size_bytes = 0
         for file in self._log.sequence.files[:-1]:
@@ -276,7 +278,7 @@ class Retention:
 
 
 def _is_below(queue: ConsumeQueue, log_start: int) -> bool:
-    """Whether the last entry of the queue's first file leads below the log."""
+    """Return whether the last entry of the queue's first file points below the log."""
     last = queue.sequence.files[0].end // ENTRY_BYTES - 1
     entry = queue.entry(last)
     return entry is None or entry[0] < log_start

@@ -1,10 +1,10 @@
-"""Taking back the end of a slave's log that its master does not have, and everything that was made from it.
+"""Truncating the end of a slave's log that its master does not have, with the queue and index entries derived from it.
 
-The bytes are saved first (salvage.py): they may hold messages that a former master acknowledged. Then queues, index and
-log end at the cut, in this order, so that a crash in between leaves what recovery makes whole: queues that are behind
-their log. Nothing is flushed meanwhile. Those who wait for offsets behind the cut get LogCut.
+The bytes are saved first (salvage.py): they may hold messages that a former master acknowledged. Then queues are
+truncated before the log, so that a crash in between leaves queues that are behind their log, which recovery repairs.
+Nothing is flushed meanwhile. Waits for offsets beyond the cut end with LogCut.
 
-Only for stores of slaves: nobody else may write.
+Only for stores of slaves: there is no other writer.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _BLANK_MAGIC = record.BLANK_MAGIC_BYTES
 
 
 class TailCut:
-    """The parts of one store that a cut concerns. `offload` runs a blocking function elsewhere."""
+    """Cuts the log of one store. `offload` runs a blocking function outside of the event loop."""
 
     def __init__(
         self,
@@ -54,8 +54,8 @@ class TailCut:
         )
 
     async def border(self, physical_offset: int) -> int:
-        """Start of the record, whole or not, that holds the byte at this offset, or the offset itself when a record may
-        begin there. Walks the log file from its start, with looks at the event loop."""
+        """Return the start of the record, complete or not, that holds the byte at this offset, or the offset itself if
+        a record may begin there. Scans the log file from its start and yields to the event loop."""
         file = self._log.sequence.find(physical_offset)
         at = file.start if file is not None else physical_offset
         steps = 0
@@ -75,8 +75,8 @@ class TailCut:
         return at
 
     async def cut(self, physical_offset: int) -> str:
-        """End the log at this record border; answers where what was behind it is saved. Raises OSError when that fails:
-        nothing was changed, or the store is broken."""
+        """End the log at this record border. Return the path of the file with the removed bytes. Raises OSError on
+        failure: then nothing was changed, or the store is broken."""
         async with self._flush.halted():
             end = self._log.committed_offset
             saved = await self._save(physical_offset, end)
@@ -123,7 +123,7 @@ class TailCut:
             at = begin
             while at < end:
                 data = self._log.read_some(at, min(_COPY_BYTES, end - at))
-                if not data:  # a file is missing in between
+                if not data:  # a log file is missing
                     at = min(self._log.next_file_start(at), end)
                     continue
                 await self._offload(self._files.pwrite, fd, data, at - begin)
@@ -131,6 +131,6 @@ class TailCut:
         except BaseException:
             self._salvage.give_up(name, fd)
             raise
-        with trio.CancelScope(shield=True):  # the descriptor is its own now
+        with trio.CancelScope(shield=True):  # `keep` closes the descriptor, so it must run to its end
             saved: str = await self._offload(self._salvage.keep, name, fd)
         return saved

@@ -1,7 +1,7 @@
-"""Preparing the next log file ahead (warmMapedFileEnable): its blocks are reserved before the first message needs them.
+"""Preparing the next log file (warmMapedFileEnable): its blocks are reserved before the first message needs them.
 
-The prepared file has its name already, but it belongs to nobody until the log comes to it; recovery takes an all-zero
-file behind the end of the log away again. A disk without room for it is no error here.
+The prepared file has its final name but is not part of the log until the log reaches it; recovery removes an all-zero
+file beyond the end of the log. A disk without space for it is not an error here.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ log = structlog.get_logger("triomq.store.warm_up")
 
 
 class WarmUp:
-    """Looks once a second; prepares one file when the current one is half full."""
+    """Checks once a second, and prepares one file when the current one is half full."""
 
     __slots__ = ("_files", "_log", "_offload", "_prepared")
 
@@ -35,7 +35,7 @@ class WarmUp:
             await self.prepare()
 
     async def prepare(self) -> None:
-        """Prepare the next file if it is time to."""
+        """Prepare the next file if the current one is half full."""
         commit_log = self._log
         size = commit_log.file_size_bytes
         last = commit_log.sequence.last
@@ -52,7 +52,7 @@ class WarmUp:
             log.warning("the next commit log file could not be prepared", path=path, error=str(error))
 
     def forget(self) -> None:
-        """At a clean end: take away a prepared file that the log did not come to."""
+        """At a clean shutdown, delete a prepared file that the log did not reach."""
         if self._prepared and all(file.path != self._prepared for file in self._log.sequence.files):
             try:
                 self._files.unlink(self._prepared)
@@ -61,7 +61,7 @@ class WarmUp:
 
 
 def _prepare(files: Files, path: str, size_bytes: int) -> None:
-    """Runs in a thread."""
+    """Create the file and reserve its blocks. Runs in a thread."""
     fd = files.create(path, size_bytes)
     try:
         files.allocate(fd, 0, size_bytes)
