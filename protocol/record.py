@@ -1,4 +1,4 @@
-"""The stored record (CommitLog, MessageDecoder): the layout on disk, on the HA port and in pull answers.
+"""The stored record (CommitLog, MessageDecoder): the layout on disk, on the HA port and in pull responses.
 
     TOTALSIZE 4 | MAGICCODE 4 | BODYCRC 4 | QUEUEID 4 | FLAG 4 | QUEUEOFFSET 8 | PHYSICALOFFSET 8 | SYSFLAG 4
     | BORNTIMESTAMP 8 | BORNHOST 8 or 20 | STORETIMESTAMP 8 | STOREHOST 8 or 20 | RECONSUMETIMES 4
@@ -7,7 +7,7 @@
 The hosts are 20 bytes long when SYSFLAG has BORN_HOST_V6 or STORE_HOST_V6. Everything is big endian and signed. A blank
 record (TOTALSIZE, BLANK_MAGIC) fills the end of a log file. BODYCRC covers the body only: CRC-32 without its top bit.
 
-A batch unit is what a producer sends inside a batch request and never what is stored:
+A batch unit is one message inside a producer's batch request. It is never stored in this layout:
 
     TOTALSIZE 4 | MAGICCODE 4 | BODYCRC 4 | FLAG 4 | BODYLENGTH 4 + body | PROPERTIESLENGTH 2 + properties
 """
@@ -30,13 +30,13 @@ BLANK_MAGIC: Final = -875286124
 MESSAGE_MAGIC_BYTES: Final = (MESSAGE_MAGIC & 0xFFFFFFFF).to_bytes(4, "big")
 BLANK_MAGIC_BYTES: Final = (BLANK_MAGIC & 0xFFFFFFFF).to_bytes(4, "big")
 
-# Bytes of a record with two IPv4 hosts beside body, topic and properties; each IPv6 host adds 12.
+# The size of a record with two IPv4 hosts without body, topic and properties; each IPv6 host adds 12 bytes.
 FIXED_BYTES: Final = 91
 BLANK_BYTES: Final = 8
 BATCH_FIXED_BYTES: Final = 22
 MAX_TOPIC_BYTES: Final = 127
 
-# Where fields lie that do not depend on the hosts.
+# The positions of fields that do not depend on the hosts.
 QUEUE_ID_AT: Final = 12
 QUEUE_OFFSET_AT: Final = 20
 PHYSICAL_OFFSET_AT: Final = 28
@@ -56,7 +56,7 @@ _pack_short: Final = _SHORT.pack
 
 
 def body_crc(body: bytes | memoryview) -> int:
-    """What BODYCRC holds for this body."""
+    """Return BODYCRC for this body: its CRC-32 without the top bit."""
     return crc32(body) & 0x7FFFFFFF
 
 
@@ -78,7 +78,7 @@ def write_record_reference(
     crc: int,
     stored_properties: bytes,
 ) -> int:
-    """See encode_into; `crc` is the body's."""
+    """Append one record (see encode_into). `crc` is the body's CRC."""
     born_v6 = len(born_host) == 20
     store_v6 = len(store_host) == 20
     size = FIXED_BYTES + len(body) + len(topic) + len(stored_properties)
@@ -91,7 +91,7 @@ def write_record_reference(
         | (sys_flag.BORN_HOST_V6 if born_v6 else 0)
         | (sys_flag.STORE_HOST_V6 if store_v6 else 0)
     )
-    # packed before the tail changes, so that a value that does not fit leaves the tail as it was
+    # packed before the tail changes, so that a value that does not fit leaves the tail unchanged
     properties_length = _pack_short(len(stored_properties))
     head = pack(
         size,
@@ -141,8 +141,8 @@ def encode_into(
     body: bytes,
     stored_properties: bytes,
 ) -> int:
-    """Append one record to `tail` and return its size. Hosts are packed; their lengths win over the bits in
-    `sys_flags`, which are set to match. Raises struct.error when a number or length does not fit its field."""
+    """Append one record to `tail` and return its size in bytes. Hosts are packed (8 or 20 bytes); the host bits in
+    `sys_flags` are set to match their lengths. Raises struct.error if a number or length does not fit its field."""
     return _write_record(
         tail,
         topic,
@@ -164,7 +164,7 @@ def encode_into(
 
 
 def encode_record(message: MessageExt) -> bytes:
-    """The record of a MessageExt, with the body as it is stored."""
+    """Return the record of a MessageExt, with its body unchanged."""
     tail = bytearray()
     encode_into(
         tail,
@@ -187,12 +187,12 @@ def encode_record(message: MessageExt) -> bytes:
 
 
 def encode_blank(size_bytes: int) -> bytes:
-    """The start of the record that fills the `size_bytes` left in a log file; the rest stays as it is."""
+    """Return the head of the blank record that fills the last `size_bytes` of a log file; its rest is not written."""
     return _BLANK.pack(size_bytes, BLANK_MAGIC)
 
 
 class RecordFields:
-    """The fields of one record, body and properties still raw. `body_at` is relative to the buffer that was read."""
+    """The fields of one record, with undecoded body and properties. `body_at` is the body's position in the buffer."""
 
     __slots__ = (
         "body_at",
@@ -245,8 +245,8 @@ Buffer = bytes | bytearray | memoryview
 
 
 def read_fields(buffer: Buffer, offset: int, end: int) -> RecordFields:
-    """The record at `offset`, which must lie wholly before `end`. Checks magic and that all lengths add up to
-    TOTALSIZE, not the CRC. Raises RecordError saying what does not fit."""
+    """Return the fields of the record at `offset`, which must end at or before `end`. Checks the magic and that all
+    lengths add up to TOTALSIZE, not the CRC. Raises RecordError, which names what does not fit."""
     if end - offset < FIXED_BYTES:
         raise RecordError(f"{end - offset} bytes at {offset} are too few for a record")
     magic = int.from_bytes(buffer[offset + 4 : offset + 8], "big", signed=True)
@@ -283,8 +283,8 @@ def read_fields(buffer: Buffer, offset: int, end: int) -> RecordFields:
 
 
 def decode_record(buffer: Buffer, offset: int = 0, *, decompress: bool = True) -> MessageExt:
-    """The message at `offset`. With `decompress`, a body that the sender compressed is inflated (`sys_flag` keeps its
-    bits). Raises RecordError for anything that is not a whole record, also when the CRC or the compression is wrong."""
+    """Return the message at `offset`. With `decompress`, a compressed body is decompressed (`sys_flag` keeps its bits).
+    Raises RecordError for anything but a whole record with a valid CRC and valid compression."""
     fields = read_fields(buffer, offset, len(buffer))
     body = bytes(buffer[fields.body_at : fields.body_at + fields.body_length])
     if body and body_crc(body) != fields.body_crc:
@@ -313,7 +313,8 @@ def decode_record(buffer: Buffer, offset: int = 0, *, decompress: bool = True) -
 
 
 def iterate_records(buffer: Buffer, *, decompress: bool = True) -> Iterator[MessageExt]:
-    """All messages of a buffer of consecutive records (a pull answer). Raises RecordError at the first broken one."""
+    """Yield all messages of a buffer of consecutive records (the body of a pull response). Raises RecordError at the
+    first invalid one."""
     offset = 0
     while offset < len(buffer):
         message = decode_record(buffer, offset, decompress=decompress)
@@ -322,7 +323,7 @@ def iterate_records(buffer: Buffer, *, decompress: bool = True) -> Iterator[Mess
 
 
 def store_timestamp_at(buffer: Buffer, offset: int = 0) -> int:
-    """STORETIMESTAMP of the record at `offset`."""
+    """Return STORETIMESTAMP (ms) of the record at `offset`."""
     at = offset + (68 if buffer[offset + SYS_FLAG_AT + 3] & sys_flag.BORN_HOST_V6 else 56)
     timestamp: int = _INT64.unpack_from(buffer, at)[0]
     return timestamp
@@ -347,7 +348,7 @@ def encode_batch(messages: Iterable[Message]) -> bytes:
 
 
 def encode_batch_units(units: Iterable[BatchUnit]) -> bytes:
-    """The same for messages whose properties are stored text already. Raises RecordError."""
+    """Return the body of a batch request with these units. Raises RecordError if properties are too long."""
     body = bytearray()
     for unit in units:
         text = unit.properties
@@ -361,8 +362,8 @@ def encode_batch_units(units: Iterable[BatchUnit]) -> bytes:
 
 
 def split_batch(body: Buffer) -> list[BatchUnit]:
-    """The units of a batch request. TOTALSIZE, MAGICCODE and BODYCRC are not looked at, as in the broker. Raises
-    RecordError when the lengths do not fit."""
+    """Return the units of a batch request. TOTALSIZE, MAGICCODE and BODYCRC are ignored, as in RocketMQ's broker.
+    Raises RecordError if the lengths do not fit."""
     units: list[BatchUnit] = []
     offset = 0
     end = len(body)

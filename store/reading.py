@@ -73,7 +73,7 @@ class Reading:
         except RecordError as error:
             reason = str(error)
         else:
-            # an entry of a multi dispatch leads to a record of another queue
+            # a multi-dispatch entry points to a record of another queue
             is_own = queue is None or (fields.topic == queue.topic_bytes and fields.queue_id == queue.queue_id)
             if fields.size_bytes != len(data) or fields.physical_offset != physical_offset:
                 reason = "the entry does not fit the record"

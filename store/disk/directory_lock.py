@@ -1,7 +1,7 @@
-"""One process for each store directory, and the mark of a run that did not end cleanly.
+"""The lock that allows one process per store directory, and the mark of a run that did not end cleanly.
 
-`lock` is held from before anything is read until everything is closed. `abort` lies there while a store is open: when a
-start finds it, the last run ended without its clean note, and recovery trusts nothing that a flush might have missed.
+`lock` is held from before the first read until everything is closed. The file `abort` exists while a store is open. If
+a start finds it, the last run did not end cleanly, and recovery trusts nothing that a flush may have missed.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class DirectoryLock:
         self._fd = -1
 
     def take(self) -> None:
-        """Make the directories and keep other processes out; nothing happens when that is done already. Raises
-        StoreLocked, and StoreRefused when a path cannot be a directory."""
+        """Create the directories and lock out other processes; a second call does nothing. Raises StoreLocked, and
+        StoreRefused if a path cannot be a directory."""
         if self._fd >= 0:
             return
         root = self._paths.root
@@ -56,7 +56,7 @@ class DirectoryLock:
         return not self._files.exists(self._paths.abort)
 
     def mark_unclean(self) -> None:
-        """From now on only a recovery makes the directory whole. Raises OSError."""
+        """Create `abort`: from now on only a recovery makes the directory consistent. Raises OSError."""
         text = f"{os.getpid()}".encode()
         fd = self._files.create(self._paths.abort, len(text))
         try:
@@ -66,6 +66,6 @@ class DirectoryLock:
         self._files.sync_directory(self._paths.root)
 
     def mark_clean(self) -> None:
-        """Everything is on disk, and the checkpoint says so. Raises OSError."""
+        """Remove `abort`. Everything must be on disk, with a checkpoint that says so. Raises OSError."""
         self._files.unlink(self._paths.abort)
         self._files.sync_directory(self._paths.root)

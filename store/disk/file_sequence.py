@@ -1,8 +1,8 @@
-"""A run of equally sized files that together hold one long sequence of bytes (MappedFileQueue).
+"""Files of equal size that together hold one long sequence of bytes (MappedFileQueue).
 
-Holds the files in ascending order of start offset; knows no content. Starts are multiples of the file size. Files may
-be missing in between (somebody deleted one); then `find` answers None there. The first ones go by retention, the last
-ones by truncation, new ones come at the end.
+Holds the files in ascending order of start offset; does not know their content. Starts are multiples of the file size.
+A file in the middle may be missing (deleted by an operator); then `find` returns None for its offsets. Retention
+removes files at the start, truncation removes files at the end, and new files are added at the end.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from triomq.store.errors import StoreRefused
 
 
 class FileSequence:
-    """The files of one log or queue. `directory` is where new files go."""
+    """The files of one log or queue. New files are created in `directory`."""
 
     __slots__ = ("_pool", "directory", "file_size_bytes", "files")
 
@@ -26,8 +26,8 @@ class FileSequence:
         self.files: list[MappedFile] = []
 
     def load(self, directory: str) -> list[MappedFile]:
-        """Take in the files of a directory; names that are no offsets are skipped. Answers those that are shorter than
-        they should be (the caller decides about them). Raises StoreRefused for sizes and starts that do not fit."""
+        """Add the files of a directory; names that are not offsets are skipped. Return the files that are shorter than
+        the file size; the caller decides about them. Raises StoreRefused for sizes and starts that do not fit."""
         short: list[MappedFile] = []
         for name in self._pool.files.list_directory(directory):
             start = layout.start_offset(name)
@@ -49,7 +49,7 @@ class FileSequence:
 
     @property
     def first_start(self) -> int:
-        """Start of the first file, -1 without files."""
+        """The start of the first file; -1 if there are no files."""
         return self.files[0].start if self.files else -1
 
     @property
@@ -57,7 +57,7 @@ class FileSequence:
         return self.files[-1] if self.files else None
 
     def find(self, offset: int) -> MappedFile | None:
-        """The file that holds `offset`."""
+        """Return the file that holds `offset`, or None."""
         files = self.files
         if not files:
             return None
@@ -72,12 +72,12 @@ class FileSequence:
         return None
 
     def after(self, file: MappedFile) -> MappedFile | None:
-        """The next existing file behind `file`."""
+        """Return the next existing file after `file`, or None."""
         at = bisect_right(self.files, file.start, key=_start)
         return self.files[at] if at < len(self.files) else None
 
     def make(self, offset: int, directory: str | None = None) -> MappedFile:
-        """Create the file that will hold `offset`, which lies behind all others. Raises OSError."""
+        """Create the file for `offset`, which must be beyond all other files. Raises OSError."""
         file = MappedFile(
             self._pool, directory or self.directory, offset - offset % self.file_size_bytes, self.file_size_bytes
         )
@@ -86,8 +86,8 @@ class FileSequence:
         return file
 
     def truncate(self, end: int) -> list[MappedFile]:
-        """Delete the files that begin at or behind `end` and clear what is behind it in its own file. Answers the
-        deleted ones. Does nothing that was done before."""
+        """Delete the files that begin at or after `end`, and clear the last remaining file from `end` on. Return the
+        deleted files. Idempotent."""
         gone = [file for file in self.files if file.start >= end]
         for file in gone:
             file.delete()
@@ -105,7 +105,7 @@ class FileSequence:
         return file
 
     def detach_first(self) -> MappedFile:
-        """Give the oldest file up, closed; the caller unlinks it."""
+        """Remove the oldest file from the sequence and close it. The caller unlinks it."""
         file = self.files.pop(0)
         file.close()
         return file

@@ -1,14 +1,14 @@
 """The only place that calls the operating system for the store.
 
-Stateless: descriptors and paths in, bytes out; so its methods may also be called from threads. One object is given to
-the store at construction; tests give one that records writes, tears them, or refuses them (ENOSPC, EIO).
+Stateless: descriptors and paths in, bytes out; so threads may call its methods too. The store receives one object at
+construction; tests pass one that records writes, tears them, or refuses them (ENOSPC, EIO).
 
-All writing goes through `pwrite`, all files are made at full size and sparse, and mappings are read-only or private: a
-full disk is then an OSError and never a SIGBUS. `datasync` is fdatasync; `mmap.flush` is never used, as it holds the
+All writing uses `pwrite`, all files are created sparse at full size, and mappings are read-only or private: a full disk
+is then an OSError and never a SIGBUS. `datasync` is fdatasync; `mmap.flush` is never used, as it holds the
 interpreter's lock. A new name survives a power loss only after `sync_directory`.
 """
 
-# Plain os calls on text paths: this module is the seam, and its callers keep paths as text.
+# Plain os calls on text paths: this module replaces them for its callers, which keep paths as text.
 # ruff: noqa: PTH103, PTH105, PTH106, PTH108, PTH110, PTH116, PTH123, PTH208
 
 from __future__ import annotations
@@ -31,13 +31,14 @@ PAGE_BYTES = 4096
 
 
 class Files:
-    """Everything the store asks of the operating system. Errors are OSError as raised by the call."""
+    """All system calls of the store. Errors are OSError as raised by the call."""
 
     def open(self, path: str, *, write: bool = True) -> int:
         return os.open(path, (os.O_RDWR if write else os.O_RDONLY) | os.O_CLOEXEC)
 
     def create(self, path: str, size_bytes: int) -> int:
-        """Make a file (or take an existing one) and give it its full size, without allocating blocks."""
+        """Create a file, or open an existing one, and set its full size without allocating blocks. Return a descriptor.
+        """
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             if os.fstat(fd).st_size != size_bytes:
@@ -51,7 +52,8 @@ class Files:
         os.close(fd)
 
     def duplicate(self, fd: int) -> int:
-        """A second descriptor of the same open file: for a thread, whose use must outlive a close."""
+        """Return a second descriptor of the same open file, for a thread whose use must survive a close of the first.
+        """
         return os.dup(fd)
 
     def pwrite(self, fd: int, data: Data, at: int) -> None:
@@ -67,7 +69,7 @@ class Files:
             written += step
 
     def pread(self, fd: int, size_bytes: int, at: int) -> bytes:
-        """Up to `size_bytes`; fewer only at the end of the file."""
+        """Return `size_bytes` bytes; fewer only at the end of the file."""
         data = os.pread(fd, size_bytes, at)
         if len(data) == size_bytes or not data:
             return data
@@ -82,8 +84,11 @@ class Files:
         return b"".join(parts)
 
     def pread_into(self, fd: int, places: Sequence[memoryview], at: int, *, wait: bool = True) -> int:
-        """Fill the places one after the other; bytes read. Without `wait` only what is in memory: 0 when its first byte
-        is not, or when this system cannot tell. With it the disk is also asked for what may be wanted next."""
+        """Fill the places in order. Return the number of bytes read.
+
+        With `wait`, also request read-ahead of the next bytes. Without it, read only bytes that are in memory: 0 if the
+        first byte is not, or if this system cannot tell.
+        """
         if wait:
             if hasattr(os, "posix_fadvise"):
                 os.posix_fadvise(fd, at, _READ_AHEAD_BYTES, os.POSIX_FADV_WILLNEED)
@@ -99,7 +104,7 @@ class Files:
         os.fdatasync(fd)
 
     def kernel_sync(self) -> KernelSync | None:
-        """`datasync` without a thread, where the kernel has that and no subclass has its own."""
+        """Return a `datasync` without a thread, or None if the kernel lacks it or a subclass overrides `datasync`."""
         return KernelSync.open() if type(self).datasync is Files.datasync else None
 
     def sync_directory(self, path: str) -> None:
@@ -110,8 +115,8 @@ class Files:
             os.close(fd)
 
     def sync_filesystem(self, path: str) -> None:
-        """Everything written to the file system that `path` is on, names included: syncfs, or sync where there is
-        none. Raises OSError as fdatasync would."""
+        """Sync all data and names written to the file system of `path`: syncfs, or sync where that is missing. Raises
+        OSError as fdatasync would."""
         import ctypes
 
         syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
@@ -130,15 +135,15 @@ class Files:
         os.ftruncate(fd, size_bytes)
 
     def allocate(self, fd: int, at: int, size_bytes: int) -> None:
-        """Reserve blocks (warm-up). Raises ENOSPC when there are not enough."""
+        """Reserve blocks (warm-up). Raises OSError (ENOSPC) if there are not enough."""
         os.posix_fallocate(fd, at, size_bytes)
 
     def size(self, fd: int) -> int:
         return os.fstat(fd).st_size
 
     def next_data(self, fd: int, at: int) -> int:
-        """Offset of the next byte at or behind `at` that is not in a hole, -1 when there is none. A file system without
-        holes answers `at`."""
+        """Return the offset of the next byte at or after `at` that is not in a hole, or -1 if there is none. On a file
+        system without holes that is `at`."""
         try:
             return os.lseek(fd, at, os.SEEK_DATA)
         except OSError as error:
@@ -150,7 +155,7 @@ class Files:
         return mmap.mmap(fd, size_bytes, access=mmap.ACCESS_READ)
 
     def map_private(self, fd: int, size_bytes: int) -> mmap.mmap:
-        """Writable in memory only; untouched pages show the file."""
+        """Return a mapping that is writable in memory only; unchanged pages show the file."""
         return mmap.mmap(fd, size_bytes, access=mmap.ACCESS_COPY)
 
     def exists(self, path: str) -> bool:
@@ -160,7 +165,7 @@ class Files:
         return os.stat(path).st_size
 
     def allocated_bytes(self, path: str) -> int:
-        """What of it is no hole, in whole blocks."""
+        """Return the bytes of the file's allocated blocks, without holes."""
         return os.stat(path).st_blocks * 512
 
     def modified_ms(self, path: str) -> int:
@@ -170,7 +175,7 @@ class Files:
         os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
 
     def list_directory(self, path: str) -> list[str]:
-        """Names in it, sorted; an absent directory is empty."""
+        """Return the names in a directory, sorted; a missing directory is empty."""
         try:
             return sorted(os.listdir(path))
         except FileNotFoundError:
@@ -186,7 +191,7 @@ class Files:
         os.unlink(path)
 
     def remove_directory(self, path: str) -> None:
-        """Remove an empty directory; one that is not empty stays."""
+        """Remove a directory if it exists and is empty."""
         try:
             os.rmdir(path)
         except OSError as error:
@@ -199,7 +204,7 @@ class Files:
 
     def lock(self, fd: int) -> bool:
         """Lock byte 0 against other processes (as Java's FileChannel does) and the file against other descriptors of
-        this one; False when somebody has it."""
+        this process. Return False if either is locked already."""
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
@@ -210,9 +215,9 @@ class Files:
         return True
 
     def disk_usage_ratio(self, path: str) -> float:
-        """Used part of what this process may use of the file system (0..1), -1.0 when the system does not say.
+        """Return the used part (0..1) of the space that this process may use of the file system, or -1.0 if unknown.
 
-        What is reserved for the superuser or by a quota counts as neither used nor free (RocketMQ:
+        Space reserved for the superuser or by a quota counts as neither used nor free (RocketMQ:
         UtilAll.getDiskPartitionSpaceUsedPercent).
         """
         try:
@@ -227,8 +232,8 @@ class Files:
 
 
 class UnsyncedFiles(Files):
-    """Files of which nothing waits for the disk, for stores that are gone with the test that made them. A process that
-    dies loses nothing by it, only a machine does."""
+    """Files that never wait for the disk, for stores that last only as long as the test that created them. Data then
+    survives the end of the process, but not a power loss."""
 
     def datasync(self, fd: int) -> None:
         return

@@ -1,8 +1,8 @@
 """A JSON file under config/ that survives crashes (ConfigManager).
 
-Save: write `<name>.tmp` and sync it, keep the present file as `<name>.bak`, rename. Load: `<name>`, or `<name>.bak`
-when that is missing, empty or cannot be parsed. When only broken ones are left that is said loudly and they are put
-aside (`<name>.broken`), since starting with an empty table and then saving it would destroy the last trace.
+Save: write `<name>.tmp` and sync it, keep the present file as `<name>.bak`, rename. Load: `<name>`, or `<name>.bak` if
+`<name>` is missing, empty or cannot be parsed. If only broken files are left, they are logged as errors and renamed
+(`<name>.broken`), since starting with an empty table and then saving it would destroy the last copy.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Table = TypeVar("Table")
 
 
 class JsonFile(Generic[Table]):
-    """One file. `parse` turns bytes into the table and raises any exception for bytes that are none."""
+    """One file. `parse` turns bytes into the table and raises any exception for invalid bytes."""
 
     __slots__ = ("_files", "_parse", "path")
 
@@ -30,7 +30,7 @@ class JsonFile(Generic[Table]):
         self.path = path
 
     def load(self) -> Table | None:
-        """The table, from the file or its .bak; None when there is neither."""
+        """Return the table from the file or its .bak, or None if neither can be read. Raises OSError."""
         broken: list[str] = []
         for path in (self.path, f"{self.path}.bak"):
             try:
@@ -41,7 +41,7 @@ class JsonFile(Generic[Table]):
                 continue
             try:
                 table = self._parse(data)
-            except Exception as error:  # whatever a damaged file makes the parser raise
+            except Exception as error:  # a damaged file may make the parser raise anything
                 broken.append(path)
                 log.error("configuration file cannot be read", path=path, error=f"{type(error).__name__}: {error}")
                 continue
@@ -54,11 +54,11 @@ class JsonFile(Generic[Table]):
         return None
 
     def peek(self) -> Table | None:
-        """Like `load`, for somebody who does not own the file: quiet, and nothing is put aside."""
+        """Return the table like `load`, for a reader that does not own the file: nothing is logged or renamed."""
         for path in (self.path, f"{self.path}.bak"):
             try:
                 return self._parse(self._files.read_file(path))
-            except Exception:  # missing or broken: its owner will say so
+            except Exception:  # missing or broken: its owner logs that
                 continue
         return None
 
@@ -78,7 +78,7 @@ class JsonFile(Generic[Table]):
         self._files.sync_directory(directory)
 
     def _keep_backup(self) -> None:
-        """The present file becomes the backup, unless it is empty or broken while the backup is not."""
+        """Copy the present file to the backup, unless it is missing or cannot be parsed."""
         try:
             present = self._files.read_file(self.path)
             self._parse(present)

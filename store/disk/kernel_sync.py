@@ -1,9 +1,9 @@
-"""fdatasync without a thread: the kernel is asked for it and says when it is done (Linux' io_submit, IOCB_CMD_FDSYNC).
+"""fdatasync without a thread: the kernel syncs and signals completion (Linux io_submit, IOCB_CMD_FDSYNC).
 
-A Python thread for each sync means that two threads take turns with the interpreter's lock, beside an event loop that
-wants it all the time. Here the loop makes one system call to ask, is woken by a descriptor as by any socket, and makes
-one to see the result: 90 to 110 us of CPU time for a sync, with a Python thread 230 to 250 in the same minutes. The C
-library has no functions for these calls, so they are made by number.
+A Python thread for each sync competes for the interpreter's lock with an event loop that needs it all the time. Here
+the loop makes one system call to submit the sync, is woken by a descriptor as by any socket, and makes one more call to
+read the result: 90 to 110 us of CPU time per sync, compared to 230 to 250 with a Python thread on the same machine. The
+C library has no functions for these system calls, so they are called by number.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ _PROBE_SECONDS = 10
 
 
 class KernelSync:
-    """One sync at a time. Made by `open`; over after `close`."""
+    """Runs one sync at a time. Create it with `open`, release it with `close`."""
 
     def __init__(self, numbers: tuple[int, int, int, int]) -> None:
-        """Raises OSError where the kernel has nothing like it, or allows no more of it."""
+        """Set up the kernel's context. Raises OSError if the kernel does not support it, or allows no further context.
+        """
         setup, self._destroy_number, self._submit_number, self._result_number = numbers
         self._call = ctypes.CDLL(None, use_errno=True).syscall
         self._call.restype = ctypes.c_long
@@ -44,7 +45,8 @@ class KernelSync:
 
     @classmethod
     def open(cls) -> KernelSync | None:
-        """None where this cannot be had: another system, an old kernel, a container that forbids it."""
+        """Return a KernelSync, or None if it is not available: another system, an old kernel, or a container that
+        forbids it."""
         numbers = _NUMBERS.get(platform.machine())
         if sys.platform != "linux" or numbers is None or struct.calcsize("P") != 8:
             return None
@@ -68,7 +70,7 @@ class KernelSync:
         self._take(_PROBE_SECONDS)
 
     async def __call__(self, fd: int) -> None:
-        """Return when what is written there is on the disk; not cancelled before. The descriptor may be closed
+        """Return once the bytes written to `fd` are on disk; the wait cannot be cancelled. The descriptor may be closed
         meanwhile. Raises OSError as fdatasync does."""
         self._submit(fd)
         with trio.CancelScope(shield=True):
@@ -76,7 +78,7 @@ class KernelSync:
         self._take(0)
 
     def close(self) -> None:
-        """Nobody may be waiting."""
+        """Release the kernel's context. No task may be waiting."""
         os.close(self._done)
         self._call(ctypes.c_long(self._destroy_number), self._context)
 
@@ -85,7 +87,7 @@ class KernelSync:
         self._check(self._call(ctypes.c_long(self._submit_number), self._context, ctypes.c_long(1), self._requests))
 
     def _take(self, seconds: int) -> None:
-        """The result of the sync that is done, or is so within that time."""
+        """Read the result of the sync, which must be done within `seconds`. Raises OSError."""
         limit = (ctypes.c_long * 2)(seconds, 0)
         one = ctypes.c_long(1)
         self._check(self._call(ctypes.c_long(self._result_number), self._context, one, one, self._result, limit))

@@ -1,4 +1,4 @@
-"""Where things are in a store directory, and what files are called.
+"""The paths in a store directory, and the names of its files.
 
     <root>/commitlog/<20 digits>                         start physical offset
     <root>/consumequeue/<topic>/<queueId>/<20 digits>    start byte offset in the queue
@@ -19,7 +19,7 @@ NAME_DIGITS = 20
 
 
 class Layout:
-    """Paths of one store, as text. Values only: nothing here looks at a disk."""
+    """The paths of one store, as text. Nothing here accesses a disk."""
 
     __slots__ = ("abort", "archive_mark", "checkpoint", "commit_logs", "config", "index", "lock", "queues",
                  "queues_ext", "read_only_commit_logs", "root", "salvage")  # fmt: skip
@@ -51,17 +51,17 @@ def _paths(text: str | None) -> list[str]:
 
 
 def file_name(start_offset: int) -> str:
-    """Name of a log or queue file that starts there."""
+    """Return the name of a log or queue file that starts at this offset."""
     return f"{start_offset:0{NAME_DIGITS}d}"
 
 
 def start_offset(name: str) -> int | None:
-    """The inverse; None for anything that is no such name."""
+    """Return the start offset of a log or queue file with this name, or None if it is not such a name."""
     return int(name) if len(name) == NAME_DIGITS and name.isascii() and name.isdigit() else None
 
 
 def index_name(now_ms: int) -> str:
-    """Name of an index file made now."""
+    """Return the name of an index file created at `now_ms`, in local time."""
     return f"{datetime.fromtimestamp(now_ms // 1000):%Y%m%d%H%M%S}{now_ms % 1000:03d}"
 
 

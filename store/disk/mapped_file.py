@@ -1,8 +1,8 @@
 """One fixed-size file: opened when first used, read through a mapping or pread, written by pwrite.
 
-A MappedFile knows its path, its start offset and its size; it does not know what is in it or how much of it is used.
-Descriptors are a shared, bounded good: OpenFiles closes files that were not used for a while (second chance), never
-pinned ones. Threads never get a MappedFile, only a duplicated descriptor from `borrow`.
+A MappedFile knows its path, its start offset and its size, but neither its content nor how much of it is used.
+Descriptors are a shared, bounded resource: OpenFiles closes files that were not used recently (second-chance
+algorithm), never pinned ones. Threads never receive a MappedFile, only a duplicated descriptor from `borrow`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class OpenFiles:
         return len(self._open)
 
     def opened(self, file: MappedFile) -> None:
-        """Called by a file that has just got a descriptor; may close others."""
+        """Register a file that has opened a descriptor; may close other files."""
         self._open.append(file)
         turns = 2 * len(self._open)
         while len(self._open) > self._limit and turns > 0:
@@ -47,7 +47,7 @@ class OpenFiles:
                 oldest.release()
 
     def forgotten(self, file: MappedFile) -> None:
-        """Called by a file that was closed permanently."""
+        """Unregister a file that closes permanently."""
         self._open.remove(file)
 
     def close_all(self) -> None:
@@ -81,18 +81,18 @@ class MappedFile:
 
     @property
     def likely_end(self) -> int:
-        """About where its bytes end, by the blocks it has (all, when they were reserved). Only good to tell how far
-        something is."""
+        """An estimate of where the file's data ends, from its allocated blocks (the file's end if blocks were
+        reserved). Use it only to show progress."""
         return self.start + min(self.size_bytes, self._pool.files.allocated_bytes(self.path))
 
     def create(self) -> None:
-        """Make the file at full size. Raises OSError."""
+        """Create the file at full size. Raises OSError."""
         if self._fd < 0:
             self._fd = self._pool.files.create(self.path, self.size_bytes)
             self._pool.opened(self)
 
     def fd(self) -> int:
-        """The descriptor, valid until the next call of anything here."""
+        """Return the descriptor, which is valid until the next call of any method here."""
         self.was_used = True
         if self._fd < 0:
             self._fd = self._pool.files.open(self.path)
@@ -100,14 +100,14 @@ class MappedFile:
         return self._fd
 
     def borrow(self) -> int:
-        """A descriptor of one's own; the borrower closes it."""
+        """Return a duplicated descriptor; the borrower closes it."""
         return self._pool.files.duplicate(self.fd())
 
     def write(self, data: Data, at: int) -> None:
         self._pool.files.pwrite(self.fd(), data, at)
 
     def read(self, at: int, size_bytes: int) -> bytes:
-        """Bytes of a large file that is read often: through the mapping."""
+        """Return bytes through the mapping, for large files that are read often."""
         view = self._map
         if view is None:
             view = self.map()
@@ -115,11 +115,11 @@ class MappedFile:
         return view[at : at + size_bytes]
 
     def pread(self, at: int, size_bytes: int) -> bytes:
-        """Bytes of a file that is not worth a mapping."""
+        """Return bytes without a mapping, for files that are read rarely."""
         return self._pool.files.pread(self.fd(), size_bytes, at)
 
     def map(self) -> mmap.mmap:
-        """The read-only mapping of the whole file; not to be kept."""
+        """Return the read-only mapping of the whole file. Do not keep it: OpenFiles may close it."""
         if self._map is None:
             self._map = self._pool.files.map_read(self.fd(), self.size_bytes)
         self.was_used = True
@@ -132,8 +132,11 @@ class MappedFile:
         return self._pool.files.next_data(self.fd(), at)
 
     def has_data_from(self, at: int, *, unsure: bool) -> bool:
-        """Whether there is anything but zeros from `at` on. `unsure` is the answer when the next 64 KiB are zeros, but
-        the file has more that is no hole. Where nothing is, a page is read and a hole is looked for."""
+        """Return whether there are bytes other than zero from `at` on.
+
+        If the next 64 KiB of data are zeros but more data follows, return `unsure`. For an empty rest the cost is one
+        read of a page and one search for data behind the hole.
+        """
         files = self._pool.files
         fd = self.fd()
         end = min(at + _PAGE_BYTES - at % _PAGE_BYTES, self.size_bytes)
@@ -151,7 +154,7 @@ class MappedFile:
         return unsure and data_at < self.size_bytes and files.next_data(fd, data_at) >= 0
 
     def clear_from(self, at: int) -> None:
-        """Make everything from `at` on zero again (a hole)."""
+        """Turn everything from `at` on into a hole, which reads as zeros."""
         files = self._pool.files
         if self.has_data_from(at, unsure=True):
             fd = self.fd()
@@ -159,11 +162,11 @@ class MappedFile:
             files.truncate(fd, self.size_bytes)
 
     def extend(self) -> None:
-        """Give a file that is too short its full size."""
+        """Extend a file that is too short to its full size."""
         self._pool.files.truncate(self.fd(), self.size_bytes)
 
     def release(self) -> None:
-        """Give the descriptor and the mapping back; they are made again on use. Only OpenFiles and `close` call it."""
+        """Close the descriptor and the mapping; the next use opens them again. Only OpenFiles and `close` call it."""
         if self._map is not None:
             self._map.close()
             self._map = None
@@ -177,7 +180,7 @@ class MappedFile:
             self.release()
 
     def delete(self) -> None:
-        """Close and remove the file; one that is gone already is fine."""
+        """Close and remove the file. A file that does not exist is not an error."""
         self.close()
         try:
             self._pool.files.unlink(self.path)

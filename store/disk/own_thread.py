@@ -1,12 +1,12 @@
-"""A thread that lives as long as its owner, for a blocking function that is called again and again.
+"""A thread that lives as long as its owner, for a blocking function that is called often.
 
-Awaiting an OwnThread is like trio.to_thread.run_sync with less around it. That matters for an event loop that is busy:
-each time the thread needs the interpreter's lock it has to be handed over, and here that is twice a call. Measured with
-a call of 0.2 ms beside a loop that computes and writes: 40 to 80 us of CPU time for a call instead of 520, and 2500
-calls a second instead of 1000.
+Awaiting an OwnThread is like trio.to_thread.run_sync with less overhead. That matters for a busy event loop: each time
+the thread needs the interpreter's lock, the loop must release it, and here that happens twice per call. Measured with a
+call of 0.2 ms beside a loop that computes and writes: 40 to 80 us of CPU time per call instead of 520, and 2500 calls
+per second instead of 1000.
 
-The thread gets functions and arguments through a queue, as many as there are tasks that wait; it touches nothing else
-of the owner, who is served in the event loop's thread.
+The thread receives functions and arguments through a queue, which has at most one job per waiting task. It touches no
+other state of the owner; results are delivered in the event loop's thread.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _Job = tuple[Callable[..., Any], tuple[Any, ...], trio.lowlevel.Task, trio.lowle
 
 
 class OwnThread:
-    """Made anywhere, started by the first call, over after `end`."""
+    """A thread that the first call starts and `end` stops."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -35,8 +35,8 @@ class OwnThread:
         self._thread: threading.Thread | None = None
 
     async def __call__(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Run the function in the thread; answers what it returns and raises what it raises. Calls take turns. A call
-        that has begun is waited for, even by a cancelled task."""
+        """Run the function in the thread, one call at a time. Return its result, or raise its exception. Even a
+        cancelled task waits for the end of its call."""
         if self._thread is None:
             self._thread = threading.Thread(target=_work, args=(self._jobs,), name=self._name, daemon=True)
             self._thread.start()
@@ -44,7 +44,7 @@ class OwnThread:
         return await trio.lowlevel.wait_task_rescheduled(_not_before_it_is_done)
 
     def end(self) -> None:
-        """Let the thread end; nobody may be waiting. A later call starts another one."""
+        """Stop the thread; no task may be waiting. A later call starts another one."""
         if self._thread is not None:
             self._jobs.put(None)
             self._thread.join()
@@ -56,11 +56,11 @@ def _not_before_it_is_done(_: object) -> trio.lowlevel.Abort:
 
 
 def _work(jobs: SimpleQueue[_Job | None]) -> None:
-    """Runs in the thread."""
+    """Run the jobs of the queue. Runs in the thread."""
     while (job := jobs.get()) is not None:
         function, arguments, task, token = job
         result = outcome.capture(function, *arguments)
         try:
             token.run_sync_soon(trio.lowlevel.reschedule, task, result)
-        except trio.RunFinishedError:  # the event loop is gone, and who waited with it
+        except trio.RunFinishedError:  # the event loop has ended, and with it the waiting task
             return
