@@ -1,6 +1,6 @@
 """python -m triomq.store verify|dump|rebuild DIR [-c broker.conf]: inspect or repair a store that no broker has open.
 
-How far it is is shown on standard error.
+Progress is shown on standard error.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from triomq.store.upkeep.progress import Bar, Progress, StartProgress, unseen
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code: 0 all is well, 1 problems were found, 2 the directory cannot be read."""
+    """Run one command. Return the exit code: 0 no problems, 1 problems were found, 2 the directory cannot be read."""
     parser = argparse.ArgumentParser(prog="python -m triomq.store", description=__doc__)
     parser.add_argument("command", choices=["verify", "dump", "rebuild"])
     parser.add_argument("directory", help="storePathRootDir")
@@ -73,7 +73,7 @@ def _verify(settings: StoreSettings) -> int:
 
 async def _rebuild(settings: StoreSettings) -> int:
     store = MessageStore(settings, now_ms=_now_ms)
-    store.lock()  # nobody else may have it open
+    store.lock()  # raises StoreLocked if a broker has the store open
     store.unlock()
     for path in offline.clear_derived(settings):
         _say(f"the old files are in {path}")
@@ -88,7 +88,7 @@ async def _rebuild(settings: StoreSettings) -> int:
 
 
 def _progress_beside_lines() -> StartProgress:
-    """For a command whose output is lines: where both go to a terminal they would be drawn into each other."""
+    """Return the progress for a command that prints lines: none if output and progress would share a terminal."""
     return unseen if sys.stdout.isatty() and sys.stderr.isatty() else partial(Progress, Bar(sys.stderr), _now_ms)
 
 

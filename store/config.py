@@ -1,7 +1,7 @@
 """StoreSettings: every key of RocketMQ's MessageStoreConfig, under its own name, with its default and meaning.
 
-Keys that are not changeable decide how files on disk are laid out or which parts exist; all others may be changed while
-the broker runs. A few keys at the end are this store's own.
+Keys that are not changeable determine the layout of files on disk or which parts exist; all others may be changed while
+the broker runs. The last few keys are specific to this store.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""What one store directory holds, as values that its parts share.
+"""The contents of one store directory, as values that the parts of the store share.
 
-`Contents` are the objects over the files. They are made together, live as long as the store, and nobody replaces one;
-what each of them holds, and who may change that, its own module says. `Marks` are the offsets that others wait for.
-`Opened` is what recovery found: `load` hands it to every part that begins with it, and no part is written to from
-outside.
+`Contents` has the objects over the files. They are created together, live as long as the store, and are never replaced;
+the module of each describes its state and who may change it. `Marks` has the offsets for which others wait. `Opened` is
+the result of recovery: `load` passes it to every part that needs it, so no part sets the state of another.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from triomq.store.watermark import Watermark
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """`open_files` bounds the descriptors of all the others."""
+    """The objects over the files. `open_files` bounds the number of descriptors of all the others."""
 
     files: Files
     paths: Layout
@@ -36,7 +35,7 @@ class Contents:
 
     @classmethod
     def of(cls, settings: StoreSettings, files: Files) -> Contents:
-        """The contents of the directory that `settings` name, not read yet."""
+        """Return the contents of the directory in `settings`, without reading it."""
         paths = Layout(settings)
         open_files = OpenFiles(files, settings.max_open_files)
         ext_bytes = settings.mapped_file_size_consume_queue_ext_bytes if settings.enable_consume_queue_ext else 0
@@ -59,15 +58,16 @@ class Contents:
 
     @property
     def newest_store_timestamp(self) -> int:
-        """Store time in ms of the newest message that is in a queue, 0 when there is none."""
+        """The store time in ms of the newest message that is in a queue; 0 if there is none."""
         entry = self.queues.newest_entry()
         return max(0, self.log.store_timestamp_at(entry[0])) if entry is not None else 0
 
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """Physical offsets: `committed` can be read, `flushed` is on disk, up to `accepted` puts are taken. `accepted` is
-    `committed` itself, except in a store with a write buffer, which takes puts before it writes them."""
+    """Physical offsets: the log can be read up to `committed`, is on disk up to `flushed`, and puts are accepted up to
+    `accepted`. `accepted` is `committed` itself, except in a store with a write buffer, which accepts puts before it
+    writes them."""
 
     committed: Watermark
     accepted: Watermark
@@ -81,9 +81,9 @@ class Marks:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """`log_end` is where the log ends. Up to `synced_end` it is on disk for certain; what recovery read behind that may
-    be in the page cache only, so the first flush covers it again. `last_store_timestamp` is that of the newest message
-    in a queue, in ms."""
+    """The state of a newly opened store. `log_end` is the end of the log. Up to `synced_end` it is certainly on disk;
+    the bytes from there on may be in the page cache only, so the first flush syncs them again. `last_store_timestamp`
+    is the store time in ms of the newest message in a queue."""
 
     report: RecoveryReport
     log_end: int

@@ -25,13 +25,13 @@ class DelayLevels:
         self.max_level: int = len(delays)
 
     def delay_ms(self, level: int) -> int:
-        """Delay of a level; 1000 for one that does not exist."""
+        """Return the delay of a level in ms; 1000 for a level that does not exist."""
         return self.delays_ms[level - 1] if 1 <= level <= self.max_level else _UNKNOWN_LEVEL_MS
 
     def clamp(self, level: int) -> int:
-        """A level above the last one is lowered to it."""
+        """Return the level, lowered to the last one if it is above it."""
         return min(level, self.max_level)
 
     def deliver_at(self, level: int, store_timestamp: int) -> int:
-        """The tags code of a SCHEDULE_TOPIC_XXXX entry: when the message is to be delivered."""
+        """Return the delivery time in ms, which is the tags code of a SCHEDULE_TOPIC_XXXX entry."""
         return store_timestamp + self.delay_ms(self.clamp(level))

@@ -1,20 +1,20 @@
-"""What the store raises, named by what happened and what can be done.
+"""The exceptions of the store, each with the reaction that it calls for.
 
     StoreError
     ├── StoreLocked        another process uses the directory: stop it, or choose another directory
     ├── StoreRefused       the directory cannot be opened as it is (says which file and why); nothing was changed
-    ├── StoreFull          the disk has no room for this write; it may be tried again when there is
-    ├── StoreBroken        a write or sync failed: nothing more is accepted until a restart, reads go on
-    ├── StoreFailed        something unforeseen was raised while messages were written: the process has to end
-    ├── StoreClosed        the store was closed before the wait was over
-    └── LogCut             a slave's log lost its end, which its master does not have: what was waited for went with it
+    ├── StoreFull          the disk has no space for this write; retry when there is
+    ├── StoreBroken        a write or sync failed: nothing more is accepted until a restart, reads continue
+    ├── StoreFailed        an unexpected exception was raised while messages were written: the process must end
+    ├── StoreClosed        the store was closed before the wait ended
+    └── LogCut             the end of a slave's log was truncated, because its master does not have it: wait again
 """
 
 from __future__ import annotations
 
 
 class StoreError(Exception):
-    """Base of everything that `store` raises on purpose."""
+    """The base of all exceptions that `store` defines."""
 
 
 class StoreLocked(StoreError):
@@ -26,21 +26,21 @@ class StoreRefused(StoreError):
 
 
 class StoreFull(StoreError):
-    """No space left on the device. What was being written is taken back; later writes may succeed."""
+    """No space left on the device. The write was undone; later writes may succeed."""
 
 
 class StoreBroken(StoreError):
-    """A write or fdatasync failed, so what is on disk is uncertain. The store refuses writes until it is reopened."""
+    """A write or fdatasync failed, so the state of the disk is uncertain. The store refuses writes until reopened."""
 
 
 class StoreFailed(StoreError):
-    """A commit or a flush ended with an unforeseen exception. Nothing more is acknowledged, and the process has to end;
-    the next start recovers everything that was acknowledged."""
+    """A commit or a flush ended with an unexpected exception. Nothing more is acknowledged, and the process must end;
+    the next start recovers every acknowledged message."""
 
 
 class StoreClosed(StoreError):
-    """The store was closed while somebody waited for one of its watermarks."""
+    """The store was closed, or a queue deleted, during a wait for one of its watermarks."""
 
 
 class LogCut(StoreError):
-    """The end of a slave's log was taken back because it differs from its master's. Waits may begin anew."""
+    """The end of a slave's log was truncated because it differs from its master's. Waits may start again."""

@@ -1,18 +1,18 @@
-"""Fail-stop: what happens to a store when writing it goes wrong.
+"""Fail-stop: the reaction of a store to a failed write.
 
-Holds the reason, once there is one; it never goes away, only a new process gets rid of it. Two grades:
+Holds the reason, once there is one; it is never reset, so only a new process recovers from it. Two grades:
 
-    broken   The operating system refused a write or a sync, so what is on disk is uncertain. Puts are refused, waits
-             for the disk end with an error, reads go on.
-    failed   Something unforeseen was raised while messages were being written: a bug, a plug-in, a callback, no memory.
-             Log, queues and the state in memory may disagree now, and no code that runs on can tell. Nothing more may
-             be acknowledged: every wait ends with an error, every further commit raises, and `wait` raises in the
-             store's own nursery, so that the process ends even when somebody swallowed the first exception.
+    broken   The operating system refused a write or a sync, so the state of the disk is uncertain. Puts are refused,
+             waits for the disk end with an error, reads continue.
+    failed   An unexpected exception was raised while messages were being written: a bug, a plug-in, a callback, no
+             memory. Log, queues and the state in memory may disagree now, and running code cannot detect that. Nothing
+             more may be acknowledged: every wait ends with an error, every further commit raises, and `wait` raises in
+             the store's own nursery, so that the process ends even if some code dropped the first exception.
 
-Why that loses nothing: an acknowledgement needs a commit that ran to its end (and a sync, where one is waited for), so
-whatever was acknowledged was in the log before the failure. The abort file stays and no clean note is written, so the
-next start takes nothing on trust: it reads the log behind the last checkpoint and makes queues and index from it.
-Messages whose commit failed may be found there too; their producers received an error or nothing, and send again.
+Why that loses nothing: an acknowledgement requires a completed commit (and a sync, if the caller waits for one), so
+every acknowledged message was in the log before the failure. The abort file stays and no clean note is written, so the
+next start does not trust the files: it reads the log after the last checkpoint and rebuilds queues and index from it.
+It may also find messages whose commit failed; their producers received an error or no response, and send again.
 
 Only the store's own thread may touch it.
 """
@@ -35,7 +35,7 @@ log = structlog.get_logger("triomq.store")
 
 
 class FailStop:
-    """Ends the waits for the disk when the store is broken, and all of them when it failed."""
+    """Ends the waits for the disk when the store is broken, and all waits when it failed."""
 
     __slots__ = ("_failed", "_marks", "_refusals", "failure", "reason")
 
@@ -47,7 +47,7 @@ class FailStop:
         self.failure: StoreFailed | None = None
 
     def broke(self, reason: str) -> None:
-        """Writing failed in a way that leaves the disk uncertain. Later reasons change nothing."""
+        """Mark the store broken: a write failed and the state of the disk is uncertain. Later calls change nothing."""
         if self.reason is None:
             self.reason = reason
             log.error("store broken, no more messages are taken until a restart", reason=reason)
@@ -56,15 +56,15 @@ class FailStop:
             self._end_waits([self._marks.flushed], StoreBroken(text))
 
     def fail(self, doing: str, error: BaseException) -> NoReturn:
-        """`error` was raised by `doing` and nobody foresaw it. Raises StoreFailed, or `error` itself where that is no
-        Exception (it asks the process to end)."""
+        """Mark the store failed: `doing` raised the unexpected `error`. Raises StoreFailed, or `error` itself if it is
+        not an Exception (it asks the process to end)."""
         self.mark_failed(doing, error)
         if not isinstance(error, Exception) or isinstance(error, StoreFailed):
             raise error
         raise StoreFailed(str(self.failure)) from error
 
     def mark_failed(self, doing: str, error: BaseException) -> None:
-        """The same without raising anything. Later failures change nothing."""
+        """Mark the store failed without raising. Later failures change nothing."""
         if self.failure is None:
             self.failure = StoreFailed(f"{doing} failed, the store must be opened anew: {_text(error)}")
             self.failure.__cause__ = error
@@ -76,14 +76,14 @@ class FailStop:
             self._failed.set()
 
     def check(self) -> None:
-        """Raises StoreFailed after a failure."""
+        """Raise StoreFailed if the store has failed."""
         if self.failure is not None:
             raise StoreFailed(str(self.failure)) from self.failure
 
     @contextmanager
     def during(self, doing: str) -> Iterator[None]:
-        """Whatever is raised inside, but for cancellation, is a failure of the store. (A commit has the same as plain
-        statements: it runs for every turn.)"""
+        """Treat every exception raised inside, except cancellation, as a failure of the store. (A commit runs once per
+        turn and does the same with plain statements, which cost less.)"""
         try:
             yield
         except trio.Cancelled:
@@ -92,14 +92,14 @@ class FailStop:
             self.fail(doing, error)
 
     async def wait(self) -> NoReturn:
-        """Raises StoreFailed as soon as there is a failure."""
+        """Wait for a failure, then raise StoreFailed."""
         await self._failed.wait()
         self.check()
         raise AssertionError("the event is set by a failure only")
 
     @staticmethod
     def _end_waits(marks: list[Watermark], error: StoreError) -> None:
-        """End every wait, also when a waiter raises in turn."""
+        """End every wait, even if the callback of a waiter raises."""
         for mark in marks:
             try:
                 mark.fail(error)

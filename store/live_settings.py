@@ -1,6 +1,6 @@
-"""The store's settings as they are at present, in the one place that a change at run time reaches.
+"""The present settings of the store, in the one place that a change at run time updates.
 
-Parts hold this object, never a StoreSettings of their own, so a change needs nobody to hand it round. Only
+Parts hold this object instead of a StoreSettings of their own, so they see a change immediately. Only
 `MessageStore.change_settings` writes it.
 """
 
@@ -9,11 +9,11 @@ from __future__ import annotations
 from triomq.store.config import BrokerRole, FlushDiskType, StoreSettings
 
 MIN_MESSAGE_BYTES = 10
-"""A smaller maxMessageSize at run time would refuse every message; it leaves the limit as it was (as in RocketMQ)."""
+"""A smaller maxMessageSize would refuse every message, so at run time it does not change the limit (as in RocketMQ)."""
 
 
 class LiveSettings:
-    """`max_message_bytes` is apart from `now` because every append reads it."""
+    """`max_message_bytes` is separate from `now` because every append reads it."""
 
     __slots__ = ("max_message_bytes", "now")
 
@@ -32,6 +32,6 @@ class LiveSettings:
 
     @property
     def has_buffer(self) -> bool:
-        """transientStorePoolEnable, which RocketMQ heeds for an asynchronous master only."""
+        """transientStorePoolEnable, which RocketMQ respects only for a master with ASYNC_FLUSH."""
         is_async = self.now.flush_disk_type is FlushDiskType.ASYNC_FLUSH
         return self.now.transient_store_pool_enable and is_async and not self.is_slave

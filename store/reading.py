@@ -1,9 +1,9 @@
-"""Reading by queue, by time and by key (the read half of DefaultMessageStore). Holds nothing but references to the log,
-the queues and the index; changes nothing; sees only what was committed.
+"""Reading by queue, by time and by key (the read half of DefaultMessageStore). Holds only references to the log, the
+queues and the index; changes nothing; returns only committed records.
 
-What this process wrote itself is taken as it is. What lay on the disk when it started may have changed there, and
-recovery reads only the newest of it: such records are checked whenever they are read, and what is not a sound record of
-the queue that was asked for is left out, never served.
+Records that this process wrote are returned without a check. Records that were on the disk when it started may have
+been damaged there, and recovery reads only the newest of them. Such records are checked on every read, and one that is
+not a valid record of the requested queue is skipped, never returned.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _QUERY_ROUNDS: Final = 3
 
 
 class Reading:
-    """`MessageStore.reading`. `offload` runs a blocking function elsewhere."""
+    """`MessageStore.reading`. `offload` runs a blocking function outside of the event loop."""
 
     __slots__ = ("_contents", "_index", "_log", "_offload", "_queues", "_recent_bytes", "_settings", "_unsound_at",
                  "_written_from")  # fmt: skip
@@ -47,10 +47,10 @@ class Reading:
         self._index = contents.index
         self._settings = settings
         self._offload = offload
-        # A part of the machine's memory counts as what is surely in the page cache.
+        # Log bytes this close to the end of the log, a part of the machine's memory, count as in the page cache.
         memory_bytes = contents.files.physical_memory_bytes()
         self._recent_bytes = memory_bytes * settings.now.access_message_in_memory_max_ratio_percent // 100
-        # Log offset from which on this process wrote everything.
+        # The log offset from which on this process wrote all records.
         self._written_from = 0
         self._unsound_at = -1
 
@@ -58,7 +58,7 @@ class Reading:
         self._written_from = opened.log_end
 
     def record_at(self, physical_offset: int) -> bytes | None:
-        """The whole sound record at this offset, None when none begins there."""
+        """Return the whole valid record at this offset, or None if none begins there."""
         data = self._log.record_at(physical_offset)
         if data is None or physical_offset >= self._written_from:
             return data
@@ -66,7 +66,7 @@ class Reading:
         return data if not is_lost and self._is_sound(data, physical_offset) else None
 
     def _is_sound(self, data: bytes, physical_offset: int, queue: ConsumeQueue | None = None) -> bool:
-        """Whether this is one whole record, with its own body, at its place, and of this queue."""
+        """Return whether this is one whole record with a valid body CRC, at its own offset, and of this queue."""
         reason = ""
         try:
             fields = record.read_fields(data, 0, len(data))
@@ -96,7 +96,7 @@ class Reading:
     def get_messages(
         self, topic: str, queue_id: int, queue_offset: int, max_count: int, message_filter: MessageFilter | None = None
     ) -> GetResult:
-        """Up to `max_count` messages from there; see GetResult.status for why there are none."""
+        """Return up to `max_count` messages from `queue_offset` on. GetResult.status says why there are none."""
         queue = self._queues.find(topic, queue_id)
         low = queue.min_offset if queue is not None else 0
         high = queue.end if queue is not None else 0
@@ -124,7 +124,7 @@ class Reading:
         max_count: int,
         message_filter: MessageFilter | None,
     ) -> None:
-        """Walk the entries until the answer is full; sets everything of `result`."""
+        """Add the records of the entries to `result` until it is full, and set its other fields."""
         commit_log = self._log
         log_end = commit_log.committed_offset
         written_from = self._written_from
@@ -190,7 +190,7 @@ class Reading:
         )
 
     def _corrected(self, asked: int, proposed: int) -> int:
-        """A slave leaves offsets as they were asked, since its own may be behind those of the master."""
+        """Return `proposed`, or on a slave `asked`, since its own offsets may be behind those of the master."""
         if self._settings.is_slave and not self._settings.now.offset_check_in_slave:
             return asked
         return proposed
@@ -198,37 +198,37 @@ class Reading:
     # -- by offset -----------------------------------------------------------------------------------------------------
 
     def queues(self) -> dict[str, list[int]]:
-        """Topic -> queue ids that hold or held messages."""
+        """Return topic -> ids of the queues that hold or held messages."""
         return self._queues.topics()
 
     def min_offset(self, topic: str, queue_id: int) -> int:
-        """Queue offset of the first message that is still there; 0 for an unknown queue."""
+        """Return the queue offset of the first message that is still stored; 0 for an unknown queue."""
         queue = self._queues.find(topic, queue_id)
         return queue.min_offset if queue is not None else 0
 
     def max_offset(self, topic: str, queue_id: int) -> int:
-        """Queue offset of the next message; 0 for an unknown queue."""
+        """Return the queue offset of the next message; 0 for an unknown queue."""
         queue = self._queues.find(topic, queue_id)
         return queue.end if queue is not None else 0
 
     def queue_end(self, topic: str, queue_id: int) -> Watermark:
-        """Its value is the queue's max offset; wait beyond the offset a consumer asked for. Raises ValueError for a
-        name that cannot be a queue."""
+        """Return the watermark of the queue's max offset; to wait for a message, wait beyond the offset before it.
+        Raises ValueError for a name that cannot be a queue."""
         return self._queues.get(topic, queue_id).end_mark
 
     def queue_entries(self, topic: str, queue_id: int, queue_offset: int, count: int) -> list[tuple[int, int, int]]:
-        """(physical offset, size, tags code) of consecutive entries from there, at most to the end of that queue file:
-        QUERY_CONSUME_QUEUE, delay delivery. A filler has the size 0x7FFFFFFF."""
+        """Return (physical offset, size, tags code) of at most `count` consecutive entries of one queue file, for
+        QUERY_CONSUME_QUEUE and delay delivery. A filler has the size 0x7FFFFFFF."""
         queue = self._queues.find(topic, queue_id)
         return list(ENTRY.iter_unpack(queue.entries(queue_offset, count))) if queue is not None else []
 
     def leads_to_ext_unit(self, topic: str, queue_id: int, tags_code: int) -> bool:
-        """Whether `tags_code` of an entry of the queue is the address of an ext unit (enableConsumeQueueExt)."""
+        """Return whether `tags_code` of the queue's entry is the address of an ext unit (enableConsumeQueueExt)."""
         queue = self._queues.find(topic, queue_id)
         return queue is not None and queue.ext is not None and queue.ext.is_address(tags_code)
 
     def ext_unit(self, topic: str, queue_id: int, address: int) -> ExtUnit | None:
-        """The ext unit at the address that an entry of the queue holds; None when there is none."""
+        """Return the ext unit at the address in an entry of the queue, or None if there is none."""
         queue = self._queues.find(topic, queue_id)
         return queue.ext.read(address) if queue is not None and queue.ext is not None else None
 
@@ -236,7 +236,7 @@ class Reading:
 
     @property
     def min_physical_offset(self) -> int:
-        """-1 when there is no log file."""
+        """The start of the log; -1 if there is no log file."""
         return self._log.min_offset
 
     @property
@@ -245,17 +245,19 @@ class Reading:
 
     @property
     def newest_queued_offset(self) -> int:
-        """Physical offset of the newest record that is in a consume queue, -1 when there is none."""
+        """The physical offset of the newest record with a consume queue entry; -1 if there is none."""
         entry = self._queues.newest_entry()
         return entry[0] if entry is not None else -1
 
     def read_log(self, physical_offset: int, max_bytes: int) -> bytes:
-        """Committed log bytes from there, never across a file end (HA); empty at the end or outside the log."""
+        """Return at most `max_bytes` committed log bytes, never across a file end (HA); b"" at the end or outside the
+        log."""
         return self._log.read_some(physical_offset, max_bytes)
 
     async def read_log_into(self, physical_offset: int, places: Sequence[memoryview]) -> int:
-        """The same into `places`, one after the other; bytes read, 0 at the end or outside the log. What is not in
-        memory is read in a thread: nobody else has to wait for the disk. Raises OSError."""
+        """Read committed log bytes into `places`, in order. Return the number of bytes read, 0 at the end or outside
+        the log. A thread reads bytes that are not in memory, so the event loop never waits for the disk. Raises
+        OSError."""
         file, size = self._log.run_at(physical_offset, sum(map(len, places)))
         if file is None:
             return 0
@@ -275,24 +277,25 @@ class Reading:
     # -- by time -------------------------------------------------------------------------------------------------------
 
     def store_time_at(self, topic: str, queue_id: int, queue_offset: int) -> int:
-        """STORETIMESTAMP of that message, -1 when there is none."""
+        """Return STORETIMESTAMP (ms) of this message, or -1 if there is none."""
         queue = self._queues.find(topic, queue_id)
         entry = queue.entry(queue_offset) if queue is not None else None
         return -1 if entry is None else self._log.store_timestamp_at(entry[0])
 
     def earliest_store_time(self, topic: str, queue_id: int) -> int:
-        """STORETIMESTAMP of the queue's first message, -1 when there is none."""
+        """Return STORETIMESTAMP (ms) of the queue's first message, or -1 if there is none."""
         return self.store_time_at(topic, queue_id, self.min_offset(topic, queue_id))
 
     def earliest_log_time(self) -> int:
-        """STORETIMESTAMP of the first record of the log, -1 when there is none."""
+        """Return STORETIMESTAMP (ms) of the first record of the log, or -1 if there is none."""
         return self._log.store_timestamp_at(self._log.min_offset) if self._log.min_offset >= 0 else -1
 
     def queue_offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
-        """AdminBrokerProcessor's SEARCH_OFFSET_BY_TIMESTAMP: a file is picked by its modification time, then searched.
+        """Return the queue offset for a time (AdminBrokerProcessor's SEARCH_OFFSET_BY_TIMESTAMP). A file is chosen by
+        its modification time, then searched.
 
-        The entry stored at exactly that time, else of its two neighbours the nearer one (the older when equally near);
-        0 for an empty queue and when a message cannot be read."""
+        The result is the entry stored at exactly that time, or else the nearer of its two neighbours (the older one if
+        both are equally near); 0 for an empty queue, or if a message cannot be read."""
         queue = self._queues.find(topic, queue_id)
         if queue is None or not queue.sequence.files or queue.end == 0:
             return 0
@@ -336,8 +339,8 @@ class Reading:
     # -- by key ------------------------------------------------------------------------------------------------------
 
     def query_by_key(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> QueryResult:
-        """Messages with this key (KEYS or UNIQ_KEY) stored between the times; may hold a few whose key only has the
-        same hash."""
+        """Return messages with this key (KEYS or UNIQ_KEY) stored in [begin_ms, end_ms]. Some of them may have another
+        key with the same hash."""
         result = QueryResult()
         limit = min(max_count, self._settings.now.max_msgs_num_batch)
         for _ in range(_QUERY_ROUNDS):
@@ -360,13 +363,14 @@ class Reading:
 
 
 def _is_rollback(data: bytes) -> bool:
-    """Such a record stands for one that was lost (see recovery); the key that led here belonged to that one."""
+    """Return whether this record is of type rollback. Such a record may replace a lost one (see damage_repair.py), and
+    the index entry belonged to the lost one."""
     flags = data[record.SYS_FLAG_AT + 3]
     return flags & sys_flag.TRANSACTION_MASK == sys_flag.TRANSACTION_ROLLBACK
 
 
 def _first_bytes(buffers: Sequence[memoryview], size_bytes: int) -> Iterator[memoryview]:
-    """Slices of `buffers`, in order, that together hold `size_bytes`."""
+    """Yield slices of `buffers`, in order, that together have `size_bytes`."""
     for buffer in buffers:
         if size_bytes <= 0:
             return

@@ -1,6 +1,6 @@
-"""Why puts are refused at present: at most one text for each cause.
+"""The reasons why puts are refused at present: at most one text for each cause.
 
-Each part of the store that has a cause sets its own ("disk", "broken", "closed" ...) and takes it away again; none can
+Each part of the store that has a cause sets its own ("disk", "broken", "closed" ...) and removes it again; no part can
 end the refusal of another. Only the event loop's thread touches it.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 
 class Refusals:
-    """`first` is the text of the oldest cause, None while puts are taken: every append reads it."""
+    """`first` is the text of the oldest cause, or None while puts are accepted; every append reads it."""
 
     __slots__ = ("_texts", "first")
 
@@ -17,7 +17,7 @@ class Refusals:
         self.first: str | None = None
 
     def set(self, cause: str, text: str | None) -> None:
-        """Refuse puts for this cause from now on, or (None) no longer."""
+        """Refuse puts for this cause; with None, end its refusal."""
         if text is None:
             self._texts.pop(cause, None)
         else:

@@ -1,14 +1,15 @@
-"""A slave's log: bytes as its master has them, and what has to be made from them.
+"""A slave's log: bytes as its master has them, and the queue and index entries derived from them.
 
     ... records in queues and index ... | dispatched_offset ... written bytes ... | end of the log
 
-`append` writes bytes; `dispatch` enters the records among them. Between the two the slave may already report the bytes
-to its master. They come in any pieces, so the log may end in the middle of a record; a record is entered when it is
-whole. A record keeps the queue offset that it holds, since the log of a slave may begin later than its master's:
-missing entries in front become fillers, and a queue that the master began anew (its topic was deleted) begins anew
-here.
+`append` writes bytes; `dispatch` enters the records among them. Between the two calls the slave may already report the
+bytes to its master. They arrive in pieces of any size, so the log may end in the middle of a record; a record is
+entered once it is complete. A record keeps its own queue offset, since the log of a slave may begin later than its
+master's: fillers replace missing earlier entries. A queue that the master restarted (its topic was deleted) restarts
+here, too.
 
-Nothing that comes is trusted to be a record. Where none can begin, `fault` says so and nothing more is taken.
+Received bytes are never trusted to be records. Where no record can begin, `fault` says so and no more bytes are
+accepted.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from triomq.store.upkeep.tail_cut import TailCut
 log = structlog.get_logger("triomq.store.replica")
 
 MAX_GAP_ENTRIES = 5_000_000
-"""A larger jump in queue offsets is taken for a damaged number (as in recovery)."""
+"""A larger gap in queue offsets is treated as a damaged number (recovery has a similar check)."""
 
 
 class Replica:
@@ -58,35 +59,37 @@ class Replica:
         self._fail_stop = fail_stop
         self._is_open = False
         self._filled: list[ConsumeQueue] = []
-        # What was written and not dispatched, with its place: so it need not be read back.
+        # Bytes that are written but not dispatched, with their offsets, so that they need not be read back.
         self._pieces: list[tuple[int, bytes]] = []
         self.dispatched_offset = 0
         self.fault: str | None = None
-        """Why nothing more can be taken from the master, or None."""
+        """The reason why no more bytes can be accepted from the master, or None."""
 
     def begin(self, opened: Opened) -> None:
         self.dispatched_offset = opened.log_end
         self._is_open = True
 
     def end(self) -> None:
-        """Take nothing more. Raises StoreFailed when what came cannot be dispatched."""
+        """Dispatch the received records and accept no more bytes. Raises StoreFailed if they cannot be dispatched."""
         self.dispatch()
         self._is_open = False
 
     @property
     def is_whole(self) -> bool:
-        """Whether every byte of the log belongs to a record that is in its queues."""
+        """Whether every byte of the log belongs to a complete, dispatched record."""
         return self.dispatched_offset == self._log.committed_offset
 
     def append(self, physical_offset: int, data: bytes) -> bool:
-        """Log bytes as the master has them, at exactly the own end, within one log file. False when they do not fit
-        there or cannot be written; the replication connection then starts over. They are committed, and in queues and
-        index, after `dispatch`, which must follow soon."""
+        """Append log bytes of the master at exactly the end of this log and within one log file.
+
+        Return False if they do not fit there or cannot be written; the replication connection then starts over. The
+        `committed` watermark, queues and index include them after `dispatch`, which must follow soon.
+        """
         if not self._is_open or self._fail_stop.reason is not None:
             return False
         if self._appending.has_pending or self.fault is not None:
             return False
-        if self._appending.has_backlog:  # queue entries wait for room on the disk; their number needs a bound
+        if self._appending.has_backlog:  # queue entries wait for space on the disk; their number needs a bound
             return False
         if self._log.min_offset < 0 and self._log.committed_offset == 0:
             self._appending.begin_log_at(physical_offset)
@@ -106,7 +109,7 @@ class Replica:
         return True
 
     def dispatch(self) -> None:
-        """Enter the whole records among the bytes that came; the rest waits for more. Raises StoreFailed."""
+        """Enter the complete records among the received bytes; the rest waits for more. Raises StoreFailed."""
         if not self._is_open:
             return
         self._fail_stop.check()
@@ -123,12 +126,12 @@ class Replica:
             self._filled.clear()
 
     async def border(self, physical_offset: int) -> int:
-        """Where the record begins that holds the byte at this offset (the offset itself when one begins there)."""
+        """Return the start of the record that holds the byte at this offset (the offset itself if one begins there)."""
         return await self._tail_cut.border(physical_offset)
 
     async def cut(self, physical_offset: int) -> str | None:
-        """Take back everything from this record border on, because the master has something else there. Returns where
-        it is saved, None when it cannot be done at present. Raises OSError."""
+        """Truncate the log at this record border, because the master has other bytes there. Return the path of the
+        saved bytes, or None if the cut is not possible at present. Raises OSError."""
         if not self._settings.is_slave or not self._is_open or self._fail_stop.reason is not None:
             return None
         if self._appending.has_pending or self._appending.has_backlog or self._contents.index.stalled_at >= 0:
@@ -144,7 +147,7 @@ class Replica:
         return saved
 
     def _enter_records(self, begin: int, data: bytes) -> int:
-        """Enter the records that are whole with this piece; answers the store time of the last one."""
+        """Enter the records that this piece completes. Return the store time (ms) of the last one."""
         length = len(data)
         last_timestamp = 0
         while (at := self.dispatched_offset - begin) < length:
@@ -164,8 +167,8 @@ class Replica:
         return last_timestamp
 
     def _read_record(self, at: int, size: int) -> ScannedRecord | None:
-        """The record, read back because a part of it came earlier or because it is none of the usual ones; None for the
-        rest of a file and for what only begins like a record."""
+        """Return the record, read back because it arrived in several pieces or because `quick_record` does not cover
+        it; None for a blank record and for bytes that only begin like a record."""
         data = self._log.read(at, size)
         if data is None or data[4:8] != _MAGIC:
             return None
@@ -176,8 +179,8 @@ class Replica:
             return None
 
     def _size_at(self, at: int, end: int) -> int:
-        """Bytes of the whole record, or of the rest of the file, that begins there; 0 when more has to come first or
-        nothing can begin there (`fault`)."""
+        """Return the size of the complete record, or of the rest of the file, that begins at `at`; 0 if more bytes must
+        arrive first or no record can begin there (`fault`)."""
         room = self._log.next_file_start(at) - at
         if room < record.BLANK_BYTES:
             return room
@@ -204,7 +207,7 @@ class Replica:
         self._dispatch.apply(entry)
 
     def _make_room(self, queue: ConsumeQueue, queue_offset: int) -> None:
-        """Have the queue end where the record belongs."""
+        """Make the queue end at the record's queue offset, by fillers or by truncation."""
         expected = queue.end + queue.buffered_count
         if queue_offset == expected:
             return

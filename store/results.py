@@ -1,5 +1,4 @@
-"""Values that go into the store and come out of it. Statuses carry RocketMQ's names (PutMessageStatus,
-GetMessageStatus)."""
+"""Arguments and results of the store. Statuses have RocketMQ's names (PutMessageStatus, GetMessageStatus)."""
 
 from __future__ import annotations
 
@@ -39,10 +38,10 @@ class GetStatus(Enum):
 class MessageToStore:
     """One message on its way into the log (MessageExtBrokerInner). Delay and transaction rewriting is already done.
 
-    `properties` is the stored text in UTF-8; `tags_code`, `uniq_key` and `keys` are what it says, given beside it so
-    that the store need not parse it. Hosts are packed (8 or 20 bytes). `tags_code` is the Java hash of the TAGS text or
-    the delivery time for SCHEDULE_TOPIC_XXXX (see store.delay): since the store time is only known at the append,
-    `deliver_after_ms` > 0 asks for STORETIMESTAMP + that many ms instead of `tags_code`.
+    `properties` is the stored text in UTF-8. `tags_code`, `uniq_key` and `keys` repeat values from it, so that the
+    store need not parse it. Hosts are packed (8 or 20 bytes). `tags_code` is the Java hash of the TAGS text, or the
+    delivery time for SCHEDULE_TOPIC_XXXX (see store.delay). The store time is known only at the append, so with
+    `deliver_after_ms` > 0 the store uses STORETIMESTAMP + `deliver_after_ms` instead of `tags_code`.
     """
 
     __slots__ = (
@@ -105,10 +104,10 @@ class MessageToStore:
 
 
 class PutResult:
-    """Where a message (of a batch: the first) went, or why it did not.
+    """The offsets of a message (of a batch: of its first message), or the reason why it was refused.
 
-    A result of `append` is provisional until the commit that follows: when its write fails, `status` changes and the
-    waiters of `store.committed` get the error. `physical_offsets` holds one offset per message of a batch.
+    A result of `append` is provisional until the next commit: if its write fails, `status` changes and the waiters of
+    `store.committed` receive the error. `physical_offsets` has one offset per message of a batch.
     """
 
     __slots__ = (
@@ -148,12 +147,12 @@ class PutResult:
 
     @property
     def end_offset(self) -> int:
-        """Physical offset just behind the last byte: what a slave reports when it has everything."""
+        """The physical offset after the last byte, which a slave reports when it has the whole message."""
         return self.physical_offset + self.size_bytes
 
     @property
     def last_offset(self) -> int:
-        """Physical offset of the last byte: `await store.flushed.wait_beyond(result.last_offset)`."""
+        """The physical offset of the last byte, for `await store.flushed.wait_beyond(result.last_offset)`."""
         return self.physical_offset + self.size_bytes - 1
 
     def __repr__(self) -> str:
@@ -164,7 +163,7 @@ class PutResult:
 
 
 class GetResult:
-    """What a pull found. `records` are whole stored records; joined they are the body of a pull answer."""
+    """The result of a pull. `records` are whole stored records; joined they are the body of a pull response."""
 
     __slots__ = (
         "max_offset",
@@ -195,7 +194,7 @@ class GetResult:
 
 
 class QueryResult:
-    """Records found by key, ascending by physical offset, and how far the index had come."""
+    """Records found by key, ascending by physical offset, and the offset and time of the index's newest message."""
 
     __slots__ = ("index_end_physical_offset", "index_end_timestamp", "physical_offsets", "records")
 
@@ -207,7 +206,7 @@ class QueryResult:
 
 
 EXT_UNIT_FIXED_BYTES: Final = 20
-"""Size of an ext unit without its bit map."""
+"""The size of an ext unit without its bit map."""
 
 
 class ExtUnit:
@@ -222,7 +221,7 @@ class ExtUnit:
 
 
 class MessageFilter(Protocol):
-    """Decides what a pull returns: first by the consume queue entry, then by the whole record."""
+    """Decides which messages a pull returns: first by the consume queue entry, then by the whole record."""
 
     def matches_entry(self, tags_code: int, ext: ExtUnit | None) -> bool: ...
 
@@ -230,7 +229,7 @@ class MessageFilter(Protocol):
 
 
 class RecoveryReport:
-    """What recovery found and did; numbers for the log, for `verify` and for tests."""
+    """The findings and changes of one recovery, for the log and for tests. Offsets are physical."""
 
     __slots__ = (
         "added_entries",

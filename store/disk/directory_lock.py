@@ -52,7 +52,7 @@ class DirectoryLock:
 
     @property
     def was_clean(self) -> bool:
-        """Whether the last run ended cleanly."""
+        """True if the last run ended cleanly."""
         return not self._files.exists(self._paths.abort)
 
     def mark_unclean(self) -> None:
