@@ -15,7 +15,7 @@ PACKED_V6_BYTES = 20
 
 @total_ordering
 class HostPort:
-    """One end of a connection. Immutable. Both forms are computed once, because every message of a connection needs them.
+    """One end of a connection. Immutable. The constructor computes both forms, because each message needs them.
 
     `ip` is the usual notation (`::1`). `text` is RocketMQ's notation (`10.0.0.1:10911`, `0:0:0:0:0:0:0:1:10911`).
     """
@@ -23,7 +23,7 @@ class HostPort:
     __slots__ = ("ip", "is_ipv6", "packed", "port", "text")
 
     def __init__(self, ip: str, port: int) -> None:
-        """`ip` is a literal address, not a host name. Raise ValueError for anything else, and for a port out of range."""
+        """`ip` is a literal address. Raise ValueError for anything else, also a host name, and for a bad port."""
         address = ip.strip().removeprefix("[").removesuffix("]").partition("%")[0]
         if not 0 <= port <= 0xFFFFFFFF:
             raise ValueError(f"port {port} is out of range")

@@ -11,7 +11,7 @@ from typing import Final
 
 
 class RequestCode(IntEnum):
-    """The operation that a request names. Comments: sender and receiver; "unused" codes are declared without a handler."""
+    """The operation that a request names. Comments: sender and receiver; "unused" codes have no handler."""
 
     SEND_MESSAGE = 10  # client to broker
     PULL_MESSAGE = 11  # client to broker
@@ -173,7 +173,7 @@ class LanguageCode(IntEnum):
 
 def _version_names() -> tuple[str, ...]:
     # The order of MQVersion.Version. Up to 3.0.0 the names follow no rule. From then on every release x.y.z follows
-    # x.y.z_SNAPSHOT. 3.3 to 3.9 have no x.y.0. The known ordinals 28, 37, 62, 121, 393..413 and 612 confirm the rest.
+    # x.y.z_SNAPSHOT. 3.3 to 3.9 have no x.y.0. The known ordinals 28, 37, 62, 121, 393..413 and 612 pin the rest.
     names = ["V3_0_0_SNAPSHOT", "V3_0_0_ALPHA1"]
     names += [f"V3_0_0_BETA{number}" for number in range(1, 6)]
     for number in range(6, 10):
@@ -202,7 +202,7 @@ HIGHER_VERSION: Final = len(_VERSION_NAMES) - 1
 
 
 def version_name(ordinal: int) -> str:
-    """Return the name of a version ordinal as Java prints it ("V4_9_7"). Ordinals above the table are HIGHER_VERSION."""
+    """Return the name of a version ordinal as Java prints it ("V4_9_7"). Ordinals above the table: HIGHER_VERSION."""
     if ordinal < 0:
         # MQVersion.getVersionDesc throws here. In a log line or a listing a name is more useful.
         return f"UNKNOWN({ordinal})"

@@ -27,7 +27,7 @@ class FrameError(ProtocolError):
 
 
 class HeaderFieldError(ProtocolError):
-    """A header field is missing or does not parse. The message names the field and becomes the remark of the response."""
+    """A header field is missing or does not parse. The message names the field and becomes the response's remark."""
 
 
 class BodyError(ProtocolError):

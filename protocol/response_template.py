@@ -150,8 +150,8 @@ class TemplatedResponse(RemotingCommand):
         self._ext = {} if value is None else value
 
     def frame(self) -> bytes | None:
-        """Return the whole frame, or None if it must be encoded field by field: in a codec without a template, and after
-        an access to `ext_fields`."""
+        """Return the whole frame, or None if it must be encoded field by field: in a codec without a template, and
+        after an access to `ext_fields`."""
         if self._ext is not None:
             return None
         if self.serialize_type == JSON:

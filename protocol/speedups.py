@@ -32,7 +32,7 @@ _PROTOCOL = __name__.rpartition(".")[0]
 
 
 def accelerated(reference: F) -> F:
-    """Return the C function of the same name (without "_reference"), or `reference` itself if the extension is not built.
+    """Return the C function of the same name (without "_reference"), or `reference` if the extension is not built.
 
     The function comes from the `_speedups` module of the package that `reference` belongs to (such as `triomq.store`).
     """
@@ -65,7 +65,7 @@ def _import(name: str) -> ModuleType | None:
 
 
 def source_crc(source: Path) -> int:
-    """Return the CRC-32 of a `_speedups.c` and the header it includes. setup.py writes this value into the extension."""
+    """Return the CRC-32 of a `_speedups.c` and the header it includes, which setup.py writes into the extension."""
     header = source.parent.parent / "protocol" / "_speedups.h"
     return crc32(header.read_bytes(), crc32(source.read_bytes()))
 
