@@ -2,8 +2,8 @@
 
 ProtocolError
 ├── FrameError          the peer sent bytes that are not a frame: the connection is closed
-├── HeaderFieldError    a header field is missing or malformed: the request is refused, the connection survives
-├── BodyError           a body cannot be read: the request is refused, the connection survives
+├── HeaderFieldError    a header field is missing or malformed: that request or response is refused
+├── BodyError           a body cannot be read: that request or response is refused
 ├── RecordError         bytes that should be a stored message record are not one
 └── RequestRefused      a processor refuses a request with a response code and a remark
 """
