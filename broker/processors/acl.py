@@ -59,7 +59,7 @@ class AclProcessor:
         update = self._updates.get(request.code)
         if update is not None:
             answer = update(request, table)
-            answer.serialize_type = connection.serialize_type   # RocketMQ sends these in the server's codec
+            answer.serialize_type = connection.serialize_type  # RocketMQ ignores the request's codec here
             return answer
         if table is None:
             # RocketMQ sends no response in this case, so its tools wait for their timeout.
