@@ -162,8 +162,7 @@ class TransactionChecks:
 
 
 def _check_body(half: HalfMessage) -> bytes:
-    """Return the record that a producer receives: the half message under its real topic and queue, without waiting
-    (WAIT)."""
+    """Return the record that a producer receives: the half message under its real topic and queue, with WAIT=false."""
     properties = {**half.properties, names.WAIT: "false"}
     queue_id = properties.get(names.REAL_QUEUE_ID, "")
     body = bytearray()
