@@ -2,14 +2,14 @@
 
 It rewrites delayed messages to SCHEDULE_TOPIC_XXXX and half messages to RMQ_SYS_TRANS_HALF_TOPIC, with their real topic
 in the properties (RocketMQ: CommitLog.asyncPutMessage, TransactionalMessageBridge). Then it appends, and completes the
-put when the message is as safe as it asks for:
+put when the message is as durable as it requests:
 
     committed    its bytes are in the operating system's hands      always
     flushed      they are on disk                                   SYNC_FLUSH, unless WAIT=false
     replicated   a slave has them                                   SYNC_MASTER, unless WAIT=false
 
 Each of the three is a watermark, and waiting is a callback on it. A put that waits longer than syncFlushTimeout or
-slaveTimeout completes with the status that says so; the message is stored all the same. Without a slave that is close
+slaveTimeout completes with the status that says so; the message is stored nevertheless. Without a slave that is close
 enough the put does not wait for one, and the status says that. If both the slave and the disk fail, the slave's status
 is reported.
 """

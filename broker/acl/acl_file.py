@@ -90,7 +90,7 @@ def parse(path: Path, data: bytes, now_ms: int) -> AclFile:
 
 
 def with_account(document: dict[str, Any], config: PlainAccessConfig) -> dict[str, Any]:
-    """Return the document with this account as its last one. Members that `config` leaves out keep their value, except
+    """Return the document with this account as its last one. Members missing in `config` keep their value, except
     admin."""
     entries = _list(document, "accounts")
     kept: dict[str, Any] = {}

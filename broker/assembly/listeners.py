@@ -39,7 +39,6 @@ class Listeners:
             listener(connection)
 
     def time_jumped(self, seconds: float) -> None:
-        """Pass on a jump of the clock (only if a test owns it); tables of clients shift their timestamps by the
-        jump."""
+        """Pass on a jump of the clock (only if a test owns it); tables of clients shift their timestamps by it."""
         for listener in self._jumped:
             listener(seconds)

@@ -61,8 +61,7 @@ _END: Final = "end of the expression"
 
 
 def compile_expression(text: str) -> BooleanExpression:
-    """Return the tree of an expression. Raises FilterError with position and reason. Trees of short expressions are
-    cached."""
+    """Return the tree of an expression. Raises FilterError with position and reason. Short expressions are cached."""
     if len(text) > MAX_EXPRESSION_CHARACTERS:
         raise FilterError(f"the expression has {len(text)} characters, {MAX_EXPRESSION_CHARACTERS} are allowed")
     return _compiled(text) if len(text) <= REMEMBERED_CHARACTERS else _Parser(text).parse()

@@ -144,8 +144,7 @@ class BrokerStats:
         flow.times += 1
 
     def _reads(self, key: _Get) -> int:
-        """Return how often a group received messages: the number of samples, of which those of 0 ms are not
-        recorded."""
+        """Return how often a group received messages (the number of samples); those of 0 ms are not recorded."""
         group, topic, queue_id = key
         read = self._groups.get((topic, group)) if queue_id == _ALL_QUEUES else self._gets.get(key)
         return read.times if read is not None else 0

@@ -9,8 +9,7 @@ if TYPE_CHECKING:
     from triomq.remoting.connection import Connection
 
 CHANNEL_EXPIRY_MS = 120_000
-"""A client without a heartbeat for this long is dropped, and its connection is closed (ProducerManager,
-ConsumerManager)."""
+"""A client without a heartbeat for this long is dropped and disconnected (ProducerManager, ConsumerManager)."""
 
 
 @dataclass(slots=True, eq=False)

@@ -35,8 +35,7 @@ class QueueLockTable:
         self._lock_count = 0
 
     def lock(self, group: str, queues: Iterable[MessageQueue], client_id: str) -> list[MessageQueue]:
-        """Lock the queues that are free; return the queues that the client holds after the call, each for another 60
-        s."""
+        """Lock the free queues; return the queues that the client now holds, each for another 60 s."""
         now_ms = self._now_ms()
         locks = self._locks.setdefault(group, {})
         held: list[MessageQueue] = []
