@@ -81,7 +81,7 @@ class Configuration:
         if self.client.use_tls is None:
             use_tls = TlsSettings.from_values(self.properties).use_for_clients()
             self.client = dataclasses.replace(self.client, use_tls=use_tls)
-        if self.server.listen_port:  # overrides the file; with port 0 the port is not yet known
+        if self.server.listen_port:  # overrides the file's haListenPort; port 0 is not known yet
             ha_port = self.server.listen_port + HA_PORT_DISTANCE
             self.store = dataclasses.replace(self.store, ha_listen_port=ha_port)
         if self.store.enable_dleger_commit_log:

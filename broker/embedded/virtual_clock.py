@@ -217,7 +217,7 @@ class VirtualClock(trio.abc.Clock):
                         break
                     else:
                         await wait_all_tasks_blocked(self._settle_seconds)
-                        run.settled_end = run.log_end()  # silence followed everything that was stored meanwhile, too
+                        run.settled_end = run.log_end()  # silence followed everything stored since then, too
         return run.settled_end != before and run.seconds_to_next() == inf
 
     async def _is_more_stored(self, run: _Run, seconds: float) -> bool:

@@ -331,7 +331,7 @@ class Following:
             self._is_telling = False
 
     async def _report(self) -> None:
-        """Report where to begin, send periodic reports when nothing changes, and send what the receiving task could
+        """Report where to begin, then repeat reports while nothing changes, and send those the receiving task could
         not."""
         await self._tell()
         while True:
