@@ -36,7 +36,7 @@ STOP_DEADLINE_SECONDS = 30.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Return the exit code of the process."""
+    """Run the broker; return the exit code of the process."""
     options = parse_command_line(PROGRAM, sys.argv[1:] if arguments is None else arguments, letters="chmnp")
     environment = read_environment(os.environ)
     try:
@@ -64,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(
     environment: Environment, layers: ConfigurationLayers, configuration: Configuration, files: LogFiles
 ) -> ExitCode:
-    """Return the broker itself, until a signal ends it."""
+    """Run the broker until a signal ends it."""
     controller = BrokerController(configuration, now_ms=system_now_ms)
 
     async def serve(*, task_status: trio.TaskStatus[str]) -> None:

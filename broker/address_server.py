@@ -28,7 +28,7 @@ class AddressServer:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> AddressServer:
-        """That of a configuration's properties."""
+        """Return the address server that the properties name."""
         return cls(
             properties.get("rocketmq.namesrv.domain") or DEFAULT_DOMAIN,
             properties.get("rocketmq.namesrv.domain.subgroup") or DEFAULT_SUBGROUP,
@@ -40,5 +40,5 @@ class AddressServer:
         return f"http://{self.domain}{port}/rocketmq/{self.subgroup}"
 
     async def fetch(self) -> str:
-        """Return the text "host:port;host:port" it publishes now. Raises HttpFailed."""
+        """Return the published text "host:port;host:port". Raises HttpFailed."""
         return await get_text(self.url, FETCH_SECONDS)

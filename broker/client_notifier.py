@@ -46,7 +46,8 @@ class ClientNotifier:
         self._wakeup = trio.Event()
 
     def consumer_ids_changed(self, group: str, members: Iterable[ClientChannel]) -> None:
-        """Have the members of a group rebalance (`ConsumerTable.on_change`), now or at the end of the group's rest."""
+        """Notify the members of a group to rebalance (`ConsumerTable.on_change`), now or at the end of the group's
+        rest."""
         if not self._configuration.broker.notify_consumer_ids_changed_enable:
             return
         latest = list(members)
@@ -94,7 +95,8 @@ class ClientNotifier:
             self._resting[group] = now + _rest_seconds(len(members))
             for begin in range(0, len(members), MEMBERS_AT_ONCE):
                 self._tell(group, members[begin : begin + MEMBERS_AT_ONCE])
-                # A change made here is noted in `_changed`, and sent at the end of the rest that has just begun.
+                # Changes may happen here: they are noted in `_changed` and sent at the end of the rest that has just
+                # begun.
                 await trio.lowlevel.checkpoint()
 
     def _tell(self, group: str, members: Iterable[ClientChannel]) -> None:

@@ -296,5 +296,5 @@ class BrokerSettings:
 
     @property
     def registration_period_ms(self) -> int:
-        """registerNameServerPeriod within the limits that keep NameServers from expiring the broker."""
+        """Return registerNameServerPeriod, limited so that NameServers do not expire the broker."""
         return max(10_000, min(self.register_name_server_period_ms, 60_000))

@@ -21,15 +21,15 @@ from triomq.store.config import BrokerRole, StoreSettings
 
 BROKER_PORT = 10911
 HA_PORT_DISTANCE = 1
-"""Slaves connect to the port one above."""
+"""Slaves connect to the port one above the broker's."""
 FAST_PORT_DISTANCE = -2
-"""The fast port (VIP channel) lies two below the port: the same requests but pulls."""
+"""The fast port (VIP channel) is two below the broker's; it serves the same requests except pulls."""
 
 
 @dataclass
 class Configuration:
-    """The four records of RocketMQ's broker. unknown: keys of the file that none of them knows. path: that file.
-    properties: everything that was configured, system properties included, for parts that read their own (TLS)."""
+    """The four settings records of RocketMQ's broker. unknown: keys of the file that no record has. path: that file.
+    properties: all configured values, system properties included, for parts that read their own (TLS)."""
 
     broker: BrokerSettings = field(default_factory=BrokerSettings)
     store: StoreSettings = field(default_factory=StoreSettings)
@@ -41,7 +41,7 @@ class Configuration:
 
     @classmethod
     def from_layers(cls, layers: ConfigurationLayers) -> Configuration:
-        """Bind RocketMQ's keys; raises SettingError naming source, key and reason."""
+        """Bind RocketMQ's keys. Raises SettingError naming source, key and reason."""
         configuration = cls(
             layers.bind(BrokerSettings),
             layers.bind(StoreSettings),
@@ -57,7 +57,7 @@ class Configuration:
 
     @classmethod
     def from_values(cls, values: Mapping[str, str], *, source: str = "values") -> Configuration:
-        """Return the same from a plain mapping, for brokers inside of other programs; unknown keys are refused."""
+        """Return a configuration from a plain mapping, for embedded brokers; unknown keys are refused."""
         given = {"listenPort": str(BROKER_PORT), **values}
         broker, used_broker = bind(BrokerSettings, given, source=source)
         store, used_store = bind(StoreSettings, given, source=source)
@@ -71,8 +71,8 @@ class Configuration:
         return configuration
 
     def check(self) -> None:
-        """What must hold between records (RocketMQ: BrokerStartup): masters have the id 0, slaves another; whether
-        calls use TLS is settled, so that listings show it."""
+        """Check the rules between records (RocketMQ: BrokerStartup): a master has the id 0, a slave another id. Also
+        settle whether calls use TLS, so that listings show it."""
         if self.store.broker_role is BrokerRole.SLAVE:
             if self.broker.broker_id <= 0:
                 raise SettingError("configuration", "brokerId", "a SLAVE needs a brokerId above 0")
@@ -81,7 +81,7 @@ class Configuration:
         if self.client.use_tls is None:
             use_tls = TlsSettings.from_values(self.properties).use_for_clients()
             self.client = dataclasses.replace(self.client, use_tls=use_tls)
-        if self.server.listen_port:  # whatever the file says, and not known yet when any free port will do
+        if self.server.listen_port:  # overrides the file's haListenPort; port 0 is not known yet
             ha_port = self.server.listen_port + HA_PORT_DISTANCE
             self.store = dataclasses.replace(self.store, ha_listen_port=ha_port)
         if self.store.enable_dleger_commit_log:
@@ -89,8 +89,8 @@ class Configuration:
                 "configuration", "enableDLegerCommitLog", "DLedger is not supported; use SYNC_MASTER and SLAVE"
             )
         if self.store.duplication_enable:
-            # Nothing in RocketMQ 4.9 but a store plug-in sets the confirm offset, which begins at -1: without one such
-            # a broker takes messages and hands out none.
+            # In RocketMQ 4.9 only a store plug-in sets the confirm offset, which begins at -1. Without one, such a
+            # broker accepts messages but delivers none.
             raise SettingError(
                 "configuration",
                 "duplicationEnable",
@@ -104,12 +104,12 @@ class Configuration:
 
     @property
     def serialize_type(self) -> int:
-        """The header codec of frames that the broker makes by itself (rocketmq.serialize.type); responses use their
+        """Return the header codec of requests that the broker originates (rocketmq.serialize.type); responses use their
         request's."""
         return ROCKETMQ if self.properties.get("rocketmq.serialize.type", "").upper() == "ROCKETMQ" else JSON
 
     @property
     def log_subdirectory(self) -> str:
-        """With isolateLogEnable every broker of a machine has log files of its own."""
+        """Return the subdirectory of the log files: with isolateLogEnable every broker of a machine has its own."""
         broker = self.broker
         return f"{broker.broker_name}_{broker.broker_id}" if broker.isolate_log_enable else ""

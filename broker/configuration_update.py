@@ -42,14 +42,14 @@ _LINES = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 
 Records = tuple[BrokerSettings, ServerSettings, ClientSettings, StoreSettings]
 Listener = Callable[[frozenset[str]], None]
-"""Called with the keys that changed, after they did. It must not raise or await."""
+"""Called with the changed keys, after the change. It must not raise or await."""
 
 NOT_ALLOWED = (
     "this broker has no access control, so its configuration is not changed over the network: "
     "set aclEnable=true, or configUpdateWithoutAcl=true if everybody who reaches it may change it"
 )
 REFUSED_KEYS = frozenset({"haMasterAddress"})
-"""Changeable by declaration, but an address: it decides whose messages a slave stores."""
+"""Declared changeable, but an address: it determines whose messages a slave stores."""
 
 
 class ConfigurationUpdate:
@@ -63,18 +63,18 @@ class ConfigurationUpdate:
         self.data_version = DataVersion(timestamp=now_ms())
 
     def on_change(self, listener: Listener) -> None:
-        """Have `listener` called after each change."""
+        """Call `listener` after each change."""
         self._listeners.append(listener)
 
     def values(self) -> dict[str, str]:
-        """Return every key with its present value, as RocketMQ lists them; unset ones and passwords are left out."""
+        """Return every key with its present value, as RocketMQ lists them, except unset ones and passwords."""
         listed = {key: text for key, text in self._configuration.unknown.items() if not is_secret(key)}
         for record in self._configuration.records():
             listed.update(to_text(record))
         return listed
 
     async def update(self, body: bytes, *, remote: str) -> frozenset[str]:
-        """Apply properties text; the keys that changed. Raises RequestRefused, with nothing changed."""
+        """Apply properties text; return the changed keys. Raises RequestRefused with nothing changed."""
         broker = self._configuration.broker
         if not broker.acl_enable and not broker.config_update_without_acl:
             log.warning("update refused without access control", remote=remote)
@@ -87,8 +87,8 @@ class ConfigurationUpdate:
             return await self._apply(values, remote)
 
     def take(self, values: Mapping[str, str]) -> frozenset[str]:
-        """Apply what was edited in the configuration file; the keys that changed. Raises SettingError, with nothing
-        changed. No await: an update that is being written to the file applies its keys before or after this."""
+        """Apply edits of the configuration file; return the changed keys. Raises SettingError with nothing changed.
+        There is no await here, so an update that is being written to the file applies its keys before or after this."""
         records, keys = self._changed(values, refused=frozenset())
         if keys:
             self._install(records, keys, "configuration file")
@@ -108,12 +108,12 @@ class ConfigurationUpdate:
             return keys
         names, listed = _file_keys(records), _texts(records)
         await self._write({names[key]: listed[key] for key in keys})
-        records, keys = self._changed(values, refused=REFUSED_KEYS)  # the file may have been reloaded meanwhile
+        records, keys = self._changed(values, refused=REFUSED_KEYS)  # the file may have been reloaded since
         self._install(records, keys, remote)
         return keys
 
     def _changed(self, values: Mapping[str, str], *, refused: Collection[str]) -> tuple[Records, frozenset[str]]:
-        """Return the records with `values` in them, and the listed keys that differ from the present ones."""
+        """Return the records with `values` applied, and the listed keys that differ from the present ones."""
         before = self._configuration.records()
         broker, server, client, store = before
         records = changed(broker, values), changed(server, values), changed(client, values), changed(store, values)
@@ -142,7 +142,7 @@ class ConfigurationUpdate:
 
 
 def _check(keys: Collection[str], listed: Mapping[str, str], refused: Collection[str]) -> None:
-    """What the types and bounds of the records do not say. Raises SettingError."""
+    """Check what the types and bounds of the records cannot express. Raises SettingError."""
     for key in sorted(frozenset(keys).intersection(refused)):
         raise SettingError("update", key, "is an address, not changed while running; edit the file and restart")
     if "messageDelayLevel" in keys:
@@ -158,7 +158,7 @@ def _check(keys: Collection[str], listed: Mapping[str, str], refused: Collection
 
 
 def _texts(records: Iterable[object]) -> dict[str, str]:
-    """Return every key of the records with its value; empty where it has none."""
+    """Return every key of the records with its value as text; an unset value is empty."""
     texts: dict[str, str] = {}
     for record in records:
         texts.update(to_text(record, null=""))
@@ -166,12 +166,12 @@ def _texts(records: Iterable[object]) -> dict[str, str]:
 
 
 def _file_keys(records: Iterable[object]) -> dict[str, str]:
-    """Key as it is listed -> key as it stands in a file; they differ for a few."""
+    """Return listed key -> key in a file; they differ for a few."""
     return {declared.shown_as: declared.key for record in records for declared in declarations(type(record))}
 
 
 def _merge_into_file(path: Path, values: Mapping[str, str]) -> None:
-    """Put the values over those that the file holds now."""
+    """Merge the values into the present content of the file."""
     try:
         if path.suffix.lower() in (".yml", ".yaml"):
             write_atomically(path, write_text(path, {**read_file(path), **values}))
@@ -183,10 +183,10 @@ def _merge_into_file(path: Path, values: Mapping[str, str]) -> None:
 
 
 def merged_properties(text: str, values: Mapping[str, str]) -> str:
-    """Return a properties file with the values in it; all other lines, comments too, stay as they are.
+    """Return properties text with the values set; all other lines, including comments, stay as they are.
 
-    A line that sets one of the keys is replaced. What is then not as wanted (no such line, or one that goes on in the
-    next line) is added at the end, where it wins.
+    A line that sets one of the keys is replaced. A key that then still lacks its value (it has no line, or its line
+    continues in the next one) is appended at the end, where it takes precedence.
     """
     lines = _LINES.findall(text)
     is_continued = False

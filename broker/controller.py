@@ -51,7 +51,7 @@ class BrokerController:
     `now_ms` is its wall clock; `files` and `offload` are the store's seams to the operating system and to threads.
     `extensions` are those of a program that embeds the broker; by default those that the configuration names.
     `on_jump` subscribes to the jumps of a clock that makes them.
-    `port` is where it listens, `serving` what it is made of, known once `serve` has started.
+    `port` is the port it listens on, `serving` holds its parts; both are known once `serve` has started.
     """
 
     def __init__(
@@ -76,11 +76,11 @@ class BrokerController:
 
     @property
     def address(self) -> str:
-        """What the broker registers: "ip:port"."""
+        """Return the address that the broker registers, "ip:port"."""
         return f"{self.configuration.broker.broker_ip1}:{self.port}"
 
     def boot_line(self) -> str:
-        """RocketMQ's line on standard output, word for word."""
+        """Return RocketMQ's line for standard output, word for word."""
         broker = self.configuration.broker
         serialize_type = "ROCKETMQ" if self.configuration.serialize_type == ROCKETMQ else "JSON"
         text = f"The broker[{broker.broker_name}, {self.address}] boot success. serializeType={serialize_type}"
@@ -97,7 +97,7 @@ class BrokerController:
                 stop.set()  # the nursery waits for _live, which is shielded and ends by itself
 
     async def _live(self, stop: trio.Event, task_status: trio.TaskStatus[str]) -> None:
-        """The whole life, shielded from the cancellation that ends it, so that it can stop in order."""
+        """Run the broker's whole life, shielded from the cancellation that ends it, so that it stops in order."""
         with trio.CancelScope(shield=True):
             turn = Turn()
             table, fast_table = ProcessorTable(), ProcessorTable()
@@ -143,15 +143,15 @@ class BrokerController:
                     store_nursery.cancel_scope.cancel()
             finally:
                 self._close_ha_socket()
-                if turn.failure is not None:  # whatever it was to finish for messages is unfinished
+                if turn.failure is not None:  # work for messages of that turn is unfinished
                     tables.store.fail("the end of a turn", turn.failure)
                 await tables.store.close()
                 log.info("broker stopped", address=self.address)
 
     @staticmethod
     async def _load(tables: Tables, stop: trio.Event) -> StoreError | None:
-        """Open the store; return why that cannot be. A recovery may take minutes: `stop` ends it at its next step, and
-        the next start begins it anew."""
+        """Open the store; return the error that prevents it. A recovery may take minutes: `stop` ends it at its next
+        step, and the next start begins it again."""
         refusal = None
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_cancel_when, stop, nursery.cancel_scope)
@@ -176,7 +176,7 @@ class BrokerController:
         stop: trio.Event,
         task_status: trio.TaskStatus[str],
     ) -> None:
-        """From the first request to the last."""
+        """Serve from the first request to the last."""
         async with trio.open_nursery() as clients:
             await clients.start(server.serve)
             assert self._ha_socket is not None
@@ -193,7 +193,7 @@ class BrokerController:
         await serving.registration.stop()
 
     def _open_client(self, tls: TlsSettings) -> AbstractAsyncContextManager[RemotingClient]:
-        """For calls to NameServers and to the master."""
+        """Open the client for calls to NameServers and to the master."""
         settings, serialize_type = self.configuration.client, self.configuration.serialize_type
         if not tls.use_for_clients(settings.use_tls):
             return open_client(settings, serialize_type=serialize_type)
@@ -207,7 +207,7 @@ class BrokerController:
             self._ha_socket.close()
 
     def _bind(self, server: RemotingServer, table: ProcessorTable, fast_table: ProcessorTable) -> None:
-        """Take the port, the fast port two below it and the HA port above it; with port 0 any that are free."""
+        """Bind the port, the fast port two below it and the HA port one above it; with port 0 bind free ones."""
         wanted = self.configuration.server.listen_port
         settings = self.configuration.server
         for _ in range(FREE_PORT_TRIES):

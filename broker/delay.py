@@ -49,14 +49,14 @@ AFTER_FAILURE_SECONDS = 10.0
 BATCH_MESSAGES = 256
 BATCH_BYTES = 4 * 1024 * 1024
 LOWEST_TAGS_CODE = -(2**31)
-"""What is below is the address of a ConsumeQueueExt unit, not a tags code."""
+"""A smaller value is the address of a ConsumeQueueExt unit, not a tags code."""
 
 
 class DelayOffsets:
-    """Level (1-based) -> queue offset of the next message to deliver, kept in delayOffset.json.
+    """Level (1-based) -> queue offset of the next message to deliver, persisted in delayOffset.json.
 
-    A slave fills it with its master's table (`merge`); on a master only the deliveries move it. At most one entry for
-    each level of messageDelayLevel, and those of other levels that the file had.
+    A slave replaces it by its master's table (`merge`); on a master only the deliveries move it. It holds at most one
+    entry for each level of messageDelayLevel, and the entries for other levels that the file contained.
     """
 
     def __init__(self, file: TableFile | None = None) -> None:
@@ -65,7 +65,7 @@ class DelayOffsets:
         self._dirty = False
 
     def get(self, level: int) -> int:
-        """Return the offset of a level, 0 when nothing was ever delivered from it."""
+        """Return the offset of a level, 0 if nothing was ever delivered from it."""
         return self._offsets.get(level, 0)
 
     def set(self, level: int, queue_offset: int) -> None:
@@ -74,7 +74,7 @@ class DelayOffsets:
             self._dirty = True
 
     def items(self) -> Iterator[tuple[int, int]]:
-        """Level and offset, lowest level first."""
+        """Return pairs of level and offset, lowest level first."""
         yield from sorted(self._offsets.items())
 
     def merge(self, wrapper: DelayOffsetSerializeWrapper) -> None:
@@ -84,18 +84,18 @@ class DelayOffsets:
             self._dirty = True
 
     def wrapper(self) -> DelayOffsetSerializeWrapper:
-        """Return the table as it is sent (GET_ALL_DELAY_OFFSET) and kept."""
+        """Return the table as it is sent (GET_ALL_DELAY_OFFSET) and persisted."""
         return DelayOffsetSerializeWrapper(offset_table=dict(sorted(self._offsets.items())))
 
     def load(self) -> None:
-        """Take over what the file holds; without one every level begins at 0."""
+        """Load the file; without one every level begins at 0."""
         loaded = self._file.load(decoder(DelayOffsetSerializeWrapper))
         if loaded is not None:
             self._offsets = dict(loaded.offset_table)
         self._dirty = False
 
     def persist(self) -> bool:
-        """Write the file if anything moved since the last time. Return True if it was written. Raises OSError."""
+        """Write the file if an offset moved since the last write. Return True if it was written. Raises OSError."""
         if not self._dirty:
             return False
         self._file.save(self.wrapper().encode_pretty().decode())
@@ -104,8 +104,8 @@ class DelayOffsets:
 
 
 class DelayedDelivery:
-    """See the module's docstring. `run` belongs to masters: start it when the broker becomes one, cancel it when it
-    ends."""
+    """See the module's docstring. Run `run` on masters only: start it when the broker becomes one, cancel it when the
+    broker ceases to be one."""
 
     def __init__(
         self,
@@ -126,14 +126,15 @@ class DelayedDelivery:
         self._levels = DelayLevels(configuration.store.message_delay_level)
 
     def progress(self) -> dict[int, tuple[int, int]]:
-        """Level -> offset of the next message to deliver and end of the level's queue (for runtime information)."""
+        """Return level -> (offset of the next message to deliver, end of the level's queue), for runtime
+        information."""
         return {
             level: (queue_offset, self._store.reading.max_offset(SCHEDULE_TOPIC, level - 1))
             for level, queue_offset in self._offsets.items()
         }
 
     def next_due_ms(self) -> int | None:
-        """When the next message falls due (wall clock, ms), None if none is pending. Only for masters."""
+        """Return when the next message falls due (wall clock, ms), None if none is pending. For masters only."""
         now_ms = self._now_ms()
         soonest: int | None = None
         for level in range(1, self._levels.max_level + 1):
@@ -146,7 +147,7 @@ class DelayedDelivery:
         return soonest
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Deliver until cancelled; the store must be loaded. The offsets are written when it ends."""
+        """Deliver until cancelled; the store must be loaded. At the end the offsets are written."""
         self._offsets.load()
         for level in range(1, self._levels.max_level + 1):
             self._correct(level)
@@ -176,7 +177,8 @@ class DelayedDelivery:
                 await trio.sleep(AFTER_FAILURE_SECONDS)
 
     async def _wait_for_due(self, level: int) -> bool:
-        """Return True if the level's next message is due; otherwise something was waited for, ask again."""
+        """Return True if the level's next message is due. Otherwise wait for a change and return False; the caller then
+        tries again."""
         queue_offset = self._offsets.get(level)
         head = self._store.reading.queue_entries(SCHEDULE_TOPIC, level - 1, queue_offset, 1)
         if not head:
@@ -212,22 +214,22 @@ class DelayedDelivery:
         return True
 
     def _deliver_at(self, level: int, physical_offset: int, code: int, now_ms: int) -> int:
-        """Return when the message of an entry is due, in ms. Its tags code is the due time, unless that is further
-        away than the level allows (the clock was set back, or the level was shortened): then it is due now."""
+        """Return the due time of an entry's message, in ms. It is the entry's tags code, unless that is further away
+        than the level allows (the clock was set back, or the level was shortened): then the message is due now."""
         if code < LOWEST_TAGS_CODE:
             record = self._store.reading.record_at(physical_offset)
             code = self._levels.deliver_at(level, store_timestamp_at(record)) if record is not None else now_ms
         return code if code <= now_ms + self._levels.delay_ms(level) else now_ms
 
     def _deliver(self, level: int, failures: int = 0) -> bool:
-        """Deliver what is due, as much as one go takes. Return False if the store refused a message, as it did
+        """Deliver due messages, up to the limit of one pass. Return False if the store refused a message, as it did
         `failures` times before.
 
-        Appends and commit are one step without a wait in it, so the offset is never behind what was delivered.
+        Nothing awaits between the appends and the commit, so the offset is never behind what was delivered.
         """
         queue_offset = self._offsets.get(level)
         now_ms = self._now_ms()
-        puts: list[PendingPut | None] = []  # None: nothing to deliver, the offset just moves over it
+        puts: list[PendingPut | None] = []  # None: nothing to deliver, the offset moves past it
         size_bytes = 0
         for physical_offset, entry_bytes, code in self._store.reading.queue_entries(
             SCHEDULE_TOPIC, level - 1, queue_offset, BATCH_MESSAGES
@@ -238,7 +240,7 @@ class DelayedDelivery:
             size_bytes += entry_bytes if put is not None else 0
             puts.append(put)
             if put is not None and put.result.status is not PutStatus.PUT_OK:
-                break  # refused at once; what follows keeps its order behind it
+                break  # refused at once; later messages must stay behind it
         self._store.commit()
         delivered = 0
         for put in puts:
@@ -258,8 +260,8 @@ class DelayedDelivery:
         return refused is None
 
     def _put(self, physical_offset: int, entry_bytes: int) -> PendingPut | None:
-        """Append the message of an entry to its real topic; None if there is nothing to append. Entries that fill a
-        rebuilt queue name a size that no record has."""
+        """Append the message of an entry to its real topic. Return None if there is nothing to append: entries that
+        fill a rebuilt queue have a size that no record has."""
         data = self._store.reading.record_at(physical_offset)
         if data is None or len(data) != entry_bytes:
             log.warning("a delayed message cannot be read, it is skipped", physical_offset=physical_offset)
@@ -310,10 +312,10 @@ class _Delivery(PendingPut):
 
 
 def real_message(data: bytes) -> tuple[MessageToStore, dict[str, str]]:
-    """Return a record of SCHEDULE_TOPIC_XXXX as the message that is delivered, and its properties without DELAY.
+    """Return the message to deliver for a record of SCHEDULE_TOPIC_XXXX, and its properties without DELAY.
 
     The stored text keeps DELAY, REAL_TOPIC and REAL_QID, as RocketMQ's does. Raises RecordError for a record that is
-    broken, does not say where it wants to go, or is a half message: those must not come back this way.
+    corrupt, does not name its real topic, or is a half message: half messages must not be delivered this way.
     """
     record = read_fields(data, 0, len(data))
     properties = property_text.parse_bytes(record.properties)

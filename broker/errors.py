@@ -29,7 +29,7 @@ class FilterError(ValueError):
 
 
 class AccessDenied(RequestRefused):
-    """The ACL refuses a request. The remark keeps the form Java clients and tools know."""
+    """The ACL refuses a request. The remark keeps the form that Java clients and tools know."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(ResponseCode.SYSTEM_ERROR, f"org.apache.rocketmq.acl.common.AclException: {reason}")

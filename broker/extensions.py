@@ -52,17 +52,17 @@ STORES: Final = "triomq.message_stores"
 
 
 class AccessValidator(Protocol):
-    """Another check of access, behind the broker's own; used with aclEnable."""
+    """An additional access check after the broker's own; used with aclEnable."""
 
     def validate(self, remote: HostPort, request: RemotingCommand) -> None:
-        """Raises broker.errors.AccessDenied, or RequestRefused."""
+        """Check a request. Raises broker.errors.AccessDenied, or RequestRefused."""
 
 
 class StorePlugin:
-    """A store in front of another one: everything that a subclass does not do itself, the next one does.
+    """A store in front of another one: methods that a subclass does not define go to the next store.
 
-    It stands where a MessageStore stands and is called as that is: on the event loop, `append` and `commit` for every
-    message and turn.
+    It takes the place of a MessageStore and is called like one: on the event loop, with `append` for every message and
+    `commit` for every turn.
     """
 
     def __init__(self, next_store: Any) -> None:
@@ -74,7 +74,7 @@ class StorePlugin:
 
 @dataclass
 class Extensions:
-    """What is brought in; empty by default. Stores are factories, outermost first."""
+    """The extensions of one broker; none by default. Stores are factories, outermost first."""
 
     request_hooks: list[RequestHook] = field(default_factory=list)
     send_hooks: list[SendHook] = field(default_factory=list)
@@ -86,7 +86,7 @@ class Extensions:
 
     @classmethod
     def load(cls, configuration: Configuration) -> Extensions:
-        """Return those that the configuration names. Raises StartError."""
+        """Return the extensions that the configuration names. Raises StartError."""
         wanted = _names(configuration.broker.extensions)
         stores = _names(configuration.broker.message_store_plug_in)
         loaded = cls()

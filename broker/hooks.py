@@ -37,7 +37,8 @@ from triomq.remoting.connection import Connection
 log = structlog.get_logger("triomq.broker.hooks")
 
 MAX_OPEN_SENDS: Final = 100_000
-"""Contexts of sends that wait for their answer; above that the oldest are answered without `after_send`."""
+"""Contexts of sends whose response is pending; beyond this number the oldest get their response without
+`after_send`."""
 
 _SENDS: Final = frozenset({RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE})
 
@@ -49,12 +50,13 @@ class RequestHook(Protocol):
     def before_request(self, remote: HostPort, request: RemotingCommand) -> None: ...
 
     def after_response(self, remote: HostPort, request: RemotingCommand, response: RemotingCommand) -> None:
-        """Also called for one-way requests, whose response is never sent."""
+        """Observe a response; also called for one-way requests, whose response is never sent."""
 
 
 @dataclass(slots=True)
 class SendContext:
-    """One send (RocketMQ: SendMessageContext). `notes` is free for the hooks. From `code` on, known afterwards."""
+    """One send (RocketMQ: SendMessageContext). `notes` is free for the hooks' use. The fields from `code` on are set
+    after the send."""
 
     producer_group: str
     topic: str
@@ -63,7 +65,7 @@ class SendContext:
     body_size_bytes: int
     is_batch: bool
     properties: dict[str, str]
-    """Those of the message, or those that all messages of a batch share; a copy."""
+    """The properties of the message, or those that all messages of a batch share; a copy."""
     code: int = -1
     remark: str | None = None
     message_id: str | None = None
@@ -82,7 +84,7 @@ class SendHook(Protocol):
 
 @dataclass(slots=True)
 class ConsumeContext:
-    """Messages on their way to a consumer, or one on its way back (RocketMQ: ConsumeMessageContext)."""
+    """Messages that go to a consumer, or one that a consumer sends back (RocketMQ: ConsumeMessageContext)."""
 
     consumer_group: str
     topic: str
@@ -90,23 +92,23 @@ class ConsumeContext:
     """-1 for a message that was sent back."""
     remote: HostPort
     records: bytes
-    """As stored and handed out; empty for a message that was sent back."""
+    """The records as stored and delivered; empty for a message that was sent back."""
     message_id: str | None = None
-    """Of a message that was sent back, as the consumer named it."""
+    """The id of a message that was sent back, as the consumer sent it."""
 
     def messages(self) -> list[MessageExt]:
-        """Return the messages that were handed out, decoded."""
+        """Return the delivered messages, decoded."""
         return list(iterate_records(self.records))
 
 
 class ConsumeHook(Protocol):
-    """Exceptions are logged."""
+    """Observes consumption. Exceptions are logged."""
 
     def before_consume(self, context: ConsumeContext) -> None:
-        """A consumer gets these messages."""
+        """Observe messages before a consumer receives them."""
 
     def after_consume(self, context: ConsumeContext) -> None:
-        """A consumer could not handle one and sent it back. (Brokers do not learn of success.)"""
+        """Observe a message that a consumer could not handle and sent back. (Brokers do not learn of success.)"""
 
 
 class Hooks:
@@ -118,14 +120,15 @@ class Hooks:
         self._requests = list(requests)
         self._sends = list(sends)
         self._consumes = list(consumes)
-        # By the request's identity; the request itself is kept, so that the identity stays its own.
+        # The key is the identity of the request. The value holds the request, so that no other object can get this
+        # identity.
         self._open: OrderedDict[int, tuple[RemotingCommand, SendContext]] = OrderedDict()
 
     def __bool__(self) -> bool:
         return bool(self._requests or self._sends or self._consumes)
 
     def before(self, connection: Connection, request: RemotingCommand) -> None:
-        """Raises what refuses the request."""
+        """Call the hooks for a request. Raises the exception that refuses it."""
         for hook in self._requests:
             hook.before_request(connection.remote, request)
         if self._sends and request.code in _SENDS:
@@ -142,7 +145,7 @@ class Hooks:
                 self._open.popitem(last=False)
 
     def answered(self, connection: Connection, request: RemotingCommand, response: RemotingCommand) -> None:
-        """Never raises."""
+        """Call the hooks for a response. Never raises."""
         try:
             if self._sends and request.code in _SENDS:
                 self._sent(request, response)

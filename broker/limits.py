@@ -41,7 +41,7 @@ _ALWAYS = -1.0
 
 
 class Gate:
-    """What the requests of one pool pass: None lets them in, a remark refuses them."""
+    """The check that requests of one pool pass: it returns None to accept one, a remark to refuse it."""
 
     __slots__ = ("_clock", "_pool", "_turn", "limit_seconds", "refused")
 
@@ -65,8 +65,8 @@ class Gate:
 
 
 class SendGate(Gate):
-    """The same for sends, which are also refused while the store is slow: then `limit_seconds` is below any wait, so
-    that the common case stays one comparison."""
+    """The gate for sends, which are also refused while the store is slow. `limit_seconds` is then below any wait, so
+    that the usual case stays one comparison."""
 
     __slots__ = ("_busy_since", "_drained_turn", "_has_stuck_buffer", "_slow_seconds", "_wait_seconds")
 
@@ -86,14 +86,14 @@ class SendGate(Gate):
             self.limit_seconds = seconds
 
     def was_slow(self, seconds: float) -> None:
-        """A commit that took `seconds` has just ended."""
+        """Refuse sends for a while: a slow commit of `seconds` has just ended."""
         self._busy_since = self._clock()
         self._slow_seconds = seconds
         self._drained_turn = None
         self.limit_seconds = _ALWAYS
 
     def look(self) -> None:
-        """After a commit that was no slow one: is the write buffer stuck, is it not any more?"""
+        """Check, after a commit that was not slow, whether the write buffer is stuck or no longer stuck."""
         if self._has_stuck_buffer is None:
             return
         if self._has_stuck_buffer():
@@ -153,7 +153,7 @@ class Limits:
         self.settings_changed()
 
     def settings_changed(self) -> None:
-        """Take the limits from the configuration (also called when an administrator changed it)."""
+        """Read the limits from the configuration (also called when an administrator changed it)."""
         broker = self._configuration.broker
         is_on = broker.broker_fast_failure_enable
 
@@ -166,7 +166,7 @@ class Limits:
         self._transaction.limit_seconds = seconds(broker.wait_time_in_transaction_queue_ms)
 
     def commit_took(self, elapsed_ms: float) -> None:
-        """The commit at the end of a turn took `elapsed_ms`."""
+        """Note the duration in ms of the commit at the end of a turn."""
         if elapsed_ms > self._configuration.store.os_page_cache_busy_time_out_ms:
             log.warning("a commit of the store took long; sends are refused for a moment", elapsed_ms=int(elapsed_ms))
             self._send.was_slow(elapsed_ms / 1000)
@@ -178,7 +178,7 @@ class Limits:
         return {name: gate.refused for name, gate in self._gates.items()}
 
     def log_refusals(self) -> None:
-        """Called by a task every second: one line when requests were refused since the last one."""
+        """Log one line if requests were refused since the last one. A task calls this every second."""
         total = sum(gate.refused for gate in self._gates.values())
         if total != self._logged:
             log.warning("requests refused to keep up", requests=total - self._logged, **self.refused())

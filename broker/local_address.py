@@ -19,8 +19,8 @@ _PRIVATE_LAST_CHOICE = ("127.0", "192.168")
 
 
 def choose_address(ipv4: Iterable[str], ipv6: Iterable[str]) -> str | None:
-    """Return the address RocketMQ would announce out of those of the usable interfaces, or None if there is none at
-    all."""
+    """Return the address that RocketMQ would announce, given the addresses of the usable interfaces; None if there are
+    none."""
     last = None
     for address in ipv4:
         if not address.startswith(_PRIVATE_LAST_CHOICE):
@@ -32,7 +32,7 @@ def choose_address(ipv4: Iterable[str], ipv6: Iterable[str]) -> str | None:
 
 
 def local_address() -> str:
-    """Return the address of this host as other hosts most likely reach it (text, IPv4 or IPv6)."""
+    """Return the address at which other hosts most likely reach this host (text, IPv4 or IPv6)."""
     chosen = choose_address(_ipv4_addresses(), _ipv6_addresses())
     if chosen is not None:
         return chosen

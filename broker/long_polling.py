@@ -30,14 +30,14 @@ from triomq.store.watermark import Waiter
 log = structlog.get_logger("triomq.broker.long_polling")
 
 SCAN_ENTRIES: Final = 4096
-"""Entries examined for one parked pull at a time. When a window of them holds no match, the pull is answered and the
-client asks again, so that one commit never scans without bound."""
+"""Entries examined for one parked pull at a time. If such a window holds no match, the client gets a response and pulls
+again. So no commit scans without bound."""
 
 _NO_MATCH: Final = GetStatus.NO_MATCHED_MESSAGE
 
 
 class ParkedPull:
-    """One pull that waits. `scanned_offset` is the queue offset up to which nothing matched its filter."""
+    """One waiting pull. Up to the queue offset `scanned_offset` nothing matched its filter."""
 
     __slots__ = (
         "connection",
@@ -70,7 +70,7 @@ class ParkedPull:
 
 
 class LongPolling:
-    """All parked pulls. `answer` runs a pull once more and answers it, whatever it finds."""
+    """All parked pulls. `answer` runs a pull once more and sends its response, whatever it finds."""
 
     def __init__(self, store: MessageStore, pool: Pool, answer: Callable[[ParkedPull], None]) -> None:
         self._store = store
@@ -92,7 +92,7 @@ class LongPolling:
         message_filter: MessageFilter | None,
         wait_seconds: float,
     ) -> None:
-        """Keep a pull until there is something for it behind its queue offset, for a limited time."""
+        """Hold a pull until there is a message for it behind its queue offset, for a limited time."""
         deadline = trio.current_time() + wait_seconds
         parked = ParkedPull(connection, request, header, message_filter, header.queue_offset, deadline)
         self._pool.entered(parked)
@@ -103,12 +103,12 @@ class LongPolling:
         self._wait(parked)
 
     def connection_closed(self, connection: Connection) -> None:
-        """Nobody waits for these any more."""
+        """Drop the pulls of a closed connection."""
         for parked in self._by_connection.pop(connection, ()):
             self._forget(parked)
 
     def time_jumped(self, seconds: float) -> None:
-        """The clock jumped ahead; clients did not wait meanwhile."""
+        """Shift the deadlines: the clock jumped ahead, but the clients did not wait that long."""
         for _, _, parked in self._deadlines:
             parked.deadline += seconds
         self._deadlines = [(due + seconds, number, parked) for due, number, parked in self._deadlines]
@@ -172,7 +172,7 @@ class LongPolling:
             self._deadlines.sort()
 
     async def run(self) -> None:
-        """Answer pulls whose time is over; runs until cancelled."""
+        """Respond to pulls whose time is over; runs until cancelled."""
         while True:
             while self._deadlines and not self._deadlines[0][2].is_parked:
                 heappop(self._deadlines)
@@ -181,6 +181,7 @@ class LongPolling:
             if due <= trio.current_time():
                 self._finish(heappop(self._deadlines)[2])
                 continue
-            # Until the very time: a wait of the difference may round to none, and a virtual clock would stand still.
+            # Wait until the exact time: a wait for the difference may round to zero, and a virtual clock would stand
+            # still.
             with trio.move_on_at(due):
                 await self._sooner.wait()

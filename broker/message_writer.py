@@ -2,14 +2,14 @@
 
 It rewrites delayed messages to SCHEDULE_TOPIC_XXXX and half messages to RMQ_SYS_TRANS_HALF_TOPIC, with their real topic
 in the properties (RocketMQ: CommitLog.asyncPutMessage, TransactionalMessageBridge). Then it appends, and completes the
-put when the message is as safe as it asks for:
+put when the message is as durable as it requests:
 
     committed    its bytes are in the operating system's hands      always
     flushed      they are on disk                                   SYNC_FLUSH, unless WAIT=false
     replicated   a slave has them                                   SYNC_MASTER, unless WAIT=false
 
 Each of the three is a watermark, and waiting is a callback on it. A put that waits longer than syncFlushTimeout or
-slaveTimeout completes with the status that says so; the message is stored all the same. Without a slave that is close
+slaveTimeout completes with the status that says so; the message is stored nevertheless. Without a slave that is close
 enough the put does not wait for one, and the status says that. If both the slave and the disk fail, the slave's status
 is reported.
 """
@@ -45,7 +45,7 @@ _FLUSH_DISK_TIMEOUT: Final = PutStatus.FLUSH_DISK_TIMEOUT
 
 
 class Replicas(Protocol):
-    """The slaves, as far as puts care."""
+    """What puts need of the slaves."""
 
     @property
     def replicated(self) -> Watermark: ...
@@ -53,9 +53,9 @@ class Replicas(Protocol):
 
 
 class PendingPut:
-    """One put on its way. `finish` is called exactly once; `result.status` then says how it went.
+    """One put in progress. `finish` is called exactly once, when `result.status` holds the outcome.
 
-    It waits for one watermark of the own store, and for a slave while `replica_status` is None.
+    It waits for one watermark of this broker's store, and for a slave while `replica_status` is None.
     """
 
     __slots__ = (
@@ -76,10 +76,10 @@ class PendingPut:
         self.replica_status: PutStatus | None = _PUT_OK
 
     def finish(self) -> None:
-        """The put is complete; subclasses send the response here."""
+        """Complete the put; subclasses send the response here."""
 
     def reached(self, error: Exception | None) -> None:
-        """The own store's watermark passed this put, or failed (called by the watermark)."""
+        """Note that the watermark of this broker's store passed this put, or failed (called by the watermark)."""
         if self.is_finished:
             return
         if error is not None:
@@ -90,7 +90,7 @@ class PendingPut:
         self._stored(_PUT_OK)
 
     def too_late(self) -> None:
-        """The own store took longer than the put may wait."""
+        """Note that this broker's store took longer than the put may wait."""
         if not self.is_finished and not self.is_stored:
             self._stored(self.late_status)
 
@@ -99,14 +99,14 @@ class PendingPut:
         return self.replica_status is not None or self.is_finished
 
     def set_replica_status(self, status: PutStatus) -> None:
-        """No need to wait for slaves any longer."""
+        """Set the slaves' part of the outcome; the put no longer waits for them."""
         if self.replica_status is None and not self.is_finished:
             self.replica_status = status
             if self.is_stored:
                 self._stored(self.result.status)
 
     def _stored(self, status: PutStatus) -> None:
-        """As much as was asked for is done on this side."""
+        """Note the outcome of this broker's part."""
         self.result.status = status
         self.is_stored = True
         if self.replica_status is None:
@@ -118,25 +118,26 @@ class PendingPut:
 
 
 class PutGroup:
-    """Puts of one commit. The store's watermarks pass all of them at once or none, so one callback does for all, and
-    one deadline."""
+    """Puts of one commit. The store's watermarks pass all of them at once or none, so one callback and one deadline
+    serve all."""
 
     __slots__ = ("commit_begin", "deadline", "puts")
 
     def __init__(self, commit_begin: int) -> None:
-        """`commit_begin` is the physical offset at which the commit begins, -1 for a group that takes no more."""
+        """`commit_begin` is the physical offset at which the commit begins, -1 for a group that accepts no more
+        puts."""
         self.commit_begin = commit_begin
         self.deadline = inf
         self.puts: list[PendingPut] = []
 
     def reached(self, error: Exception | None) -> None:
-        """Called by the watermark, once."""
+        """Complete the group's puts; the watermark calls this once."""
         self.commit_begin = -1
         for put in self.puts:
             put.reached(error)
 
     def too_late(self) -> None:
-        """The disk took longer than these puts may wait."""
+        """Note that the disk took longer than these puts may wait."""
         for put in self.puts:
             put.too_late()
 
@@ -159,7 +160,8 @@ class AwaitedPut(PendingPut):
 
 
 class MessageWriter:
-    """See the module's docstring. `wake` has a turn end soon, so that what was appended outside of one is committed."""
+    """See the module's docstring. `wake` makes a turn end soon, so that messages appended outside of one are
+    committed."""
 
     def __init__(
         self,
@@ -189,20 +191,21 @@ class MessageWriter:
 
     @property
     def waiting_for_disk(self) -> int:
-        """Commits whose puts wait for the disk, and at most one that is over."""
+        """Return the number of commits whose puts wait for the disk; it may include one that is complete."""
         return len(self._waiting)
 
     def _take_settings(self) -> None:
-        """What each put would ask of the settings, which are another record after a change at run time."""
+        """Copy the settings that every put needs. A change at run time replaces the settings record, so this runs
+        again."""
         store = self._settings = self._configuration.store
         self._waits_for_slave = store.broker_role is BrokerRole.SYNC_MASTER
         self._waits_for_disk = store.flush_disk_type is FlushDiskType.SYNC_FLUSH
 
     def put(self, message: MessageToStore, properties: dict[str, str], wait: bool, pending: PendingPut) -> None:
-        """Store `message`, delayed when its DELAY property says so, and finish `pending` when that is done.
+        """Store `message`, delayed if its DELAY property says so, and finish `pending` when that is complete.
 
-        `properties` are those of the message as a table; `message.properties` their stored text, which is written
-        anew only when the message is delayed.
+        `properties` is the table of the message's properties; `message.properties` is their stored text, which is
+        encoded again only if the message is delayed.
         """
         if names.DELAY in properties and not message.sys_flag & sys_flag.TRANSACTION_PREPARED:
             self._delay(message, properties)
@@ -210,7 +213,7 @@ class MessageWriter:
         self._complete(pending, wait)
 
     def put_plain(self, message: MessageToStore, wait: bool, pending: PendingPut) -> None:
-        """`put` for a message that has no DELAY property."""
+        """Do the same as `put` for a message without a DELAY property."""
         pending.result = self._store.append(message)
         self._complete(pending, wait)
 
@@ -222,12 +225,12 @@ class MessageWriter:
         self._complete(pending, wait)
 
     def put_batch(self, message: MessageToStore, units: list[BatchUnit], wait: bool, pending: PendingPut) -> None:
-        """Store the units of a batch one behind the other, with what they share taken from `message`."""
+        """Store the units of a batch consecutively; `message` holds what they share."""
         pending.result = self._store.append_batch(message, units)
         self._complete(pending, wait)
 
     async def put_and_wait(self, message: MessageToStore, properties: dict[str, str], wait: bool) -> PutResult:
-        """`put`, and wait for the result."""
+        """Call `put` and wait for the result."""
         pending = AwaitedPut()
         self.put(message, properties, wait, pending)
         return await pending.wait()
@@ -253,8 +256,8 @@ class MessageWriter:
             self._accepting = self._join(self._accepting, pending, self._accepted)
 
     def _join(self, group: PutGroup, pending: PendingPut, watermark: Watermark) -> PutGroup:
-        """Have the put wait with the others of its commit: in `group`, or in a new one when that is over. The first one
-        of a commit has it come about."""
+        """Add the put to `group`, or to a new group if that one is complete; return the group. The first put of a
+        commit arranges the commit."""
         commit_begin = self._accepted.value
         if group.commit_begin == commit_begin:
             group.puts.append(pending)
@@ -266,8 +269,8 @@ class MessageWriter:
         return group
 
     def _limit(self, group: PutGroup) -> None:
-        """Have a new group wait for the disk no longer than it may. Those whose wait is over are forgotten here, so
-        that only what waits is kept, and the task that looks at deadlines sleeps while all goes well."""
+        """Set the disk deadline of a new group. Groups whose wait is over are dropped here, so only waiting groups are
+        held, and the task that checks deadlines sleeps while no put is late."""
         waiting = self._waiting
         while waiting and waiting[0].commit_begin < 0:
             waiting.popleft()
@@ -277,7 +280,7 @@ class MessageWriter:
             self._arrived.set()
 
     def _replicate(self, pending: PendingPut, timeout_ms: int) -> None:
-        """Have the put wait for a slave, when there is one to wait for."""
+        """Let the put wait for a slave, if there is one close enough."""
         replicas = self._replicas
         if replicas is None or not replicas.is_near(pending.result.end_offset):
             pending.replica_status = PutStatus.SLAVE_NOT_AVAILABLE
@@ -290,12 +293,12 @@ class MessageWriter:
             self._watch_replicas(replicas.replicated)
 
     def _watch_replicas(self, replicated: Watermark) -> None:
-        """One callback does for all that wait for slaves: they are passed in their order, many at a time."""
+        """Register one callback for all puts that wait for slaves: they complete in order, many at a time."""
         if self._replica_waiter is None:
             self._replica_waiter = replicated.call_beyond(self._replicating[0].result.last_offset, self._replicated)
 
     def _replicated(self, error: Exception | None) -> None:
-        """A slave has the oldest of those that wait, and maybe more (called by the watermark)."""
+        """Complete waiting puts: a slave has the oldest, and maybe more (called by the watermark)."""
         self._replica_waiter = None
         if self._replicas is None:
             return
@@ -311,7 +314,8 @@ class MessageWriter:
             replicating.popleft()
 
     def _delay(self, message: MessageToStore, properties: dict[str, str]) -> None:
-        """RocketMQ: CommitLog.asyncPutMessage. A level above the last one is lowered to the last one."""
+        """Turn a message into a delayed one (CommitLog.asyncPutMessage). A level above the last one is lowered to the
+        last one."""
         try:
             level = int(properties[names.DELAY])
         except ValueError:
@@ -333,7 +337,7 @@ class MessageWriter:
         message.properties = property_text.encode(properties)
 
     async def run(self) -> None:
-        """Finish puts that wait for too long; runs until cancelled."""
+        """Finish puts that wait too long; runs until cancelled."""
         waiting, replicating = self._waiting, self._replicating
         while True:
             now = trio.current_time()

@@ -38,7 +38,7 @@ open connection, or begins to connect, before its first await."""
 
 
 class NameServerLink:
-    """See the module's docstring. `on_taken(link, response)` is called after each registration that was taken."""
+    """See the module's docstring. `on_taken(link, response)` is called after each accepted registration."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class NameServerLink:
 
     @property
     def was_tried(self) -> bool:
-        """Has a registration ended here, well or badly?"""
+        """Return whether a registration attempt has ended, successfully or not."""
         return self._finished > 0
 
     @property
@@ -76,12 +76,12 @@ class NameServerLink:
 
     @property
     def _is_due(self) -> bool:
-        """Is there something that neither was taken nor is under way?"""
+        """Return whether there is a change that is neither accepted nor in flight."""
         return bool(self._changed) or self._wants_whole or not (self.is_complete or self._is_under_way)
 
     def note(self, topic: str) -> None:
-        """A topic changed; to be called in the step that made the new data version. Where the whole table is due
-        anyway, nothing needs to be noted."""
+        """Note a changed topic. Call this in the step that creates the new data version. If the whole table is due,
+        nothing needs to be noted."""
         if self.is_complete or self._is_under_way:
             self._changed.add(topic)
 
@@ -99,17 +99,17 @@ class NameServerLink:
         return self.want_changes()
 
     async def caught_up(self, attempt: int) -> None:
-        """Wait until an attempt has ended, well or badly, or the link is closed."""
+        """Wait until an attempt has ended, successfully or not, or the link is closed."""
         while self._finished < attempt and not self._is_closed:
             await self._progress.wait()
 
     async def idle(self) -> None:
-        """Wait until nothing is under way."""
+        """Wait until no attempt is in flight."""
         while self._is_under_way:
             await self._progress.wait()
 
     def connection_closed(self) -> None:
-        """The NameServer forgets this broker now."""
+        """Note that the NameServer now forgets this broker."""
         self.is_complete = False
         self._closes += 1
 
@@ -120,13 +120,13 @@ class NameServerLink:
         self._made_progress()
 
     def failed(self, reason: str) -> None:
-        """It did not respond; logged once until it is back."""
+        """Note that the NameServer did not respond; logged once until it responds again."""
         if not self.is_unreachable:
             self.is_unreachable = True
             log.warning("NameServer unreachable; retrying", nameserver=self.address, error=reason)
 
     def responded(self) -> None:
-        """It is there."""
+        """Note that the NameServer responded."""
         if self.is_unreachable:
             self.is_unreachable = False
             log.info("NameServer is back", nameserver=self.address)
@@ -145,7 +145,7 @@ class NameServerLink:
     # -- inside ------------------------------------------------------------------------------------------------------
 
     async def _attempt(self) -> None:
-        """One attempt: within the time limit, once more when the connection turns out to be closed."""
+        """Make one attempt within the time limit, and a second try if the connection turns out to be closed."""
         is_due = self._is_due
         self._started += 1
         seconds = self._timeout_seconds()
@@ -165,19 +165,21 @@ class NameServerLink:
         self._progress = trio.Event()
 
     async def _register(self, seconds: float) -> str:
-        """Send what is due. Returns why there was no response, "" when there was one."""
+        """Send what is due. Return why there was no response, "" if there was one."""
         try:
             try:
                 await self._send_due(seconds)
             except ConnectionClosed:
-                # The NameServer restarted, or was about to: one that is there again learns everything at once.
+                # The NameServer restarted or is restarting: once it is back, it learns everything at once.
                 await self._send_due(seconds)
         except RemotingError as error:
             return str(error)
         return ""
 
     async def _send_due(self, seconds: float) -> None:
-        """Take the snapshot and send it, in one step: so a delta never goes over a connection newer than `is_complete`.
+        """Take the snapshot and send it in one step, so a delta never goes over a connection newer than `is_complete`.
+        While it is in flight, topics may be noted again, and the connection may close. If it is cancelled or gets no
+        response, the NameServer may or may not have accepted it, so the whole table is due.
 
         While it is under way topics are noted again, and the connection may close. Cancelled or without a response, it
         may have been taken or not: then the whole table is due.

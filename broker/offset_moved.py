@@ -19,7 +19,7 @@ log = structlog.get_logger("triomq.broker.offset_moved")
 
 
 class OffsetMovedEvents:
-    """Writes the events. Losing one does no harm, so nothing waits for them."""
+    """Writes the events. Losing one is harmless, so nothing waits for them."""
 
     def __init__(self, writer: MessageWriter, broker_name: str, store_host: bytes, now_ms: NowMs) -> None:
         self._writer = writer
@@ -28,7 +28,7 @@ class OffsetMovedEvents:
         self._now_ms = now_ms
 
     def __call__(self, header: PullMessageRequestHeader, new_offset: int) -> None:
-        """Note that `header` asked outside of its queue and is sent to `new_offset`."""
+        """Write an event: the pull of `header` was outside its queue and is redirected to `new_offset`."""
         log.info(
             "a pull asked outside of its queue",
             group=header.consumer_group,

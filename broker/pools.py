@@ -14,7 +14,7 @@ ADMIN_CAPACITY = 100_000
 
 
 class Pools:
-    """One pool for each of RocketMQ's executors, with its queue's capacity."""
+    """One pool for each of RocketMQ's executors, with the capacity of its queue."""
 
     def __init__(self, settings: BrokerSettings) -> None:
         self.send = Pool("send", settings.send_thread_pool_queue_capacity)

@@ -39,7 +39,7 @@ OTHER_GROUPS = "other groups"
 
 
 class ProducerChecks:
-    """Asks a producer of the group with CHECK_TRANSACTION_STATE; its response is an END_TRANSACTION request."""
+    """Sends CHECK_TRANSACTION_STATE to a producer of the group, which responds with an END_TRANSACTION request."""
 
     def __init__(self, producers: ProducerTable, transactions: TransactionStore) -> None:
         self._producers = producers
@@ -68,8 +68,8 @@ class ProducerChecks:
         return self._transactions.give_up(half)
 
     def _count_unasked(self, group: str) -> None:
-        """Count a half message whose group has no producer that takes a question. There may be thousands in each
-        run, so at most `MAX_UNASKED_GROUPS` groups are counted by name."""
+        """Count a half message whose group has no producer to ask. There may be thousands in each run, so at most
+        `MAX_UNASKED_GROUPS` groups are counted by name."""
         is_counted = group in self._unasked or len(self._unasked) < MAX_UNASKED_GROUPS
         self._unasked[group if is_counted else OTHER_GROUPS] += 1
 
@@ -89,7 +89,8 @@ class ProducerChecks:
 
 
 class TransactionChecks:
-    """The check task. `run` belongs to masters: start it when the broker becomes one, cancel it when it ends."""
+    """The check task. Run `run` on masters only: start it when the broker becomes one, cancel it when the broker ceases
+    to be one."""
 
     def __init__(
         self,
@@ -106,7 +107,7 @@ class TransactionChecks:
         self._next_run = inf
 
     def seconds_to_next(self) -> float:
-        """Return time to the next check, inf when none will come."""
+        """Return the seconds to the next check, inf if none will come."""
         return self._next_run - trio.current_time()
 
     async def run(self) -> None:
@@ -121,7 +122,7 @@ class TransactionChecks:
                 await trio.sleep(AFTER_FAILURE_SECONDS)
 
     async def check(self) -> None:
-        """One run over all half queues."""
+        """Run one check over all half queues."""
         for queue_id in self._transactions.queue_ids():
             await self._check_queue(queue_id)
 
@@ -144,7 +145,8 @@ class TransactionChecks:
                     return
                 if half is not None:
                     run.carried_out(self._carry_out(action.kind, half))
-                # What was decided is carried out; transactions that end here leave op messages for a later step.
+                # All decisions so far are carried out; transactions that end here leave op messages, which a later step
+                # reads.
                 await trio.lowlevel.checkpoint()
         finally:
             transactions.keep_offsets(queue_id, run.half_offset, run.op_offset)
@@ -160,26 +162,25 @@ class TransactionChecks:
 
 
 def _check_body(half: HalfMessage) -> bytes:
-    """Return the record that a producer is asked about: the half message under its real topic and queue, WAIT switched
-    off."""
+    """Return the record that a producer receives: the half message under its real topic and queue, with WAIT=false."""
     properties = {**half.properties, names.WAIT: "false"}
     queue_id = properties.get(names.REAL_QUEUE_ID, "")
     body = bytearray()
     encode_into(
         body,
         properties.get(names.REAL_TOPIC, "").encode(),
-        int(queue_id) if queue_id.isascii() and queue_id.isdigit() else half.queue_id,
-        half.flag,
-        half.queue_offset,
-        half.physical_offset,
-        half.sys_flag,
-        half.born_timestamp,
-        half.born_host,
-        half.store_timestamp,
-        half.store_host,
-        half.reconsume_times,
-        0,
-        half.body,
-        property_text.encode(properties),
+        queue_id=int(queue_id) if queue_id.isascii() and queue_id.isdigit() else half.queue_id,
+        flag=half.flag,
+        queue_offset=half.queue_offset,
+        physical_offset=half.physical_offset,
+        sys_flags=half.sys_flag,
+        born_timestamp=half.born_timestamp,
+        born_host=half.born_host,
+        store_timestamp=half.store_timestamp,
+        store_host=half.store_host,
+        reconsume_times=half.reconsume_times,
+        prepared_transaction_offset=0,
+        body=half.body,
+        stored_properties=property_text.encode(properties),
     )
     return bytes(body)

@@ -26,7 +26,7 @@ QUEUES_AT_A_TIME: Final = 200
 
 
 class Protection:
-    """Tasks call it; its results are kept in the statistics."""
+    """Tasks call it; the statistics hold its results."""
 
     def __init__(
         self,
@@ -46,18 +46,19 @@ class Protection:
         self._now_ms = now_ms
 
     async def measure(self) -> None:
-        """Tell the statistics how far every group is behind in every queue it read (diskFallRecorded)."""
+        """Record how far every group is behind in every queue it read (diskFallRecorded)."""
         if not self._configuration.store.disk_fall_recorded:
             return
         for number, (group, topic, queue_id) in enumerate(self._stats.queues_read()):
             behind_bytes, behind_ms = self._distance(group, topic, queue_id)
             self._stats.fall_behind(group, topic, queue_id, behind_bytes, behind_ms)
             if number % QUEUES_AT_A_TIME == 0:
-                # The list is a copy: a queue that is deleted meanwhile has no entries, so nobody is behind in it.
+                # Safe across this await, because the list is a copy: a queue deleted meanwhile has no entries, so no
+                # group is behind in it.
                 await trio.lowlevel.checkpoint()
 
     async def protect(self) -> None:
-        """Stop groups that are behind by more than consumerFallbehindThreshold, if that is wanted."""
+        """Stop groups that are behind by more than consumerFallbehindThreshold, if that is enabled."""
         broker = self._configuration.broker
         if not broker.disable_consume_if_consumer_read_slowly:
             return
@@ -67,7 +68,8 @@ class Protection:
                 log.warning("group stopped, it is too far behind", group=group, behind_bytes=behind_bytes)
 
     def _distance(self, group: str, topic: str, queue_id: int) -> tuple[int, int]:
-        """(bytes, ms) from the next message the group wants to the end of the log; zeros when it has all of them."""
+        """Return the distance (bytes, ms) from the next message of the group to the end of the log; zeros if it has
+        consumed all."""
         queue_offset = max(self._offsets.query(group, topic, queue_id), self._store.reading.min_offset(topic, queue_id))
         entries = self._store.reading.queue_entries(topic, queue_id, queue_offset, 1)
         if not entries:

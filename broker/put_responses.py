@@ -19,7 +19,7 @@ STORED: Final = frozenset(
         PutStatus.SLAVE_NOT_AVAILABLE,
     }
 )
-"""Statuses of messages that are in the log, however safe they are."""
+"""Statuses of messages that are in the log, however durable they are."""
 
 _ILLEGAL: Final = (
     "he message is illegal, maybe msg body or properties length not matched. "

@@ -32,7 +32,7 @@ STOP_DEADLINE_SECONDS = 15.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Return the exit code of the process."""
+    """Run the demonstration; return the exit code of the process."""
     options = _options(sys.argv[1:] if arguments is None else arguments)
     data: Path = options.data
     environment = read_environment({"TRIOMQ_LOG_DIR": str(data / "logs"), "HOME": str(data)})
@@ -62,7 +62,7 @@ def _port(text: str) -> int:
 
 
 async def _serve(options: argparse.Namespace, data: Path, *, task_status: trio.TaskStatus[str]) -> None:
-    """Both daemons; the broker stops before the NameServer, so that it can take its leave there."""
+    """Run both daemons; the broker stops before the NameServer, so that it can unregister there."""
     broker_stopped = trio.Event()
     async with trio.open_nursery() as nursery:
         namesrv_port: int = await nursery.start(_namesrv, options, data, broker_stopped)
@@ -95,7 +95,7 @@ async def _serve(options: argparse.Namespace, data: Path, *, task_status: trio.T
 async def _namesrv(
     options: argparse.Namespace, data: Path, broker_stopped: trio.Event, *, task_status: trio.TaskStatus[int]
 ) -> None:
-    """The NameServer, until the broker has stopped."""
+    """Run the NameServer until the broker has stopped."""
     settings = NamesrvSettings(kv_config_path=str(data / "namesrv" / "kvConfig.json"))
     server_settings = ServerSettings(listen_port=options.namesrv_port)
     with trio.CancelScope(shield=True):
@@ -106,7 +106,7 @@ async def _namesrv(
 
 
 async def _demonstrate(name_server: str) -> None:
-    """Send a handful of messages and receive them through the Python client."""
+    """Send a few messages and receive them through the Python client."""
     async with Producer("quickstart-producers", name_server=name_server) as producer:
         for number, text in enumerate(TEXTS):
             result = await producer.send(Message(TOPIC, text.encode(), tags="demo", keys=f"key-{number}"))

@@ -48,8 +48,8 @@ MasterFound: TypeAlias = Callable[[str | None, str | None], None]
 
 
 class Registration:
-    """See the module's docstring. `on_master(address, ha_address)` is what a slave learns of its master at each
-    registration; None where no master is there."""
+    """See the module's docstring. `on_master(address, ha_address)` passes on what a slave learns of its master at each
+    registration; None if there is no master."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class Registration:
 
     @property
     def nameservers(self) -> list[str]:
-        """The addresses "host:port" of all NameServers, as they are known now."""
+        """Return the addresses "host:port" of all NameServers currently known."""
         configured = self._configuration.broker.namesrv_addr
         return split_addresses(configured) if configured else self._fetched
 
@@ -88,7 +88,7 @@ class Registration:
         await self.register_all(force=True)
 
     async def run(self) -> None:
-        """Carry out the registrations, until cancelled; all others only ask for them."""
+        """Perform the registrations until cancelled; all other methods only request them."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             for link in self._known_links.values():
@@ -104,7 +104,8 @@ class Registration:
                 self._nursery = None
 
     async def stop(self) -> None:
-        """Unregister everywhere, 3 s at most, after what is under way: a later registration would bring us back."""
+        """Unregister everywhere, within 3 s, after registrations in flight: a later one would register the broker
+        again."""
         with trio.move_on_after(UNREGISTER_SECONDS):
             for link in self._links():
                 link.close()
@@ -116,28 +117,29 @@ class Registration:
     # -- registering -------------------------------------------------------------------------------------------------
 
     def topic_changed(self, topic: str) -> None:
-        """A topic was created, changed or deleted (`TopicTable.on_change`)."""
+        """Note a created, changed or deleted topic (`TopicTable.on_change`)."""
         for link in self._known_links.values():
             link.note(topic)
 
     def register_soon(self) -> None:
-        """Topics came into being by use (`TopicTable.on_created_by_use`)."""
+        """Request a registration of topics that were created by use (`TopicTable.on_created_by_use`)."""
         self._created.set()
 
     def register_all_soon(self) -> None:
-        """Something changed that concerns all topics, or the list of NameServers did."""
+        """Request a registration of all topics, after a change that concerns them all or the list of NameServers."""
         for link in self._links():
             link.want_whole()
 
     async def registered(self) -> None:
-        """Wait until every NameServer that responds has taken all that changed until now."""
+        """Wait until every responding NameServer has accepted all changes made so far."""
         links = self._links()
         await self._caught_up([(link, link.want_changes()) for link in links])
 
     async def register_all(self, *, force: bool | None = None) -> bool:
-        """Register all topics and wait for the responses; return True if somebody took them.
+        """Register all topics and wait for the responses. Return True if a NameServer accepted them.
 
-        Without `force` (None: what forceRegister says) the NameServers are asked first whether they need to know.
+        Without `force` (None: the value of forceRegister) the broker first asks the NameServers whether they need the
+        topics.
         """
         if force is None:
             force = self._configuration.broker.force_register
@@ -148,7 +150,7 @@ class Registration:
         return any(link.is_complete for link in links)
 
     async def fetch_nameservers(self) -> None:
-        """Ask the address server, when there is no namesrvAddr and fetchNamesrvAddrByAddressServer is set."""
+        """Query the address server, if namesrvAddr is unset and fetchNamesrvAddrByAddressServer is set."""
         broker = self._configuration.broker
         if broker.namesrv_addr or not broker.fetch_namesrv_addr_by_address_server:
             return
@@ -162,7 +164,7 @@ class Registration:
             self._fetched = fetched
 
     async def update_nameservers(self) -> None:
-        """Register with NameServers that are new in the list; there is nothing else to do about a changed one."""
+        """Register with NameServers that are new in the list; a changed list needs nothing else."""
         if not all(link.was_tried for link in self._links()):
             await self.register_all(force=True)
 
@@ -191,7 +193,7 @@ class Registration:
         return link
 
     async def _caught_up(self, attempts: list[tuple[NameServerLink, int]]) -> None:
-        """Wait for attempts. An attempt may have to wait for the one before, so twice its time is the most it takes."""
+        """Wait for attempts. An attempt may wait for the previous one, so this takes at most twice the time of one."""
         with trio.move_on_after(2 * self._timeout_seconds()):
             for link, attempt in attempts:
                 await link.caught_up(attempt)
@@ -204,7 +206,7 @@ class Registration:
         return any(address not in answers or _is_changed(answers[address], ours) for address in self.nameservers)
 
     async def _ask_all(self, request: Callable[[], RemotingCommand], seconds: float) -> dict[str, RemotingCommand]:
-        """Return the responses that arrived in time, in the order of the list."""
+        """Send a request to all NameServers; return the responses that arrived in time, in the order of the list."""
         links = self._links()
         answers: dict[str, RemotingCommand] = {}
 
@@ -229,14 +231,14 @@ class Registration:
         return self._configuration.broker.register_broker_timeout_ms / 1000
 
     def _taken(self, link: NameServerLink, response: RemotingCommand) -> None:
-        """Learn from the response of a NameServer. Only the first complete one in the list counts, because two with
-        different tables would change ours back and forth."""
+        """Process the response of a NameServer. Only the first complete one in the list counts, because two with
+        different tables would change this broker's back and forth."""
         first = next((each for each in self._known_links.values() if each.is_complete), link)
         if first is link:
             self._learn(response)
 
     def _learn(self, answer: RemotingCommand) -> None:
-        """Take over the ordered topics, and a slave's master."""
+        """Apply the ordered topics and, on a slave, the master's address."""
         try:
             header = answer.header(RegisterBrokerResponseHeader)
             ordered = KVTable.decode(answer.body).table if answer.body else None
@@ -255,7 +257,7 @@ class Registration:
 
 
 def split_addresses(text: str) -> list[str]:
-    """Return the addresses of "host:port;host:port", each once."""
+    """Return the distinct addresses of "host:port;host:port"."""
     addresses = dict.fromkeys(address.strip() for address in text.replace("\n", ";").split(";"))
     return [address for address in addresses if address][:MAX_NAMESERVERS]
 

@@ -41,7 +41,7 @@ class RegistrationRequests:
         self._kept: tuple[DataVersion, BrokerSettings, bytes] | None = None
 
     def whole(self) -> RemotingCommand:
-        """REGISTER_BROKER with all topics, under the version of this moment."""
+        """Return a REGISTER_BROKER with all topics, under the current version."""
         version, broker = self._topics.data_version, self._configuration.broker
         kept = self._kept
         if kept is None or kept[0] != version or kept[1] is not broker:
@@ -49,16 +49,16 @@ class RegistrationRequests:
         return self._register(kept[2])
 
     def changed(self, names: Iterable[str]) -> RemotingCommand:
-        """REGISTER_BROKER with those of the named topics that exist, under the version of this moment."""
+        """Return a REGISTER_BROKER with those of the named topics that exist, under the current version."""
         return self._register(self._encode(config for name in names if (config := self._topics.get(name)) is not None))
 
     def query_version(self) -> RemotingCommand:
-        """QUERY_DATA_VERSION: does the NameServer have the present version?"""
+        """Return a QUERY_DATA_VERSION, which asks whether the NameServer has the current version."""
         header = QueryDataVersionRequestHeader(**self._identity())
         return new_request(RequestCode.QUERY_DATA_VERSION, header, self._topics.data_version.encode())
 
     def unregister(self) -> RemotingCommand:
-        """UNREGISTER_BROKER."""
+        """Return an UNREGISTER_BROKER."""
         return new_request(RequestCode.UNREGISTER_BROKER, UnRegisterBrokerRequestHeader(**self._identity()))
 
     def _register(self, body: bytes) -> RemotingCommand:
@@ -89,7 +89,8 @@ class RegistrationRequests:
 
 
 def _permitted(config: TopicConfig, broker_permission: int) -> TopicConfig:
-    """Under a broker that must not be read or must not be written, every topic has the broker's permission."""
+    """Return the topic as registered: if the broker must not be read or written, every topic has the broker's
+    permission."""
     if permission.is_readable(broker_permission) and permission.is_writeable(broker_permission):
         return config
     return TopicConfig(

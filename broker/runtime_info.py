@@ -25,7 +25,7 @@ DelayProgress = Callable[[], dict[int, tuple[int, int]]]
 
 
 class RuntimeInfo:
-    """Gathers the table."""
+    """Collects the values."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class RuntimeInfo:
         self._delay_progress = delay_progress
 
     def values(self) -> dict[str, str]:
-        """Key -> text."""
+        """Return key -> text."""
         table = self._pace.values()
         table.update(self._disk())
         for level, (delivered, newest) in sorted(self._delay_progress().items()):
@@ -102,7 +102,7 @@ class RuntimeInfo:
             table[f"{name}ThreadPoolQueueSize"] = str(pool.in_flight)
             table[f"{name}ThreadPoolQueueCapacity"] = str(pool.capacity)
             table[f"{name}ThreadPoolQueueHeadWaitTimeMills"] = str(pool.head_wait_ms())
-        # Held pulls wait because they want to; they are no backlog.
+        # Held pulls wait by request; they are not a backlog.
         table["pullThreadPoolQueueSize"] = table["pullThreadPoolQueueHeadWaitTimeMills"] = "0"
         table["EndTransactionQueueSize"] = str(pools.transaction.in_flight)
         table["EndTransactionThreadPoolQueueCapacity"] = str(pools.transaction.capacity)
@@ -115,7 +115,7 @@ def _percent(ratio: float) -> str:
 
 
 def bytes_text(count: int) -> str:
-    """Return a number of bytes as RocketMQ shows it to people: 0 B, 1.5 KiB, 252.0 GiB."""
+    """Return a number of bytes in RocketMQ's readable form: 0 B, 1.5 KiB, 252.0 GiB."""
     if count < 1024:
         return f"{count} B"
     power = min((count.bit_length() - 1) // 10, 6)

@@ -1,4 +1,4 @@
-"""Warnings at start about doubtful settings. RocketMQ accepts them silently, so the broker starts all the same."""
+"""Warnings at start about doubtful settings. RocketMQ accepts them silently, so the broker starts nevertheless."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from triomq.broker.configuration import Configuration
 
 
 def start_warnings(configuration: Configuration) -> Iterator[str]:
-    """Return one sentence for each doubtful setting, saying what follows from it and what to do."""
+    """Return one sentence for each doubtful setting, with its consequence and the remedy."""
     broker = configuration.broker
     if not broker.namesrv_addr and not broker.fetch_namesrv_addr_by_address_server:
         yield (
@@ -21,7 +21,7 @@ def start_warnings(configuration: Configuration) -> Iterator[str]:
 
 
 def delete_when_problem(text: str) -> str | None:
-    """Why `text` is not a list of hours separated by ';', or None if it is one."""
+    """Return why `text` is not a list of hours separated by ';', or None if it is one."""
     hours = [part.strip() for part in text.split(";") if part.strip()]
     if not hours:
         return "no hour is given"

@@ -30,9 +30,9 @@ from triomq.protocol.clock import NowMs
 log = structlog.get_logger("triomq.broker.tasks")
 
 SLOW_SECONDS: Final = 1.0
-"""A plain function that takes longer holds everything up; that is worth a line in the log."""
+"""A plain function that takes longer than this blocks the event loop and is logged."""
 _LOOK_AGAIN_SECONDS: Final = 60.0
-"""Longest sleep towards a time of day: the wall clock may be set in between."""
+"""Longest sleep towards a time of day, because the wall clock may be set during it."""
 
 Call: TypeAlias = Callable[[], "Awaitable[object] | object"]
 Seconds: TypeAlias = "float | Callable[[Configuration], float]"
@@ -40,7 +40,7 @@ Seconds: TypeAlias = "float | Callable[[Configuration], float]"
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """First after `first` seconds, then every `period` seconds; or at times of day: `at` gives the next one (ms)."""
+    """First after `first` seconds, then every `period` seconds; or at times of day: `at` returns the next one (ms)."""
 
     first: Seconds = 0.0
     period: Seconds = 0.0
@@ -53,7 +53,7 @@ def next_minute(now_ms: int) -> int:
 
 
 def next_five_minutes(now_ms: int) -> int:
-    """Return the next full minute that five divides."""
+    """Return the next full minute that is a multiple of five."""
     return now_ms - now_ms % 300_000 + 300_000
 
 
@@ -100,7 +100,7 @@ TIMETABLE: Final[dict[str, Timing]] = {
     "StoreStatsService sample": Timing(1, 1),
     "StoreStatsService print": Timing(60, 60),
 }
-"""Name, as in the list of RocketMQ's tasks where it is one of them -> when."""
+"""Task name -> timing. The name is RocketMQ's if RocketMQ has such a task."""
 
 NOT_SCHEDULED: Final[dict[str, str]] = {
     "BrokerFastFailure": "requests are handled in their turn or refused at once; deadlines of waiting puts have a task",
@@ -115,11 +115,11 @@ NOT_SCHEDULED: Final[dict[str, str]] = {
     "FileWatchService": "ServerCertificates.watch, begun and ended with the ports",
     "AclFileWatchService": "AccessTable.run, where aclEnable is set",
 }
-"""RocketMQ's tasks that are no part of this schedule, and what takes their place."""
+"""RocketMQ's tasks that are not part of this schedule, and what replaces them."""
 
 
 class Schedule:
-    """The tasks of one broker. Added before or while `run` runs; only the event loop touches it."""
+    """The tasks of one broker. They are added before or while `run` runs; only the event loop touches it."""
 
     def __init__(self, configuration: Configuration, *, now_ms: NowMs) -> None:
         self._configuration = configuration
@@ -130,7 +130,7 @@ class Schedule:
 
     @property
     def names(self) -> list[str]:
-        """What was added, in that order."""
+        """Return the names of the tasks in the order in which they were added."""
         return list(self._calls)
 
     def add(self, name: str, call: Call, timing: Timing | None = None) -> None:
@@ -160,7 +160,7 @@ class Schedule:
         while True:
             await trio.sleep_until(due)
             await self._call(name)
-            # Never a period of 0: it would keep the event loop busy with this one task.
+            # Never a period of 0: this task would occupy the event loop.
             due = max(due + max(0.001, self._seconds(timing.period)), trio.current_time())
 
     async def _sleep_until_wall_clock(self, due_ms: int) -> None:

@@ -26,13 +26,14 @@ MAX_RUN_MS = 60_000
 """The longest duration of a run over one queue."""
 MAX_MISSES = 1
 MAX_OPS_HELD = 1_000_000
-"""Op messages read ahead of the half message they end; above that the half message counts as not ended."""
+"""Op messages held before the half message they end is reached; beyond this number the half message counts as not
+ended."""
 STEPS_BEFORE_PAUSE = 256
 
 
 @dataclass(slots=True)
 class HalfMessage:
-    """A half message as it is stored. Hosts are packed, timestamps in ms; the offsets are those of its latest copy."""
+    """A half message as stored. Hosts are packed, timestamps are in ms; the offsets are those of its latest copy."""
 
     queue_id: int
     queue_offset: int
@@ -49,7 +50,7 @@ class HalfMessage:
 
     @property
     def check_times(self) -> int:
-        """How often its producer was asked."""
+        """Return how often its producer was asked."""
         return _number(self.properties.get(names.TRANSACTION_CHECK_TIMES)) or 0
 
 
@@ -64,8 +65,8 @@ class OpMessage:
 
 @dataclass(frozen=True, slots=True)
 class OpPull:
-    """Op messages from some queue offset on. `is_moved`: that offset was outside the queue, or nothing there could be
-    read, so that the op queue is consumed up to `next_offset`."""
+    """Op messages from a queue offset on. `is_moved`: that offset was outside the queue, or no message could be read
+    there, so the op queue counts as consumed up to `next_offset`."""
 
     messages: list[OpMessage]
     next_offset: int
@@ -74,7 +75,8 @@ class OpPull:
 
 @dataclass(frozen=True, slots=True)
 class HalfRead:
-    """The half message at some queue offset. Without one: whether that is the end of the queue, else where to go on."""
+    """The half message at a queue offset. Without one: whether that is the end of the queue, or the offset to continue
+    at."""
 
     message: HalfMessage | None
     is_end: bool = False
@@ -82,7 +84,7 @@ class HalfRead:
 
 
 class CheckReads(Protocol):
-    """What a run reads."""
+    """The reads of a run."""
 
     def pull_ops(self, queue_id: int, queue_offset: int) -> OpPull: ...
 
@@ -99,7 +101,7 @@ class CheckRules:
 
 
 class Kind(Enum):
-    PAUSE = "pause"  # nothing to do; let others run, then step again
+    PAUSE = "pause"  # nothing to do; yield to other tasks, then step again
     DISCARD = "discard"  # copy the message to TRANS_CHECK_MAX_TIME_TOPIC
     PUT_BACK = "put back"  # store a copy in the half topic
     CHECK = "check"  # store a copy, then ask the producer about it
@@ -108,7 +110,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What to do next; `half` is there for all kinds that say something about a message."""
+    """What to do next; `half` is set for all kinds that concern a message."""
 
     kind: Kind
     half: HalfMessage | None = None
@@ -133,7 +135,7 @@ class CheckRun:
     _earlier: set[int] = field(init=False, default_factory=set)  # half offsets before the start that have ended
     _done: set[int] = field(init=False, default_factory=set)  # op offsets behind op_offset that are no longer needed
     _pulled: OpPull | None = field(init=False, default=None)
-    _half: HalfMessage | None = field(init=False, default=None)  # the one at half_offset, checks counted
+    _half: HalfMessage | None = field(init=False, default=None)  # the one at half_offset, with its checks counted
     _misses: int = field(init=False, default=0)
     _is_over: bool = field(init=False, default=False)
 
@@ -142,7 +144,7 @@ class CheckRun:
         self._next_op_offset = self.op_offset
 
     def step(self, reads: CheckReads, now_ms: int) -> Action:
-        """Go on until something is to be done."""
+        """Advance to the next action and return it."""
         if self._pulled is None:
             self._pull(reads)
         for _ in range(STEPS_BEFORE_PAUSE):
@@ -204,7 +206,7 @@ class CheckRun:
         return None
 
     def _read(self, reads: CheckReads) -> HalfMessage | None:
-        """Return the message at half_offset. Without one, half_offset moves on once; the second time the run ends."""
+        """Return the message at half_offset. Without one, half_offset advances once; the second time the run ends."""
         read = reads.read_half(self.queue_id, self.half_offset)
         if read.message is None:
             self._misses += 1
@@ -222,7 +224,7 @@ class CheckRun:
         self._half = None
 
     def _is_ended(self, half_offset: int) -> bool:
-        """Return True if an op message that was read ends this half message; then that is no longer needed."""
+        """Return True if an op message read so far ends this half message; that op message is then no longer needed."""
         op_offset = self._removed.pop(half_offset, None)
         if op_offset is None:
             return half_offset in self._earlier
@@ -246,7 +248,7 @@ class CheckRun:
                 self._finish_op(again)
 
     def _finish_op(self, op_offset: int) -> None:
-        """This op message is no longer needed: op_offset moves over all those that follow each other."""
+        """Mark an op message as no longer needed; op_offset advances over all consecutive ones."""
         self._done.add(op_offset)
         while self.op_offset in self._done:
             self._done.remove(self.op_offset)
@@ -254,7 +256,7 @@ class CheckRun:
 
 
 def _number(text: str | None) -> int | None:
-    """Return the decimal number in a property, None if there is none."""
+    """Return the decimal number in a property, None if it holds none."""
     if text is None or len(text) > 18 or not text.isascii() or not text.isdigit():
         return None
     return int(text)

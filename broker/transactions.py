@@ -58,44 +58,45 @@ class TransactionStore(CheckReads, Protocol):
     """Where transactions live. `TransactionLog` is the one that RocketMQ's files need."""
 
     def half_at(self, physical_offset: int) -> HalfMessage | None:
-        """Return the half message that lies there, None if there is none."""
+        """Return the half message at this physical offset, None if there is none."""
 
     def commit(self, half: HalfMessage, pending: PendingPut) -> None:
-        """End it by storing its message; `pending` is finished as that message wishes."""
+        """End the transaction by storing its message; `pending` finishes when that message is as durable as it
+        requests."""
 
     def rollback(self, half: HalfMessage) -> bool:
-        """End it without a message. Return False if that could not be stored."""
+        """End the transaction without a message. Return False if that could not be stored."""
 
     def put_back(self, half: HalfMessage) -> bool:
-        """Store a copy behind the other half messages and take over its offsets. Return False on failure."""
+        """Store a copy behind the other half messages and give `half` the copy's offsets. Return False on failure."""
 
     def give_up(self, half: HalfMessage) -> bool:
-        """Move it to the topic of messages that were never ended. Return False on failure."""
+        """Move it to the topic of messages whose transactions never ended. Return False on failure."""
 
     def resume(self, physical_offset: int, pending: PendingPut) -> None:
         """Resume the checks of a discarded message. Raises RecordError if there is none."""
 
     def queue_ids(self) -> range:
-        """Return the queues of half messages; created when there are none."""
+        """Return the ids of the half queues; create the topic if it does not exist."""
 
     def half_offset(self, queue_id: int) -> int:
-        """Queue offset from which half messages are unchecked."""
+        """Return the queue offset of the first unchecked half message."""
 
     def op_offset(self, queue_id: int) -> int:
-        """Queue offset from which op messages may still be needed."""
+        """Return the queue offset of the first op message that may still be needed."""
 
     def keep_offsets(self, queue_id: int, half_offset: int, op_offset: int) -> None:
-        """Note how far a check run came."""
+        """Record the progress of a check run."""
 
 
 class CheckListener(Protocol):
-    """What happens to half messages that are not ended (RocketMQ: AbstractTransactionalMessageCheckListener)."""
+    """Handles half messages whose transactions have not ended (RocketMQ: AbstractTransactionalMessageCheckListener)."""
 
     def check(self, half: HalfMessage) -> None:
         """Find out how the transaction ended; must not wait or raise."""
 
     def discard(self, half: HalfMessage) -> bool:
-        """Discard a message that was checked too often or is too old. Return False on failure, so that it is tried
+        """Discard a message that was checked too often or is too old. Return False on failure; it is then tried
         again."""
 
 
@@ -145,7 +146,8 @@ class TransactionLog:
         return self._put_op(half)
 
     def _put_op(self, half: HalfMessage) -> bool:
-        """Return the op message that ends `half`: its body is the half message's queue offset, in decimal."""
+        """Store the op message that ends `half`; its body is the half message's queue offset, in decimal. Return False
+        if the store refuses it."""
         pending = PendingPut()
         op = MessageToStore(
             TRANS_OP_HALF_TOPIC,
@@ -198,7 +200,7 @@ class TransactionLog:
         self._writer.put(_copy(half, TRANS_HALF_TOPIC, 0, store_host=half.store_host), {}, False, pending)
 
     def _put_now(self, message: MessageToStore) -> PutResult:
-        """Append and commit, so that the message can be read when this returns."""
+        """Append and commit, so that the message is readable when this returns."""
         pending = PendingPut()
         self._writer.put(message, {}, False, pending)
         self._store.commit()
@@ -280,10 +282,10 @@ def _op(data: bytes) -> OpMessage | None:
 
 
 def _real_message(half: HalfMessage) -> tuple[MessageToStore, dict[str, str]]:
-    """Return what a commit stores, and its properties as the store sees them. Raises RecordError.
+    """Return the message that a commit stores, and its properties as the store sees them. Raises RecordError.
 
-    The stored text still holds REAL_TOPIC, REAL_QID and TRAN_MSG. Only when the message is to be delayed, it is written
-    anew from the table, which has lost them.
+    The stored text still holds REAL_TOPIC, REAL_QID and TRAN_MSG. It is encoded again from the table, which lacks them,
+    only if the message is to be delayed.
     """
     properties = dict(half.properties)
     text = property_text.encode(properties)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Replace a file so that a crash leaves the old or the new content; the old content is kept as <name>.bak.
+    """Replace a file so that a crash leaves either the old or the new content. Keep the old content as <name>.bak.
 
     The new file has the permissions of the old one, since configuration files may hold passwords.
     """

@@ -1,7 +1,7 @@
 """Options of mqbroker and mqnamesrv. Those with a letter are RocketMQ's (ServerUtil, BrokerStartup, NamesrvStartup).
 
-Short options may be joined (-pc FILE); words that are not options are ignored with a warning. Help and version end with
-exit code 0 and go to stdout; an unknown option prints the help and ends with 1.
+Short options may be joined (-pc FILE). Words that are not options cause a warning and are ignored. Help and version go
+to stdout and end with exit code 0; an unknown option prints the help and ends with 1.
 """
 
 import sys
@@ -57,17 +57,17 @@ class CommandLine:
 
     @property
     def prints(self) -> bool:
-        """Whether the settings are printed instead of used."""
+        """Whether to print the settings instead of running."""
         return self.print_all or self.print_important or self.explain
 
 
 def options_of(letters: str) -> list[Option]:
-    """The options of a program that has the letters `letters`, such as "chnp"."""
+    """Return the options of a program whose option letters are `letters`, such as "chnp"."""
     return [option for option in OPTIONS if option.letter in letters]
 
 
 def parse_command_line(program: str, arguments: Sequence[str], *, letters: str) -> CommandLine:
-    """`letters`: the options this program has ("chnp"). Raises SystemExit for help, version and wrong options."""
+    """Parse a command line. `letters`: the known options ("chnp"). Help, version and errors raise SystemExit."""
     from getopt import GetoptError, gnu_getopt
 
     options = options_of(letters)
@@ -98,7 +98,7 @@ def parse_command_line(program: str, arguments: Sequence[str], *, letters: str) 
 
 
 def usage(program: str, letters: str) -> str:
-    """The help text: one line that shows all options, then one line per option."""
+    """Return the help text: one line that shows all options, then one line per option."""
     options = options_of(letters)
     words, names = [], []
     for option in options:
@@ -112,13 +112,13 @@ def usage(program: str, letters: str) -> str:
 
 
 def warn_of_ignored_words(options: CommandLine) -> None:
-    """Log a warning: such a word is most often due to a missing -c or a missing quote."""
+    """Log a warning for words that are not options. The usual cause is a missing -c or a missing quote."""
     if options.ignored:
         log.warning("words that are not options are ignored", words=" ".join(options.ignored))
 
 
 def listing(options: CommandLine, records: Sequence[Any], layers: ConfigurationLayers) -> str:
-    """What -p, -m and --explain print."""
+    """Return what -p, -m and --explain print."""
     important_only = options.print_important and not options.print_all
     if options.explain:
         return explained(records, layers, important_only=important_only)
@@ -126,7 +126,7 @@ def listing(options: CommandLine, records: Sequence[Any], layers: ConfigurationL
 
 
 def settings_listing(records: Iterable[Any], *, important_only: bool = False) -> str:
-    """What -p and -m print: key=value lines, record after record, empty text for what is not set."""
+    """Return what -p and -m print: key=value lines, record by record. Unset values are empty."""
     lines: list[str] = []
     for record in records:
         lines += [f"{key}={text}" for key, text in to_text(record, important_only=important_only, null="").items()]

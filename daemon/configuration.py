@@ -8,8 +8,8 @@ Later layers win:
     3. the file given with -c: Java properties, or YAML when its name ends in .yml or .yaml
     4. options of the command line (-n) and other overrides of the program
 
-One task uses the layers while a daemon starts: it binds each settings record, and then asks for the keys of the file
-that no record declares. Changes at run time are made elsewhere.
+One task uses the layers while a daemon starts: it binds each settings record, then queries the keys of the file that no
+record declares. Changes at run time are made elsewhere.
 """
 
 import re
@@ -63,7 +63,7 @@ _OTHER_PROPERTIES = frozenset(
         "rocketmq.acl.plain.file",
         "tls.config.file",
         _MULTI_PATH_SPLITTER,
-        # no effect on a daemon of RocketMQ either: the first is overwritten at the start, the others configure clients
+        # without effect in RocketMQ's daemons, too: the first is overwritten at the start, the others configure clients
         "rocketmq.remoting.version",
         "rocketmq.message.compressType",
         "rocketmq.message.compressLevel",
@@ -87,10 +87,10 @@ _TLS_ONLY_PROPERTIES = frozenset({"tls.server.mode", "tls.enable"})
 
 
 class ConfigurationLayers:
-    """Key -> text of all layers together, and the source of each text.
+    """The merged layers: key -> text, and the source of each text.
 
     file: the -c file, or None. file_values: its entries as written, including unknown keys, which listings keep.
-    defaults: those of the program, which win over those of the records.
+    defaults: those of the program, which override those of the records.
     Code that reads `values` directly declares its keys with `expect`.
     """
 
@@ -105,7 +105,7 @@ class ConfigurationLayers:
         self._expected = {*_FILE_PROPERTIES, *_FILE_PROPERTIES.values(), "rocketmq.serialize.type"}
 
     def add(self, values: Mapping[str, str], source: str) -> None:
-        """Put `values` on top of the present layers."""
+        """Add `values` as the topmost layer."""
         for key, text in values.items():
             self._values[key] = text
             self._sources[key] = source
@@ -120,12 +120,12 @@ class ConfigurationLayers:
         return record
 
     def expect(self, cls: type) -> None:
-        """Accept the keys of `cls`, although no listed record declares them: they cause no warnings."""
+        """Accept the keys of `cls`, although no listed record declares them, so that they cause no warnings."""
         self._expected.update(declaration.key for declaration in declarations(cls))
 
     @property
     def values(self) -> Mapping[str, str]:
-        """All layers together, including keys that no record declares, such as system properties."""
+        """The merged layers, including keys that no record declares, such as system properties."""
         return self._values
 
     def get(self, key: str) -> str | None:
@@ -220,7 +220,7 @@ def warn_of_unknown_keys(configuration: ConfigurationLayers) -> None:
 
 
 def check_namesrv_addresses(text: str, source: str) -> None:
-    """Raises StartError unless `text` is "host:port;host:port", as RocketMQ's start does."""
+    """Raise StartError unless `text` is "host:port;host:port", as RocketMQ's start does."""
     for address in text.split(";"):
         host, _, port = address.strip().rpartition(":")
         is_port = port.isascii() and port.isdigit() and int(port) <= 65535
@@ -244,7 +244,7 @@ def _guesses(unknown: Collection[str], known: Collection[str]) -> dict[str, str 
 
 
 def _use_path_splitter(configuration: ConfigurationLayers) -> None:
-    """Split lists of paths at the separator of the system property, if any, instead of commas."""
+    """Split lists of paths at the separator that the system property names, if any, instead of at commas."""
     splitter = configuration.environment.properties.get(_MULTI_PATH_SPLITTER, ",")
     if splitter in ("", ","):
         return

@@ -1,12 +1,12 @@
-"""Whether a daemon could use a directory, found out without touching it, for --check."""
+"""Checks for --check whether a daemon could use a directory, without touching it."""
 
 import os
 from pathlib import Path
 
 
 def directory_problem(path: Path) -> str | None:
-    """Why this account could not create files in `path`, or None. A directory that does not exist yet is judged by the
-    nearest one above it that does."""
+    """Return why this account could not create files in `path`, or None. For a directory that does not exist yet, the
+    nearest existing parent decides."""
     existing = path
     while not existing.exists() and not existing.is_symlink() and existing != existing.parent:
         existing = existing.parent

@@ -22,7 +22,7 @@ class Environment:
 
     @property
     def user_home(self) -> Path:
-        """Java's user.home: property, else HOME, else the account's directory, else where the process runs."""
+        """Java's user.home: property, else HOME, else the home of the account, else the working directory."""
         stated = self.properties.get("user.home") or self.variables.get("HOME")
         if stated:
             return Path(stated)
@@ -66,5 +66,5 @@ def _words(text: str) -> list[str]:
     try:
         return shlex.split(text)
     except ValueError:
-        # An unbalanced quote: split at blanks.
+        # An unbalanced quote: split at white space.
         return text.split()

@@ -1,11 +1,12 @@
-"""mqhealth: whether a daemon responds to requests, for HEALTHCHECK, probes and scripts.
+"""mqhealth: checks whether a daemon responds to requests, for HEALTHCHECK, probes and scripts.
 
     mqhealth broker 10911               a broker on this machine
-    mqhealth namesrv 10.0.0.1:9876      a NameServer somewhere else
+    mqhealth namesrv 10.0.0.1:9876      a NameServer on another machine
 
-Sends one request of the protocol (a broker: GET_BROKER_RUNTIME_INFO, a NameServer: GET_BROKER_CLUSTER_INFO) and waits
-for its response, so an open port is not enough: the event loop has to be running. A broker with access control refuses
-the request, which shows the same. Exit code 0: healthy; 1: not, or wrong arguments, since Docker reserves 2.
+It sends one request of the protocol (to a broker: GET_BROKER_RUNTIME_INFO, to a NameServer: GET_BROKER_CLUSTER_INFO)
+and waits for its response, so an open port is not enough: the event loop must be running. A broker with access control
+refuses the request, which proves the same. Exit code 0: healthy; 1: not healthy, or wrong arguments, since Docker
+reserves 2.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ _MAX_PIECES = 10_000
 
 
 class Unhealthy(Exception):
-    """The daemon did not respond as a healthy one would; the text says what happened instead."""
+    """The daemon did not respond as a healthy one does. The text says what happened instead."""
 
 
 def parser() -> argparse.ArgumentParser:
-    """Of the command line."""
+    """Return the parser of the command line."""
     made = argparse.ArgumentParser(
         prog="mqhealth", description="Exit code 0 when a daemon responds to requests, otherwise 1."
     )
@@ -44,7 +45,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit code of the command."""
+    """Run the command. Return its exit code."""
     try:
         options = parser().parse_args(arguments)
     except SystemExit as error:
@@ -62,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def ask(kind: str, address: tuple[str, int], *, timeout_seconds: float, tls: bool = False) -> str:
-    """One sentence about a healthy daemon; raises Unhealthy. Each step waits for `timeout_seconds` at most."""
+    """Return one sentence about a healthy daemon, or raise Unhealthy. Each step waits `timeout_seconds` at most."""
     try:
         with socket.create_connection(address, timeout_seconds) as plain, _wrapped(plain, tls) as stream:
             request = new_request(_REQUESTS[kind])
@@ -88,7 +89,8 @@ def _wrapped(plain: socket.socket, tls: bool) -> socket.socket:
 
 
 def _receive(stream: socket.socket) -> RemotingCommand:
-    """The response. Requests of the daemon's own and any number of pieces may come before its end."""
+    """Receive the response, which may arrive in pieces. Skip requests that the daemon sends before it. Raise Unhealthy
+    if the connection closes or too many pieces arrive first."""
     decoder = FrameDecoder(_MAX_RESPONSE_BYTES)
     for _ in range(_MAX_PIECES):
         data = stream.recv(65536)

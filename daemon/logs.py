@@ -2,7 +2,7 @@
 
     2024-05-01T08:30:00.123Z WARN  triomq.broker.send - disk nearly full used=0.91 path=/store
 
-One line per event: time (UTC), level, logger, event, then key=value pairs (quoted when they hold blanks or controls).
+One line per event: time (UTC), level, logger, event, then key=value pairs (quoted if they contain spaces or controls).
 A traceback follows on indented lines. Values of keys that name secrets are masked.
 
 Files are in <user.home>/logs/rocketmqlogs, or in TRIOMQ_LOG_DIR; the value "-" stands for standard error only.
@@ -10,8 +10,8 @@ TRIOMQ_LOG_LEVEL (debug, info, warning, error) is the lowest level written, info
 gets the first line of warnings and worse, so a healthy daemon prints its boot line only. Each file rolls at its size
 and keeps a fixed number of older ones in otherdays/, so the total size of the logs is bounded by that table.
 
-State: open files, owned by the LogFiles made at the start; written from the event loop's thread and, rarely, from
-worker threads, hence one lock. A full disk must not stop a broker: lines that cannot be written are counted and
+State: open files, owned by the LogFiles that is created at the start. The event loop's thread and, rarely, worker
+threads write to them, hence one lock. A full disk must not stop a broker: lines that cannot be written are counted and
 dropped, and the count is written with the next line that can be. Correctness never depends on a log line.
 """
 
@@ -36,7 +36,7 @@ _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
 _NAMES = {"debug": "DEBUG", "info": "INFO ", "warning": "WARN ", "error": "ERROR", "critical": "FATAL"}
 _PLAIN = re.compile(r"[^\s\"'=\\\x00-\x1f\x7f]+", re.ASCII)
 _MAX_VALUE_CHARACTERS = 2000
-_SPEAKS_FOR_ITSELF = "triomq.daemon.run"  # prints to standard error what it also logs
+_SPEAKS_FOR_ITSELF = "triomq.daemon.run"  # it prints to standard error what it logs
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class LogFile:
 
 
 class LogFiles:
-    """All log files of one daemon by logger name, and standard error. Made once by `configure_logs`."""
+    """All log files of one daemon by logger name, and standard error. `configure_logs` creates it once."""
 
     def __init__(self, directory: Path | None, rules: Sequence[LogFileRule], stderr: TextIO) -> None:
         self._stderr = stderr
@@ -154,7 +154,7 @@ class LogFiles:
             pass  # the reader is gone
 
     def reopen(self) -> None:
-        """Continue in new files, after a program such as logrotate has renamed the present ones."""
+        """Continue in new files after a program such as logrotate has renamed the current ones."""
         self.close()  # the next line opens its file again
 
     def close(self) -> None:

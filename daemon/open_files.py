@@ -11,7 +11,7 @@ _ENOUGH = 4096
 
 
 def raise_open_files_limit() -> None:
-    """Connections and store files are descriptors: take as many as the system allows, and warn when those are few."""
+    """Raise the limit on descriptors, which connections and store files need, to the maximum. Warn if that is low."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _CEILING if hard == resource.RLIM_INFINITY else hard
     if soft != resource.RLIM_INFINITY and soft < wanted:

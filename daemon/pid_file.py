@@ -16,7 +16,7 @@ log = structlog.get_logger("triomq.daemon.pid_file")
 
 @contextmanager
 def pid_file(directory: Path, program: str) -> Iterator[None]:
-    """Keep the file while the block runs. A directory that cannot be written causes a warning only."""
+    """Keep the file while the block runs. If the directory is not writable, only log a warning."""
     path = directory / f"{program}.{os.getpid()}.pid"
     try:
         directory.mkdir(parents=True, exist_ok=True)

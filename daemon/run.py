@@ -1,8 +1,8 @@
-"""The life of a daemon process: start, one line on standard output, run, stop when asked, an exit code.
+"""The life of a daemon process: start, boot line on standard output, run, stop on a signal, exit code.
 
 The daemon itself is `serve`, an async callable that calls `task_status.started(boot_line)` once it accepts requests,
-and runs until it is cancelled. Cancelled, it stops gracefully; whatever it shields must end by itself. If it does not
-end within the deadline, the process ends with code 3.
+and runs until it is cancelled. When cancelled, it stops gracefully; code that it shields must end by itself. If it does
+not end within the deadline, the process ends with code 3.
 """
 
 import gc
@@ -27,7 +27,7 @@ _COLLECTOR_THRESHOLDS = (20_000, 20, 50)  # Python's own are 700, 10, 10
 
 
 class Serve(Protocol):
-    """The daemon that `run` runs: reports its boot line, and ends when cancelled."""
+    """The daemon that `run` runs. It reports its boot line, and ends when cancelled."""
 
     def __call__(self, *, task_status: trio.TaskStatus[str]) -> Awaitable[None]: ...
 
@@ -37,7 +37,7 @@ def run(
 ) -> ExitCode:
     """Run `serve` until a stop signal. All errors end here: one line on standard error, details in the log.
 
-    `log_hint` says where the log is, `reload` is called for each SIGHUP. Returns the exit code. The signal handlers
+    `log_hint` says where the log is; `reload` is called for each SIGHUP. Return the exit code. The signal handlers
     stay in place, so that a late signal does not interrupt what the caller does before the process ends.
     """
     signals, notices = DaemonSignals(program), Notices(os.environ)
@@ -55,9 +55,9 @@ def run(
 
 
 def report(program: str, error: BaseException, log_hint: str = "") -> ExitCode:
-    """One line on standard error for an error that ends the process, and its exit code.
+    """Print one line to standard error about an error that ends the process. Return the exit code.
 
-    Only unexpected errors get a traceback, in the log.
+    Only unexpected errors have a traceback, in the log.
     """
     causes = list(_leaves(error))
     for cause in causes:
@@ -80,7 +80,7 @@ def report(program: str, error: BaseException, log_hint: str = "") -> ExitCode:
 
 
 def report_check(program: str, problems: Iterable[str]) -> ExitCode:
-    """The end of --check: each problem on standard error, or one line on standard output when there is none."""
+    """Finish --check: print each problem to standard error, or one line to standard output if there is none."""
     code = ExitCode.STOPPED
     for problem in problems:
         _complain(program, problem)
@@ -122,7 +122,7 @@ async def _supervise(
 
     async with trio.open_nursery() as nursery:
         await nursery.start(_stop_when_asked, signals, notices, nursery.cancel_scope, watchdog)
-        await nursery.start(signals.obey_reload, reload_with_notices)  # a long start, too, has logs to rotate
+        await nursery.start(signals.obey_reload, reload_with_notices)  # logs may be rotated during a long start, too
         boot_line: str = await nursery.start(_serve_then_end, serve, nursery.cancel_scope)
         print(boot_line, flush=True)  # noqa: T201
         log.info("booted", line=boot_line)
@@ -133,7 +133,7 @@ async def _supervise(
 
 def settle_memory() -> None:
     """Exclude the objects of the start, which live as long as the process, from garbage collection. Objects of requests
-    are freed by reference counting; only cycles left by failed tasks need the collector, so it runs rarely."""
+    are freed by reference counting. Only cycles left by failed tasks need the collector, so it runs rarely."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_COLLECTOR_THRESHOLDS)

@@ -1,4 +1,4 @@
-"""Names of secrets, whose values are masked in logs and left out of configuration listings."""
+"""Names of secrets, whose values logs mask and configuration listings omit."""
 
 import re
 
@@ -6,5 +6,5 @@ _SECRET = re.compile(r"secret|password|passwd|signature|security_?token|credenti
 
 
 def is_secret(name: str) -> bool:
-    """Whether the value of `name` is a secret, judged by the words in the name."""
+    """Return whether the value of `name` is a secret, judged by the words in the name."""
     return _SECRET.search(name) is not None

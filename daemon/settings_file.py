@@ -1,9 +1,9 @@
 """SettingsFile: the configuration file of a running daemon, read again on request (SIGHUP).
 
 Settings that may change at run time take the file's values, except those that the command line set. A file with a bad
-value changes nothing. Other settings that somebody edited since the file was last read (hence the copy of its texts),
-and settings that were removed from it, keep their value until a restart and are reported. Used by one task at a time,
-the one that obeys SIGHUP.
+value changes nothing. Other settings that were edited since the file was last read (hence the copy of its texts), and
+settings that were removed from it, keep their value until a restart and are reported. Only one task uses it at a time,
+the one that handles SIGHUP.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -35,8 +35,7 @@ class SettingsFile:
         }
 
     async def reload(self, take: Take, present: Callable[[], Mapping[str, str]]) -> None:
-        """Read the file again and hand it to `take`; `present` lists the values in force. All errors end
-        in the log."""
+        """Read the file again and pass it to `take`; `present` lists the current values. Log errors in the file."""
         if self._path is None:
             log.info("no configuration file to reload")
             return

@@ -1,4 +1,4 @@
-"""What each setting means, as text: an annotated configuration file (`-p --explain`) and an entry of a manual page.
+"""The meaning of each setting as text: an annotated configuration file (`-p --explain`) and manual page entries.
 
 Everything comes from the declarations in the settings records, so that help, manual pages and documentation cannot
 contradict the code.
@@ -16,7 +16,7 @@ _WIDTH = 100
 
 
 def explained(records: Iterable[Any], layers: ConfigurationLayers, *, important_only: bool = False) -> str:
-    """All settings with their present values as a configuration file, with comments that say what each means."""
+    """Return all settings with their current values as a configuration file, with a comment that explains each."""
     entries: list[str] = []
     for record in records:
         for declaration in declarations(type(record)):
@@ -26,8 +26,8 @@ def explained(records: Iterable[Any], layers: ConfigurationLayers, *, important_
 
 
 def facts(declaration: Declaration, default: str | None = None) -> Iterator[str]:
-    """Short facts about a setting, such as "default 500", "ms" and "changeable at run time". `default` is that of the
-    program, where it has one of its own."""
+    """Yield short facts about a setting, such as "default 500", "ms" and "changeable at run time". `default` is that of
+    the program, if it has one of its own."""
     if not declaration.has_effect:
         return
     if default is None and declaration.default is not None:

@@ -1,7 +1,7 @@
-"""mqshutdown: ask running daemons to stop (SIGTERM), as RocketMQ's script of that name does.
+"""mqshutdown: sends SIGTERM to running daemons so that they stop, as RocketMQ's script of that name does.
 
-It signals only processes whose id a daemon of this program left in its run directory, and whose command line still is
-that of such a daemon: another process may have that id by now.
+It signals only processes whose id a daemon of this program wrote to its run directory, and whose command line is still
+that of such a daemon, because another process may have that id by now.
 """
 
 import os
@@ -75,7 +75,7 @@ def command_line(pid: int) -> list[str]:
 
 
 def is_daemon(words: Sequence[str], kind: str) -> bool:
-    """Whether the words are `python -m triomq.broker ...`, or an installed `mqbroker`."""
+    """Return whether the words are those of `python -m triomq.broker ...` or of an installed `mqbroker`."""
     names = [Path(word).name for word in words]
     if f"mq{kind}" in names[:2]:
         return True

@@ -27,7 +27,7 @@ Reload = Callable[[], Awaitable[None]]
 
 
 class DaemonSignals:
-    """The signals of this process. Made in the main thread; the handlers stay until the process ends, so that no
+    """The signals of this process. Create it in the main thread. The handlers stay until the process ends, so that no
     signal can interrupt the last steps of a stop."""
 
     def __init__(self, program: str) -> None:
@@ -51,7 +51,7 @@ class DaemonSignals:
         return self._first_stop
 
     async def obey_reload(self, reload: Reload, *, task_status: trio.TaskStatus[None]) -> None:
-        """Call `reload` for each SIGHUP until cancelled; those that arrive during a reload count as one."""
+        """Call `reload` for each SIGHUP until cancelled. Signals that arrive during a reload count as one."""
         with trio.open_signal_receiver(signal.SIGHUP) as received:
             task_status.started()
             if self._is_reload_due:
@@ -63,9 +63,9 @@ class DaemonSignals:
         self._is_reload_due = True
 
     def _stop_requested(self, number: int, _frame: FrameType | None) -> None:
-        """A stop signal while no task waits for one: before the start, or during the stop."""
+        """Handle a stop signal while no task waits for one: before the start, or during the stop."""
         if self._first_stop is None:
             self._first_stop = signal.Signals(number)
             return
-        with suppress(OSError):  # the reader of standard error is gone
+        with suppress(OSError):  # nobody reads standard error any more
             os.write(2, f"{self._program}: already stopping\n".encode())

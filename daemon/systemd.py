@@ -1,4 +1,4 @@
-"""The notices that systemd receives about the life of a daemon (Type=notify, sd_notify(3)).
+"""Notices to systemd about the life of a daemon (Type=notify, sd_notify(3)).
 
 Each notice is one datagram to the socket that NOTIFY_SOCKET names; without that variable nothing is sent. A notice that
 cannot be sent is logged and never disturbs the daemon. WATCHDOG notices come from the event loop, so that systemd
@@ -19,7 +19,7 @@ _NOTICES_PER_TIMEOUT = 3
 
 
 class Notices:
-    """The notices of this process. `variables`: such as os.environ."""
+    """The notices of this process. `variables`: its environment, such as os.environ."""
 
     def __init__(self, variables: Mapping[str, str]) -> None:
         path = variables.get("NOTIFY_SOCKET", "")
@@ -28,26 +28,26 @@ class Notices:
         self._is_ready = False
 
     def ready(self, status: str) -> None:
-        """The daemon accepts requests."""
+        """Notify that the daemon accepts requests."""
         self._is_ready = True
         self._send(f"READY=1\nSTATUS={status}")
 
     def reloading(self) -> None:
-        """SIGHUP arrived; `reloaded` follows."""
+        """Notify that a reload begins; `reloaded` follows."""
         if self._is_ready:
             self._send(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
 
     def reloaded(self) -> None:
-        """The reload is over. A reload during the start does not make the daemon ready."""
+        """Notify that the reload is over. A reload during the start does not make the daemon ready."""
         if self._is_ready:
             self._send("READY=1")
 
     def stopping(self) -> None:
-        """The daemon stops."""
+        """Notify that the daemon stops."""
         self._send("STOPPING=1\nSTATUS=stopping")
 
     async def watch(self) -> None:
-        """Show that the event loop runs, until cancelled; returns immediately without WatchdogSec=."""
+        """Send WATCHDOG notices until cancelled. Return immediately without WatchdogSec=."""
         while self._address and self._watchdog_seconds:
             self._send("WATCHDOG=1")
             await trio.sleep(self._watchdog_seconds / _NOTICES_PER_TIMEOUT)
@@ -64,7 +64,7 @@ class Notices:
 
 
 def _watchdog_seconds(variables: Mapping[str, str]) -> float:
-    """The interval in which systemd expects a notice, 0 where it expects none from this process."""
+    """Return the interval in which systemd expects a notice, or 0 if it expects none from this process."""
     if variables.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
         return 0.0
     text = variables.get("WATCHDOG_USEC", "")

@@ -1,4 +1,4 @@
-"""What runs here: the version of TrioMQ, of the protocol that it speaks, and of Python."""
+"""Versions: that of TrioMQ, of the protocol that it implements, and of Python."""
 
 import platform
 
@@ -11,7 +11,7 @@ _BUILDS = {"compiled": "compiled", "speedups": "with C speedups", "pure": "in pu
 
 
 def version_text(program: str) -> str:
-    """One line for --version."""
+    """Return the line that --version prints."""
     build = _BUILDS[running_build()]
     python = f"{platform.python_implementation()} {platform.python_version()}"
     return f"{program} (TrioMQ) {__version__}, compatible with RocketMQ {ROCKETMQ_VERSION}, {build} on {python}"

@@ -36,7 +36,7 @@ STOP_DEADLINE_SECONDS = 10.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Return the exit code of the process."""
+    """Run the NameServer; return the exit code of the process."""
     options = parse_command_line(PROGRAM, sys.argv[1:] if arguments is None else arguments, letters="chnp")
     environment = read_environment(os.environ)
     try:
@@ -68,7 +68,7 @@ def _run(
     records: tuple[NamesrvSettings, ServerSettings],
     files: LogFiles,
 ) -> ExitCode:
-    """Return the NameServer itself, until a signal ends it."""
+    """Run the NameServer until a signal ends it."""
     config = RuntimeConfig(*records, extra=layers.unknown_values())
     settings_file = SettingsFile(layers, [type(record) for record in records])
     work = partial(
@@ -108,7 +108,7 @@ def _load(options: CommandLine, environment: Environment) -> ConfigurationLayers
     if options.namesrv_addr is not None:
         overrides["namesrvAddr"] = options.namesrv_addr
     if options.config_file is not None:
-        # RocketMQ: what an administrator changes goes into the file the server was started with.
+        # As in RocketMQ, an administrator's changes go into the file the server was started with.
         overrides["configStorePath"] = str(options.config_file)
     return load_configuration(
         environment,

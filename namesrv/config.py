@@ -20,7 +20,7 @@ DEFAULT_PORT = 9876
 
 @dataclass(frozen=True)
 class NamesrvSettings:
-    """What the NameServer itself reads. An empty path keeps in memory only what the file would hold."""
+    """The NameServer's own settings. An empty path keeps the content of that file in memory only."""
 
     rocketmq_home: str = setting("rocketmqHome", "", meaning="installation directory")
     kv_config_path: str = setting("kvConfigPath", "", meaning="JSON file of the key-value configuration")
@@ -60,7 +60,7 @@ PATH_KEYS = frozenset({"kvConfigPath", "configStorePath", "configStorePathName",
 
 
 def namesrv_defaults(user_home: Path) -> Mapping[str, str]:
-    """RocketMQ's defaults that depend on the surroundings: paths below the user's home, and the port."""
+    """Return RocketMQ's defaults that depend on the environment: paths below the user's home, and the port."""
     directory = user_home / "namesrv"
     return {
         "listenPort": str(DEFAULT_PORT),

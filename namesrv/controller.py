@@ -69,8 +69,8 @@ async def serve(
 ) -> None:
     """Run a NameServer until cancelled; `task_status` gets the port it listens on.
 
-    config: holds both records while they change, for a caller that changes them. on_jump: subscribes to the jumps of a
-    clock that makes them. Raises StartError when it cannot start.
+    config: holds both records, for a caller that changes them. on_jump: subscribes to the jumps of a clock that makes
+    them. Raises StartError if it cannot start.
     """
     routes = RouteTable()
     kv_config = KvConfig(Path(settings.kv_config_path) if settings.kv_config_path else None)
@@ -97,7 +97,7 @@ async def serve(
         stopping = trio.Event()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_tell_cancelled, stopping)
-            # What was answered leaves before connections close, so cancelling must not reach them by itself.
+            # Responses leave before connections close, so the cancellation must not reach them directly.
             with trio.CancelScope(shield=True):
                 async with trio.open_nursery() as connections:
                     await connections.start(server.serve)
@@ -133,7 +133,7 @@ async def scan_silent_brokers(routes: RouteTable) -> None:
 
 
 async def log_kv_config(kv_config: KvConfig) -> None:
-    """Every ten minutes, the key-value table into the log."""
+    """Log the key-value table every ten minutes."""
     await trio.sleep(KV_LOG_FIRST_SECONDS)
     while True:
         for namespace, key, value in kv_config.items():

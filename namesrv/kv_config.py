@@ -38,7 +38,8 @@ class KvConfig:
         self._changing = trio.Lock()
 
     def load(self) -> None:
-        """Read the file; when it is torn, the .bak beside it. No file is an empty table. Raises StartError."""
+        """Read the file, or the .bak beside it if the file is torn. Without a file the table is empty. Raises
+        StartError."""
         if self.path is None:
             return
         backup = self.path.with_name(self.path.name + ".bak")
@@ -59,11 +60,12 @@ class KvConfig:
         return self._table.get(namespace, {}).get(key)
 
     def namespace(self, namespace: str) -> Mapping[str, str] | None:
-        """Return all keys of a namespace; None if there never was one in it."""
+        """Return all keys of a namespace; None if it never had one."""
         return self._table.get(namespace)
 
     async def put(self, namespace: str, key: str, value: str) -> None:
-        """Set and persist. Raises RequestRefused when the file cannot be written or the table is full."""
+        """Set a value and persist the table. Raises RequestRefused if the file cannot be written or the table is
+        full."""
         async with self._changing:
             present = self._table.get(namespace, {})
             if key not in present and self.entry_count() >= self.max_entries:
@@ -75,7 +77,8 @@ class KvConfig:
         log.info("key-value entry set", namespace=namespace, key=key, value=value)
 
     async def delete(self, namespace: str, key: str) -> None:
-        """Remove and persist; a namespace stays when its last key goes. An unknown key changes nothing."""
+        """Remove a key and persist the table; a namespace stays when its last key goes. An unknown key changes
+        nothing."""
         async with self._changing:
             if key not in self._table.get(namespace, {}):
                 return
@@ -87,7 +90,7 @@ class KvConfig:
         return sum(map(len, self._table.values()))
 
     def items(self) -> list[tuple[str, str, str]]:
-        """(namespace, key, value) of every entry."""
+        """Return (namespace, key, value) of every entry."""
         return [(name, key, value) for name, table in self._table.items() for key, value in table.items()]
 
     async def _replace(self, table: _Table) -> None:

@@ -86,7 +86,7 @@ class NamesrvProcessor:
         self.apply_limits()
 
     def register_all(self, table: ProcessorTable) -> None:
-        """Enter every code into a processor table."""
+        """Register every code in a processor table."""
         at_once: dict[RequestCode, Processor] = {
             RequestCode.GET_KV_CONFIG: self._get_kv,
             RequestCode.GET_KVLIST_BY_NAMESPACE: self._get_kv_namespace,
@@ -108,14 +108,14 @@ class NamesrvProcessor:
         }
         for code, processor in at_once.items():
             table.register(code, processor)
-        # Changes queue at one lock each; a bound on the queue keeps a flood of them from filling memory.
+        # Changes queue at one lock each; the queue's bound keeps a flood of them from filling memory.
         changes = Pool("namesrv changes", 1000)
         table.register(RequestCode.PUT_KV_CONFIG, self._put_kv, changes)
         table.register(RequestCode.DELETE_KV_CONFIG, self._delete_kv, changes)
         table.register(RequestCode.UPDATE_NAMESRV_CONFIG, self._update_config, changes)
 
     def apply_limits(self) -> None:
-        """Give the tables the limits that the configuration holds now."""
+        """Apply the configuration's current limits to the tables."""
         settings = self._config.namesrv
         self._routes.limits = RouteLimits(settings.max_topics, settings.max_broker_addresses)
         self._kv_config.max_entries = settings.max_kv_entries
@@ -198,7 +198,7 @@ class NamesrvProcessor:
     ) -> RemotingCommand:
         body = await ask(request)
         if body is None:
-            body = self._route_answer(topic, is_standard)  # it may have been registered here meanwhile
+            body = self._route_answer(topic, is_standard)  # it may have been registered here during the call
         return _no_route(request, topic) if body is None else new_response(request, body=body)
 
     def _route_answer(self, topic: str, is_standard: bool) -> bytes | None:

@@ -38,7 +38,7 @@ UNIT_SUB_FLAG = 2
 
 @dataclass(frozen=True, slots=True)
 class RouteLimits:
-    """How much the tables take; a registration beyond it is refused as a whole."""
+    """Limits of the tables; a registration beyond one is refused as a whole."""
 
     topic_count: int = 500_000
     broker_count: int = 20_000
@@ -56,7 +56,7 @@ class BrokerKey:
 
 @dataclass(frozen=True, slots=True)
 class MasterAddress:
-    """What a slave learns when it registers; both None as long as no master is alive."""
+    """What a slave learns when it registers; both None while no master is alive."""
 
     address: str | None = None
     ha_address: str | None = None
@@ -85,7 +85,7 @@ class _LiveBroker:
 
 
 class RouteTable:
-    """See the module's docstring. `owner` arguments are compared by identity and never looked into."""
+    """See the module's docstring. `owner` arguments are only compared by identity."""
 
     def __init__(self, limits: RouteLimits | None = None) -> None:
         self.limits = limits or RouteLimits()
@@ -109,7 +109,7 @@ class RouteTable:
         owner: object,
         now: float,
     ) -> MasterAddress:
-        """Enter or refresh a broker. Raises RequestRefused when a table is full; then nothing has changed."""
+        """Add or refresh a broker. Raises RequestRefused if a table is full; then nothing has changed."""
         brokers = self._brokers.get(broker.name)
         is_new = brokers is None or brokers.addresses.get(broker.id) is None
         takes_topics = broker.id == MASTER_ID and (is_new or self.is_changed(broker.address, data_version))
@@ -123,24 +123,24 @@ class RouteTable:
         return MasterAddress() if broker.id == MASTER_ID else self._master_of(brokers)
 
     def unregister(self, broker: BrokerKey) -> None:
-        """Remove one broker. Another address that has registered under the same id since stays (RocketMQ drops it)."""
+        """Remove one broker. Another address that has since registered under the same id stays (RocketMQ drops it)."""
         self._forget_address(broker.address)
         brokers = self._brokers.get(broker.name)
         if brokers is not None and brokers.addresses.get(broker.id) == broker.address:
             self._remove(broker.name, brokers, broker.id)
 
     def drop_owner(self, owner: object) -> list[str]:
-        """Remove all brokers that registered last over `owner`; their addresses."""
+        """Remove all brokers that registered last over `owner`; return their addresses."""
         return self._drop(lambda live: live.owner is owner)
 
     def drop_silent(self, now: float) -> list[tuple[str, object]]:
-        """Remove all brokers that were silent for more than SILENT_SECONDS; their addresses and owners."""
+        """Remove all brokers that were silent for more than SILENT_SECONDS; return their addresses and owners."""
         silent = [(address, live) for address, live in self._live.items() if now - live.last_seen > SILENT_SECONDS]
         self._drop(lambda live: now - live.last_seen > SILENT_SECONDS)
         return [(address, live.owner) for address, live in silent]
 
     def time_jumped(self, seconds: float) -> None:
-        """The clock jumped ahead; brokers were not silent meanwhile."""
+        """Shift the brokers' timestamps: the clock jumped ahead, but the brokers were not silent during the jump."""
         for live in self._live.values():
             live.last_seen += seconds
 
@@ -162,15 +162,15 @@ class RouteTable:
     # What administrators change.
 
     def wipe_write_perm(self, broker_name: str) -> int:
-        """Take the write permission from all topics of a broker name; how many topics it has."""
+        """Remove the write permission from all topics of a broker name; return their number."""
         return self._set_perm(broker_name, lambda perm: perm & ~permission.WRITE)
 
     def add_write_perm(self, broker_name: str) -> int:
-        """Make all topics of a broker name readable and writable; how many topics it has."""
+        """Make all topics of a broker name readable and writable; return their number."""
         return self._set_perm(broker_name, lambda _: permission.READ_WRITE)
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
-        """Forget a topic, everywhere or at the brokers of one cluster, until a broker registers it again."""
+        """Remove a topic, everywhere or at the brokers of one cluster, until a broker registers it again."""
         self.revision += 1
         if not cluster:
             self._queues.pop(topic, None)
@@ -262,7 +262,7 @@ class RouteTable:
         if brokers is None:
             brokers = self._brokers[broker.name] = _BrokerSet(broker.cluster)
             self.revision += 1
-        # A slave that became master registers the address it had: one address has one id.
+        # A slave that became master registers the address it already had: one address has one id.
         for other_id in [id for id, address in brokers.addresses.items() if address == broker.address]:
             if other_id != broker.id:
                 del brokers.addresses[other_id]

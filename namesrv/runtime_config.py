@@ -36,7 +36,7 @@ NOT_ALLOWED = (
 
 
 class RuntimeConfig:
-    """`extra`: keys of the start file that nothing here declares; they are listed and kept."""
+    """`extra`: keys of the start file that no record declares; they are listed and kept."""
 
     def __init__(
         self, namesrv: NamesrvSettings, server: ServerSettings, *, extra: Mapping[str, str] | None = None
@@ -47,16 +47,16 @@ class RuntimeConfig:
         self._updating = trio.Lock()
 
     def values(self) -> dict[str, str]:
-        """Return every key -> text."""
+        """Return key -> text for every key."""
         return {**self._extra, **to_text(self.namesrv), **to_text(self.server)}
 
     def listing(self) -> bytes:
-        """Return properties text of every key but passwords."""
+        """Return properties text with every key except passwords."""
         listed = {key: text for key, text in self.values().items() if not is_secret(key)}
         return java_properties.format(listed).encode("ascii")
 
     async def update(self, body: bytes, *, remote: str) -> None:
-        """Apply properties text. Raises RequestRefused."""
+        """Apply properties text. Raises RequestRefused with nothing changed."""
         if not self.namesrv.config_update_without_acl:
             log.warning("update refused", remote=remote)
             raise RequestRefused(ResponseCode.NO_PERMISSION, NOT_ALLOWED)
@@ -71,8 +71,7 @@ class RuntimeConfig:
             await self._apply(values, remote)
 
     def take(self, values: Mapping[str, str]) -> frozenset[str]:
-        """Apply what was edited in the configuration file; the keys that changed. Raises SettingError, with nothing
-        changed."""
+        """Apply edits of the configuration file; return the changed keys. Raises SettingError with nothing changed."""
         namesrv, server = changed(self.namesrv, values), changed(self.server, values)
         before = self.values()
         self.namesrv, self.server = namesrv, server
@@ -90,7 +89,7 @@ class RuntimeConfig:
         if namesrv is self.namesrv and server is self.server:
             return
         await self._persist({**self._extra, **to_text(namesrv), **to_text(server)})
-        # Applied to the present records again: the file may have been reloaded meanwhile.
+        # Applied to the present records again, because the file may have been reloaded during the write.
         self.namesrv, self.server = changed(self.namesrv, values), changed(self.server, values)
         log.info("configuration changed", values=dict(values), remote=remote)
 

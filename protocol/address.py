@@ -1,4 +1,4 @@
-"""Host and port as text and as the packed form that records, message ids and headers carry.
+"""Host and port, as text and in the packed form of records, message ids and headers.
 
 Packed: address (4 or 16 bytes) + port int32, so 8 bytes for IPv4 and 20 for IPv6.
 """
@@ -15,15 +15,15 @@ PACKED_V6_BYTES = 20
 
 @total_ordering
 class HostPort:
-    """One end of a connection. Immutable. Both forms are computed once, because every message of a connection has them.
+    """One end of a connection. Immutable. The constructor computes both forms, because each message needs them.
 
-    `ip` is the usual text (`::1`), `text` is what RocketMQ prints (`10.0.0.1:10911`, `0:0:0:0:0:0:0:1:10911`).
+    `ip` is the usual notation (`::1`). `text` is RocketMQ's notation (`10.0.0.1:10911`, `0:0:0:0:0:0:0:1:10911`).
     """
 
     __slots__ = ("ip", "is_ipv6", "packed", "port", "text")
 
     def __init__(self, ip: str, port: int) -> None:
-        """`ip` is a literal address, never a name. Raises ValueError for anything else."""
+        """`ip` is a literal address. Raise ValueError for anything else, also a host name, and for a bad port."""
         address = ip.strip().removeprefix("[").removesuffix("]").partition("%")[0]
         if not 0 <= port <= 0xFFFFFFFF:
             raise ValueError(f"port {port} is out of range")
@@ -39,7 +39,7 @@ class HostPort:
 
     @classmethod
     def from_packed(cls, packed: bytes) -> HostPort:
-        """From 8 or 20 bytes. Raises ValueError for any other length."""
+        """Decode the packed form, 8 or 20 bytes. Raise ValueError for any other length."""
         if len(packed) == PACKED_V4_BYTES:
             ip = inet_ntop(AF_INET, packed[:4])
         elif len(packed) == PACKED_V6_BYTES:
@@ -50,7 +50,7 @@ class HostPort:
 
     @classmethod
     def parse(cls, text: str) -> HostPort:
-        """From `ip:port`, `[v6]:port` or `v6:port` (the last colon separates the port). Raises ValueError."""
+        """Parse `ip:port`, `[v6]:port` or `v6:port` (the last colon separates the port). Raise ValueError."""
         host, colon, port = text.strip().removeprefix("/").rpartition(":")
         if not colon or not port.isascii() or not port.isdigit():
             raise ValueError(f"{text!r} is not host:port")
@@ -73,5 +73,5 @@ class HostPort:
 
 
 def _java_text(raw: bytes) -> str:
-    """Inet6Address.getHostAddress: eight groups in lower-case hex, never shortened."""
+    """Format as Inet6Address.getHostAddress: eight groups in lower-case hex, never shortened."""
     return ":".join(f"{group:x}" for group in struct.unpack(">8H", raw))

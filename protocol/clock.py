@@ -1,5 +1,5 @@
-"""Types of clocks: a wall clock is a callable that returns milliseconds since 1970; a clock that can jump ahead
-notifies subscribers. Nothing in this package calls one."""
+"""Types of clocks. A wall clock is a callable that returns milliseconds since 1970. A clock that can jump ahead
+notifies its subscribers. No module of this package calls a clock."""
 
 from collections.abc import Callable
 from typing import TypeAlias
@@ -8,4 +8,4 @@ NowMs: TypeAlias = Callable[[], int]
 JumpHeard: TypeAlias = Callable[[float], None]
 """Called with the number of seconds by which the clock jumped ahead (normally it never does)."""
 OnJump: TypeAlias = Callable[[JumpHeard], None]
-"""Subscribes to the jumps of a clock."""
+"""Subscribes a callback to the jumps of a clock."""

@@ -11,7 +11,7 @@ from typing import Final
 
 
 class RequestCode(IntEnum):
-    """What a request asks for. Comments: who sends it to whom; "unused" codes are declared but have no handler."""
+    """The operation that a request names. Comments: sender and receiver; "unused" codes have no handler."""
 
     SEND_MESSAGE = 10  # client to broker
     PULL_MESSAGE = 11  # client to broker
@@ -115,7 +115,7 @@ class ResponseCode(IntEnum):
     """The outcome that a response carries in its `code` field. Codes marked "declared" are never sent by 4.9.7."""
 
     SUCCESS = 0
-    SYSTEM_ERROR = 1  # any failure without a code of its own, also any exception in a processor
+    SYSTEM_ERROR = 1  # any failure without a code of its own, including exceptions in a processor
     SYSTEM_BUSY = 2  # flow control
     REQUEST_CODE_NOT_SUPPORTED = 3  # no processor for the request code
     TRANSACTION_FAILED = 4  # declared
@@ -129,8 +129,8 @@ class ResponseCode(IntEnum):
     TOPIC_NOT_EXIST = 17  # unknown topic (broker), no route (NameServer)
     TOPIC_EXIST_ALREADY = 18  # declared
     PULL_NOT_FOUND = 19  # no new message
-    PULL_RETRY_IMMEDIATELY = 20  # nothing matched the filter, go on at nextBeginOffset
-    PULL_OFFSET_MOVED = 21  # offset outside the queue, go on at nextBeginOffset
+    PULL_RETRY_IMMEDIATELY = 20  # no message matched the filter; continue at nextBeginOffset
+    PULL_OFFSET_MOVED = 21  # offset outside the queue; continue at nextBeginOffset
     QUERY_NOT_FOUND = 22  # offset, key, message or config item not found
     SUBSCRIPTION_PARSE_FAILED = 23  # filter expression does not parse
     SUBSCRIPTION_NOT_EXIST = 24  # group or topic subscription not registered
@@ -145,12 +145,12 @@ class ResponseCode(IntEnum):
     NO_BUYER_ID = 204  # declared; producers retry on it
     NOT_IN_CURRENT_UNIT = 205  # declared; producers retry on it
     CONSUMER_NOT_ONLINE = 206  # no connected consumer of the group
-    CONSUME_MSG_TIMEOUT = 207  # the consumer did not answer a forwarded request in time
+    CONSUME_MSG_TIMEOUT = 207  # the consumer did not respond to a forwarded request in time
     NO_MESSAGE = 208  # inside clients only
     UPDATE_AND_CREATE_ACL_CONFIG_FAILED = 209
     DELETE_ACL_CONFIG_FAILED = 210
     UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED = 211
-    FLOW_CONTROL = 215  # declared; a consumer that gets it pulls again after 20 ms
+    FLOW_CONTROL = 215  # declared; a consumer that receives it pulls again after 20 ms
 
 
 class LanguageCode(IntEnum):
@@ -172,8 +172,8 @@ class LanguageCode(IntEnum):
 
 
 def _version_names() -> tuple[str, ...]:
-    # The order of MQVersion.Version. Up to 3.0.0 the names follow no rule; after it every release x.y.z is preceded
-    # by x.y.z_SNAPSHOT. 3.3 to 3.9 have no x.y.0. The known ordinals 28, 37, 62, 121, 393..413 and 612 pin the rest.
+    # The order of MQVersion.Version. Up to 3.0.0 the names follow no rule. From then on every release x.y.z follows
+    # x.y.z_SNAPSHOT. 3.3 to 3.9 have no x.y.0. The known ordinals 28, 37, 62, 121, 393..413 and 612 pin the rest.
     names = ["V3_0_0_SNAPSHOT", "V3_0_0_ALPHA1"]
     names += [f"V3_0_0_BETA{number}" for number in range(1, 6)]
     for number in range(6, 10):
@@ -191,19 +191,19 @@ def _version_names() -> tuple[str, ...]:
 
 _VERSION_NAMES: Final = _version_names()
 
-# Ordinals that change what a peer is sent or expected to send.
+# Ordinals from which peers send or expect something else.
 V3_0_7_SNAPSHOT: Final = 28  # clients from here on can reset offsets and report consumer status
 V3_0_11: Final = 37  # REGISTER_BROKER bodies are RegisterBrokerBody from here on
-V3_1_8_SNAPSHOT: Final = 62  # clients from here on report running info and consume directly
-V3_4_9: Final = 121  # maxReconsumeTimes of requests counts from here on
-V4_9_4: Final = 401  # route data goes out as standard JSON from here on
+V3_1_8_SNAPSHOT: Final = 62  # clients from here on report running info and handle CONSUME_MESSAGE_DIRECTLY
+V3_4_9: Final = 121  # maxReconsumeTimes of requests is respected from here on
+V4_9_4: Final = 401  # clients from here on receive route data as standard JSON
 V4_9_7: Final = 407  # what this implementation reports
 HIGHER_VERSION: Final = len(_VERSION_NAMES) - 1
 
 
 def version_name(ordinal: int) -> str:
-    """Name of a version ordinal as Java prints it ("V4_9_7"); numbers above the table read as HIGHER_VERSION."""
+    """Return the name of a version ordinal as Java prints it ("V4_9_7"). Ordinals above the table: HIGHER_VERSION."""
     if ordinal < 0:
-        # MQVersion.getVersionDesc throws here; in a log line or a listing a name is more useful.
+        # MQVersion.getVersionDesc throws here. In a log line or a listing a name is more useful.
         return f"UNKNOWN({ordinal})"
     return _VERSION_NAMES[min(ordinal, HIGHER_VERSION)]

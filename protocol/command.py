@@ -1,4 +1,4 @@
-"""RemotingCommand: the value that every frame carries, request or response (RocketMQ: RemotingCommand).
+"""RemotingCommand: the request or response that a frame carries (RocketMQ: RemotingCommand).
 
 It is plain data. Its extFields arrive as JSON text, as entries of the ROCKETMQ codec or as a mapping, and are decoded
 on demand: `header(Class)` reads them into a typed record in one step, `ext_fields` into a mapping of text.
@@ -34,10 +34,10 @@ RPC_ONEWAY: Final = 2
 
 JAVA: Final = 0
 VERSION: Final = 407
-"""How TrioMQ presents itself in `language` and `version`: the ordinal of V4_9_7 (RocketMQ: MQVersion)."""
+"""The `language` and `version` that TrioMQ sends; the version is the ordinal of V4_9_7 (RocketMQ: MQVersion)."""
 
 ExtFields: TypeAlias = dict[str, str] | msgspec.Raw | bytes | None
-"""extFields as a mapping, as JSON text, as entries of the ROCKETMQ codec, or none at all."""
+"""extFields as a mapping, as JSON text, as entries of the ROCKETMQ codec, or None if the frame has none."""
 
 H = TypeVar("H", bound=Header)
 
@@ -48,9 +48,10 @@ _columns: Final[dict[type[Header], Columns]] = {}
 class RemotingCommand:
     """One request or response.
 
-    code: request or response code. language: LanguageCode number, -1 when unknown. version: MQVersion ordinal, ours
-    unless a decoder sets it. opaque: the sender's request number, copied into the response. flag: bit 0 response, bit 1
-    one-way. remark: a sentence for humans, or None. body: bytes, empty for none. serialize_type: header codec.
+    code: request or response code. language: LanguageCode number, -1 when unknown. version: MQVersion ordinal,
+    VERSION unless a decoder sets it. opaque: the sender's request number, copied into the response. flag: bit 0
+    response, bit 1 one-way. remark: a sentence for humans, or None. body: bytes, empty if there is none.
+    serialize_type: header codec.
     """
 
     __slots__ = (
@@ -96,11 +97,11 @@ class RemotingCommand:
 
     @property
     def ext_fields(self) -> dict[str, str] | None:
-        """extFields as a mapping of text, None when the frame has none; raises HeaderFieldError."""
+        """extFields as a mapping of text, None if the frame has none. Raise HeaderFieldError if they are malformed."""
         ext = self._ext
         if ext is None or isinstance(ext, dict):
             return ext
-        if isinstance(ext, msgspec.Raw):  # asked first: type checkers take it for a kind of bytes
+        if isinstance(ext, msgspec.Raw):  # tested first: type checkers treat it as a subtype of bytes
             fields = decode_ext_json(ext)
         else:
             fields = decode_entries(ext, 0, len(ext))
@@ -112,7 +113,7 @@ class RemotingCommand:
         self._ext = value
 
     def header(self, cls: type[H]) -> H:
-        """The typed header; raises HeaderFieldError naming the first field that is missing or does not parse."""
+        """Decode the typed header. Raise HeaderFieldError naming the first field that is missing or does not parse."""
         ext = self._ext
         if isinstance(ext, msgspec.Raw):
             return decode_header_json(cls, ext)
@@ -150,7 +151,7 @@ def new_request(
     oneway: bool = False,
     language: int = JAVA,
 ) -> RemotingCommand:
-    """A request of `code`; the connection that sends it assigns `opaque` and the header codec."""
+    """Return a request. The connection that sends it assigns `opaque` and the header codec."""
     return RemotingCommand(
         code,
         flag=RPC_ONEWAY if oneway else 0,
@@ -169,7 +170,7 @@ def new_response(
     body: bytes = b"",
     ext_fields: dict[str, str] | None = None,
 ) -> RemotingCommand:
-    """The response to `request`: with its opaque and header codec; `ext_fields` are added to those of `header`."""
+    """Return a response to `request`, with its opaque and header codec. `ext_fields` are added to those of `header`."""
     return RemotingCommand(
         code,
         flag=RPC_RESPONSE,

@@ -1,4 +1,4 @@
-"""Message bodies that clients compress (sysFlag bit 1 and bits 8-10): ZLIB, LZ4 frame, Zstandard.
+"""Compression of message bodies by clients: ZLIB, LZ4 frame, Zstandard (sysFlag: COMPRESSED and COMPRESSION_MASK).
 
 ZLIB is always available. LZ4 and ZSTD need the packages `lz4` and `zstandard` (extra `compression`).
 """
@@ -12,12 +12,15 @@ from triomq.protocol.errors import BodyError
 
 MAX_DECOMPRESSED_BYTES = 256 * 1024 * 1024
 
-# Input is fed in small steps, so that the bound above is checked before a hostile body grows much further.
+# Decompress in small steps, so that the bound above is checked before a hostile body expands much further.
 _ZSTD_STEP_BYTES = 4096
 
 
 def compress(body: bytes, compression: int = bits.COMPRESSION_ZLIB, level: int = 5) -> bytes:
-    """`compression` is one of sys_flag.COMPRESSION_*. Raises BodyError when its package is not installed."""
+    """Compress `body`; `compression` is one of sys_flag.COMPRESSION_*.
+
+    Raise BodyError for an unknown type, or if the package for it is not installed.
+    """
     if compression == bits.COMPRESSION_ZLIB:
         return zlib.compress(body, level)
     if compression == bits.COMPRESSION_LZ4:
@@ -37,8 +40,11 @@ def compress(body: bytes, compression: int = bits.COMPRESSION_ZLIB, level: int =
 
 
 def decompress(body: bytes, compression: int = bits.COMPRESSION_ZLIB) -> bytes:
-    """The inverse. Raises BodyError when the data is damaged, larger than MAX_DECOMPRESSED_BYTES, of an unknown type,
-    or when the package is not installed."""
+    """Decompress `body`; `compression` is one of sys_flag.COMPRESSION_*.
+
+    Raise BodyError if the data is damaged, if it expands to more than MAX_DECOMPRESSED_BYTES, if the type is unknown,
+    or if the package for it is not installed.
+    """
     if compression == bits.COMPRESSION_ZLIB:
         inflater = zlib.decompressobj()
         try:

@@ -1,8 +1,8 @@
 """extFields in the ROCKETMQ codec: entries of key length i16, key, value length i32, value (see protocol.frame).
 
-Nearly all headers are ASCII without a remark. With the C extension such a header is only validated when its frame
-arrives; its entries stay bytes until a handler asks for a mapping (`decode_entries`) or for a header record
-(protocol.headers.base). JSON headers of that kind are turned into entries, too, so that one reader serves both codecs.
+Nearly all headers are ASCII without a remark. With the C extension, such a header is only validated when its frame
+arrives. Its entries stay bytes until a handler needs a mapping (`decode_entries`) or a header record
+(protocol.headers.base). JSON headers of that kind are converted to entries, too, so that one reader serves both codecs.
 """
 
 from __future__ import annotations
@@ -14,21 +14,22 @@ from triomq.protocol.errors import FrameError
 BinaryHeader = tuple[int, int, int, int, int, bytes]
 """(code, language, version, opaque, flag, entries): a ROCKETMQ header without a remark whose entries are ASCII."""
 JsonHeader = tuple[int, str, int, int, int, bytes]
-"""The same of a JSON header, with the name of the language; extFields are turned into entries."""
+"""The same for a JSON header: the language is its name, and extFields are converted to entries."""
 
 BinaryHeaderReader = Callable[[bytes, int, int], BinaryHeader | None]
 JsonHeaderReader = Callable[[bytes, int, int], JsonHeader | None]
-"""Fast paths over data[start:end]. They return None for every header that is unusual or malformed: one with a remark,
-with text that is not ASCII, and in JSON also with white space, empty texts, unknown or repeated members."""
+"""Fast paths over data[start:end]. They return None for malformed headers and for unusual ones: those with a remark or
+text that is not ASCII, and in JSON also those with white space, empty texts, unknown or repeated members."""
 
 
 def decode_entries(header: bytes, begin: int, end: int, is_ascii: bool = True) -> dict[str, str]:
-    """extFields between two positions. An entry with an empty value counts as absent, as in RocketMQ.
+    """Decode the extFields in header[begin:end]. An entry with an empty value counts as absent, as in RocketMQ. Raise
+    FrameError for lengths that exceed the range.
 
-    The bytes are decoded once, as Latin-1, and names and values are sliced from that text: half the cost of decoding
-    each. This is correct for ASCII, which nearly all are; otherwise everything is read again as UTF-8. Whole runs of
-    entries are checked for ASCII, since lengths below 128 are ASCII bytes themselves. Lengths are assembled byte by
-    byte, at a third of the cost of int.from_bytes on a slice.
+    The bytes are decoded once, as Latin-1, and names and values are slices of that text: half the cost of decoding
+    each. This is correct for ASCII, as nearly all headers are; if any byte is not ASCII, everything is decoded again as
+    UTF-8. The check covers whole runs of entries at once, because lengths below 128 are ASCII bytes themselves. Lengths
+    are assembled byte by byte, at a third of the cost of int.from_bytes on a slice.
     """
     fields: dict[str, str] = {}
     text = header.decode("latin-1")

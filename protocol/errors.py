@@ -1,9 +1,9 @@
-"""Errors of the protocol layer, named by who is at fault and whether the connection survives.
+"""Errors of the protocol layer. The type says who is at fault and whether the connection survives.
 
 ProtocolError
 ├── FrameError          the peer sent bytes that are not a frame: the connection is closed
-├── HeaderFieldError    a header field is missing or malformed: refused, the connection survives
-├── BodyError           a body cannot be read: refused, the connection survives
+├── HeaderFieldError    a header field is missing or malformed: that request or response is refused
+├── BodyError           a body cannot be read: that request or response is refused
 ├── RecordError         bytes that should be a stored message record are not one
 └── RequestRefused      a processor refuses a request with a response code and a remark
 """
@@ -31,11 +31,11 @@ class HeaderFieldError(ProtocolError):
 
 
 class BodyError(ProtocolError):
-    """A request or response body does not have the form that its code demands."""
+    """A request or response body does not have the form that its code requires."""
 
 
 class RecordError(ProtocolError):
-    """Bytes do not hold the stored message record (CommitLog layout) that they should."""
+    """The bytes are not a stored message record (RocketMQ: CommitLog)."""
 
 
 class RequestRefused(ProtocolError):

@@ -5,14 +5,14 @@
     | length  | serialize type | header length  |      header      |            body            |
     +---------+----------------+----------------+------------------+----------------------------+
 
-`length` counts everything after itself. The header is in one of three codecs, named by each frame:
+`length` counts everything after itself. Each frame names the codec of its header, one of three:
 
     JSON      {"code":…,"extFields":{…},"flag":…,"language":"JAVA","opaque":…,"remark":…,…,"version":…}
     ROCKETMQ  code i16 · language i8 · version i16 · opaque i32 · flag i32 · remark length i32 · remark ·
               extFields length i32 · extFields as (key length i16 · key · value length i32 · value)*
     MSGPACK   array [code, language, version, opaque, flag, remark | nil, extFields | nil]
 
-MSGPACK is TrioMQ's own; RocketMQ peers never receive it, since a response uses the codec of its request.
+MSGPACK is specific to TrioMQ. RocketMQ peers never receive it, because a response uses the codec of its request.
 The decoder holds at most one incomplete frame, so its memory is bounded by `max_frame_bytes`.
 """
 
@@ -49,10 +49,10 @@ _read_json_header: Final[JsonHeaderReader | None] = fast_path("read_json_header"
 
 
 class FrameDecoder:
-    """Turns the bytes of one connection into commands, however they are split.
+    """Decodes the bytes of one connection into commands. The bytes may arrive in pieces of any size.
 
     `feed` returns the commands of all complete frames and keeps the rest. It raises FrameError at the first bytes that
-    are not a frame; the decoder must not be used afterwards.
+    are not a frame. Do not use the decoder after that.
     """
 
     def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
@@ -63,7 +63,7 @@ class FrameDecoder:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of the incomplete frame."""
+        """The number of bytes held of an incomplete frame."""
         return self._held_bytes
 
     def feed(self, data: bytes | bytearray) -> list[RemotingCommand]:
@@ -105,7 +105,7 @@ class FrameDecoder:
 
 
 def decode_frame(frame: bytes) -> RemotingCommand:
-    """The command of exactly one whole frame, its length field included; raises FrameError."""
+    """Decode exactly one whole frame, its length field included. Raise FrameError for anything else."""
     decoder = FrameDecoder(max(len(frame), 8))
     commands = decoder.feed(frame)
     if len(commands) != 1 or decoder.held_bytes:
@@ -114,7 +114,7 @@ def decode_frame(frame: bytes) -> RemotingCommand:
 
 
 def _decode(data: bytes, start: int, end: int) -> RemotingCommand:
-    """The command of the frame whose bytes after the length field are data[start:end]."""
+    """Decode the frame whose bytes after the length field are data[start:end]."""
     serialize_type = data[start]
     header_start = start + 4
     header_end = header_start + int.from_bytes(data[start + 1 : header_start], "big")
@@ -194,7 +194,7 @@ def _decode_msgpack(header: bytes, body: bytes) -> RemotingCommand:
     try:
         fields: Any = msgpack.unpackb(header, raw=False, max_map_len=1024, max_array_len=16)
         code, language, version, opaque, flag, remark, ext_fields = fields
-    except Exception as error:  # msgpack raises many types; all of them mean the same here
+    except Exception as error:  # msgpack raises many types; each means a malformed header
         raise FrameError(f"the MSGPACK header cannot be read: {error}") from None
     for number in (code, language, version, opaque, flag):
         if type(number) is not int or not -0x80000000 <= number <= 0x7FFFFFFF:
@@ -213,7 +213,7 @@ def _decode_msgpack(header: bytes, body: bytes) -> RemotingCommand:
 
 
 def encode_frame(command: RemotingCommand) -> bytes:
-    """The whole frame of a command, its length field included."""
+    """Return the whole frame of a command, its length field included."""
     if isinstance(command, TemplatedResponse):
         frame = command.frame()
         if frame is not None:
@@ -231,7 +231,7 @@ def encode_frame(command: RemotingCommand) -> bytes:
 
 
 def _encode_json(command: RemotingCommand) -> bytes:
-    """Members in RocketMQ's own order, which is alphabetical; absent ones are omitted."""
+    """Return the JSON header. Members are in alphabetical order, as in RocketMQ; absent ones are omitted."""
     ext_fields = command.ext_fields
     ext = b"" if ext_fields is None else b'"extFields":%b,' % _encode_text(ext_fields)
     remark = b"" if command.remark is None else b'"remark":%b,' % _encode_text(command.remark)

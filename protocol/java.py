@@ -19,14 +19,14 @@ def to_int32(number: int) -> int:
 
 
 def string_hash_reference(text: str, start: int = 0) -> int:
-    """String.hashCode: signed 32-bit, over UTF-16 units (a surrogate pair counts as two).
+    """Return Java's String.hashCode: signed 32 bits, over UTF-16 units (a surrogate pair counts as two).
 
     `start` continues from the hash of a prefix: string_hash(a + b) == string_hash(b, string_hash(a)).
     """
     value = start & 0xFFFFFFFF
     if text.isascii():
         for unit in text.encode("ascii"):
-            # 31 * value, without the 37-bit product that compiled code would have to allocate
+            # 31 * value, without the 37-bit product, for which compiled code would have to allocate an object
             value = ((value << 5) - value + unit) & 0xFFFFFFFF
     else:
         units = text.encode("utf-16-be", "surrogatepass")
@@ -40,5 +40,5 @@ string_hash: Final = accelerated(string_hash_reference)
 
 @lru_cache(maxsize=4096)
 def cached_string_hash(text: str) -> int:
-    """string_hash for texts that recur: tags, topics."""
+    """Return `string_hash(text)` from a cache, for recurring texts: tags, topics."""
     return string_hash(text)

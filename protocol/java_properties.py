@@ -3,10 +3,10 @@
     # comment          ! comment
     key=value          key = value        key: value        key value
     long=first part \\
-         second part   (leading blanks of a continuation line are dropped)
+         second part   (leading white space of a continuation line is dropped)
     escapes            \\t \\n \\r \\f \\\\ \\uXXXX (UTF-16 units), any other \\x is x
 
-A value may be empty, the last of several equal keys wins, trailing blanks belong to the value.
+A value may be empty. The last of several equal keys wins. Trailing white space belongs to the value.
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,7 +26,7 @@ class PropertiesError(ValueError):
 
 
 def parse(text: str) -> dict[str, str]:
-    """Key -> value, in the order of first appearance. Raises PropertiesError for a malformed \\uXXXX."""
+    """Return key -> value, in order of first appearance. Raise PropertiesError for a malformed \\uXXXX."""
     values: dict[str, str] = {}
     for line_number, line in _logical_lines(text):
         key_end, value_begin = _split(line)
@@ -35,9 +35,9 @@ def parse(text: str) -> dict[str, str]:
 
 
 def format(values: Mapping[str, str]) -> str:
-    """One `key=value` line per entry, in the order of the mapping; `parse` returns the same mapping.
+    """Return one `key=value` line per entry, in the order of the mapping. `parse` restores the mapping.
 
-    ASCII only, since Java reads property files as ISO-8859-1.
+    The text is ASCII, since Java reads property files as ISO-8859-1.
     """
     return "".join(f"{_escape(key, key=True)}={_escape(value)}\n" for key, value in values.items())
 
@@ -63,7 +63,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _split(line: str) -> tuple[int, int]:
-    """End of the key and start of the value, which the first unescaped =, : or blank separates."""
+    """Return the end of the key and the start of the value. The first unescaped =, : or white space separates them."""
     end = 0
     while end < len(line) and line[end] not in "=:" and line[end] not in _BLANKS:
         end += 2 if line[end] == "\\" else 1
@@ -101,7 +101,7 @@ def _unescape(text: str, line_number: int) -> str:
             position += 4
         else:
             parts.append(_ESCAPES.get(escape, escape))
-    # Two \u escapes may be the halves of one character beyond U+FFFF; a lone half cannot be kept in UTF-8.
+    # Two \u escapes may form a surrogate pair; a lone surrogate, which UTF-8 cannot encode, becomes U+FFFD.
     return "".join(parts).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 

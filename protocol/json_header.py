@@ -1,7 +1,7 @@
 """The members of a JSON header, as msgspec reads them.
 
-A separate module because msgspec builds its records from annotations at run time, which compiled modules such as
-protocol.frame do not keep.
+This is a separate, uncompiled module: msgspec builds records from annotations at run time, and compiled modules such as
+protocol.frame do not keep annotations.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ NO_EXT_FIELDS = msgspec.Raw(b"")
 
 
 class JsonHeader(msgspec.Struct, gc=False):
-    """All members are optional; extFields stays JSON text until it is needed."""
+    """The members, all optional. extFields stays JSON text until a handler needs it."""
 
     code: int = 0
     language: str | int | None = "JAVA"
@@ -30,9 +30,9 @@ _lax_decoder = msgspec.json.Decoder(JsonHeader, strict=False)
 
 
 def read_json_header(header: bytes) -> JsonHeader:
-    """Read the members. Raise FrameError for anything but a JSON object of these types (numbers may be text).
+    """Decode the members. Raise FrameError for anything but a JSON object of these types (numbers may be text).
 
-    Deep nesting raises RecursionError, which must not escape: peers control the nesting.
+    Deep nesting, which a peer controls, makes msgspec raise RecursionError; it, too, becomes a FrameError.
     """
     try:
         return _decoder.decode(header)

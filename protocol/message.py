@@ -12,7 +12,7 @@ KEY_SEPARATOR = " "
 
 
 class Message:
-    """A message to send. `properties` holds the rest beside topic, body and flag: tags, keys and all (Message.java)."""
+    """A message to send (RocketMQ: Message). `properties` holds tags, keys, delay level and all user properties."""
 
     __slots__ = ("body", "flag", "properties", "topic", "transaction_id")
 
@@ -49,7 +49,7 @@ class Message:
 
     @property
     def keys(self) -> str | None:
-        """The keys as stored, separated by single blanks."""
+        """The keys as stored, separated by single spaces."""
         return self.properties.get(names.KEYS)
 
     @keys.setter
@@ -62,7 +62,7 @@ class Message:
 
     @property
     def delay_level(self) -> int:
-        """1-based delay level, 0 when the message is not delayed."""
+        """The delay level, from 1; 0 if the message is not delayed."""
         return _to_int(self.properties.get(names.DELAY), 0)
 
     @delay_level.setter
@@ -71,7 +71,7 @@ class Message:
 
     @property
     def wait_store_msg_ok(self) -> bool:
-        """Whether the broker's response waits for flush and replication."""
+        """Whether the broker waits for flush and replication before it responds."""
         return self.properties.get(names.WAIT, "true") != "false"
 
     @wait_store_msg_ok.setter
@@ -88,11 +88,11 @@ class Message:
 
     @property
     def uniq_key(self) -> str | None:
-        """The id that the sending client assigned."""
+        """The id that the sending client assigned, or None."""
         return self.properties.get(names.UNIQ_KEY)
 
     def put_user_property(self, name: str, value: str) -> None:
-        """Raises ValueError for names that RocketMQ reserves and for empty names or values."""
+        """Set a user property. Raise ValueError for names that RocketMQ reserves and for blank names or values."""
         if name in names.RESERVED:
             raise ValueError(f"the property name {name!r} is used by the system, choose another one")
         if not name.strip() or not value.strip():
@@ -110,10 +110,10 @@ class Message:
 
 
 class MessageExt(Message):
-    """A stored message: a Message plus where, when and from whom it came (MessageExt.java).
+    """A stored message: a Message plus its position in the store, its timestamps and its hosts (RocketMQ: MessageExt).
 
-    Timestamps are wall-clock milliseconds. `store_size_bytes` is the size of the whole record. `broker_name` is set by
-    the client that pulled it.
+    Timestamps are wall-clock milliseconds. `store_size_bytes` is the size of the whole record. The client that pulls
+    the message sets `broker_name`.
     """
 
     __slots__ = (
@@ -150,12 +150,12 @@ class MessageExt(Message):
 
     @property
     def offset_msg_id(self) -> str:
-        """The broker's own id: store host and physical offset."""
+        """The id that the broker assigned: store host and physical offset."""
         return message_id.offset_message_id(self.store_host.packed, self.physical_offset)
 
     @property
     def msg_id(self) -> str:
-        """The client's id, or the broker's when the sender assigned none."""
+        """The id that the sending client assigned; without one, the id of the broker."""
         return self.properties.get(names.UNIQ_KEY) or self.offset_msg_id
 
 

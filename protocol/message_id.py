@@ -4,7 +4,7 @@ offsetMsgId (MessageDecoder.createMessageId): assigned by the broker, locates th
 
     store host address 4 or 16 | port int32 | physical offset int64        as upper-case hex: 32 or 56 characters
 
-UNIQ_KEY (MessageClientIDSetter): assigned by the sender, an opaque string to everyone else.
+UNIQ_KEY (MessageClientIDSetter): assigned by the sender; opaque to brokers and consumers.
 
     address 4 or 16 | process id int16 | loader hash int32 | ms since the month began int32 | counter int16
 """
@@ -19,12 +19,12 @@ from triomq.protocol.errors import ProtocolError
 
 
 def offset_message_id(store_host: bytes, physical_offset: int) -> str:
-    """`store_host` is packed (8 or 20 bytes)."""
+    """Return the offsetMsgId. `store_host` is packed (8 or 20 bytes)."""
     return f"{store_host.hex().upper()}{physical_offset & 0xFFFFFFFFFFFFFFFF:016X}"
 
 
 def offset_message_id_bytes_reference(store_host_hex: bytes, physical_offset: int) -> bytes:
-    """The same in bytes; `store_host_hex` is the packed host as upper-case hex digits."""
+    """Return the offsetMsgId as ASCII bytes. `store_host_hex` is the packed host as upper-case hex digits."""
     return b"%b%016X" % (store_host_hex, physical_offset & 0xFFFFFFFFFFFFFFFF)
 
 
@@ -40,13 +40,13 @@ def parse_offset_message_id(text: str) -> tuple[HostPort, int]:
 
 
 class UniqKeyMaker:
-    """Makes the UNIQ_KEYs of one process. Not thread-safe."""
+    """Generates the UNIQ_KEYs of one process. Not thread-safe."""
 
     __slots__ = ("_counter", "_month_end_ms", "_month_start_ms", "_prefix")
 
     def __init__(self, host: bytes, process_id: int, loader_hash: int, counter: int = 0) -> None:
-        """`host` is a packed address of 4 or 16 bytes, random where none is known; `loader_hash` distinguishes makers
-        of one process."""
+        """`host` is a packed address of 4 or 16 bytes, or random bytes if none is known. `loader_hash` tells several
+        generators of one process apart."""
         if len(host) not in (4, 16):
             raise ValueError(f"an address has 4 or 16 bytes, not {len(host)}")
         self._prefix = (host + struct.pack(">HI", process_id & 0xFFFF, loader_hash & 0xFFFFFFFF)).hex().upper()
@@ -55,7 +55,7 @@ class UniqKeyMaker:
         self._month_end_ms = 0
 
     def make(self, now_ms: int) -> str:
-        """Return a new id."""
+        """Return a new id. `now_ms` is the wall clock in ms."""
         if not self._month_start_ms <= now_ms < self._month_end_ms:
             self._month_start_ms = month_start_ms(now_ms)
             self._month_end_ms = month_start_ms(self._month_start_ms + 32 * 86_400_000)
@@ -64,6 +64,6 @@ class UniqKeyMaker:
 
 
 def month_start_ms(now_ms: int) -> int:
-    """The first millisecond of the local month of `now_ms`."""
+    """Return the first millisecond of the month of `now_ms` in local time."""
     now = datetime.fromtimestamp(now_ms / 1000)
     return int(now.replace(day=1, hour=0, minute=0, second=0, microsecond=0).timestamp() * 1000)

@@ -11,22 +11,22 @@ READ_WRITE: Final = READ | WRITE
 
 
 def is_readable(perm: int) -> bool:
-    """True when consumers may pull."""
+    """Return whether consumers may pull."""
     return perm & READ == READ
 
 
 def is_writeable(perm: int) -> bool:
-    """True when producers may send."""
+    """Return whether producers may send."""
     return perm & WRITE == WRITE
 
 
 def is_inherited(perm: int) -> bool:
-    """True when topics may be created from this one."""
+    """Return whether the topic may serve as a template for automatic creation."""
     return perm & INHERIT == INHERIT
 
 
 def perm_text(perm: int) -> str:
-    """Three letters as Java's perm2String writes them: "RW-", "R--", "RWX"."""
+    """Return three letters, as Java's perm2String does: "RW-", "R--", "RWX"."""
     return (
         ("R" if is_readable(perm) else "-")
         + ("W" if is_writeable(perm) else "-")

@@ -2,7 +2,7 @@
 
     name \\x01 value \\x02 name \\x01 value ...
 
-4.9 writes no trailing \\x02, older clients do; readers accept both. The order has no meaning.
+Clients of 4.9 write no trailing \\x02, older ones do; readers accept both. The order has no meaning.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ MAX_PROPERTIES_BYTES: Final = 32767
 
 
 def parse(text: str) -> dict[str, str]:
-    """Text to table. Pairs without a separator, name or value are dropped and the last duplicate wins. A value may
-    contain the name separator."""
+    """Parse text into a table. Drop pairs that lack a separator, name or value. Of duplicate names the last one wins. A
+    value may contain \\x01."""
     table: dict[str, str] = {}
     if text:
         for pair in text.split(PROPERTY_SEPARATOR):
@@ -32,17 +32,17 @@ def parse(text: str) -> dict[str, str]:
 
 
 def parse_bytes(data: bytes) -> dict[str, str]:
-    """The stored bytes to table; broken UTF-8 reads as U+FFFD, as in Java."""
+    """Parse stored bytes into a table. Invalid UTF-8 decodes to U+FFFD, as in Java."""
     return parse(data.decode("utf-8", "replace"))
 
 
 def format(table: Mapping[str, str]) -> str:
-    """Table to text, in the order of the table, without a trailing separator."""
+    """Format a table as text, in its order, without a trailing separator."""
     return "\x02".join([f"{name}\x01{value}" for name, value in table.items()])
 
 
 def encode(table: Mapping[str, str]) -> bytes:
-    """Table to the stored bytes. Lone surrogates become "?", as in Java."""
+    """Encode a table as stored bytes. Lone surrogates become "?", as in Java."""
     text = format(table)
     try:
         return text.encode("utf-8")
@@ -53,10 +53,13 @@ def encode(table: Mapping[str, str]) -> bytes:
 def text_to_store_reference(
     text: str, cluster: str
 ) -> tuple[bytes, bool, int, str | None, str | None] | None:
-    """Return (stored, wait, tags_code, uniq_key, keys) for the properties of a plain message: the bytes to store,
-    without WAIT and with CLUSTER, and what they say. Return None for a message that needs special treatment (delay,
-    transaction, multi dispatch). The C function also returns None for repeated names, for CLUSTER among the sent ones,
-    for more than 32 properties and for text that is not ASCII: its caller then takes the general path."""
+    """Return (stored, wait, tags_code, uniq_key, keys) for the properties of a plain message.
+
+    `stored` are the bytes to store, without WAIT and with CLUSTER; the other items are read from the properties. Return
+    None for a message that needs special treatment (delay, transaction, multi dispatch). The C function also returns
+    None for repeated names, for CLUSTER among the sent properties, for more than 32 properties and for text that is
+    not ASCII. Its caller then takes the general path.
+    """
     table = parse(text)
     if names.DELAY in table or names.TRANSACTION_PREPARED in table or names.INNER_MULTI_DISPATCH in table:
         return None
@@ -68,8 +71,10 @@ def text_to_store_reference(
 
 
 def keys_and_tags_reference(stored: bytes) -> tuple[int, str | None, str | None] | None:
-    """Return (tags_code, uniq_key, keys), which is what dispatch needs from the stored properties of a plain message.
-    Return None for delayed messages and multi dispatch. The C function also returns None for text that is not ASCII."""
+    """Return (tags_code, uniq_key, keys), which dispatch needs, from the stored properties of a plain message.
+
+    Return None for delayed messages and multi dispatch. The C function also returns None for text that is not ASCII.
+    """
     table = parse_bytes(stored)
     if names.DELAY in table or names.INNER_MULTI_QUEUE_OFFSET in table:
         return None

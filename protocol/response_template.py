@@ -1,6 +1,6 @@
-"""Responses whose extFields always have the same names: the frame is formatted in one step instead of field by field.
+"""Responses whose extFields always have the same names: one step formats the frame, instead of one step per field.
 
-A ResponseTemplate holds the names and the constant values; a TemplatedResponse is a RemotingCommand that carries the
+A ResponseTemplate holds the names and the constant values. A TemplatedResponse is a RemotingCommand that carries the
 varying values, as bytes or numbers. Its extFields become a mapping only on demand.
 """
 
@@ -26,7 +26,7 @@ Value: TypeAlias = bytes | int
 
 
 def fill_json_reference(pieces: tuple[bytes, ...], values: tuple[Value, ...], body: bytes) -> bytes:
-    """A frame in the JSON codec: piece, value, piece, ..., value, piece, then the body."""
+    """Return a frame in the JSON codec: piece, value, piece, ..., value, piece, then the body."""
     header = pieces[0]
     for at, value in enumerate(values):
         header += _text(value) + pieces[at + 1]
@@ -43,7 +43,7 @@ def fill_binary_reference(
     remark: bytes,
     body: bytes,
 ) -> bytes:
-    """A frame in the ROCKETMQ codec with language JAVA. Each of `names` precedes the length of its value."""
+    """Return a frame in the ROCKETMQ codec with language JAVA. Each of `names` precedes the length of its value."""
     entries = b""
     for at, name in enumerate(names):
         value = _text(values[at])
@@ -63,7 +63,7 @@ def _text(value: Value) -> bytes:
 
 
 class ResponseTemplate:
-    """extFields of one kind of response: `constants` with their values, then `names`, whose values vary."""
+    """The extFields of one kind of response: `constants` with their values, then `names`, whose values vary."""
 
     __slots__ = ("_binary", "_constants", "_json", "_names")
 
@@ -81,7 +81,7 @@ class ResponseTemplate:
         self._binary = tuple(binary)
 
     def _json_pieces(self) -> tuple[bytes, ...]:
-        """The text around the values, in RocketMQ's own order of members (see protocol.frame)."""
+        """Return the text around the values, with the members in RocketMQ's order (see protocol.frame)."""
         pieces = [b'{"code":']
         opening = b',"extFields":{'
         for name, value in self._constants.items():
@@ -94,7 +94,7 @@ class ResponseTemplate:
         return tuple(pieces)
 
     def fields(self, values: Sequence[Value]) -> dict[str, str]:
-        """extFields as a mapping."""
+        """Return extFields as a mapping."""
         fields = dict(self._constants)
         for name, value in zip(self._names, values, strict=True):
             fields[name] = _text(value).decode()
@@ -139,7 +139,7 @@ class TemplatedResponse(RemotingCommand):
 
     @property
     def ext_fields(self) -> dict[str, str] | None:
-        """extFields as a mapping. Once handed out, the mapping is what is sent, since the caller may change it."""
+        """extFields as a mapping. After the first access the mapping is sent, since the caller may have changed it."""
         fields = self._ext
         if not isinstance(fields, dict):
             fields = self._ext = self._template.fields(self.values)
@@ -150,8 +150,8 @@ class TemplatedResponse(RemotingCommand):
         self._ext = {} if value is None else value
 
     def frame(self) -> bytes | None:
-        """The whole frame; None when it must be encoded field by field: in a codec without a template, and when
-        extFields have been handed out as a mapping."""
+        """Return the whole frame, or None if it must be encoded field by field: in a codec without a template, and
+        after an access to `ext_fields`."""
         if self._ext is not None:
             return None
         if self.serialize_type == JSON:

@@ -1,4 +1,4 @@
-"""Declarative configuration records: frozen dataclasses whose fields know their RocketMQ key, bounds and meaning.
+"""Declarative configuration records: frozen dataclasses whose fields declare RocketMQ key, bounds and meaning.
 
     @dataclass(frozen=True)
     class StoreSettings:
@@ -6,10 +6,10 @@
 
     settings, used = bind(StoreSettings, {"flushIntervalCommitLog": "200"}, source="broker.conf")
     to_text(settings)                                              # {"flushIntervalCommitLog": "200"}
-    changed(settings, {"flushIntervalCommitLog": "100"})           # only what is declared changeable
+    changed(settings, {"flushIntervalCommitLog": "100"})           # only settings declared changeable
 
-Values arrive as text (properties files, command lines, update requests) and are parsed by the annotated type:
-bool, int, float, str, an Enum (by name), or one of these `| None` (empty text is None).
+Values arrive as text (properties files, command lines, update requests). The annotated type of the field determines how
+they are parsed: bool, int, float, str, an Enum (by name), or one of these `| None` (empty text is None).
 """
 
 import dataclasses
@@ -37,8 +37,11 @@ class SettingError(ValueError):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Declaration:
-    """The declaration of one field. `shown_as` is the key in listings where that differs (RocketMQ's field name instead
-    of its setter's). `default` is None where it `is_computed` from the environment."""
+    """The declaration of one field.
+
+    `shown_as` is the key in listings, which differs from `key` if RocketMQ names the field unlike its setter. If
+    `is_computed`, a function computes the default from the environment and `default` is None.
+    """
 
     name: str
     key: str
@@ -55,12 +58,12 @@ class Declaration:
 
     @property
     def unit(self) -> str:
-        """The unit that the field's name ends in; empty for counts and for anything but numbers."""
+        """Return the unit that the name of the field ends in, or "" for counts and for types other than numbers."""
         return _UNITS.get(self.name.rpartition("_")[2], "") if self.type in (int, float) else ""
 
     @property
     def has_effect(self) -> bool:
-        """False for keys of RocketMQ that are accepted and ignored."""
+        """False for keys of RocketMQ that TrioMQ accepts and ignores."""
         return "no effect" not in self.meaning
 
 
@@ -75,10 +78,11 @@ def setting(
     changeable: bool = False,
     shown_as: str | None = None,
 ) -> Any:
-    """A dataclass field for RocketMQ's `key`. A callable default is called for each record created without a value.
+    """Return a dataclass field for RocketMQ's `key`.
 
-    `-m` lists `important` keys; `minimum` and `maximum` are inclusive; an update request may change a `changeable` one
-    while the daemon runs.
+    A callable default is called for each record that is created without a value. The option -m lists `important`
+    keys. `minimum` and `maximum` are inclusive. An update request may change a `changeable` setting while the daemon
+    runs.
     """
     metadata = {
         _METADATA: {
@@ -97,7 +101,7 @@ def setting(
 
 
 def declarations(cls: Any) -> tuple[Declaration, ...]:
-    """The settings of a record class in the order of declaration; fields declared without `setting` are omitted."""
+    """Return the settings of a record class in order of declaration. Fields declared without `setting` are omitted."""
     return _declarations(cls)
 
 
@@ -124,9 +128,10 @@ def _declarations(cls: type) -> tuple[Declaration, ...]:
 
 
 def bind(cls: type[_Record], values: Mapping[str, str], *, source: str) -> tuple[_Record, set[str]]:
-    """A record from `values` (keys are RocketMQ's) and defaults, and the keys that were used.
+    """Return a record made of `values` (RocketMQ key -> text) and defaults, and the set of keys it used.
 
-    Keys that the record does not declare are ignored: another record may own them. Raises SettingError.
+    Keys that the record does not declare are ignored, because another record may own them. Raise SettingError for a
+    value that does not parse or is out of bounds.
     """
     fields: dict[str, Any] = {}
     used: set[str] = set()
@@ -138,7 +143,7 @@ def bind(cls: type[_Record], values: Mapping[str, str], *, source: str) -> tuple
 
 
 def to_text(record: Any, *, important_only: bool = False, null: str | None = None) -> dict[str, str]:
-    """Listed key -> value as Java prints it. Values of None are omitted, or written as `null` when given."""
+    """Return listed key -> value as Java prints it. A value of None becomes `null`, or is omitted if `null` is None."""
     texts: dict[str, str] = {}
     for declaration in declarations(type(record)):
         value = getattr(record, declaration.name)
@@ -152,10 +157,10 @@ def to_text(record: Any, *, important_only: bool = False, null: str | None = Non
 
 
 def changed(record: _Record, values: Mapping[str, str], *, source: str = "update") -> _Record:
-    """The record with `values` applied; the same object when nothing differs.
+    """Return the record with `values` applied, or the same object if nothing differs.
 
-    A value equal to the current one is always accepted, so that a whole listing can be sent back. Raises SettingError
-    for a bad value and for a key that may not change while the daemon runs. Keys of other records are ignored.
+    A value equal to the current one is always accepted, so that a client can send back a whole listing. Raise
+    SettingError for a bad value and for a key that must not change while the daemon runs. Ignore keys of other records.
     """
     differing: dict[str, Any] = {}
     for declaration, text in _given(type(record), values):
@@ -204,7 +209,7 @@ def _parse(declaration: Declaration, text: str, source: str) -> Any:
 
 
 def _parse_bool(declaration: Declaration, text: str, source: str) -> bool:
-    # Java reads every other word as false; here a typing error must not silently turn something off.
+    # Java reads every other word as false. Here it is an error, so that a typo does not silently disable a feature.
     lowered = text.lower()
     if lowered not in ("true", "false"):
         raise SettingError(source, declaration.key, f"{text!r} is neither true nor false")
@@ -229,7 +234,7 @@ def _parse_number(declaration: Declaration, text: str, source: str) -> int | flo
 
 
 def value_text(value: Any) -> str:
-    """A value as Java prints it."""
+    """Return a value as Java prints it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, Enum):

@@ -22,20 +22,20 @@ _UNSIGNED_BY_SERVER: Final = frozenset((SIGNATURE, "_UNIQUE_KEY_QUERY"))
 
 
 def content(ext_fields: Mapping[str, str], body: bytes = b"", *, leave_out: Container[str] = (SIGNATURE,)) -> bytes:
-    """The bytes that are signed. `leave_out`: keys whose values are excluded."""
+    """Return the bytes that are signed. `leave_out`: keys whose values are excluded."""
     values = [ext_fields[key] for key in sorted(ext_fields, key=_java_order) if key not in leave_out]
     return "".join(values).encode("utf-8", "replace") + body
 
 
 def sign(content: bytes, secret_key: str) -> str:
-    """Base64 of HMAC-SHA1 over `content`."""
+    """Return the HMAC-SHA1 of `content` in Base64."""
     return base64.b64encode(hmac.digest(secret_key.encode(), content, hashlib.sha1)).decode("ascii")
 
 
 def sign_fields(
     ext_fields: Mapping[str, str], body: bytes, access_key: str, secret_key: str, security_token: str | None = None
 ) -> dict[str, str]:
-    """A copy of `ext_fields` with AccessKey, SecurityToken (when given) and Signature, as a client sends it."""
+    """Return a copy of `ext_fields` with AccessKey, SecurityToken (if given) and Signature, as a client sends it."""
     fields = dict(ext_fields)
     fields[ACCESS_KEY] = access_key
     if security_token is not None:
@@ -45,10 +45,10 @@ def sign_fields(
 
 
 def is_signed_by(ext_fields: Mapping[str, str], body: bytes, secret_key: str) -> bool:
-    """True when Signature fits the rest of the request.
+    """Return whether Signature matches the rest of the request.
 
-    Clients of 4.9.7 sign _UNIQUE_KEY_QUERY, which the broker of 4.9.7 excludes, so their queries fail there. Here both
-    contents are accepted.
+    Clients of 4.9.7 sign _UNIQUE_KEY_QUERY, which the broker of 4.9.7 excludes, so their queries fail there. This
+    function accepts a signature over either content. It compares in constant time.
     """
     given = ext_fields.get(SIGNATURE)
     if given is None:

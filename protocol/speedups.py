@@ -1,15 +1,15 @@
-"""Chooses between Python and C for the few functions that every message passes.
+"""Chooses between Python and C for the few functions on the path of every message.
 
-`_speedups.c` in protocol/ and store/ implements them again in C. There are two kinds, and no third:
+`_speedups.c` in protocol/ and store/ implements these functions in C. There are exactly two kinds:
 
-- `accelerated(function_reference)`: the Python function is the definition of the C one, and runs where the extension is
-  not built. A few of the C functions may also return None, where the docstring of the reference says so.
-- `fast_path(name)`: a decoder that handles the usual input only. It returns what the general decoder beside it
-  would return, or None, and then the general decoder runs. Without the extension there is no fast path, because in
-  Python the general decoder is the fastest.
+- `accelerated(function_reference)`: the Python function specifies the C function and replaces it where the extension is
+  not built. A few C functions may return None in more cases; the docstring of the reference lists them.
+- `fast_path(name)`: a decoder that handles only the usual input. It returns what the general decoder would return, or
+  None, and then the caller runs the general decoder. Without the extension there is no fast path, because in Python the
+  general decoder is the fastest.
 
-The choice is made when a module is imported. TRIOMQ_PURE=1 in the environment chooses Python everywhere. In a checkout,
-an extension that was built from other source than what lies beside it is not used.
+The choice is made when a module is imported. TRIOMQ_PURE=1 in the environment selects Python everywhere. In a checkout,
+a stale extension, built from other source than the file beside it, is not used.
 """
 
 from __future__ import annotations
@@ -32,20 +32,22 @@ _PROTOCOL = __name__.rpartition(".")[0]
 
 
 def accelerated(reference: F) -> F:
-    """The C function of the same name (less "_reference") from the `_speedups` module of the room (`triomq.store`) that
-    `reference` belongs to, or `reference` itself where that module is not built."""
+    """Return the C function of the same name (without "_reference"), or `reference` if the extension is not built.
+
+    The function comes from the `_speedups` module of the package that `reference` belongs to (such as `triomq.store`).
+    """
     module = load(".".join(reference.__module__.split(".")[:2]))
     found: F = getattr(module, reference.__name__.removesuffix(SUFFIX), reference)
     return found
 
 
 def fast_path(name: str) -> Any:
-    """The C decoder `name` of protocol/, or None where it is not built."""
+    """Return the C decoder `name` of protocol/, or None if the extension is not built."""
     return getattr(load(_PROTOCOL), name, None)
 
 
 def load(package: str) -> ModuleType | None:
-    """The C extension of `package`, or None where it is not built or not wanted."""
+    """Return the C extension of `package`, or None if it is not built, stale or disabled by TRIOMQ_PURE."""
     if os.environ.get("TRIOMQ_PURE") == "1":
         return None
     return _import(f"{package}._speedups")
@@ -63,13 +65,13 @@ def _import(name: str) -> ModuleType | None:
 
 
 def source_crc(source: Path) -> int:
-    """CRC-32 of a `_speedups.c` and the header it includes, which setup.py writes into the extension."""
+    """Return the CRC-32 of a `_speedups.c` and the header it includes, which setup.py writes into the extension."""
     header = source.parent.parent / "protocol" / "_speedups.h"
     return crc32(header.read_bytes(), crc32(source.read_bytes()))
 
 
 def running_build() -> str:
-    """Which build of the code is running: "compiled" (mypyc and C), "speedups" (C only) or "pure"."""
+    """Return the build that is running: "compiled" (mypyc and C), "speedups" (C only) or "pure"."""
     frame = find_spec(f"{_PROTOCOL}.frame")
     if frame is not None and isinstance(frame.loader, ExtensionFileLoader):
         return "compiled"

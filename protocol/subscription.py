@@ -1,7 +1,7 @@
-"""What a consumer group subscribes to of one topic, and how an expression becomes that.
+"""The subscription of a consumer group to one topic, and its construction from a filter expression.
 
-Source: SubscriptionData, FilterAPI, ExpressionType of RocketMQ 4.9.7. The SQL92 expressions themselves are compiled
-by the broker; here they stay text.
+Source: SubscriptionData, FilterAPI, ExpressionType of RocketMQ 4.9.7. SQL92 expressions stay text here; the broker
+compiles them.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ class SubscriptionError(ValueError):
 
 
 class SubscriptionData(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One topic of a consumer group's subscription, as it travels in heartbeats.
+    """The subscription of a consumer group to one topic, as heartbeats carry it.
 
-    `sub_string` is "*" for everything, else tags separated by `||` (TAG) or an expression (SQL92). `code_set` holds
-    Java's String.hashCode of each tag, as consume queue entries do. `sub_version` is the time of creation in
-    ms: the broker keeps the newest. Two values are equal when all fields are, as in Java.
+    `sub_string` is "*" for all messages, tags separated by `||` (TAG), or an expression (SQL92). `code_set` holds
+    Java's String.hashCode of each tag, as consume queue entries do. `sub_version` is the creation time in ms; the
+    broker keeps the newest version. Two values are equal if all their fields are, as in Java.
     """
 
     class_filter_mode: bool = False
@@ -39,7 +39,7 @@ class SubscriptionData(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
 
     @property
     def is_tag(self) -> bool:
-        """True for tag subscriptions (an absent type counts as TAG)."""
+        """True for tag subscriptions; an absent type counts as TAG."""
         return is_tag_type(self.expression_type)
 
 
@@ -51,10 +51,11 @@ def is_tag_type(expression_type: str | None) -> bool:
 def build_subscription(
     topic: str, expression: str | None, expression_type: str | None = TAG, *, sub_version: int = 0
 ) -> SubscriptionData:
-    """SubscriptionData of an expression; `sub_version` is the time of creation in ms.
+    """Build SubscriptionData from an expression; `sub_version` is the creation time in ms.
 
-    TAG: None, "" and "*" match everything; otherwise tags separated by `||`, trimmed, empty ones dropped.
-    Raises `SubscriptionError` when no tag is left, or when another type has no expression.
+    TAG: None, "" and "*" match all messages. Any other expression is split at `||` into tags, which are trimmed; empty
+    ones are dropped. Raise `SubscriptionError` if no tag is left. An expression of another type must not be empty;
+    raise `SubscriptionError` if it is.
     """
     if not is_tag_type(expression_type):
         if not expression:

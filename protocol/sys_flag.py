@@ -28,15 +28,15 @@ PULL_LITE: Final = 0x10
 
 
 def transaction_type(sys_flag: int) -> int:
-    """One of the TRANSACTION_* values."""
+    """Return one of the TRANSACTION_* values."""
     return sys_flag & TRANSACTION_MASK
 
 
 def with_transaction_type(sys_flag: int, transaction: int) -> int:
-    """The same flag with its transaction bits replaced."""
+    """Return the flag with its transaction bits replaced."""
     return (sys_flag & ~TRANSACTION_MASK) | transaction
 
 
 def compression_type(sys_flag: int) -> int:
-    """One of the COMPRESSION_* values; clients before 4.9.3 leave the bits 0, which means ZLIB."""
+    """Return one of the COMPRESSION_* values. Clients before 4.9.3 leave the bits 0, which means ZLIB."""
     return (sys_flag & COMPRESSION_MASK) or COMPRESSION_ZLIB

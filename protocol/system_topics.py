@@ -79,34 +79,34 @@ _LEGAL_NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 
 
 class TopicRefused(RequestRefused, ValueError):
-    """A topic name that a request may not use. `code` and `remark` are RocketMQ's own, word for word."""
+    """A topic name that a request must not use. `code` and `remark` are exactly those of RocketMQ."""
 
     def __init__(self, remark: str, code: int = 1) -> None:
         super().__init__(code, remark)
 
 
 class TopicBlank(TopicRefused):
-    """No name, or only white space."""
+    """The name is missing or blank."""
 
 
 class TopicIllegal(TopicRefused):
-    """A character outside `%|a-zA-Z0-9_-`."""
+    """The name contains a character outside `%|a-zA-Z0-9_-`."""
 
 
 class TopicTooLong(TopicRefused):
-    """More than 127 characters."""
+    """The name has more than 127 characters."""
 
 
 class TopicReserved(TopicRefused):
-    """The name of a system topic: it cannot be created, changed or deleted."""
+    """The name is that of a system topic, which clients cannot create, change or delete."""
 
 
 class TopicNotForSending(TopicRefused):
-    """A topic that only the broker writes."""
+    """The topic is one that only the broker writes."""
 
 
 def check_topic_name(topic: str | None) -> None:
-    """Raise a `TopicRefused` when the name is blank, has an illegal character or is longer than 127 characters."""
+    """Raise a `TopicRefused` if the name is blank, has an illegal character or is longer than 127 characters."""
     if topic is None or not topic.strip():
         raise TopicBlank("The specified topic is blank.")
     if _LEGAL_NAME.fullmatch(topic) is None:
@@ -116,12 +116,12 @@ def check_topic_name(topic: str | None) -> None:
 
 
 def is_system_topic(topic: str, more_system_topics: Container[str] = ()) -> bool:
-    """True for the fixed system topics, names with the system prefix, and those the caller adds."""
+    """Return True for the fixed system topics, for names with the system prefix, and for `more_system_topics`."""
     return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX) or topic in more_system_topics
 
 
 def check_not_system_topic(topic: str, more_system_topics: Container[str] = ()) -> None:
-    """Raise `TopicReserved` for a system topic (asked before a topic is created, changed or deleted)."""
+    """Raise `TopicReserved` for a system topic. Processors call this before they create, change or delete a topic."""
     if is_system_topic(topic, more_system_topics):
         raise TopicReserved(f"The topic[{topic}] is conflict with system topic.")
 
@@ -133,30 +133,30 @@ def check_may_send(topic: str) -> None:
 
 
 def retry_topic(group: str) -> str:
-    """`%RETRY%<group>`: messages that the group failed to consume, waiting for another try."""
+    """Return `%RETRY%<group>`, the topic of messages that the group failed to consume and will retry."""
     return RETRY_PREFIX + group
 
 
 def dlq_topic(group: str) -> str:
-    """`%DLQ%<group>`: messages whose consumption the group gave up."""
+    """Return `%DLQ%<group>`, the topic of messages that the group will not retry any more (dead letters)."""
     return DLQ_PREFIX + group
 
 
 def reply_topic(cluster: str) -> str:
-    """`<cluster>_REPLY_TOPIC`: replies of the request-reply pattern."""
+    """Return `<cluster>_REPLY_TOPIC`, the topic of replies in the request-reply pattern."""
     return f"{cluster}_{REPLY_TOPIC_POSTFIX}"
 
 
 def is_retry_topic(topic: str) -> bool:
-    """True for `%RETRY%<group>`."""
+    """Return whether `topic` is a `%RETRY%<group>` topic."""
     return topic.startswith(RETRY_PREFIX)
 
 
 def is_lmq(name: str | None) -> bool:
-    """True for the name of a light message queue (or of its group), `%LMQ%<name>`."""
+    """Return whether `name` is that of a light message queue or of its group, `%LMQ%<name>`."""
     return name is not None and name.startswith(LMQ_PREFIX)
 
 
 def group_of_retry_topic(topic: str) -> str:
-    """The group of a `%RETRY%<group>` topic (the text after the prefix)."""
+    """Return the group of a `%RETRY%<group>` topic."""
     return topic[len(RETRY_PREFIX) :]

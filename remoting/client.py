@@ -1,8 +1,8 @@
 """Calls to any number of servers (RocketMQ: NettyRemotingClient).
 
-There is one connection per address. It is opened on first use, shared by all calls, and opened again after it broke.
-Requests that a server sends over it go to `table`. The number of connections is bounded: the least recently used one is
-closed first, and idle ones are closed.
+There is one connection per address. The first call opens it, all calls share it, and the next call reopens it after a
+failure. Requests that a server sends over it go to `table`. The number of connections is bounded: the client closes
+idle ones, and the least recently used one to make room.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MAX_ADDRESSES = 4096
 SWEEP_SECONDS = 10
 
 class RemotingClient:
-    """See the module's docstring; made by `open_client`."""
+    """See the module's docstring. Use `open_client` to create one."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class RemotingClient:
         self._on_close: list[Callable[[str, Connection], None]] = []
 
     def register(self, code: int, processor: Processor) -> None:
-        """Let `processor` handle requests of `code` that servers send."""
+        """Register `processor` for requests of `code` that servers send."""
         self.table.register(code, processor)
 
     def on_connection_closed(self, hook: Callable[[str, Connection], None]) -> None:
@@ -102,7 +102,7 @@ class RemotingClient:
             raise ConnectionClosed(f"connection to {address} is closed: {connection.close_reason}")
 
     def connection(self, address: str) -> Connection | None:
-        """The open connection to `address`, if there is one."""
+        """Return the open connection to `address`, or None."""
         connection = self._connections.get(address)
         return connection if connection is not None and connection.is_open else None
 
@@ -149,8 +149,8 @@ class RemotingClient:
             if self._poller is None:
                 self._poller = Poller(self._turn)
                 self._nursery.start_soon(self._poller.run)
-            # No `await` between the table and the poller: cancelled there, a caller would leave a connection in the
-            # table that looks open but is not served.
+            # No `await` between the table and the poller: a caller cancelled there would leave a connection in the
+            # table that looks open but that nothing serves.
             sock = socket.socket(fileno=socket.dup(stream.socket.fileno()))
             stream.socket.close()
             sock.setblocking(False)
@@ -199,9 +199,9 @@ async def open_client(
     language: int | None = None,
     tls_context: _ssl.SSLContext | None = None,
 ) -> AsyncIterator[RemotingClient]:
-    """A client for the duration of the block; what was sent is flushed before it ends.
+    """Open a client for the duration of the block. Leaving the block first sends pending output.
 
-    `serialize_type` is the header codec of its requests, `language` the LanguageCode it presents (None: Java, as the
+    `serialize_type` is the header codec of its requests, `language` the LanguageCode it sends (None: Java, as the
     servers do).
     """
     turn = Turn()
@@ -229,7 +229,7 @@ async def open_client(
 async def _hold_nursery(
     scope: trio.CancelScope, *, task_status: trio.TaskStatus[trio.Nursery] = trio.TASK_STATUS_IGNORED
 ) -> None:
-    """A nursery that only `scope` ends: it outlives a cancelled caller, so that close handlers can still send."""
+    """Open a nursery that only `scope` ends: it outlives a cancelled caller, so that close handlers can still send."""
     with scope:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(trio.sleep_forever)

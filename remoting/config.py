@@ -17,7 +17,7 @@ def _cpus() -> int:
 
 @dataclass(frozen=True)
 class ServerSettings:
-    """A listening side."""
+    """Settings of a server (RocketMQ: NettyServerConfig)."""
 
     listen_port: int = setting(
         "listenPort", 8888, meaning="TCP port; 0 takes any free one", minimum=0, maximum=65535, important=True
@@ -80,7 +80,7 @@ class ServerSettings:
 
 @dataclass(frozen=True)
 class ClientSettings:
-    """A connecting side."""
+    """Settings of a client (RocketMQ: NettyClientConfig)."""
 
     client_worker_threads: int = setting("clientWorkerThreads", 4, meaning="no effect", changeable=True)
     client_callback_executor_threads: int = setting(

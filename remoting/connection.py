@@ -1,11 +1,11 @@
 """One connection in both directions: requests of the peer and our responses, our requests and the peer's responses.
 
 It holds the decoder, the output that waits for the end of the turn, the unanswered requests to the peer, and the tasks
-that the peer's requests started. It knows no socket: a driver (poller, stream_transport) feeds it what it read and
-takes what it wrote. Only the event loop's thread may touch it.
+that the peer's requests started. It has no socket: a driver (poller, stream_transport) passes in the bytes it reads and
+sends the output. Only the event loop's thread may touch it.
 
-A connection is closed once, for a reason: its tasks are cancelled, its unanswered requests fail, its owner is notified.
-Nothing that one peer sends affects another connection: a malformed frame closes only the connection that it came by.
+A connection closes once, for a reason: its tasks are cancelled, its unanswered requests fail, its owner is notified.
+Nothing that one peer sends affects another connection: a malformed frame closes only the connection it arrived on.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ AnswerObserver = Callable[["Connection", RemotingCommand, RemotingCommand], None
 
 @dataclass(frozen=True, slots=True)
 class ConnectionSettings:
-    """Bounds of a connection, and how its own requests present themselves. Water marks of 0 are the defaults: 4 MiB,
-    and a quarter of the high one. `language` is a LanguageCode number; None keeps that of each request."""
+    """Bounds of a connection, and the header codec and language of its own requests. A water mark of 0 means the
+    default: 4 MiB, and a quarter of the high one. `language` is a LanguageCode; None keeps that of each request."""
 
     max_frame_bytes: int
     max_unanswered: int
@@ -119,7 +119,7 @@ class Connection:
         """Handle the bytes of one read. The driver has begun a turn and will end it."""
         try:
             commands = self._decoder.feed(data)
-        except Exception as error:  # also from a fault in the decoder: it must not reach other connections
+        except Exception as error:  # also from a bug in the decoder, which must not affect other connections
             decoded = error.decoded if isinstance(error, FrameError) else []
             commands = [command for command in decoded if isinstance(command, RemotingCommand)]
             self._pending_close_reason = f"malformed frame: {error}"
@@ -160,9 +160,9 @@ class Connection:
     # What processors call.
 
     def answer(self, request: RemotingCommand, response: RemotingCommand) -> None:
-        """Send `response` to `request` with this turn's output, unless the request is one-way or the connection closed.
+        """Add `response` to this turn's output, unless `request` is one-way or the connection is closed.
 
-        `on_answer` sees every response first, even one that is not sent; it must not raise."""
+        `on_answer` receives every response first, even one that is not sent; it must not raise."""
         if self.on_answer is not None:
             self.on_answer(self, request, response)
         if request.flag & RPC_ONEWAY or not self.is_open:
@@ -204,7 +204,7 @@ class Connection:
             if limit.cancelled_caught:
                 raise RemotingTimeout(f"{self.remote.text} does not read; request {command.code} was not sent")
             self._check_open()
-            self._check_room()  # other tasks that waited may have used the room
+            self._check_room()  # other tasks that waited may have sent requests meanwhile
         opaque = self._assign_opaque(command)
         self._send(command)
         response = await self._unanswered.answer(opaque, deadline)
@@ -221,7 +221,7 @@ class Connection:
             raise TooManyRequests(f"{self._max_unanswered} requests to {self.remote.text} are unanswered")
 
     def send_oneway(self, command: RemotingCommand) -> bool:
-        """Send a request that gets no response; False when the connection is closed or its backlog is full."""
+        """Send a request without a response. Return False if the connection is closed or its backlog is full."""
         if not self.is_open or self._backlog_bytes > self._high_water_bytes:
             return False
         command.flag |= RPC_ONEWAY
@@ -251,7 +251,7 @@ class Connection:
         self._unanswered.fail(ConnectionClosed(f"connection to {self.remote.text} was closed: {reason}"))
         if self.transport is not None:
             self.transport.close()
-            # Breaks the reference cycle, so that both are freed now and not at the next, rare, garbage collection.
+            # Break the reference cycle, so that both are freed now and not at the next (rare) garbage collection.
             self.transport = None
         if self._on_close is not None:
             self._on_close(self)

@@ -1,7 +1,7 @@
-"""A plain HTTP GET over a trio stream: does not block, can be cancelled, and needs no HTTP library.
+"""A plain HTTP GET over a trio stream. It does not block, can be cancelled, and needs no HTTP library.
 
-For address servers, which publish a list of NameServers as short text (RocketMQ: TopAddressing). HTTP/1.0 without TLS,
-redirects or proxies.
+It is used for address servers, which publish a list of NameServers as short text (RocketMQ: TopAddressing). It supports
+HTTP/1.0 without TLS, redirects or proxies.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class HttpFailed(Exception):
 
 
 async def get_text(url: str, timeout_seconds: float) -> str:
-    """The body of the response, stripped; at most 64 KiB including its head. Raises HttpFailed."""
+    """Return the body of the response, stripped. Head and body together have at most 64 KiB. Raise HttpFailed."""
     try:
         with trio.fail_after(timeout_seconds):
             response = await _fetch(url)

@@ -15,7 +15,7 @@ import structlog
 
 
 def get_logger(name: str) -> Any:
-    """A structured logger that checks at each call whether structlog has been configured."""
+    """Return a structured logger that checks at each call whether structlog has been configured."""
     return _Logger(name)
 
 
@@ -29,7 +29,7 @@ class _Logger:
 
 
 def standard_logger(name: str) -> structlog.stdlib.BoundLogger:
-    """A structured logger over `logging.getLogger(name)`, independent of structlog's configuration."""
+    """Return a structured logger over `logging.getLogger(name)`, independent of structlog's configuration."""
     logger: structlog.stdlib.BoundLogger = structlog.wrap_logger(
         logging.getLogger(name),
         processors=[structlog.stdlib.filter_by_level, structlog.processors.format_exc_info, _render],

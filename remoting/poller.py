@@ -1,7 +1,7 @@
 """All plain TCP sockets of one server or client, served by one trio task over an inner epoll.
 
 An epoll descriptor is itself readable when one of its sockets is ready. The task waits on that one descriptor, wakes
-once for all ready sockets, reads and handles them in a row, and ends the turn for all of them together. Compared with a
+once for all ready sockets, reads and handles one after another, and ends the turn once for all of them. Compared with a
 task per connection, this halves the cost of a request when many connections each wait for a response.
 
 Without epoll, and for TLS, each connection has a task of its own (stream_transport).
@@ -24,10 +24,10 @@ log = get_logger("triomq.remoting.poller")
 
 RECEIVE_BYTES = 256 * 1024
 MAX_EVENTS = 512
-# Polling again costs a tenth of a trip through the event loop. Bounded, so that other tasks are not starved.
+# Polling again costs a tenth of a pass through the event loop. The bound keeps other tasks from starving.
 TURNS_IN_A_ROW = 8
-# A turn's responses are sent at its end, and no other task runs before. After this long the remaining sockets stay
-# unread until the next turn: their senders see TCP's back-pressure, and their requests do not age in our memory.
+# A turn sends its responses at its end, and no other task runs before. After this time the remaining sockets stay
+# unread until the next turn: senders see TCP back-pressure, and their requests do not age in the memory of the process.
 LONG_TURN_SECONDS = 0.05
 ACCEPT_BURST = 128
 HAS_EPOLL = hasattr(select, "epoll")
@@ -38,7 +38,7 @@ _NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 class SocketTransport:
-    """One socket of the poller: sends at once what the socket accepts, the rest when it is writable again."""
+    """One socket of the poller. It sends what the socket accepts now, and the rest when it is writable again."""
 
     __slots__ = ("_backlog", "_backlog_bytes", "_interest", "_poller", "_sock", "connection", "fd")
 
@@ -94,7 +94,7 @@ class SocketTransport:
             self.connection.wrote(self._backlog_bytes)
 
     def _send(self, data: bytes | memoryview) -> int:
-        """Return the bytes accepted, 0 when the socket is full, -1 when the connection is gone."""
+        """Return the number of bytes accepted, 0 if the socket buffer is full, -1 if the connection is gone."""
         try:
             return self._sock.send(data)
         except OSError as error:
@@ -136,7 +136,7 @@ class Poller:
         return len(self._transports)
 
     def add(self, sock: socket.socket, connection: Connection) -> SocketTransport:
-        """Serve a connected, non-blocking socket and own it."""
+        """Take ownership of a connected, non-blocking socket and serve it."""
         transport = SocketTransport(self, sock, connection)
         connection.transport = transport
         self._transports[transport.fd] = transport
@@ -165,7 +165,7 @@ class Poller:
         self._resting.clear()
 
     def wake_listeners(self) -> None:
-        """Resume listening after a shortage of descriptors (called periodically)."""
+        """Resume listening after a shortage of descriptors. The server calls this periodically."""
         for fd in self._resting:
             self._epoll.register(fd, select.EPOLLIN)
         self._resting.clear()
@@ -194,7 +194,7 @@ class Poller:
             self._epoll.close()
 
     def _take_turn(self, ready: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Read and handle these sockets, then send the responses. Return those left unread when that took too long."""
+        """Read and handle these sockets, then send the responses. Return the sockets left unread when time ran out."""
         turn = self._turn
         turn.begin()
         now = turn.began

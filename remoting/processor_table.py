@@ -4,8 +4,8 @@ A processor is a plain function that returns its response, or None when it respo
 function, which then runs as a task of the connection. Only this module turns exceptions into responses, and no
 exception gets past it.
 
-A pool is a name, a bound on unfinished requests, and the age of the oldest one. It is what remains of RocketMQ's
-executors when most work is done inline.
+A pool is a name, a bound on unfinished requests, and the age of the oldest one. It replaces RocketMQ's executors, since
+most requests are handled inline.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ OVERLOAD = "[OVERLOAD]system busy, start flow control for a while"
 class Pool:
     """A bound on unfinished requests of one kind. The code that parks a request calls `entered` and later `left`.
 
-    `guard`, when set, is called before every request; a remark that it returns refuses the request with SYSTEM_BUSY. A
-    guard that reads the clock leaves the time in `now`, so that `entered` need not read it again."""
+    `guard`, if set, runs before every request. If it returns a remark, the request is refused with SYSTEM_BUSY. A guard
+    that reads the clock stores the time in `now`, so that `entered` need not read the clock again."""
 
     def __init__(self, name: str, capacity: int) -> None:
         self.name = name
@@ -70,7 +70,7 @@ class Pool:
             self.in_flight -= 1
 
     def head_wait_ms(self) -> int:
-        """Age of the oldest unfinished request in ms, 0 without one (dicts keep insertion order)."""
+        """Return the age of the oldest unfinished request in ms, or 0 if there is none (dicts keep insertion order)."""
         if not self._since:
             return 0
         return int((trio.current_time() - next(iter(self._since.values()))) * 1000)
@@ -85,14 +85,14 @@ class _Entry:
 
 
 class ProcessorTable:
-    """The table of one server or client; filled before it serves, then read for every request."""
+    """The processors of one server or client. It is filled before serving begins, and read for every request."""
 
     def __init__(self) -> None:
         self._entries: dict[int, _Entry] = {}
         self._before: list[BeforeHook] = []
 
     def register(self, codes: Iterable[int] | int, processor: Processor, pool: Pool | None = None) -> None:
-        """Let `processor` handle requests of these codes; `pool` bounds how many may be unfinished."""
+        """Register `processor` for these codes. `pool` bounds the number of unfinished requests."""
         for code in (codes,) if isinstance(codes, int) else codes:
             self._entries[int(code)] = _Entry(processor, pool)
 
@@ -154,7 +154,7 @@ class ProcessorTable:
 
 
 def error_response(connection: Connection, request: RemotingCommand, error: Exception) -> RemotingCommand:
-    """The response to a request whose processor raised `error`: a refusal, bad input, or a fault of ours."""
+    """Return the response to a request whose processor raised `error`: a refusal, bad input, or an internal error."""
     if isinstance(error, RequestRefused):
         return new_response(request, error.code, error.remark)
     if isinstance(error, HeaderFieldError | BodyError):

@@ -37,7 +37,7 @@ awaited, so that the first one can be created on demand (tls.ServerCertificates.
 
 
 class NoEvents:
-    """For servers whose owner does not observe connections."""
+    """Ignores all events: for servers whose owner does not observe connections."""
 
     def connection_opened(self, connection: Connection) -> None:
         pass
@@ -75,20 +75,20 @@ class RemotingServer:
         return frozenset(self._connections)
 
     def bind(self, port: int, table: ProcessorTable) -> int:
-        """Listen on a TCP port (0: any free one) for requests to `table`. Return it; raise OSError when it is taken."""
+        """Listen on a TCP port (0: any free one) for requests to `table`. Return the port. Raise OSError if taken."""
         sock = listening_socket(self._settings.bind_address, port, self._settings.backlog)
         self._bound.append((sock, table))
         taken: int = sock.getsockname()[1]
         return taken
 
     def release(self) -> None:
-        """Release every bound port; only before `serve`."""
+        """Release every bound port. Call this only if `serve` has not run."""
         for sock, _ in self._bound:
             sock.close()
         self._bound.clear()
 
     async def serve(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Accept and serve until cancelled; then every connection is closed."""
+        """Accept and serve until cancelled, then close every connection."""
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
@@ -128,7 +128,7 @@ class RemotingServer:
             sock.close()
 
     async def drain(self, deadline_seconds: float) -> None:
-        """Stop accepting, then wait at most `deadline_seconds` for responses to be sent."""
+        """Stop accepting, then wait at most `deadline_seconds` until the responses are sent."""
         self.stop_listening()
         self._turn.end()
         with trio.move_on_after(deadline_seconds):
@@ -218,11 +218,11 @@ class RemotingServer:
                 return
             await serve_stream(stream, self._connect(table, remote, local), self._turn)
         finally:
-            # The stream refers to itself and holds OpenSSL's buffers; cleared, it is freed without garbage collection.
+            # The stream refers to itself and holds OpenSSL's buffers. Clearing it frees it without garbage collection.
             vars(stream).clear()
 
     async def _accept_streams(self, listener: trio.SocketListener, table: ProcessorTable) -> None:
-        """Without epoll: one task per connection."""
+        """Accept connections where epoll is not available: one task per connection."""
         assert self._nursery is not None
         while True:
             stream = await listener.accept()
@@ -250,7 +250,7 @@ class RemotingServer:
 
 
 def listening_socket(address: str, port: int, backlog: int) -> socket.socket:
-    """A socket listening on `address`; without one on all addresses, of both families where the system has both."""
+    """Return a socket that listens on `address`. If it is empty: on all addresses, IPv6 and IPv4 where both exist."""
     if not address and socket.has_dualstack_ipv6():
         try:
             return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=backlog)
@@ -264,7 +264,7 @@ def listening_socket(address: str, port: int, backlog: int) -> socket.socket:
 
 
 def _ends(sock: socket.socket | trio.socket.SocketType) -> tuple[HostPort, HostPort]:
-    """Remote and local end. IPv4-mapped IPv6 addresses are returned as IPv4."""
+    """Return remote and local end. IPv4-mapped IPv6 addresses are returned as IPv4."""
     remote, local = sock.getpeername(), sock.getsockname()
     return _host_port(remote), _host_port(local)
 

@@ -1,6 +1,7 @@
-"""One connection over a trio stream, with a reading and a writing task: TLS, memory streams in tests, no epoll.
+"""One connection over a trio stream, with a reading and a writing task.
 
-The connection's back-pressure bounds the output queue: above the high water mark nothing more is read.
+Used for TLS, for memory streams in tests, and where epoll is not available. The connection's back-pressure bounds the
+output queue: above the high water mark nothing more is read.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class StreamTransport:
         self._resumed.set()
 
     def close(self) -> None:
-        """Give the writer one second to send what it has, then end both tasks."""
+        """Give the writer one second to send its queue, then end both tasks."""
         self._closed = True
         self._wakeup.set()
         self._resumed.set()
@@ -88,7 +89,7 @@ class StreamTransport:
 
 
 async def serve_stream(stream: trio.abc.Stream, connection: Connection, turn: Turn) -> None:
-    """Serve `connection` over `stream` until either is closed; closes both."""
+    """Serve `connection` over `stream` until either is closed, then close both."""
     transport = StreamTransport(stream, connection)
     connection.transport = transport
     connection.flush()  # output of tasks that used the connection before its transport existed

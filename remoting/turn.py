@@ -1,11 +1,11 @@
-"""A turn is one tick of the event loop: everything that one wake-up brought, handled in a row and finished together.
+"""A turn is one tick of the event loop: the requests that one wake-up brings are handled and finished as one batch.
 
-A driver reads all ready sockets and handles their requests in order of arrival. `end` then does once for all of them
-what is expensive to do one at a time: first the `before_flush` hooks (the broker's store writes what the turn appended,
-which completes the sends), then one send for each connection that has output.
+A driver reads all ready sockets and handles their requests in order of arrival. `end` then does the expensive work once
+for all of them: first it runs the `before_flush` hooks (the broker's store writes what the turn appended, which
+completes the sends), then it sends once per connection that has output.
 
-Output that is produced outside of a turn (by an async processor or a timer) is batched in the same way: the first
-response wakes the task in `run`, which ends a turn of its own.
+Output produced outside of a turn (by an async processor or a timer) is batched in the same way: the first response
+wakes the task in `run`, which ends a turn of its own.
 
 Only the event loop's thread may touch a turn.
 """
@@ -29,7 +29,7 @@ class HasOutput(Protocol):
 class Turn:
     """The connections that have output, and the hooks that run before it is sent. `began` is trio's time at which a
     driver began the turn; all of its requests had arrived by then. `failure` is what a hook raised: its work will never
-    be finished, so the responses that claim it was must never be sent."""
+    be finished, so responses that claim success must never be sent."""
 
     def __init__(self) -> None:
         self.began = inf
@@ -40,12 +40,12 @@ class Turn:
         self.failure: BaseException | None = None
 
     def before_flush(self, hook: Callable[[], None]) -> None:
-        """Call `hook` at the end of every turn, before anything is sent. It must not await. When it raises, nothing of
+        """Call `hook` at the end of every turn, before anything is sent. It must not await. If it raises, nothing of
         this or a later turn is sent, and `end` raises the exception, which ends the server."""
         self._before_flush.append(hook)
 
     def mark(self, connection: HasOutput) -> None:
-        """Send the output of `connection` at the end of this turn; when none is running, start one soon."""
+        """Send the output of `connection` at the end of this turn. If no turn is running, start one soon."""
         self._dirty.append(connection)
         if not self._running:
             self._wakeup.set()
@@ -60,7 +60,7 @@ class Turn:
         self._running = True
 
     def end(self) -> None:
-        """Finish the turn. Raise what a hook raises, now and at every later call."""
+        """Finish the turn. If a hook raises, raise its exception now and at every later call."""
         if self.failure is not None:
             raise self.failure
         self._running = True
@@ -80,7 +80,7 @@ class Turn:
         self._running = False
 
     async def run(self) -> None:
-        """Run turns for output that is produced outside of a driver's turn, until cancelled."""
+        """Run turns for output produced outside of a driver's turn, until cancelled."""
         while True:
             await self._wakeup.wait()
             self._wakeup = trio.Event()

@@ -1,7 +1,7 @@
 """The requests to one peer that await a response, with their deadlines (RocketMQ: responseTable, scanResponseTable).
 
-One timer serves all of them. It is set to the earliest deadline and then ends every request that is overdue. A cancel
-scope per request would cost a fifth of a client's work for a message.
+One timer serves all of them. It fires at the earliest deadline and ends every overdue request. A cancel scope per
+request would cost a fifth of a client's work for a message.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from triomq.protocol.command import RemotingCommand
 
 
 class Unanswered:
-    """`nursery` runs the timer, which ends when no request waits any more."""
+    """Waiting requests by opaque. `nursery` runs the timer, which ends when no request waits any more."""
 
     def __init__(self, nursery: trio.Nursery) -> None:
         self._nursery = nursery
@@ -27,14 +27,15 @@ class Unanswered:
         return len(self._waiting)
 
     async def answer(self, opaque: int, deadline: float) -> RemotingCommand | None:
-        """Wait for the response to the request `opaque`. Return None when it has not arrived by `deadline` (trio's
-        time), raise what `fail` was given."""
+        """Wait for the response to the request `opaque`. Return None if it does not arrive by `deadline` (trio's time).
+        Raise the error passed to `fail`."""
         self._waiting[opaque] = (trio.lowlevel.current_task(), deadline)
         if deadline < self._due:
             self._set_timer(deadline)
 
         def forget(_: object) -> trio.lowlevel.Abort:
-            # Now and not in the task: until the cancelled task runs, neither a response nor a close may wake it again.
+            # Remove the entry here, not in the task: until the cancelled task runs, neither a response nor a close may
+            # reschedule it a second time.
             self._waiting.pop(opaque, None)
             return trio.lowlevel.Abort.SUCCEEDED
 
@@ -42,7 +43,7 @@ class Unanswered:
         return response
 
     def resolve(self, response: RemotingCommand) -> None:
-        """Pass a response to the request that waits for it; drop it when it is late."""
+        """Pass a response to the task that waits for it. Drop a late response."""
         waiting = self._waiting.pop(response.opaque, None)
         if waiting is not None:
             trio.lowlevel.reschedule(waiting[0], outcome.Value(response))

@@ -38,7 +38,7 @@ class AccessControl:
         self._admin_codes = admin_codes
 
     def __call__(self, connection: Connection, request: RemotingCommand) -> None:
-        """Raises AccessDenied."""
+        """Check a request. Raises AccessDenied."""
         remote = connection.remote
         for pattern in self._table.white_addresses:
             if pattern.matches(remote):

@@ -65,11 +65,11 @@ class AccessTable:
 
     @property
     def white_addresses(self) -> tuple[AddressPattern, ...]:
-        """Addresses whose clients need no credentials."""
+        """Return the patterns of addresses whose clients need no credentials."""
         return self._white_addresses
 
     def configs(self) -> tuple[list[str], list[PlainAccessConfig]]:
-        """Return all white addresses and accounts as the files have them, with their secret keys: not for logs."""
+        """Return all white addresses and accounts as in the files, with their secret keys: not for logs."""
         files = self._files.values()
         return (
             [text for file in files for text in file.white_texts],
@@ -77,7 +77,7 @@ class AccessTable:
         )
 
     def versions(self) -> dict[str, DataVersion]:
-        """Path of each file -> its data version."""
+        """Return path of each file -> its data version."""
         return {str(path): file.version for path, file in self._files.items()}
 
     def default_version(self) -> DataVersion:
@@ -108,7 +108,7 @@ class AccessTable:
         log.info("ACL files loaded", files=len(files), accounts=len(self._accounts))
 
     def check(self) -> None:
-        """Read all files as `load` does, but create and keep nothing. Raises AclFileError."""
+        """Read all files as `load` does, but create and store nothing. Raises AclFileError."""
         for path in self._paths():
             if _stamp(path) is not None:
                 _read(path, self._now_ms())
@@ -123,7 +123,7 @@ class AccessTable:
                 log.exception("the ACL files could not be checked")
 
     def refresh(self) -> bool:
-        """Read again what changed since the last time. Return True if something did. Never raises for a bad file."""
+        """Read the files that changed since the last time. Return True if any did. Never raises for a bad file."""
         stamps = {path: stamp for path in self._paths() if (stamp := _stamp(path)) is not None}
         if stamps == self._stamps:
             return False
@@ -148,7 +148,7 @@ class AccessTable:
         return True
 
     def _paths(self) -> list[Path]:
-        """Return the files in their order."""
+        """Return the paths of the files in order of precedence."""
         further = self._home / FURTHER_FILES
         tools = self._home / TOOLS_FILE
         paths: list[Path] = []
@@ -188,7 +188,7 @@ class AccessTable:
     # -- changes by administrators -----------------------------------------------------------------------------------
 
     def update_account(self, config: PlainAccessConfig) -> None:
-        """Write an account into the file that has it, a new one into the default file; it counts at once. Raises
+        """Write an account into the file that has it, a new one into the default file. It takes effect at once. Raises
         AclUpdateRefused and OSError."""
         check_update(config)
         path = self._owners.get(config.access_key or "", self.default_path)
@@ -196,7 +196,7 @@ class AccessTable:
         log.info("an account was written", key=config.access_key, path=str(path))
 
     def delete_account(self, access_key: str) -> bool:
-        """Take an account out of its file. Return False if there is none. Raises AclUpdateRefused and OSError."""
+        """Remove an account from its file. Return False if there is none. Raises AclUpdateRefused and OSError."""
         path = self._owners.get(access_key)
         if path is None:
             return False
@@ -205,8 +205,8 @@ class AccessTable:
         return True
 
     def update_white_addresses(self, texts: list[str], path_text: str | None) -> bool:
-        """Replace the white list of a file (None or empty: the default file). Return False if that is none of the ACL
-        files below the installation directory, or ends in .yaml. Raises AclUpdateRefused and OSError."""
+        """Replace the white list of a file (None or empty: the default file). Return False if the path is not an ACL
+        file below the installation directory, or ends in .yaml. Raises AclUpdateRefused and OSError."""
         path = Path(path_text).absolute() if path_text else self.default_path
         if path not in self._files or not path.is_relative_to(self._home) or path.suffix == ".yaml":
             return False
@@ -216,7 +216,7 @@ class AccessTable:
         return True
 
     def _change(self, path: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-        """Change a file based on its present content, not on what was read earlier."""
+        """Change a file based on its present content, not on content that was read earlier."""
         try:
             present = acl_file.read(path, self._now_ms()) if path.exists() else acl_file.parse(path, b"", 0)
         except AclFileError as error:
@@ -228,7 +228,7 @@ class AccessTable:
 
 
 def _read(path: Path, now_ms: int) -> AclFile:
-    """Return the file, with log a warning for each doubtful entry. Raises AclFileError."""
+    """Return the file, and log a warning for each doubtful entry. Raises AclFileError."""
     file = acl_file.read(path, now_ms)
     for remark in file.remarks:
         log.warning("doubtful entry in an ACL file", path=str(path), remark=remark)
@@ -236,7 +236,7 @@ def _read(path: Path, now_ms: int) -> AclFile:
 
 
 def _stamp(path: Path) -> _Stamp | None:
-    """Return what changes when a file does; None if there is no file."""
+    """Return a stamp that changes when the file does; None if there is no file."""
     try:
         status = path.stat()
     except OSError:

@@ -21,7 +21,7 @@ MAX_RESOURCES = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """One account, ready for checks. The secret key is left out of its text form."""
+    """One account, ready for checks. Its repr leaves out the secret key."""
 
     access_key: str
     secret_key: str = field(repr=False)
@@ -74,7 +74,7 @@ def account_of(config: PlainAccessConfig) -> Account:
 
 
 def check_update(config: PlainAccessConfig) -> None:
-    """Check the account an administrator wants to write; raises AclUpdateRefused with RocketMQ's words."""
+    """Check an account that an administrator sends. Raises AclUpdateRefused with RocketMQ's wording."""
     if len(config.access_key or "") < MIN_KEY_LENGTH or len(config.secret_key or "") < MIN_KEY_LENGTH:
         raise AclUpdateRefused(
             f"The accessKey={_java(config.access_key)} and secretKey={_java(config.secret_key)} cannot be null and "

@@ -28,7 +28,8 @@ _YES = frozenset({"true", "yes", "on"})  # YAML 1.1's words for true
 
 @dataclass(frozen=True, slots=True)
 class AclFile:
-    """A parsed file. `document` is its whole content as text, for rewriting; `remarks` what is strange in it."""
+    """A parsed file. `document` is its whole content as text values, for rewriting; `remarks` lists what is doubtful in
+    it."""
 
     path: Path
     accounts: tuple[Account, ...]
@@ -44,7 +45,8 @@ class AclFile:
 
 
 def read(path: Path, now_ms: int) -> AclFile:
-    """Read and check a file; one without a dataVersion is version 0 of now. Raises AclFileError naming the file."""
+    """Read and check a file; one without a dataVersion gets version 0 at `now_ms`. Raises AclFileError naming the
+    file."""
     try:
         with path.open("rb") as file:
             data = file.read(MAX_FILE_BYTES + 1)
@@ -60,7 +62,7 @@ def parse(path: Path, data: bytes, now_ms: int) -> AclFile:
     import yaml
 
     try:
-        # BaseLoader leaves every value as it is written, and can make nothing but texts, lists and mappings.
+        # BaseLoader leaves every value as it is written, and can only create strings, lists and mappings.
         document: Any = yaml.load(data, Loader=yaml.BaseLoader)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         place = getattr(error, "problem_mark", None)
@@ -88,8 +90,8 @@ def parse(path: Path, data: bytes, now_ms: int) -> AclFile:
 
 
 def with_account(document: dict[str, Any], config: PlainAccessConfig) -> dict[str, Any]:
-    """Return the document with this account as its last one. Members that `config` leaves out keep their value; admin
-    does not."""
+    """Return the document with this account as its last one. Members missing in `config` keep their value, except
+    admin."""
     entries = _list(document, "accounts")
     kept: dict[str, Any] = {}
     for entry in entries:
@@ -123,12 +125,12 @@ def without_account(document: dict[str, Any], access_key: str) -> dict[str, Any]
 
 
 def with_white_addresses(document: dict[str, Any], texts: list[str]) -> dict[str, Any]:
-    """Return the document with this list of addresses in place of its own."""
+    """Return the document with its address list replaced by this one."""
     return {**document, _WHITE: texts}
 
 
 def write(path: Path, document: dict[str, Any], version: DataVersion) -> None:
-    """Replace the file's content in one step, keeping its mode. Raises OSError with the old content in place."""
+    """Replace the file's content atomically, keeping its mode. Raises OSError with the old content in place."""
     import yaml
 
     whole = {**document, "dataVersion": [{"counter": version.counter, "timestamp": version.timestamp}]}

@@ -29,12 +29,12 @@ _V6_GROUPS, _V6_HIGHEST = 8, 0xFFFF
 
 
 class AddressPattern:
-    """One pattern, ready to be matched. Immutable."""
+    """One compiled pattern. Immutable."""
 
     __slots__ = ("_boxes", "_is_everything", "text")
 
     def __init__(self, text: str) -> None:
-        """Raises AclFileError for a text that is no pattern."""
+        """Compile a pattern. Raises AclFileError for an invalid one."""
         self.text = text.strip()
         self._is_everything = self.text in EVERYTHING
         self._boxes: tuple[Box, ...] = ()
@@ -55,7 +55,7 @@ class AddressPattern:
 
 
 def _split(text: str) -> list[str]:
-    """Single addresses and ranges of a list."""
+    """Return the single addresses and ranges of a list."""
     if "{" in text:
         prefix, _, rest = text.partition("{")
         inside, brace, behind = rest.partition("}")

@@ -8,4 +8,4 @@ class AclFileError(ValueError):
 
 
 class AclUpdateRefused(ValueError):
-    """A change of an ACL file is refused; the text goes to the administrator who asked for it."""
+    """A change of an ACL file is refused; the administrator who requested it receives the text."""

@@ -24,7 +24,7 @@ ADMIN_CODES: frozenset[int] = frozenset(
 
 
 def needed_resources(request: RemotingCommand) -> dict[str, int]:
-    """Topic, or %RETRY%<group> -> permission bits. Raises BodyError for a heartbeat that cannot be read."""
+    """Return topic, or %RETRY%<group> -> permission bits. Raises BodyError for a heartbeat that cannot be decoded."""
     fields = request.ext_fields or {}
     code = request.code
     needed: dict[str, int] = {}

@@ -38,7 +38,7 @@ def check_keys(document: dict[str, Any]) -> None:
 
 
 def remarks(document: dict[str, Any]) -> tuple[str, ...]:
-    """Return what is strange in a file that can be used, at most MAX_REPORTED sentences. No secret is quoted."""
+    """Return what is doubtful in a usable file, at most MAX_REPORTED sentences. No secret is quoted."""
     found = [f"the key {key!r} is unknown" for key in document if key not in FILE_KEYS]
     for where, account in _accounts(document):
         found += [f"{where}: the key {key!r} is unknown" for key in account if key not in ACCOUNT_KEYS]

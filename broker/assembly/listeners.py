@@ -29,16 +29,16 @@ class Listeners:
         self._jumped.append(listener)
 
     def connection_opened(self, connection: Connection) -> None:
-        """A client connected."""
+        """Pass on that a client connected."""
         for listener in self._opened:
             listener(connection)
 
     def connection_closed(self, connection: Connection) -> None:
-        """A client disconnected: it leaves its groups, and its held pulls are dropped."""
+        """Pass on that a client disconnected: it leaves its groups, and its held pulls are dropped."""
         for listener in self._closed:
             listener(connection)
 
     def time_jumped(self, seconds: float) -> None:
-        """The clock jumped ahead (only where a test owns it); tables of clients shift their timestamps by the jump."""
+        """Pass on a jump of the clock (only if a test owns it); tables of clients shift their timestamps by it."""
         for listener in self._jumped:
             listener(seconds)

@@ -49,7 +49,7 @@ SENDS = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND
 
 
 def register(serving: Serving, table: ProcessorTable, fast_table: ProcessorTable) -> None:
-    """Fill the tables of the two ports, and have each request checked first."""
+    """Fill the tables of the two ports, and have each request checked before its processor runs."""
     for codes, processor, pool in processor_list(serving):
         table.register(codes, processor, pool)
         if RequestCode.PULL_MESSAGE not in codes:
@@ -115,7 +115,8 @@ def _rows(parts: Iterable[Handles], pool: Pool) -> list[Row]:
 
 
 def _checks(serving: Serving) -> list[BeforeHook]:
-    """Return what looks at every request before its processor: access control, then the hooks of extensions."""
+    """Return the checks that every request passes before its processor: access control, then the hooks of
+    extensions."""
     tables = serving.tables
     checks: list[BeforeHook] = []
     if tables.access is not None:

@@ -38,7 +38,7 @@ from triomq.store.message_store import MessageStore
 
 @dataclass(frozen=True, slots=True)
 class Replication:
-    """Both sides: a master serves its log, a slave follows one and takes its tables."""
+    """Both sides: a master serves its log, a slave follows one and copies its tables."""
 
     log_server: LogServer
     follower: LogFollower
@@ -56,7 +56,7 @@ class Transactions:
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """See the module's docstring. `host` is where the broker's messages say they are stored."""
+    """See the module's docstring. `host` is the store host of the broker's messages."""
 
     tables: Tables
     host: HostPort
@@ -77,7 +77,7 @@ class Serving:
         return self.tables.store
 
     def start(self, background: trio.Nursery, ha_socket: socket.socket) -> None:
-        """Begin everything that runs beside the requests. Slaves connect to `ha_socket`."""
+        """Start the background tasks. Slaves connect to `ha_socket`."""
         tables = self.tables
         background.start_soon(self.replication.log_server.run, ha_socket)
         background.start_soon(self.writer.run)
@@ -97,7 +97,7 @@ class Serving:
 
 
 def build_serving(tables: Tables, port: int, client: RemotingClient) -> Serving:
-    """Make the rest of a broker that listens on `port`. Raises StartError when brokerIP1 is no address."""
+    """Build the rest of a broker that listens on `port`. Raises StartError if brokerIP1 is not an address."""
     configuration, now_ms, store, metadata = tables.configuration, tables.now_ms, tables.store, tables.metadata
     broker = configuration.broker
     host = HostPort(_literal(broker.broker_ip1), port)

@@ -43,7 +43,8 @@ from triomq.store.message_store import MessageStore
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a broker gets from outside: its configuration, the end of a turn, clocks, and the seams to the system."""
+    """What a broker receives from outside: its configuration, the end of a turn, clocks, and the seams to the
+    system."""
 
     configuration: Configuration
     turn: Turn
@@ -81,7 +82,7 @@ class Tables:
 
 
 def build_tables(surroundings: Surroundings) -> Tables:
-    """Make everything that needs no port. Nothing is read or written yet."""
+    """Build everything that needs no port. Nothing is read or written yet."""
     configuration, now_ms, turn = surroundings.configuration, surroundings.now_ms, surroundings.turn
     broker = configuration.broker
     pools = Pools(broker)
@@ -133,13 +134,13 @@ def load_tables(tables: Tables) -> None:
 
 
 def persist_tables(tables: Tables) -> None:
-    """Write what tasks write from time to time, for the last time."""
+    """Write the tables that tasks write periodically, for the last time."""
     tables.metadata.offsets.persist()
     tables.metadata.filters.persist()
 
 
 def compute_bit_maps(configuration: Configuration, store: MessageStore, filters: FilterTable) -> None:
-    """Store the bit map of the filters that a message passes in its ext unit, while enableCalcFilterBitMap is set."""
+    """Store the bit map of the filters that a message passes in its ext unit, while enableCalcFilterBitMap is on."""
 
     def bit_map(topic: str, stored_properties: bytes) -> bytes | None:
         if not configuration.broker.enable_calc_filter_bit_map:
@@ -221,7 +222,7 @@ def access_table(configuration: Configuration, now_ms: NowMs) -> AccessTable:
 
 
 def _listen(tables: Tables) -> None:
-    """Register the tables of clients for closed connections and for jumps of the clock."""
+    """Register the clients' tables for closed connections and for jumps of the clock."""
     listeners, metadata, hooks = tables.listeners, tables.metadata, tables.hooks
     if hooks:
         listeners.on_open(lambda connection: setattr(connection, "on_answer", hooks.answered))

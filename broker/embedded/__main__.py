@@ -14,7 +14,7 @@ from triomq.broker.embedded.local_cluster import LocalCluster
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Return the child: prints one JSON line when it is ready, serves until its standard input ends."""
+    """Run the child: print one JSON line when it is ready, serve until standard input ends. Return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m triomq.broker.embedded", description=main.__doc__)
     parser.add_argument("--brokers", type=int, default=1)
     parser.add_argument("--store", type=Path)
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _quiet() -> None:
-    """Logs go to standard error, warnings and worse only."""
+    """Send warnings and errors to standard error; drop other log lines."""
     import logging
 
     import structlog

@@ -14,8 +14,8 @@ from triomq.store.config import BrokerRole
 
 
 def seconds_to_next(serving: Serving) -> float:
-    """Return time to the next delayed message, transaction check, or deletion of a file by a retention that is at it;
-    inf when nothing is pending."""
+    """Return the seconds to the next delayed message, transaction check, or file deletion of a retention in progress;
+    inf if nothing is pending."""
     soonest = serving.store.upkeep.seconds_to_next_deletion()
     if serving.tables.configuration.store.broker_role is not BrokerRole.SLAVE:
         soonest = min(soonest, serving.transactions.checks.seconds_to_next() if _has_unchecked(serving) else inf)
@@ -26,8 +26,8 @@ def seconds_to_next(serving: Serving) -> float:
 
 
 def _has_unchecked(serving: Serving) -> bool:
-    """True while there are half messages that the next check will look at."""
-    topic = serving.tables.metadata.topics.get(TRANS_HALF_TOPIC)  # made by the first check
+    """Return whether there are half messages that the next check will examine."""
+    topic = serving.tables.metadata.topics.get(TRANS_HALF_TOPIC)  # the first check creates it
     queue_ids = range(topic.read_queue_nums if topic is not None else 1)
     half_offset = serving.transactions.log.half_offset
     return any(half_offset(each) < serving.store.reading.max_offset(TRANS_HALF_TOPIC, each) for each in queue_ids)

@@ -18,7 +18,7 @@ import structlog
 
 from triomq.remoting.log import line_text
 
-OURS = "triomq."  # what the names of our loggers begin with
+OURS = "triomq."  # the prefix of this project's logger names
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "exception": 40, "critical": 50}
 
 _lock = threading.Lock()
@@ -27,7 +27,7 @@ _users = 0
 
 @contextmanager
 def diverted() -> Iterator[None]:
-    """For as long as the block lasts; blocks of several threads may overlap."""
+    """Divert the log while the block runs; blocks of several threads may overlap."""
     global _users
     with _lock:
         if _users == 0 and not structlog.is_configured():

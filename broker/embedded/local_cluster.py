@@ -46,7 +46,7 @@ class LocalCluster:
         clock: VirtualClock | None = None,
         now_ms: NowMs | None = None,
     ) -> None:
-        """`extensions` are hooks and plug-ins for every broker (docs/extending.md). With a `clock` the cluster runs by
+        """`extensions` are hooks and plug-ins for every broker (docs/extending.md). With a `clock` the cluster follows
         it in a thread of its own, also under `async with`. `now_ms` is the wall clock of a cluster in a trio program
         whose clock is not the system's: `run_now_ms()`."""
         if clock is not None and now_ms is not None:
@@ -106,7 +106,7 @@ class LocalCluster:
 
     @staticmethod
     async def _nursery(stack: AsyncExitStack) -> trio.Nursery:
-        """Return a nursery that the stack cancels when it is left: brokers stop first, then the name server."""
+        """Return a nursery that the stack cancels on exit: brokers stop first, then the NameServer."""
         nursery = await stack.enter_async_context(trio.open_nursery())
 
         def cancel() -> None:
@@ -145,7 +145,7 @@ class LocalCluster:
         return f"127.0.0.1:{controller.port}"
 
     def _files(self) -> Files:
-        """Return a temporary store need not reach the disk, which may be slow or busy."""
+        """Return the store's files; a temporary store need not reach the disk, which may be slow or busy."""
         from triomq.store.disk.files import Files, UnsyncedFiles
 
         if self._clock is not None:
@@ -155,7 +155,7 @@ class LocalCluster:
     # Anywhere else.
 
     def start(self) -> Self:
-        """Start in a thread; returns when brokers are registered."""
+        """Start in a thread; return when the brokers are registered."""
         started: Future[None] = Future()
         self._thread = threading.Thread(target=self._run, args=(started,), name="triomq-cluster", daemon=True)
         self._thread.start()
@@ -163,7 +163,7 @@ class LocalCluster:
         return self
 
     def close(self) -> None:
-        """Stop the thread; the store is closed properly (and removed when it is a temporary one)."""
+        """Stop the thread. The store is closed properly, and removed if it is temporary."""
         if self._thread is None or self._stop is None:
             return
         token, stop = self._stop

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-# Small files, so that a test does not reserve a gigabyte of disk; filters that a plain broker has switched off; and no
-# requests refused because the machine that runs the tests is a slow one.
+# Small files, so that a test does not reserve a gigabyte of disk; filters, which are off by default in a broker; and no
+# refused requests on a slow test machine.
 EMBEDDED_SETTINGS: Mapping[str, str] = {
     "brokerIP1": "127.0.0.1",
     "bindAddress": "127.0.0.1",
@@ -26,7 +26,7 @@ STOP_SECONDS = 20.0
 
 
 class ClusterPlan:
-    """The options that both kinds of cluster share. Raises ValueError for those that do not go together."""
+    """The options that both kinds of cluster share. Raises ValueError for incompatible ones."""
 
     def __init__(
         self,

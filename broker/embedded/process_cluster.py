@@ -15,7 +15,7 @@ from triomq.broker.embedded.plan import STOP_SECONDS, ClusterPlan
 
 
 class ProcessCluster:
-    """The same in a child process, for tests that kill it, or that must not share an interpreter with it."""
+    """An embedded cluster in a child process, for tests that kill it, or that must not share an interpreter with it."""
 
     def __init__(
         self,
@@ -34,8 +34,8 @@ class ProcessCluster:
         self._process: subprocess.Popen[str] | None = None
 
     def start(self) -> Self:
-        """Returns when the brokers are registered. Raises RuntimeError with the child's output when it does not
-        start."""
+        """Start the child; return when the brokers are registered. Raises RuntimeError with the child's output if it
+        does not start."""
         plan = self._plan
         command = [sys.executable, "-m", "triomq.broker.embedded", "--brokers", str(plan.brokers)]
         command += ["--name-server-port", str(plan.name_server_port), "--broker-port", str(plan.broker_port)]
@@ -72,7 +72,7 @@ class ProcessCluster:
             process.wait()
 
     def kill(self) -> None:
-        """Kill the child, as a crash would. The store stays, even a temporary one (`store` is its path)."""
+        """Kill the child, as in a crash. The store stays, even a temporary one (`store` is its path)."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()

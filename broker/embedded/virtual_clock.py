@@ -35,22 +35,22 @@ from triomq.protocol.clock import JumpHeard, NowMs
 from triomq.store.disk.files import Files, UnsyncedFiles
 
 SHORTEST_JUMP_SECONDS = 0.1
-"""What is due now and stays due (a message that the store refuses) is looked at again after this time."""
+"""An event that stays due (a message that the store refuses) is examined again after this time."""
 JUST_BEHIND_SECONDS = 0.0005
-"""Times are asked for in whole ms: a jump ends a little behind what it is for."""
+"""Times are requested in whole ms, so a jump ends slightly after its event."""
 LONGEST_WAIT_SECONDS = 2.0
-"""Longest real time to wait for idleness at once: somebody may send all the time."""
+"""The longest real time of one wait for idleness, because a client may send all the time."""
 LOOK_SECONDS = 0.0005
 ASK_SECONDS = 0.005
-"""How often a condition is asked while clients are given time."""
+"""How often a condition is evaluated while clients have time to react."""
 MAX_JUMPS_KEPT = 10_000
 
 
 class VirtualClock(trio.abc.Clock):
     """See the module's docstring.
 
-    `start`: the wall clock's time when the cluster starts (local time when it has no zone), now by default.
-    `settle_seconds`, `patience_seconds`: real time that is left to clients, see there.
+    `start`: the wall-clock time when the cluster starts (local time if it has no zone), now by default.
+    `settle_seconds`, `patience_seconds`: real time for clients to react, see the module's docstring.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class VirtualClock(trio.abc.Clock):
     # trio.abc.Clock.
 
     def start_clock(self) -> None:
-        """It runs since it was made."""
+        """Do nothing: the clock has run since it was created."""
 
     def current_time(self) -> float:
         return time.perf_counter() - self._began + self._ahead_seconds
@@ -84,20 +84,21 @@ class VirtualClock(trio.abc.Clock):
 
     @property
     def now(self) -> datetime.datetime:
-        """The same as local time."""
+        """Return the cluster's wall clock as local time."""
         return datetime.datetime.fromtimestamp(self.now_ms() / 1000)
 
     def advance(self, seconds: float) -> None:
-        """Let time pass; return when everything that fell due has happened. Blocks; in a trio task say
-        `advance_async`, in asyncio `asyncio.to_thread(clock.advance, seconds)`."""
+        """Let time pass; return when everything that fell due has happened. Blocks: in a trio task use `advance_async`,
+        in asyncio `asyncio.to_thread(clock.advance, seconds)`."""
         self._in_run(self._advance, self.current_time() + seconds)
 
     async def advance_async(self, seconds: float) -> None:
-        """`advance` for trio programs (whose run is not the cluster's, so their tasks go on meanwhile)."""
+        """Do the same as `advance` for trio programs (whose run is not the cluster's, so their tasks continue
+        meanwhile)."""
         await trio.to_thread.run_sync(partial(self.advance, seconds))
 
     def advance_to(self, moment: datetime.datetime | datetime.time) -> None:
-        """Advance to a moment; a time of day is the next such time. Raises ValueError when it is over."""
+        """Advance to a moment; a time of day means its next occurrence. Raises ValueError if the moment has passed."""
         if isinstance(moment, datetime.time):
             now = self.now
             moment = datetime.datetime.combine(now.date(), moment)
@@ -109,8 +110,8 @@ class VirtualClock(trio.abc.Clock):
         self.advance(seconds)
 
     def advance_until(self, condition: Callable[[], object], *, at_most_seconds: float) -> None:
-        """Jump from one thing that is due to the next until `condition()` is true (it is asked in this thread, also
-        while clients work). Raises TimeoutError if it is not within that much of the cluster's time."""
+        """Jump from one due event to the next until `condition()` is true (evaluated in this thread, also while clients
+        work). Raises TimeoutError if that takes more than `at_most_seconds` of the cluster's time."""
         target = self.current_time() + at_most_seconds
         while not self._comes_true(condition):
             if self.current_time() >= target:
@@ -118,14 +119,14 @@ class VirtualClock(trio.abc.Clock):
             self._in_run(self._step, target)
 
     async def advance_until_async(self, condition: Callable[[], object], *, at_most_seconds: float) -> None:
-        """`advance_until` for trio programs; `condition` is asked in a thread."""
+        """Do the same as `advance_until` for trio programs; `condition` is evaluated in a thread."""
         await trio.to_thread.run_sync(partial(self.advance_until, condition, at_most_seconds=at_most_seconds))
 
     # What the cluster uses.
 
     def attach(self, seconds_to_next: Callable[[], float], log_end: Callable[[], int]) -> None:
-        """Take over the time of this trio run. `seconds_to_next`: time to the next thing that is due but for full
-        hours (inf: none); `log_end`: grows with every message that is stored."""
+        """Control the time of this trio run. `seconds_to_next` returns the time to the next due event except full hours
+        (inf: none); `log_end` grows with every stored message."""
         self._run = _Run(trio.lowlevel.current_trio_token(), trio.Lock(), seconds_to_next, log_end)
 
     def detach(self) -> None:
@@ -137,7 +138,7 @@ class VirtualClock(trio.abc.Clock):
         self._heard.append(heard)
 
     def files(self) -> Files:
-        """Files whose times of modification are the cluster's time, and which wait for no disk."""
+        """Return files whose modification times are the cluster's time, and which do not wait for a disk."""
         return _TimedFiles(self._jumps)
 
     # Inside.
@@ -150,8 +151,8 @@ class VirtualClock(trio.abc.Clock):
             trio.from_thread.run(function, target, trio_token=run.token)
 
     def _comes_true(self, condition: Callable[[], object]) -> bool:
-        """Return whether it does before the next jump. Called in the test's thread; patience ends as soon as it is
-        true."""
+        """Return whether the condition becomes true before the next jump. Called in the test's thread; patience ends as
+        soon as it is true."""
         while not condition():
             run = self._run
             if run is None or not trio.from_thread.run(self._settle, trio_token=run.token):
@@ -171,7 +172,7 @@ class VirtualClock(trio.abc.Clock):
             await self._work_off()
 
     async def _step(self, target: float) -> None:
-        """Jump to the next thing that is due, at most to `target`."""
+        """Jump to the next due event, at most to `target`."""
         run = self._run
         if run is None:
             return
@@ -190,15 +191,15 @@ class VirtualClock(trio.abc.Clock):
             heard(seconds)
 
     async def _work_off(self) -> None:
-        """Until the cluster is idle and its clients have nothing to say to what it stored."""
+        """Wait until the cluster is idle and its clients no longer react to what it stored."""
         while await self._settle():
             run = self._run
             if run is None or not await self._is_more_stored(run, self._patience_seconds):
                 return
 
     async def _settle(self) -> bool:
-        """Until the cluster is idle and its clients have been silent; return True if the next thing may be what one of
-        them makes of a message that was stored meanwhile, since nothing else is pending."""
+        """Wait until the cluster is idle and its clients have been silent. Return True if the next event may be a
+        client's reaction to a message stored meanwhile, since nothing else is pending."""
         from trio.testing import wait_all_tasks_blocked
 
         run = self._run
@@ -216,7 +217,7 @@ class VirtualClock(trio.abc.Clock):
                         break
                     else:
                         await wait_all_tasks_blocked(self._settle_seconds)
-                        run.settled_end = run.log_end()  # whatever came meanwhile was followed by silence, too
+                        run.settled_end = run.log_end()  # silence followed everything stored since then, too
         return run.settled_end != before and run.seconds_to_next() == inf
 
     async def _is_more_stored(self, run: _Run, seconds: float) -> bool:
@@ -245,7 +246,7 @@ class _Run:
 
 
 class _Jumps:
-    """Real times of the jumps, to compute the cluster's time at a real time. Keeps the last ones."""
+    """Real times of the last jumps, to compute the cluster's time at a real time."""
 
     def __init__(self, ahead_ms: float) -> None:
         self._real_ms = [0]
@@ -267,7 +268,7 @@ class _Jumps:
         return real_ms + int(self._ahead_ms[max(0, bisect_right(self._real_ms, real_ms) - 1)])
 
     def real_at(self, cluster_ms: int) -> int:
-        """Return the real time at which it was this time in the cluster; the next jump's when it was jumped over."""
+        """Return the real time of a cluster time; if a jump skipped that time, the real time of the jump."""
         for jumped_ms, ahead_ms in zip(reversed(self._real_ms), reversed(self._ahead_ms), strict=True):
             if cluster_ms - ahead_ms >= jumped_ms:
                 return int(cluster_ms - ahead_ms)

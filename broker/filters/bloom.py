@@ -35,7 +35,7 @@ class BloomFilter:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of a bit map."""
+        """Return the number of bytes of a bit map."""
         return self.bit_count // 8
 
     def positions(self, group: str, topic: str) -> BloomFilterData:
@@ -49,23 +49,23 @@ class BloomFilter:
         return BloomFilterData(bit_num=self.bit_count, bit_pos=places)
 
     def fits(self, data: BloomFilterData | None) -> bool:
-        """True for positions made with this layout."""
+        """Return True for positions computed with this layout."""
         return data is not None and data.bit_num == self.bit_count and len(data.bit_pos) == self.bits_per_group
 
 
 def set_bits(bit_map: bytearray, data: BloomFilterData) -> None:
-    """Mark a group in a bit map."""
+    """Set a group's bits in a bit map."""
     for place in data.bit_pos:
         bit_map[place >> 3] |= 1 << (place & 7)
 
 
 def has_bits(bit_map: bytes, data: BloomFilterData) -> bool:
-    """Return False if the group is surely not marked in the bit map."""
+    """Return False if the group's bits are certainly not all set in the bit map."""
     return all(bit_map[place >> 3] & 1 << (place & 7) for place in data.bit_pos)
 
 
 def murmur3_64(data: bytes) -> int:
-    """Return the first 64 bits of MurmurHash3 x64 128 with seed 0, as a little-endian number without sign."""
+    """Return the first 64 bits of MurmurHash3 x64 128 with seed 0, as an unsigned little-endian number."""
     h1 = h2 = 0
     whole = len(data) // 16 * 16
     for at in range(0, whole, 16):

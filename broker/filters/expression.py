@@ -35,7 +35,7 @@ _NUMBERS = (Kind.INT32, Kind.INT64, Kind.DOUBLE)
 
 
 class Expression:
-    """A node. `str` gives the text RocketMQ prints for the same tree."""
+    """A node. `str` returns the text that RocketMQ prints for the same tree."""
 
     __slots__ = ()
     kind: Kind = Kind.NULL
@@ -156,7 +156,7 @@ class Negate(Expression):
 
 
 class Junction(BooleanExpression):
-    """AND or OR of two or more: one operand that is `decisive` decides, then an unknown one."""
+    """AND or OR of two or more operands: one `decisive` operand determines the value, otherwise an unknown one does."""
 
     __slots__ = ("operands",)
     decisive = False
@@ -179,7 +179,7 @@ class Junction(BooleanExpression):
 
 
 class And(Junction):
-    """AND: False decides."""
+    """AND: False is decisive."""
 
     __slots__ = ()
     decisive = False
@@ -187,7 +187,7 @@ class And(Junction):
 
 
 class Or(Junction):
-    """OR: True decides."""
+    """OR: True is decisive."""
 
     __slots__ = ()
     decisive = True
@@ -195,7 +195,7 @@ class Or(Junction):
 
 
 class In(BooleanExpression):
-    """Plain text membership."""
+    """Membership of a property's text in a list."""
 
     __slots__ = ("members", "negated", "operand", "texts")
 
@@ -270,7 +270,7 @@ class Order(BooleanExpression):
 
 
 def as_boolean(expression: Expression) -> BooleanExpression:
-    """Return the node as an operand of AND, OR, NOT or as the whole; raises FilterError when it is no truth value."""
+    """Return the node as an operand of AND, OR, NOT or as the whole. Raises FilterError if it is not boolean."""
     if isinstance(expression, BooleanExpression):
         return expression
     if isinstance(expression, Property):
@@ -279,7 +279,7 @@ def as_boolean(expression: Expression) -> BooleanExpression:
 
 
 def equal(left: Expression, right: Expression) -> BooleanExpression:
-    """`left = right`; raises FilterError for NULL, and for a boolean literal against another literal."""
+    """Return `left = right`. Raises FilterError for NULL, and for a boolean literal against another literal."""
     for operand in (left, right):
         if isinstance(operand, BooleanConstant) and operand.value is None:
             raise FilterError(f"'{operand}' cannot be compared.")
@@ -289,12 +289,12 @@ def equal(left: Expression, right: Expression) -> BooleanExpression:
 
 
 def is_null(operand: Expression) -> BooleanExpression:
-    """`operand IS NULL`."""
+    """Return `operand IS NULL`."""
     return Equal(operand, BooleanConstant(None))
 
 
 def ordered(left: Expression, symbol: str, right: Expression) -> BooleanExpression:
-    """`left < right` and its kin; raises FilterError for texts and truth values."""
+    """Return `left symbol right`, one of the four orderings. Raises FilterError for strings and booleans."""
     for operand in (left, right):
         if isinstance(operand, BooleanExpression) or (isinstance(operand, Constant) and operand.kind is Kind.TEXT):
             raise FilterError(f"Value '{operand}' cannot be compared.")
@@ -302,7 +302,7 @@ def ordered(left: Expression, symbol: str, right: Expression) -> BooleanExpressi
 
 
 def between(operand: Expression, low: Expression, high: Expression) -> BooleanExpression:
-    """`operand BETWEEN low AND high`; literal bounds have to be in order."""
+    """Return `operand BETWEEN low AND high`; literal bounds must be in order."""
     for bound in (low, high):
         if isinstance(bound, BooleanConstant) and bound.value is None:
             raise FilterError("Illegal values of between, values can not be null!")
@@ -320,12 +320,12 @@ def between(operand: Expression, low: Expression, high: Expression) -> BooleanEx
 
 
 def not_between(operand: Expression, low: Expression, high: Expression) -> BooleanExpression:
-    """`operand NOT BETWEEN low AND high`; the bounds are not checked."""
+    """Return `operand NOT BETWEEN low AND high`; the bounds are not checked."""
     return Or((ordered(operand, "<", low), ordered(operand, ">", high)))
 
 
 def within(operand: Expression, texts: list[str], negated: bool) -> BooleanExpression:
-    """`operand [NOT] IN (...)`; raises FilterError for anything but a property."""
+    """Return `operand [NOT] IN (...)`. Raises FilterError if `operand` is not a property."""
     if not isinstance(operand, Property):
         raise FilterError(f"Expected a property for In expression, got: {operand}")
     return In(operand, texts, negated)

@@ -16,7 +16,7 @@ Value: TypeAlias = str | int | float | bool | None
 
 
 class EvaluationError(ValueError):
-    """The expression makes no sense for the properties of this message."""
+    """The expression cannot be evaluated with the properties of this message."""
 
 
 class Kind(Enum):
@@ -40,7 +40,8 @@ _JAVA_HEX_DOUBLE = re.compile(
 
 
 def compare(left: Value, left_kind: Kind, right: Value, right_kind: Kind) -> int:
-    """Below 0, 0 or above 0; text is read as the type of the other side. Types that do not fit are unequal (-1)."""
+    """Return a number below 0, 0 or above 0. Text is parsed as the type of the other side. Types that do not fit are
+    unequal (-1)."""
     if left_kind is Kind.BOOLEAN:
         if right_kind is Kind.TEXT:
             raise EvaluationError("a truth value on the left cannot be compared with text")
@@ -65,7 +66,7 @@ def compare(left: Value, left_kind: Kind, right: Value, right_kind: Kind) -> int
 
 
 def compare_doubles(left: float, right: float) -> int:
-    """Double.compare: NaN equals itself and is above everything, -0.0 is below 0.0."""
+    """Compare as Double.compare does: NaN equals itself and is above everything, -0.0 is below 0.0."""
     if isnan(left) or isnan(right):
         return int(isnan(left)) - int(isnan(right))
     if left == right == 0.0:
@@ -74,7 +75,7 @@ def compare_doubles(left: float, right: float) -> int:
 
 
 def parse_integer(text: str, bits: int) -> int:
-    """Integer.parseInt or Long.parseLong; raises EvaluationError."""
+    """Parse as Integer.parseInt or Long.parseLong does. Raises EvaluationError."""
     digits = text[1:] if text[:1] in ("+", "-") else text
     if not digits.isdecimal() or any(ord(digit) > 0xFFFF for digit in digits) or len(digits) > 64:
         raise EvaluationError(f"{text[:64]!r} is not an integer")
@@ -85,7 +86,7 @@ def parse_integer(text: str, bits: int) -> int:
 
 
 def parse_double(text: str) -> float:
-    """Double.parseDouble; raises EvaluationError."""
+    """Parse as Double.parseDouble does. Raises EvaluationError."""
     trimmed = text.strip("".join(map(chr, range(33))))
     if _JAVA_DOUBLE.fullmatch(trimmed):
         return float(trimmed.rstrip("fFdD") if trimmed[-1:] in "fFdD" else trimmed)

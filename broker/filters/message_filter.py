@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class TagFilter:
-    """Passes entries whose tags code is one of the subscribed."""
+    """Passes entries whose tags code is subscribed."""
 
     __slots__ = ("_codes",)
 
@@ -38,7 +38,7 @@ class TagFilter:
 
 
 class SqlFilter:
-    """Passes messages whose properties make the expression true."""
+    """Passes messages whose properties satisfy the expression."""
 
     __slots__ = ("_filter",)
 
@@ -83,7 +83,7 @@ def message_filter(
     """Return the filter of a pull, None if everything passes.
 
     `consumer_filter` is the compiled filter of an SQL92 subscription.
-    With `support_retry` retry topics are filtered by the filter of the topic each message comes from.
+    With `support_retry`, the filter of the topic each message comes from applies on retry topics.
     """
     if subscription.class_filter_mode:
         return None

@@ -55,7 +55,7 @@ class FilterChooser:
         self._compiled = lru_cache(maxsize=COMPILED_FILTERS)(self._compile)
 
     def choose(self, header: PullMessageRequestHeader) -> MessageFilter | None:
-        """Return the filter of a pull, None if it takes everything; raises RequestRefused."""
+        """Return the filter of a pull, None if it wants every message. Raises RequestRefused."""
         in_request = header.sys_flag & sys_flag.PULL_SUBSCRIPTION != 0
         if in_request:
             try:
@@ -69,7 +69,7 @@ class FilterChooser:
         support_retry = self._configuration.broker.filter_support_retry
         if subscription.is_tag:
             if subscription.sub_string == SUB_ALL and not (support_retry and is_retry_topic(header.topic)):
-                return None  # what nearly every pull wants
+                return None  # the usual case
             return message_filter(subscription, None, self._filters, support_retry=support_retry)
         if not self._configuration.broker.enable_property_filter:
             raise RequestRefused(
@@ -127,7 +127,7 @@ class FilterChooser:
 
 
 def unknown_type(expression_type: str | None) -> str:
-    """Return what is wrong with an expression type that is none."""
+    """Return the remark for an unknown expression type."""
     return f"the expression type {expression_type} is neither TAG nor SQL92"
 
 

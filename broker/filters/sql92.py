@@ -61,7 +61,7 @@ _END: Final = "end of the expression"
 
 
 def compile_expression(text: str) -> BooleanExpression:
-    """Return the tree of an expression; raises FilterError with place and reason. Trees of usual length are cached."""
+    """Return the tree of an expression. Raises FilterError with position and reason. Short expressions are cached."""
     if len(text) > MAX_EXPRESSION_CHARACTERS:
         raise FilterError(f"the expression has {len(text)} characters, {MAX_EXPRESSION_CHARACTERS} are allowed")
     return _compiled(text) if len(text) <= REMEMBERED_CHARACTERS else _Parser(text).parse()
@@ -75,7 +75,7 @@ def _compiled(text: str) -> BooleanExpression:
 class _Parser:
     """A recursive descent over lazily read tokens.
 
-    `_type` of the present token is a symbol, a word in upper case, or "integer", "double", "string", "property".
+    `_type` is the current token's: a symbol, a word in upper case, or "integer", "double", "string", "property".
     """
 
     def __init__(self, text: str) -> None:
@@ -92,7 +92,7 @@ class _Parser:
     # -- tokens --------------------------------------------------------------------------------------------------------
 
     def _peek(self) -> str:
-        """Return the type of the next token, read when it is first looked at."""
+        """Return the type of the next token, which is read on first access."""
         if self._type:
             return self._type
         skipped = _SKIPPED.match(self._text, self._position)
@@ -117,7 +117,7 @@ class _Parser:
         return self._type
 
     def _take(self) -> str:
-        """Consume the next token; its text."""
+        """Consume the next token; return its text."""
         self._peek()
         self._type = ""
         return self._image

@@ -11,7 +11,7 @@ Key: TypeAlias = tuple[str, str, int]
 
 
 class Backlogs:
-    """The latest measurements; written by broker/protection.py, read by the statistics log."""
+    """The latest measurements; broker/protection.py writes them, the statistics log reads them."""
 
     def __init__(self, max_entries: int) -> None:
         self._max_entries = max_entries
@@ -23,7 +23,7 @@ class Backlogs:
             self._behind[key] = (size_bytes, time_ms)
 
     def groups_behind(self, limit_bytes: int) -> dict[str, int]:
-        """Return the groups that are further behind in any queue, with how many bytes."""
+        """Return group -> bytes for the groups that are further behind than `limit_bytes` in any queue."""
         worst: dict[str, int] = {}
         for (group, _, _), (size_bytes, _) in self._behind.items():
             if size_bytes > limit_bytes:

@@ -37,7 +37,7 @@ _LONG_AGO: Final = -(10**9)
 
 
 class Timeline:
-    """When the samples of one span were taken: a ring of times. `tick` counts them."""
+    """The times of the samples of one span, in a ring. `tick` counts them."""
 
     __slots__ = ("capacity", "period_ms", "tick", "times_ms")
 
@@ -48,7 +48,7 @@ class Timeline:
         self.times_ms = [0] * capacity
 
     def take(self, now_ms: int) -> None:
-        """One more sample, taken now. In front of the very first one there is an empty one, one period older."""
+        """Add a sample time. The first one is preceded by an empty sample, one period older."""
         if self.tick == 0:
             self.times_ms[0] = now_ms - self.period_ms
             self.tick = 1
@@ -57,15 +57,15 @@ class Timeline:
 
 
 def timelines() -> tuple[Timeline, Timeline, Timeline]:
-    """Return those of minute, hour and day."""
+    """Return the timelines of minute, hour and day."""
     minute, hour, day = (Timeline(*span) for span in zip(CAPACITIES, PERIODS_MS, strict=True))
     return minute, hour, day
 
 
 class Flow:
-    """Running totals. Count by adding to `messages`, `size_bytes` and `times` (how often something was added).
+    """Running totals. Count by adding to `messages`, `size_bytes` and `times` (the number of additions).
 
-    A flow with `parts` is their sum, brought up to date by `gather`.
+    A flow with `parts` is their sum, which `gather` updates.
     """
 
     __slots__ = ("_base", "_born", "_samples", "messages", "parts", "size_bytes", "times")
@@ -86,11 +86,11 @@ class Flow:
 
     @property
     def is_at_rest(self) -> bool:
-        """Nothing was counted for a day."""
+        """Return whether nothing was counted for a day."""
         return self._samples is None and self.times == self._base[_TIMES] and self.messages == self._base[MESSAGES]
 
     def gather(self) -> None:
-        """Take over the totals of the parts."""
+        """Add up the totals of the parts."""
         if self.parts is not None:
             messages = size_bytes = times = 0
             for part in self.parts:
@@ -102,7 +102,7 @@ class Flow:
             self.times = times
 
     def sample(self, kind: int, span: Timeline) -> None:
-        """Keep the present totals as the newest sample of `span`, which is the one of `kind`."""
+        """Store the present totals as the newest sample of `span`, the timeline of `kind`."""
         self.gather()
         samples = self._samples
         if samples is None:
@@ -117,7 +117,8 @@ class Flow:
             self._rest(samples, span)
 
     def window(self, kind: int, span: Timeline, column: int) -> BrokerStatsItem:
-        """Sum, per second and per addition between the oldest and the newest sample; zeros when there are none."""
+        """Return sum, rate per second and sum per addition between the oldest and the newest sample; zeros without
+        samples."""
         samples = self._samples
         if samples is None or span.tick == 0:
             return BrokerStatsItem()
@@ -134,7 +135,7 @@ class Flow:
         )
 
     def _rest(self, samples: array[int], span: Timeline) -> None:
-        """Give the samples back when the whole day shows no change."""
+        """Free the samples if nothing changed for the whole day."""
         if span.tick - span.capacity <= self._born[DAY]:
             return
         oldest = _place(DAY, span.tick - span.capacity)
@@ -145,5 +146,5 @@ class Flow:
 
 
 def _place(kind: int, tick: int) -> int:
-    """Where the sample of that tick is in a flow's array."""
+    """Return the index of that tick's sample in a flow's array."""
     return _STARTS[kind] + tick % CAPACITIES[kind] * _COLUMNS

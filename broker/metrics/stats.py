@@ -85,7 +85,7 @@ class BrokerStats:
     # -- counting ----------------------------------------------------------------------------------------------------
 
     def topic_put(self, topic: str, queue_id: int, message_count: int, size_bytes: int) -> None:
-        """One request's messages were stored for a producer; `size_bytes` as stored."""
+        """Count one request's messages that were stored for a producer; `size_bytes` as stored."""
         flow = self._puts.get((topic, queue_id))
         if flow is None:
             flow = self._new_put(topic, queue_id)
@@ -95,7 +95,7 @@ class BrokerStats:
         self.put_total += message_count
 
     def group_get(self, group: str, topic: str, queue_id: int, message_count: int, size_bytes: int) -> None:
-        """One pull's messages were handed out to a consumer."""
+        """Count one pull's messages that were delivered to a consumer."""
         flow = self._gets.get((group, topic, queue_id))
         if flow is None:
             flow = self._new_get(group, topic, queue_id)
@@ -106,7 +106,7 @@ class BrokerStats:
         self.get_found_times += 1
 
     def internal_get(self, message_count: int) -> None:
-        """The broker read messages of a queue for itself."""
+        """Count messages that the broker read from a queue for itself."""
         self.internal_get_total += message_count
         if message_count:
             self.get_found_times += 1
@@ -115,24 +115,24 @@ class BrokerStats:
 
     @property
     def read_total(self) -> int:
-        """Messages read from queues, by clients and by the broker for itself."""
+        """Return the messages read from queues, by clients and by the broker for itself."""
         return self.get_total + self.internal_get_total
 
     def get_missed(self) -> None:
-        """A pull found nothing."""
+        """Count a pull that found nothing."""
         self.get_missed_times += 1
 
     def stored(self, message_count: int, size_bytes: int) -> None:
-        """The store took messages from any source."""
+        """Count messages that the store accepted from any source."""
         self.stored_total += message_count
         self.stored_size_total_bytes += size_bytes
 
     def put_failed(self) -> None:
-        """The store refused a message."""
+        """Count a message that the store refused."""
         self.put_failed_times += 1
 
     def get_latency(self, group: str, topic: str, queue_id: int, latency_ms: int) -> None:
-        """How long the reading of a pull took, when that was a millisecond or more; all others count as 0 ms."""
+        """Record how long the read of a pull took, if that was at least a millisecond; all others count as 0 ms."""
         key = (group, topic, queue_id if self._detail else _ALL_QUEUES)
         flow = self._latencies.get(key)
         if flow is None:
@@ -144,21 +144,21 @@ class BrokerStats:
         flow.times += 1
 
     def _reads(self, key: _Get) -> int:
-        """Return how often a group got messages: the number of samples; those of 0 ms are not recorded one by one."""
+        """Return how often a group received messages (the number of samples); those of 0 ms are not recorded."""
         group, topic, queue_id = key
         read = self._groups.get((topic, group)) if queue_id == _ALL_QUEUES else self._gets.get(key)
         return read.times if read is not None else 0
 
     def send_back(self, group: str, topic: str) -> None:
-        """A consumer sent a message back."""
+        """Count a message that a consumer sent back."""
         self._add(SNDBCK_PUT_NUMS, f"{topic}@{group}", 1)
 
     def commercial(self, name: str, owner: str, topic: str, group: str, kind: str, amount: int) -> None:
-        """A counter of the COMMERCIAL_ family, fed by hooks."""
+        """Add to a counter of the COMMERCIAL_ family; hooks call this."""
         self._add(name, f"{owner}@{topic}@{group}@{kind}", amount)
 
     def fall_behind(self, group: str, topic: str, queue_id: int, size_bytes: int, time_ms: int = 0) -> None:
-        """How far a group is behind the end of the log at the moment (GROUP_GET_FALL_SIZE and _TIME)."""
+        """Record how far a group is behind the end of the log now (GROUP_GET_FALL_SIZE and _TIME)."""
         self._backlogs.note((group, topic, queue_id), size_bytes, time_ms)
 
     # -- reading -----------------------------------------------------------------------------------------------------
@@ -187,11 +187,11 @@ class BrokerStats:
         return flow.messages if column == MESSAGES else flow.size_bytes
 
     def queues_read(self) -> list[tuple[str, str, int]]:
-        """(group, topic, queue id) of what groups pulled from."""
+        """Return (group, topic, queue id) of each queue that a group pulled from."""
         return list(self._gets)
 
     def groups_behind(self, limit_bytes: int) -> dict[str, int]:
-        """Groups further behind than that in any queue, with how many bytes (protectBroker)."""
+        """Return group -> bytes for groups further behind than the limit in any queue (protectBroker)."""
         return self._backlogs.groups_behind(limit_bytes)
 
     def named(self) -> Iterator[NamedFlow]:
@@ -217,13 +217,13 @@ class BrokerStats:
                 yield QUEUE_GET_SIZE, f"{topic}@{queue_id}@{group}", flow, SIZE_BYTES
 
     def moments(self) -> list[tuple[str, str, int]]:
-        """(name, key, value) of how far each group is behind in each queue, as last measured."""
+        """Return (name, key, value) of each group's last measured distance in each queue."""
         return self._backlogs.moments()
 
     # -- topics and groups that are gone (called with autoDeleteUnusedStats) -------------------------------------------
 
     def forget_topic(self, topic: str) -> None:
-        """A topic was deleted."""
+        """Drop the statistics of a deleted topic."""
         self._topics.pop(topic, None)
         self._puts = {key: flow for key, flow in self._puts.items() if key[0] != topic}
         self._groups = {key: flow for key, flow in self._groups.items() if key[0] != topic}
@@ -231,7 +231,7 @@ class BrokerStats:
         self._forget_others(lambda name, parts: parts[0 if name == SNDBCK_PUT_NUMS else 1] == topic)
 
     def forget_group(self, group: str) -> None:
-        """A subscription group was deleted."""
+        """Drop the statistics of a deleted subscription group."""
         self._groups = {key: flow for key, flow in self._groups.items() if key[1] != group}
         self._forget_gets(lambda key: key[0] == group)
         self._forget_others(lambda name, parts: parts[1 if name == SNDBCK_PUT_NUMS else 2] == group)
@@ -239,19 +239,19 @@ class BrokerStats:
     # -- sampling, called by tasks ------------------------------------------------------------------------
 
     def sample_minute(self) -> None:
-        """Every 10 s."""
+        """Sample for the minute; called every 10 s."""
         self._sample(MINUTE)
 
     def sample_hour(self) -> None:
-        """Every 10 min."""
+        """Sample for the hour; called every 10 min."""
         self._sample(HOUR)
 
     def sample_day(self) -> None:
-        """Every hour."""
+        """Sample for the day; called every hour."""
         self._sample(DAY)
 
     def record(self) -> None:
-        """At every midnight: today's morning becomes yesterday's (RocketMQ: BrokerStats.record)."""
+        """Make today's morning totals yesterday's; called at every midnight (RocketMQ: BrokerStats.record)."""
         self.put_total_yesterday_morning = self.put_total_today_morning
         self.get_total_yesterday_morning = self.get_total_today_morning
         self.put_total_today_morning = self.stored_total
@@ -286,7 +286,7 @@ class BrokerStats:
         return flow.window(kind, self.spans[kind], column)
 
     def _find(self, name: str, key: str) -> tuple[Flow, int] | None:
-        """Return the flow of a statistic and the column to look at."""
+        """Return the flow of a statistic and the column that holds it."""
         column = SIZE_BYTES if name.endswith("_SIZE") and not name.startswith("COMMERCIAL") else MESSAGES
         flow: Flow | None = None
         if name in (TOPIC_PUT_NUMS, TOPIC_PUT_SIZE):
@@ -341,7 +341,7 @@ class BrokerStats:
         return flow
 
     def _part_of(self, total: Flow) -> Flow:
-        """Return the flow of one queue; without detail that is the one of all queues."""
+        """Return the flow of one queue; without detail that is the flow of all queues."""
         if total.parts is None:
             return total
         flow = Flow(self.spans)

@@ -31,19 +31,19 @@ class StatsLog:
         self._stats = stats
 
     async def print_minute(self) -> None:
-        """At every full minute."""
+        """Print the minute's statistics; called at every full minute."""
         await _print(self._lines(MINUTE))
 
     async def print_hour(self) -> None:
-        """At every full hour."""
+        """Print the hour's statistics; called at every full hour."""
         await _print(self._lines(HOUR))
 
     async def print_day(self) -> None:
-        """At every midnight."""
+        """Print the day's statistics; called at every midnight."""
         await _print(self._lines(DAY))
 
     async def print_moments(self) -> None:
-        """Every five minutes: how far groups are behind."""
+        """Print how far groups are behind; called every five minutes."""
         await _print(
             f"[{name}] [{key}] Stats Every 5 Minutes, Value: {value}" for name, key, value in self._stats.moments()
         )

@@ -23,7 +23,7 @@ NEVER_COUNTED: Final = (
     "BROKER_GET_FROM_DISK_NUMS",
     "BROKER_GET_FROM_DISK_SIZE",
 )
-"""Statistics that RocketMQ 4.9.7 declares and never fills: asking for them finds nothing."""
+"""Statistics that RocketMQ 4.9.7 declares but never fills: queries for them find nothing."""
 COMMERCIAL_NAMES: Final = (
     "COMMERCIAL_SEND_TIMES",
     "COMMERCIAL_SEND_SIZE",

@@ -22,7 +22,7 @@ from triomq.protocol.clock import NowMs
 
 log = structlog.get_logger("triomq.store.pace")
 
-SAMPLES: Final = 601  # one a second
+SAMPLES: Final = 601  # one per second
 RATE_SECONDS: Final = (10, 60, 600)
 
 _EDGES_MS: Final = (0, 10, 50, 100, 200, 500, 1000, 2000, 3000, 4000, 5000, 10_000)
@@ -42,14 +42,14 @@ _BUCKET_TEXTS: Final = (
     "[10s~]",
 )
 _FINE_MS: Final = 1000
-"""Put times up to here are counted ms by ms, for the percentiles."""
+"""Put times up to this limit are counted per ms, for the percentiles."""
 
 _Sample: TypeAlias = tuple[int, int, int, int, int]
 _PUT, _FOUND, _MISSED, _TRANSFERRED = 1, 2, 3, 4
 
 
 class PutTimes:
-    """How long puts took: a count for each bucket of RocketMQ's text, and for each ms."""
+    """Durations of puts: a count for each bucket of RocketMQ's text, and for each ms."""
 
     __slots__ = ("buckets", "count", "fine")
 
@@ -65,7 +65,7 @@ class PutTimes:
         self.fine[elapsed_ms] = self.fine.get(elapsed_ms, 0) + count
 
     def percentile_ms(self, part: float) -> float:
-        """Return the time within which that part of the puts was done; 0 without puts."""
+        """Return the time in ms within which that part of the puts completed; 0 without puts."""
         left = part * self.count
         for elapsed_ms in sorted(self.fine):
             left -= self.fine[elapsed_ms]
@@ -104,7 +104,7 @@ class StoreMetrics:
         return timed_commit
 
     def commit_took(self, elapsed_ms: float) -> None:
-        """A commit of the store ended; the messages counted since the last one were in it."""
+        """Record the duration of a commit of the store; the messages counted since the previous commit were in it."""
         puts = self._stats.stored_total
         count = puts - self._timed_puts
         if count > 0:
@@ -114,12 +114,12 @@ class StoreMetrics:
                 self.put_max_ms = int(elapsed_ms)
 
     def get_took(self, elapsed_ms: float) -> None:
-        """A read of the store ended."""
+        """Record the duration of a read of the store."""
         if elapsed_ms > self.get_max_ms:
             self.get_max_ms = int(elapsed_ms)
 
     def sample(self) -> None:
-        """Every second."""
+        """Take a sample; called every second."""
         stats = self._stats
         now_ms = self._now_ms()
         self._samples.append(
@@ -127,7 +127,7 @@ class StoreMetrics:
         )
 
     def turn_minute(self) -> None:
-        """Every minute: the distribution of put times starts anew; rates go to the log."""
+        """Start a new distribution of put times and log the rates; called every minute."""
         self._last_minute = self._times
         self._times = PutTimes()
         times = self._last_minute
@@ -137,7 +137,7 @@ class StoreMetrics:
             log.info("[STORETPS] gets", found_tps=self._rates(_FOUND), miss_tps=self._rates(_MISSED))
 
     def values(self) -> dict[str, str]:
-        """Key -> text of the runtime info."""
+        """Return key -> text for the runtime info."""
         stats = self._stats
         times = self._last_minute or self._times
         puts = max(1, stats.stored_total)
@@ -164,7 +164,7 @@ class StoreMetrics:
         }
 
     def _rates(self, column: int) -> str:
-        """Rates over 10, 60 and 600 s; empty where there are too few samples yet."""
+        """Return the rates over 10, 60 and 600 s as text; empty where there are too few samples yet."""
         return " ".join(
             double_text(self._rate(column, seconds)) if len(self._samples) > seconds else "" for seconds in RATE_SECONDS
         )

@@ -26,11 +26,12 @@ class WatermarkLog:
         self._was_busy: set[str] = set()
 
     def print(self) -> None:
-        """One line for each pool that has, or a second ago had, unfinished requests."""
+        """Print one line for each pool that has unfinished requests, or had some a second ago."""
         pools = self._pools
         pulls = max(0, pools.pull.in_flight - self._held_pulls())
         self._line("Send", pools.send.in_flight, pools.send.head_wait_ms())
-        # The oldest request of the pull pool is nearly always a held one; what is not held is answered in its turn.
+        # The oldest request of the pull pool is nearly always a held one; the others get their response within their
+        # turn.
         self._line("Pull", pulls, 0)
         self._line("Query", pools.query.in_flight, pools.query.head_wait_ms())
         self._line("Transaction", pools.transaction.in_flight, pools.transaction.head_wait_ms())

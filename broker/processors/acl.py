@@ -38,7 +38,7 @@ ACL_IS_OFF = "this broker checks no access: set aclEnable=true in its configurat
 
 
 class AclProcessor:
-    """Reads and changes the ACL files; `table` is None while ACL is off. `address` gives the broker's "ip:port"."""
+    """Reads and changes the ACL files. `table` is None while ACL is off. `address` returns the broker's "ip:port"."""
 
     def __init__(self, configuration: Configuration, table: AccessTable | None, *, address: Callable[[], str]) -> None:
         self._configuration = configuration
@@ -51,7 +51,7 @@ class AclProcessor:
         }
 
     def processors(self) -> dict[int, Processor]:
-        """Request code -> processor."""
+        """Return request code -> processor."""
         return dict.fromkeys(map(int, ACL_CODES), self)
 
     def __call__(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
@@ -59,10 +59,10 @@ class AclProcessor:
         update = self._updates.get(request.code)
         if update is not None:
             answer = update(request, table)
-            answer.serialize_type = connection.serialize_type  # RocketMQ writes these past its choice of a codec
+            answer.serialize_type = connection.serialize_type  # RocketMQ ignores the request's codec here
             return answer
         if table is None:
-            # RocketMQ does not answer these at all then, and its tools wait for their time limit.
+            # RocketMQ sends no response in this case, so its tools wait for their timeout.
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, ACL_IS_OFF)
         if request.code == RequestCode.GET_BROKER_CLUSTER_ACL_INFO:
             return self._info(request, table)
@@ -132,7 +132,8 @@ class AclProcessor:
 
 
 def _split(text: str | None) -> list[str] | None:
-    """Return a comma list; a list in braces ("1.2.3.{4,5}") stays one entry. None and an empty text are None."""
+    """Return the parts of a comma list. A list in braces ("1.2.3.{4,5}") stays one entry. Return None for None and for
+    an empty text."""
     if not text:
         return None
     parts: list[str] = []

@@ -38,7 +38,7 @@ UNIT_SUB_FLAG = 2
 
 
 class ClientProcessor:
-    """Heartbeats and farewells of producers and consumers."""
+    """Registers and unregisters producers and consumers."""
 
     def __init__(self, configuration: Configuration, metadata: Metadata) -> None:
         self._configuration = configuration
@@ -48,7 +48,7 @@ class ClientProcessor:
         self._producers = metadata.producers
 
     def processors(self) -> dict[int, Processor]:
-        """Request code -> processor."""
+        """Return request code -> processor."""
         return {
             RequestCode.HEART_BEAT: self.heartbeat,
             RequestCode.UNREGISTER_CLIENT: self.unregister,
@@ -56,7 +56,7 @@ class ClientProcessor:
         }
 
     def heartbeat(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """HEART_BEAT: take over the client's groups; retry topics of its consumer groups are made here."""
+        """Handle HEART_BEAT: register the client in its groups, and create the retry topics of its consumer groups."""
         data = HeartbeatData.decode(request.body)
         if not data.client_id:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, "the heartbeat has no clientID")
@@ -97,7 +97,7 @@ class ClientProcessor:
         )
 
     def unregister(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """UNREGISTER_CLIENT: the connection leaves the groups that are named."""
+        """Handle UNREGISTER_CLIENT: remove the connection from the named groups."""
         header = request.header(UnregisterClientRequestHeader)
         if header.producer_group is not None:
             self._producers.unregister(header.producer_group, connection)
@@ -108,7 +108,7 @@ class ClientProcessor:
         return new_response(request)
 
     def check_config(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """CHECK_CLIENT_CONFIG: would the broker take this subscription?"""
+        """Handle CHECK_CLIENT_CONFIG: check whether the broker accepts this subscription."""
         subscription = CheckClientRequestBody.decode(request.body).subscription_data
         if subscription is None or subscription.is_tag:
             return new_response(request)

@@ -52,11 +52,11 @@ log = structlog.get_logger("triomq.broker.consume_admin")
 
 LONG_MAX = 2**63 - 1
 MAX_QUEUE_ENTRIES = 16_000
-"""Most entries of one QUERY_CONSUME_QUEUE answer."""
+"""Upper bound on the entries in one QUERY_CONSUME_QUEUE response."""
 
 
 class ConsumeAdminProcessor:
-    """Progress and state of consumer groups."""
+    """Reports the progress and state of consumer groups."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class ConsumeAdminProcessor:
         self._broker_addr = broker_addr
 
     def processors(self) -> dict[int, Processor]:
-        """Request code -> processor."""
+        """Return request code -> processor."""
         return {
             RequestCode.GET_CONSUME_STATS: self.consume_stats,
             RequestCode.GET_BROKER_CONSUME_STATS: self.broker_consume_stats,
@@ -95,7 +95,7 @@ class ConsumeAdminProcessor:
     # -- progress ----------------------------------------------------------------------------------------------------
 
     async def consume_stats(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """GET_CONSUME_STATS of one group, for one topic or all of its topics."""
+        """Handle GET_CONSUME_STATS for one group, with one topic or all of its topics."""
         header = request.header(GetConsumeStatsRequestHeader)
         group = header.consumer_group
         topics = [header.topic] if header.topic and header.topic.strip() else self._offsets.topics_of_group(group)
@@ -105,12 +105,13 @@ class ConsumeAdminProcessor:
             config = self._topics.get(topic)
             table.update(self._progress(group, topic, config.read_queue_nums if config is not None else 0))
             tps += self._stats.per_second(GROUP_GET_NUMS, f"{topic}@{group}")
-            # Others run here: the list of topics is a copy, and each topic is looked up when its turn comes.
+            # Other tasks run here. That is safe: the list of topics is a copy, and each topic is looked up in its own
+            # iteration.
             await trio.lowlevel.checkpoint()
         return new_response(request, body=ConsumeStats(consume_tps=tps, offset_table=table).encode())
 
     async def broker_consume_stats(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """GET_BROKER_CONSUME_STATS: every group, with one entry for each of its topics."""
+        """Handle GET_BROKER_CONSUME_STATS: report every group, with one entry for each of its topics."""
         ordered_only = request.header(GetConsumeStatsInBrokerHeader).is_order
         every: list[dict[str, list[ConsumeStats]]] = []
         total_diff = 0
@@ -155,7 +156,8 @@ class ConsumeAdminProcessor:
         return table
 
     def time_span(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """QUERY_CONSUME_TIME_SPAN: store times of the first, last and last consumed message of each queue."""
+        """Handle QUERY_CONSUME_TIME_SPAN: report the store times of the first, last and last consumed message of each
+        queue."""
         header = request.header(QueryConsumeTimeSpanRequestHeader)
         config = self._topics.get(header.topic)
         if config is None:
@@ -188,7 +190,7 @@ class ConsumeAdminProcessor:
     # -- who -----------------------------------------------------------------------------------------------------------
 
     def connections(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """GET_CONSUMER_CONNECTION_LIST of an online group."""
+        """Handle GET_CONSUMER_CONNECTION_LIST for an online group."""
         name = request.header(GetConsumerConnectionListRequestHeader).consumer_group
         group = self._consumers.get(name)
         if group is None:
@@ -211,7 +213,8 @@ class ConsumeAdminProcessor:
         return new_response(request, body=body.encode())
 
     def groups_of_topic(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """QUERY_TOPIC_CONSUME_BY_WHO: groups that subscribe to the topic or once committed an offset of it."""
+        """Handle QUERY_TOPIC_CONSUME_BY_WHO: list the groups that subscribe to the topic or have committed an offset
+        for it."""
         topic = request.header(QueryTopicConsumeByWhoRequestHeader).topic
         groups = dict.fromkeys([*self._consumers.groups_of_topic(topic), *self._offsets.groups_of_topic(topic)])
         return new_response(request, body=GroupList(group_list=list(groups)).encode())
@@ -219,9 +222,10 @@ class ConsumeAdminProcessor:
     # -- offsets -------------------------------------------------------------------------------------------------------
 
     def correction_offsets(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """QUERY_CORRECTION_OFFSET: the smallest offset of all groups of a topic, against that of one group.
+        """Handle QUERY_CORRECTION_OFFSET: compare the smallest offset of all groups of a topic with that of one group.
 
-        RocketMQ also removes the groups named in filterGroups from its table; here they are only left out.
+        RocketMQ also removes the groups named in filterGroups from its table. Here they are only left out of the
+        result.
         """
         header = request.header(QueryCorrectionOffsetHeader)
         left_out = [group for group in (header.filter_groups or "").split(",") if group]
@@ -237,7 +241,7 @@ class ConsumeAdminProcessor:
         return new_response(request, body=QueryCorrectionOffsetBody(correction_offsets=smallest).encode())
 
     def clone_offsets(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """CLONE_GROUP_OFFSET: for one topic, or for all topics of the source group."""
+        """Handle CLONE_GROUP_OFFSET for one topic, or for all topics of the source group."""
         header = request.header(CloneGroupOffsetRequestHeader)
         if header.topic and header.topic.strip():
             topics = [header.topic]
@@ -256,7 +260,7 @@ class ConsumeAdminProcessor:
     # -- queues --------------------------------------------------------------------------------------------------------
 
     def queue_entries(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """QUERY_CONSUME_QUEUE: entries of a queue, and what a group subscribes to."""
+        """Handle QUERY_CONSUME_QUEUE: return entries of a queue and the subscription of a group."""
         header = request.header(QueryConsumeQueueRequestHeader)
         topic = header.topic or ""
         if not self._is_queue(topic, header.queue_id):
@@ -294,8 +298,7 @@ class ConsumeAdminProcessor:
         subscription: SubscriptionData | None,
         registered: ConsumerFilter | None,
     ) -> ConsumeQueueData:
-        """Return one entry, with the content of its ext unit if there is one, and whether the group's filter
-        matches."""
+        """Return one entry with the content of its ext unit, if it has one, and whether the group's filter matches."""
         physical_offset, size, tags_code = entry
         plain = ConsumeQueueData(physic_offset=physical_offset, physic_size=size, tags_code=tags_code)
         if not self._store.reading.leads_to_ext_unit(topic, queue_id, tags_code):
@@ -315,7 +318,7 @@ class ConsumeAdminProcessor:
         )
 
     def _is_queue(self, topic: str, queue_id: int) -> bool:
-        """Is there such a queue, if only without messages yet?"""
+        """Return whether the queue exists; it need not hold messages."""
         config = self._topics.get(topic)
         if config is not None and 0 <= queue_id < max(config.read_queue_nums, config.write_queue_nums):
             return True
@@ -323,7 +326,8 @@ class ConsumeAdminProcessor:
 
 
 def _bits_text(bit_map: bytes) -> str:
-    """0 and 1, the highest bit first, each group of 64 on a line of its own (BitsArray.toString)."""
+    """Return the bits as text (0 and 1), highest bit first, with each group of 64 on a line of its own
+    (BitsArray.toString)."""
     bits = f"{int.from_bytes(bit_map, 'little'):0{len(bit_map) * 8}b}"
     first = len(bits) % 64
     groups = [bits[:first]] if first else []
@@ -341,7 +345,7 @@ def _ext_unit_json(unit: ExtUnit) -> str:
 
 
 def language_name(language: int) -> str | None:
-    """Return the name of a language code as bodies write it, None for an unknown one."""
+    """Return the name of a language code as bodies contain it, None for an unknown code."""
     try:
         return LanguageCode(language).name
     except ValueError:

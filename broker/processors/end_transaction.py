@@ -25,7 +25,7 @@ from triomq.store.results import PutStatus
 log = structlog.get_logger("triomq.broker.end_transaction")
 
 class CommitAnswer(PendingPut):
-    """The pending response to one commit; it is sent when the real message is as safe as it asks for."""
+    """The pending response to one commit; sent when the real message is as durable as it requests."""
 
     __slots__ = ("_connection", "_processor", "_request")
 
@@ -40,7 +40,7 @@ class CommitAnswer(PendingPut):
 
 
 class EndTransactionProcessor:
-    """Commits and rollbacks of producers."""
+    """Handles commits and rollbacks of producers."""
 
     def __init__(self, configuration: Configuration, transactions: TransactionStore, *, pool: Pool) -> None:
         self._configuration = configuration
@@ -55,7 +55,7 @@ class EndTransactionProcessor:
         if self._configuration.store.broker_role is BrokerRole.SLAVE:
             raise RequestRefused(ResponseCode.SLAVE_NOT_AVAILABLE, NOT_SET)
         if wanted == sys_flag.TRANSACTION_NOT:
-            return None  # the producer does not know yet; the checks will ask it again
+            return None  # the producer does not know yet; a later check asks it again
         half = self._half(header)
         if wanted == sys_flag.TRANSACTION_ROLLBACK:
             self._transactions.rollback(half)
@@ -70,7 +70,8 @@ class EndTransactionProcessor:
         return None
 
     def _half(self, header: EndTransactionRequestHeader) -> HalfMessage:
-        """Return the half message that is meant, after the checks that it is the right one; raises RequestRefused."""
+        """Return the half message that the request names, after checking that it is the right one. Raises
+        RequestRefused."""
         half = self._transactions.half_at(header.commit_log_offset)
         reason = None
         if half is None:
@@ -93,7 +94,7 @@ class EndTransactionProcessor:
         return half
 
     def answer(self, connection: Connection, request: RemotingCommand, token: CommitAnswer) -> None:
-        """Answer a commit whose put is done (called by CommitAnswer)."""
+        """Send the response to a commit whose put is complete (called by CommitAnswer)."""
         self._pool.left(token)
         status = token.result.status
         if status in STORED:
@@ -126,7 +127,7 @@ class ResumeAnswer(PendingPut):
 
 
 class ResumeCheckProcessor:
-    """Resumes the checks of messages that were discarded after too many checks."""
+    """Resumes checks of messages that were discarded after too many checks."""
 
     def __init__(self, transactions: TransactionStore) -> None:
         self._transactions = transactions

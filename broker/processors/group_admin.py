@@ -22,7 +22,7 @@ log = structlog.get_logger("triomq.broker.group_admin")
 
 
 class GroupAdminProcessor:
-    """Administration of subscription groups."""
+    """Creates, changes, deletes and lists subscription groups."""
 
     def __init__(
         self, configuration: Configuration, groups: GroupTable, offsets: OffsetTable, stats: BrokerStats
@@ -33,7 +33,7 @@ class GroupAdminProcessor:
         self._stats = stats
 
     def processors(self) -> dict[int, Processor]:
-        """Request code -> processor."""
+        """Return request code -> processor."""
         return {
             RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self.update,
             RequestCode.DELETE_SUBSCRIPTIONGROUP: self.delete,
@@ -41,7 +41,7 @@ class GroupAdminProcessor:
         }
 
     async def update(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP."""
+        """Handle UPDATE_AND_CREATE_SUBSCRIPTIONGROUP."""
         refuse_on_slave(self._configuration)
         config = SubscriptionGroupConfig.decode(request.body)
         if not config.group_name:
@@ -52,7 +52,7 @@ class GroupAdminProcessor:
         return new_response(request)
 
     async def delete(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """DELETE_SUBSCRIPTIONGROUP: with removeOffset its offsets too."""
+        """Handle DELETE_SUBSCRIPTIONGROUP: delete the group and, with removeOffset, its offsets."""
         refuse_on_slave(self._configuration)
         header = request.header(DeleteSubscriptionGroupRequestHeader)
         log.info("group deletion requested", group=header.group_name, remote=connection.remote.text)
@@ -65,7 +65,7 @@ class GroupAdminProcessor:
         return new_response(request)
 
     def all_groups(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """GET_ALL_SUBSCRIPTIONGROUP_CONFIG, asked by slaves and exports."""
+        """Handle GET_ALL_SUBSCRIPTIONGROUP_CONFIG, which slaves and export tools send."""
         if not self._groups.names():
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, "No subscription group in this broker")
         return new_response(request, body=self._groups.encode())

@@ -25,7 +25,7 @@ from triomq.store.message_store import MessageStore
 
 
 class OffsetAdminProcessor:
-    """Questions about offsets. `delay_offsets` gives delay level -> delivered offset."""
+    """Handles queries about offsets. `delay_offsets` returns delay level -> delivered offset."""
 
     def __init__(self, store: MessageStore, offsets: OffsetTable, delay_offsets: Callable[[], dict[int, int]]) -> None:
         self._store = store
@@ -33,7 +33,7 @@ class OffsetAdminProcessor:
         self._delay_offsets = delay_offsets
 
     def processors(self) -> dict[int, Processor]:
-        """Request code -> processor."""
+        """Return request code -> processor."""
         return {
             RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self.by_time,
             RequestCode.GET_MAX_OFFSET: self.max_offset,
@@ -44,33 +44,33 @@ class OffsetAdminProcessor:
         }
 
     def by_time(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """SEARCH_OFFSET_BY_TIMESTAMP."""
+        """Handle SEARCH_OFFSET_BY_TIMESTAMP."""
         header = request.header(SearchOffsetRequestHeader)
         queue_offset = self._store.reading.queue_offset_by_time(header.topic, header.queue_id, header.timestamp)
         return new_response(request, header=SearchOffsetResponseHeader(offset=queue_offset))
 
     def max_offset(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """GET_MAX_OFFSET."""
+        """Handle GET_MAX_OFFSET."""
         header = request.header(GetMaxOffsetRequestHeader)
         queue_offset = self._store.reading.max_offset(header.topic, header.queue_id)
         return new_response(request, header=GetMaxOffsetResponseHeader(offset=queue_offset))
 
     def min_offset(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """GET_MIN_OFFSET."""
+        """Handle GET_MIN_OFFSET."""
         header = request.header(GetMinOffsetRequestHeader)
         queue_offset = self._store.reading.min_offset(header.topic, header.queue_id)
         return new_response(request, header=GetMinOffsetResponseHeader(offset=queue_offset))
 
     def earliest_store_time(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """GET_EARLIEST_MSG_STORETIME: -1 for an empty queue."""
+        """Handle GET_EARLIEST_MSG_STORETIME: return the time in ms, -1 for an empty queue."""
         header = request.header(GetEarliestMsgStoretimeRequestHeader)
         timestamp = self._store.reading.earliest_store_time(header.topic, header.queue_id)
         return new_response(request, header=GetEarliestMsgStoretimeResponseHeader(timestamp=timestamp))
 
     def all_consumer_offsets(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """GET_ALL_CONSUMER_OFFSET, sent by slaves; an empty table is a valid response."""
+        """Handle GET_ALL_CONSUMER_OFFSET, sent by slaves; an empty table is a valid response."""
         return new_response(request, body=self._offsets.encode())
 
     def all_delay_offsets(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """GET_ALL_DELAY_OFFSET, sent by slaves; an empty table is a valid response."""
+        """Handle GET_ALL_DELAY_OFFSET, sent by slaves; an empty table is a valid response."""
         return new_response(request, body=DelayOffsetSerializeWrapper(offset_table=self._delay_offsets()).encode())

@@ -26,7 +26,7 @@ _FIRST_BOOT = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
 
 
 class OffsetProcessor:
-    """Commits and queries of consumers."""
+    """Handles offset commits and queries of consumers."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class OffsetProcessor:
         *,
         memory_bytes: int | None = None,
     ) -> None:
-        """`memory_bytes`: physical memory of the machine, asked of the operating system when not given."""
+        """`memory_bytes` is the physical memory of the machine; without it the operating system is queried."""
         self._configuration = configuration
         self._offsets = offsets
         self._consumers = consumers
@@ -45,7 +45,7 @@ class OffsetProcessor:
         self._memory_bytes = _physical_memory_bytes() if memory_bytes is None else memory_bytes
 
     def processors(self) -> dict[int, Processor]:
-        """Request code -> processor."""
+        """Return request code -> processor."""
         return {
             RequestCode.QUERY_CONSUMER_OFFSET: self.query,
             RequestCode.UPDATE_CONSUMER_OFFSET: self.update,
@@ -53,11 +53,13 @@ class OffsetProcessor:
         }
 
     def query(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """QUERY_CONSUMER_OFFSET: the committed offset; 0 for a new group on a queue that is young enough."""
+        """Handle QUERY_CONSUMER_OFFSET: return the committed offset, or 0 for a new group on a queue whose first
+        message is recent enough."""
         header = request.header(QueryConsumerOffsetRequestHeader)
         queue_offset = self._offsets.query(header.consumer_group, header.topic, header.queue_id)
         if queue_offset < 0:
-            # A new group starts at the beginning only where that is still recent; otherwise it decides itself.
+            # A new group starts at the beginning only if that is still recent. Otherwise the client decides where to
+            # start.
             first = self._store.reading.min_offset(header.topic, header.queue_id)
             if first > 0 or self._is_old(header.topic, header.queue_id):
                 raise RequestRefused(ResponseCode.QUERY_NOT_FOUND, _FIRST_BOOT)
@@ -65,13 +67,13 @@ class OffsetProcessor:
         return new_response(request, header=QueryConsumerOffsetResponseHeader(offset=queue_offset))
 
     def update(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """UPDATE_CONSUMER_OFFSET: stored without checks."""
+        """Handle UPDATE_CONSUMER_OFFSET: store the offset without checks."""
         header = request.header(UpdateConsumerOffsetRequestHeader)
         self._offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
         return new_response(request)
 
     def list_consumers(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """GET_CONSUMER_LIST_BY_GROUP: the client ids of a group's members, for rebalancing."""
+        """Handle GET_CONSUMER_LIST_BY_GROUP: return the client ids of a group's members, for rebalancing."""
         header = request.header(GetConsumerListByGroupRequestHeader)
         group = self._consumers.get(header.consumer_group)
         client_ids = group.client_ids() if group is not None else []
@@ -80,7 +82,7 @@ class OffsetProcessor:
         return new_response(request, body=GetConsumerListByGroupResponseBody(consumer_id_list=client_ids).encode())
 
     def _is_old(self, topic: str, queue_id: int) -> bool:
-        """Return whether the queue's first message is too far back to be in memory."""
+        """Return whether the queue's first message is too far back in the log to be in memory."""
         entries = self._store.reading.queue_entries(topic, queue_id, 0, 1)
         if not entries:
             return False

@@ -15,20 +15,20 @@ from triomq.remoting.processor_table import Processor
 
 
 class ProducerAdminProcessor:
-    """Lists producers."""
+    """Lists connected producers."""
 
     def __init__(self, producers: ProducerTable) -> None:
         self._producers = producers
 
     def processors(self) -> dict[int, Processor]:
-        """Request code -> processor."""
+        """Return request code -> processor."""
         return {
             RequestCode.GET_PRODUCER_CONNECTION_LIST: self.connections,
             RequestCode.GET_ALL_PRODUCER_INFO: self.all_producers,
         }
 
     def connections(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """GET_PRODUCER_CONNECTION_LIST of one group."""
+        """Handle GET_PRODUCER_CONNECTION_LIST for one group."""
         group = request.header(GetProducerConnectionListRequestHeader).producer_group
         members = self._producers.channels(group)
         if members is None:
@@ -47,7 +47,7 @@ class ProducerAdminProcessor:
         return new_response(request, body=body.encode())
 
     def all_producers(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """GET_ALL_PRODUCER_INFO."""
+        """Handle GET_ALL_PRODUCER_INFO."""
         data = {
             group: [
                 ProducerInfo(

@@ -34,7 +34,7 @@ from triomq.store.results import GetResult, GetStatus, MessageFilter
 
 log = structlog.get_logger("triomq.broker.pull")
 
-# Plain numbers: members of an enum cost three times as much to look at.
+# Plain ints, because accessing an enum member takes three times as long.
 _SUCCESS: Final = int(ResponseCode.SUCCESS)
 _PULL_NOT_FOUND: Final = int(ResponseCode.PULL_NOT_FOUND)
 _PULL_OFFSET_MOVED: Final = int(ResponseCode.PULL_OFFSET_MOVED)
@@ -44,14 +44,14 @@ _FOUND: Final = GetStatus.FOUND
 _TEMPLATE: Final = ResponseTemplate(("suggestWhichBrokerId", "nextBeginOffset", "minOffset", "maxOffset"))
 
 MAX_WAIT_MS = 120_000
-"""Longest time a pull is held, whatever it asks for."""
+"""The longest time a pull is held, whatever time it requests."""
 
 OffsetMoved = Callable[[PullMessageRequestHeader, int], None]
-"""Told when a consumer asked outside of its queue: the request and where it is sent instead."""
+"""Called when a consumer pulls outside its queue, with the request and the offset that the response suggests."""
 
 
 class PullProcessor:
-    """Pulls of consumers, on a master or a slave."""
+    """Handles pulls of consumers, on a master or a slave."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class PullProcessor:
         self.long_polling.park(connection, request, header, message_filter, max(0, min(wait_ms, MAX_WAIT_MS)) / 1000)
 
     def _pull_again(self, parked: ParkedPull) -> None:
-        """Answer a pull that was held: the same checks, no holding, no commit of offsets."""
+        """Process a held pull again: the same checks, but without holding it again and without committing offsets."""
         request = parked.request
         header = parked.header
         try:
@@ -118,7 +118,7 @@ class PullProcessor:
         return self._configuration.store.broker_role is BrokerRole.SLAVE
 
     def _check(self, connection: Connection, header: PullMessageRequestHeader) -> SubscriptionGroupConfig:
-        """May this group read this queue? Raises RequestRefused."""
+        """Return the group's settings if it may read this queue. Raises RequestRefused."""
         broker = self._configuration.broker
         if not permission.is_readable(broker.broker_permission):
             raise RequestRefused(
@@ -155,7 +155,7 @@ class PullProcessor:
             header.topic, header.queue_id, header.queue_offset, header.max_msg_nums, message_filter
         )
         elapsed_ms = int((perf_counter() - began) * 1000)
-        if elapsed_ms:  # rare, so that nearly every pull is done with a look at the clock
+        if elapsed_ms:  # rare, so nearly every pull costs only the clock reading
             self._read_took(header, result, elapsed_ms)
         if result.status is not _FOUND:
             self._stats.get_missed()
@@ -167,7 +167,7 @@ class PullProcessor:
             self._stats.get_latency(header.consumer_group, header.topic, header.queue_id, elapsed_ms)
 
     def _code(self, header: PullMessageRequestHeader, result: GetResult) -> int:
-        """Return the response code of what the store found."""
+        """Return the response code for the store's result."""
         status = result.status
         if status is _FOUND:
             return _SUCCESS
@@ -207,7 +207,8 @@ class PullProcessor:
         return TemplatedResponse(_TEMPLATE, request, code, values, result.status._name_, body)
 
     def _suggested_broker(self, group: SubscriptionGroupConfig, result: GetResult) -> int:
-        """0 the master; with slaveReadEnable what the group wants, a slave when the messages are old."""
+        """Return the broker id to suggest: 0 is the master. With slaveReadEnable it is the group's choice, and a slave
+        if the messages are old."""
         if not self._configuration.broker.slave_read_enable:
             return 0
         return group.which_broker_when_consume_slowly if result.suggest_slave else group.broker_id

@@ -23,18 +23,18 @@ UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
 
 
 class QueryProcessor:
-    """Queries of messages by key and by offset."""
+    """Looks up messages by key and by physical offset."""
 
     def __init__(self, configuration: Configuration, store: MessageStore) -> None:
         self._configuration = configuration
         self._store = store
 
     def processors(self) -> dict[int, Processor]:
-        """Request code -> processor."""
+        """Return request code -> processor."""
         return {RequestCode.QUERY_MESSAGE: self.by_key, RequestCode.VIEW_MESSAGE_BY_ID: self.by_offset}
 
     def by_key(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """QUERY_MESSAGE: records whose key hash fits; the client compares the keys."""
+        """Handle QUERY_MESSAGE: return the records whose key hash matches; the client compares the keys."""
         header = request.header(QueryMessageRequestHeader)
         is_unique = (request.ext_fields or {}).get(UNIQUE_KEY_QUERY, "").lower() == "true"
         result = self._store.reading.query_by_key(
@@ -60,7 +60,7 @@ class QueryProcessor:
         return response
 
     def by_offset(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """VIEW_MESSAGE_BY_ID: the record at a physical offset."""
+        """Handle VIEW_MESSAGE_BY_ID: return the record at a physical offset."""
         header = request.header(ViewMessageRequestHeader)
         record = self._store.reading.record_at(header.offset)
         if record is None:

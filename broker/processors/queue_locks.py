@@ -12,24 +12,24 @@ from triomq.remoting.processor_table import Processor
 
 
 class QueueLockProcessor:
-    """Gives and takes locks."""
+    """Grants and releases queue locks."""
 
     def __init__(self, locks: QueueLockTable) -> None:
         self._locks = locks
 
     def processors(self) -> dict[int, Processor]:
-        """Request code -> processor."""
+        """Return request code -> processor."""
         return {RequestCode.LOCK_BATCH_MQ: self.lock, RequestCode.UNLOCK_BATCH_MQ: self.unlock}
 
     def lock(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """LOCK_BATCH_MQ: the response lists the queues that the client holds now."""
+        """Handle LOCK_BATCH_MQ: lock the free queues; the response lists those that the client now holds."""
         body = LockBatchRequestBody.decode(request.body)
         group, client_id = _holder(body)
         held = self._locks.lock(group, body.mq_set, client_id)
         return new_response(request, body=LockBatchResponseBody(lock_ok_mq_set=frozenset(held)).encode())
 
     def unlock(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """UNLOCK_BATCH_MQ: locks of other clients stay."""
+        """Handle UNLOCK_BATCH_MQ: release the client's locks; locks of other clients stay."""
         body = UnlockBatchRequestBody.decode(request.body)
         group, client_id = _holder(body)
         self._locks.unlock(group, body.mq_set, client_id)

@@ -38,7 +38,8 @@ PUSH_TIMEOUT_SECONDS = 10.0
 
 
 class ReplyProcessor:
-    """Replies of consumers to producers. `send` lends the checks that all sends have; `store_host` is the broker."""
+    """Handles replies of consumers to producers. `send` provides the checks that all sends share; `store_host` is the
+    broker's address."""
 
     def __init__(
         self,
@@ -60,7 +61,7 @@ class ReplyProcessor:
         self._now_ms = now_ms
 
     def processors(self) -> dict[int, Processor]:
-        """Request code -> processor."""
+        """Return request code -> processor."""
         return dict.fromkeys((int(RequestCode.SEND_REPLY_MESSAGE), int(RequestCode.SEND_REPLY_MESSAGE_V2)), self)
 
     async def __call__(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
@@ -87,7 +88,7 @@ class ReplyProcessor:
         return new_response(request, code, failure, ext_fields=fields)
 
     async def _push(self, connection: Connection, request: RemotingCommand, header: SendHeader) -> str | None:
-        """Hand the reply to the client that waits for it; None, or why that failed."""
+        """Push the reply to the waiting client. Return None, or the reason for the failure."""
         now_ms = self._now_ms()
         properties = property_text.parse(header.properties or "")
         client_id = properties.get(names.REPLY_TO_CLIENT)
@@ -129,10 +130,10 @@ class ReplyProcessor:
     async def _store(
         self, connection: Connection, request: RemotingCommand, header: SendHeader, queue_id: int
     ) -> dict[str, str]:
-        """Store the reply as it was sent. Return the response fields that say where it is stored, none if it was not
+        """Store the reply as sent. Return the response fields that say where it is stored, none if it was not
         stored."""
         try:
-            # The push took its time: the topic may have been deleted or closed since the first look.
+            # The push awaited, so the topic may have been deleted or closed since the first check.
             self._send.topic_for_send(connection, header)
         except RequestRefused as refusal:
             log.warning("a reply was not stored", topic=header.topic, status="refused", reason=refusal.remark)

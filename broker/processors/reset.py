@@ -40,7 +40,7 @@ _CREDENTIALS = frozenset({"AccessKey", "Signature", "SecurityToken"})
 
 
 class ResetProcessor:
-    """Offsets and consumers, steered from outside."""
+    """Forwards administrators' requests to consumers."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class ResetProcessor:
         self._store = store
 
     def processors(self) -> dict[int, Processor]:
-        """Request code -> processor."""
+        """Return request code -> processor."""
         return {
             RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self.reset_offsets,
             RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: self.consumer_status,
@@ -68,7 +68,7 @@ class ResetProcessor:
     # -- offsets -------------------------------------------------------------------------------------------------------
 
     def reset_offsets(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """INVOKE_BROKER_TO_RESET_OFFSET: the members of the group get the new offsets and commit them themselves."""
+        """Handle INVOKE_BROKER_TO_RESET_OFFSET: send the new offsets to the members of the group, which commit them."""
         header = request.header(ResetOffsetRequestHeader)
         log.info(
             "offset reset requested",
@@ -120,7 +120,7 @@ class ResetProcessor:
         return table
 
     async def consumer_status(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """INVOKE_BROKER_TO_GET_CONSUMER_STATUS: how far the members say they are, one or all of them."""
+        """Handle INVOKE_BROKER_TO_GET_CONSUMER_STATUS: collect the progress that one member or all members report."""
         header = request.header(GetConsumerStatusRequestHeader)
         group = self._consumers.get(header.group)
         if group is None:
@@ -133,7 +133,7 @@ class ResetProcessor:
             if member.version < V3_0_7_SNAPSHOT:
                 raise _too_old(member)
         table: dict[str, dict[MessageQueue, int]] = {}
-        # Members may leave meanwhile: their connections are then closed, and their calls fail.
+        # Members may leave during these calls. Their connections are then closed, and the calls fail.
         async with trio.open_nursery() as nursery:
             for member in members:
                 nursery.start_soon(self._ask_status, member, header, table)
@@ -154,12 +154,12 @@ class ResetProcessor:
     # -- calls that are passed on --------------------------------------------------------------------------------------
 
     async def running_info(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """GET_CONSUMER_RUNNING_INFO: forwarded to the client, whose response is relayed."""
+        """Handle GET_CONSUMER_RUNNING_INFO: forward it to the client and relay the response."""
         header = request.header(GetConsumerRunningInfoRequestHeader)
         return await self._call(request, header.consumer_group, header.client_id, _passed_on(request), b"")
 
     async def consume_directly(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """CONSUME_MESSAGE_DIRECTLY: the client consumes the message at once, and its response is relayed."""
+        """Handle CONSUME_MESSAGE_DIRECTLY: have the client consume the message at once, and relay its response."""
         header = request.header(ConsumeMessageDirectlyResultRequestHeader)
         fields = _passed_on(request)
         fields["brokerName"] = self._configuration.broker.broker_name

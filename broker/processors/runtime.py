@@ -21,7 +21,7 @@ log = structlog.get_logger("triomq.broker.runtime")
 
 
 class RuntimeProcessor:
-    """Configuration, state and statistics of the broker."""
+    """Serves and changes the configuration, and serves the state and statistics of the broker."""
 
     def __init__(self, update: ConfigurationUpdate, info: RuntimeInfo, stats: BrokerStats, store: MessageStore) -> None:
         self._update = update
@@ -30,7 +30,7 @@ class RuntimeProcessor:
         self._store = store
 
     def processors(self) -> dict[int, Processor]:
-        """Request code -> processor."""
+        """Return request code -> processor."""
         return {
             RequestCode.UPDATE_BROKER_CONFIG: self.update_config,
             RequestCode.GET_BROKER_CONFIG: self.config,
@@ -40,23 +40,23 @@ class RuntimeProcessor:
         }
 
     async def update_config(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """UPDATE_BROKER_CONFIG: properties text; a request without a body changes nothing."""
+        """Handle UPDATE_BROKER_CONFIG: apply properties text. A request without a body changes nothing."""
         if request.body:
             await self._update.update(request.body, remote=connection.remote.text)
         return new_response(request)
 
     def config(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """GET_BROKER_CONFIG: one line for each key, unescaped as RocketMQ writes them."""
+        """Handle GET_BROKER_CONFIG: return one line for each key, unescaped as RocketMQ writes them."""
         lines = "".join(f"{key}={text}\n" for key, text in self._update.values().items())
         version = self._update.data_version.encode().decode()
         return new_response(request, header=GetBrokerConfigResponseHeader(version=version), body=lines.encode())
 
     def runtime_info(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """GET_BROKER_RUNTIME_INFO."""
+        """Handle GET_BROKER_RUNTIME_INFO."""
         return new_response(request, body=KVTable(table=self._info.values()).encode())
 
     def stats_data(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """VIEW_BROKER_STATS_DATA: one statistic over the last minute, hour and day."""
+        """Handle VIEW_BROKER_STATS_DATA: return one statistic for the last minute, hour and day."""
         header = request.header(ViewBrokerStatsDataRequestHeader)
         data = self._stats.snapshot(header.stats_name, header.stats_key)
         if data is None:
@@ -66,7 +66,7 @@ class RuntimeProcessor:
         return new_response(request, body=data.encode())
 
     def delete_expired_files(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """DELETE_EXPIRED_COMMITLOG: the cleaner runs at once, whatever the hour."""
+        """Handle DELETE_EXPIRED_COMMITLOG: run the cleaner at once, at any hour."""
         log.info("deletion of expired files requested", remote=connection.remote.text)
         self._store.upkeep.delete_files_now()
         return new_response(request)

@@ -45,7 +45,7 @@ from triomq.store.results import MessageToStore, PutResult, PutStatus
 
 log = structlog.get_logger("triomq.broker.send")
 
-# Plain numbers and names of its own: members of an enum cost three times as much to look at.
+# Module-level plain ints, because accessing an enum member takes three times as long.
 _SEND_MESSAGE: Final = int(RequestCode.SEND_MESSAGE)
 _SUCCESS: Final = int(ResponseCode.SUCCESS)
 _PUT_OK: Final = PutStatus.PUT_OK
@@ -53,7 +53,7 @@ _text_to_store: Final = accelerated(property_text.text_to_store_reference)
 _offset_message_id: Final = accelerated(offset_message_id_bytes_reference)
 
 MAX_RECONSUME_VERSION: Final = 121
-"""MQVersion ordinal (V3_4_9) from which a client's own limit of reconsumption counts."""
+"""MQVersion ordinal (V3_4_9) from which the client's own limit of reconsumptions applies."""
 
 SendHeader = SendMessageRequestHeader | SendMessageRequestHeaderV2
 
@@ -78,7 +78,8 @@ class SendAnswer(PendingPut):
 
 
 class SendProcessor:
-    """Sends of producers. `store_host` is the broker's packed address, `disk_text` its disk usage for refusals."""
+    """Handles sends of producers. `store_host` is the broker's packed address; `disk_text` returns its disk usage for
+    refusals."""
 
     def __init__(
         self,
@@ -107,14 +108,15 @@ class SendProcessor:
         self._take_settings()
 
     def _take_settings(self) -> None:
-        """What each send would ask of the settings, which are another record after a change at run time."""
+        """Copy the settings that every send needs. A change at run time replaces the settings record, so this runs
+        again."""
         broker = self._settings = self._configuration.broker
         self._template = ResponseTemplate(("msgId", "queueId", "queueOffset"), self.standing_fields())
         self._accept_from_ms = broker.start_accept_send_request_time_stamp
         self._is_writeable = permission.is_writeable(broker.broker_permission)
 
     def __call__(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
-        """Answers through a SendAnswer, or by raising RequestRefused / HeaderFieldError."""
+        """Handle a send. The response comes from a SendAnswer, or from a raised RequestRefused or HeaderFieldError."""
         header: SendHeader
         if request.code == _SEND_MESSAGE:
             header = request.header(SendMessageRequestHeader)
@@ -198,7 +200,7 @@ class SendProcessor:
         )
 
     def _send_batch(self, message: MessageToStore, properties: dict[str, str], wait: bool, answer: SendAnswer) -> None:
-        """Each message of a batch keeps its own properties and gets those of the batch behind them."""
+        """Store a batch. Each message keeps its own properties, followed by those of the batch."""
         if len(message.topic) > TOPIC_MAX_LENGTH:
             raise RequestRefused(ResponseCode.MESSAGE_ILLEGAL, f"message topic length too long {len(message.topic)}")
         try:
@@ -221,14 +223,14 @@ class SendProcessor:
         result: PutResult,
         token: SendAnswer,
     ) -> None:
-        """Answer a put that is done (called by SendAnswer)."""
+        """Send the response to a completed put (called by SendAnswer)."""
         self._pool.left(token)
         status = result.status
         code = _SUCCESS
         if status is not _PUT_OK:
             code = SEND_CODES.get(status, ResponseCode.SYSTEM_ERROR)
             if status not in STORED:
-                if status is not PutStatus.MESSAGE_ILLEGAL:  # that is the sender's failure
+                if status is not PutStatus.MESSAGE_ILLEGAL:  # that is the sender's fault
                     self._stats.put_failed()
                 remark = self._refusal_text(status)
                 connection.answer(request, new_response(request, code, remark, ext_fields=self.standing_fields()))
@@ -248,7 +250,7 @@ class SendProcessor:
         return {"MSG_REGION": broker.region_id, "TRACE_ON": "true" if broker.trace_on else "false"}
 
     def check_time(self) -> None:
-        """Refuse before startAcceptSendRequestTimeStamp."""
+        """Refuse sends before startAcceptSendRequestTimeStamp. Raises RequestRefused."""
         if self._configuration.broker is not self._settings:
             self._take_settings()
         begin_ms = self._accept_from_ms
@@ -259,7 +261,7 @@ class SendProcessor:
             )
 
     def topic_for_send(self, connection: Connection, header: SendHeader) -> TopicConfig:
-        """Return the topic's configuration, made when that is allowed; raises RequestRefused."""
+        """Return the topic's configuration, creating it if that is allowed. Raises RequestRefused."""
         topic = header.topic
         config = self._topics.get(topic)
         if not self._is_writeable and config is not None and config.order:
@@ -308,7 +310,7 @@ class SendProcessor:
         message: MessageToStore,
         properties: dict[str, str],
     ) -> None:
-        """Divert a message that returned to a retry topic too often to the dead letter topic of its group."""
+        """Divert a message that was retried too often to the dead letter topic of its group."""
         group = header.topic[len(RETRY_PREFIX) :]
         config = self._groups.find(group)
         if config is None:
@@ -343,7 +345,7 @@ def _check_delay_level(text: str) -> None:
 
 
 def _stored_text(properties: dict[str, str]) -> bytes:
-    """Return the properties as stored with a normal send: WAIT has done its work and leaves the table."""
+    """Return the properties as a normal send stores them: without WAIT, which is removed from the table."""
     if names.DELAY not in properties:
         properties.pop(names.WAIT, None)
     return property_text.encode(properties)

@@ -34,7 +34,7 @@ from triomq.store.results import MessageToStore, PutStatus
 log = structlog.get_logger("triomq.broker.send_back")
 
 FIRST_DELAY_LEVEL = 3
-"""Delay level of the first retry: level 3 is 10 s, and each further try takes the next level."""
+"""Delay level of the first retry: level 3 is 10 s, and each further retry uses the next level."""
 UNIT_SUB = 2
 
 
@@ -64,7 +64,7 @@ class SendBackAnswer(PendingPut):
 
 
 class SendBackProcessor:
-    """Messages that consumers could not handle."""
+    """Handles messages that consumers send back."""
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ class SendBackProcessor:
     def _message(
         self, header: ConsumerSendMsgBackRequestHeader, record: RecordFields, body: bytes, properties: dict[str, str]
     ) -> MessageToStore:
-        """Return the message as it will be stored again; hosts and times stay those of the first storage."""
+        """Return the message in the form that is stored again; hosts and times stay those of the first storage."""
         properties.setdefault(names.RETRY_TOPIC, record.topic.decode("utf-8", "replace"))
         properties[names.WAIT] = "false"
         properties.setdefault(names.ORIGIN_MESSAGE_ID, offset_message_id(record.store_host, header.offset))

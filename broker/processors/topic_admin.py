@@ -41,11 +41,11 @@ class TopicRegistration(Protocol):
     """The registration with the NameServers (broker.registration)."""
 
     async def registered(self) -> None:
-        """Wait until every NameServer that responds has taken all that changed until now."""
+        """Wait until every responding NameServer has accepted all changes made so far."""
 
 
 class TopicAdminProcessor:
-    """Administration of topics."""
+    """Creates, changes, deletes and lists topics."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class TopicAdminProcessor:
         self._registration = registration
 
     def processors(self) -> dict[int, Processor]:
-        """Request code -> processor."""
+        """Return request code -> processor."""
         return {
             RequestCode.UPDATE_AND_CREATE_TOPIC: self.update,
             RequestCode.DELETE_TOPIC_IN_BROKER: self.delete,
@@ -74,8 +74,9 @@ class TopicAdminProcessor:
         }
 
     async def update(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """UPDATE_AND_CREATE_TOPIC: the response follows when the NameServers know the topic. During the wait for the
-        disk and for them, others may change or delete it: the registration carries the table's content at that time."""
+        """Handle UPDATE_AND_CREATE_TOPIC: respond when the NameServers know the topic. While this waits for the disk
+        and for them, other requests may change or delete the topic. That is safe: a registration carries the table's
+        content at the time it is sent."""
         refuse_on_slave(self._configuration)
         header = request.header(CreateTopicRequestHeader)
         check_topic_name(header.topic)
@@ -106,7 +107,8 @@ class TopicAdminProcessor:
         return new_response(request, remark=NOT_SET)
 
     async def delete(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """DELETE_TOPIC_IN_BROKER: the configuration and the consume queues; the messages go with their log files."""
+        """Handle DELETE_TOPIC_IN_BROKER: delete the configuration and the consume queues. The messages stay until their
+        log files are deleted."""
         refuse_on_slave(self._configuration)
         topic = request.header(DeleteTopicRequestHeader).topic
         check_topic_name(topic)
@@ -120,13 +122,13 @@ class TopicAdminProcessor:
         return new_response(request)
 
     def all_topics(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """GET_ALL_TOPIC_CONFIG, asked by slaves and exports."""
+        """Handle GET_ALL_TOPIC_CONFIG, which slaves and export tools send."""
         if not self._topics.names():
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, "No topic in this broker")
         return new_response(request, body=self._topics.encode())
 
     def topic_stats(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """GET_TOPIC_STATS_INFO: bounds and last store time of each queue that is written."""
+        """Handle GET_TOPIC_STATS_INFO: return the bounds and last store time (ms) of each write queue."""
         topic = request.header(GetTopicStatsInfoRequestHeader).topic
         config = self._topics.get(topic)
         if config is None:
@@ -143,30 +145,30 @@ class TopicAdminProcessor:
         return new_response(request, body=TopicStatsTable(offset_table=table).encode())
 
     def system_topics(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """GET_SYSTEM_TOPIC_LIST_FROM_BROKER."""
+        """Handle GET_SYSTEM_TOPIC_LIST_FROM_BROKER."""
         return new_response(request, body=TopicList(topic_list=sorted(self._topics.system_topics)).encode())
 
     def clean_expired_queues(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """CLEAN_EXPIRED_CONSUMEQUEUE."""
+        """Handle CLEAN_EXPIRED_CONSUMEQUEUE."""
         removed = self._store.upkeep.delete_expired_queues()
         log.info("expired queues removed", queues=removed, remote=connection.remote.text)
         return new_response(request)
 
     def clean_unused_topics(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """CLEAN_UNUSED_TOPIC: consume queues of topics that are not in the table."""
+        """Handle CLEAN_UNUSED_TOPIC: delete the consume queues of topics that are not in the table."""
         removed = self._store.upkeep.delete_unused_topics(self._topics.names())
         log.info("queues of unused topics removed", queues=removed, remote=connection.remote.text)
         return new_response(request)
 
 
 class SavedTable(Protocol):
-    """A table that is kept in a file."""
+    """A table that is persisted in a file."""
 
     async def wait_saved(self) -> None: ...
 
 
 async def saved(table: SavedTable) -> None:
-    """Wait until what an administrator changed is on disk; raises RequestRefused when it cannot be written."""
+    """Wait until an administrator's change is on disk. Raises RequestRefused if it cannot be written."""
     try:
         await table.wait_saved()
     except OSError as error:
@@ -176,7 +178,7 @@ async def saved(table: SavedTable) -> None:
 
 
 def refuse_on_slave(configuration: Configuration) -> None:
-    """Raise RequestRefused on a slave: its tables follow those of its master."""
+    """Raise RequestRefused on a slave, whose tables follow those of its master."""
     if configuration.store.broker_role is BrokerRole.SLAVE:
         raise RequestRefused(
             ResponseCode.SYSTEM_ERROR,

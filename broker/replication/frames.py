@@ -20,13 +20,13 @@ HEADER: Final = struct.Struct(">qi")
 MAX_SENT_BYTES: Final = 4 * 1024 * 1024 - HEADER.size
 """RocketMQ's slaves read into a buffer of 4 MiB, into which a transfer must fit."""
 MAX_TAKEN_BYTES: Final = 64 * 1024 * 1024
-"""A larger size is no size; transfers are taken in pieces as they come, so it costs no memory."""
+"""A larger size is invalid. Transfers are processed in pieces as they arrive, so a large one costs no memory."""
 _MAX_PLACES: Final = 512
-"""The kernel reads into 1024 places at once, at most."""
+"""The kernel reads into at most 1024 places at once."""
 
 
 class Transfer(NamedTuple):
-    """Log bytes that lie at `physical_offset`; without any it is a heartbeat."""
+    """Log bytes at `physical_offset`; without log bytes it is a heartbeat."""
 
     physical_offset: int
     data: bytes
@@ -43,7 +43,7 @@ def encode_heartbeat(physical_offset: int) -> bytes:
 
 
 def encode_transfers(physical_offset: int, data: bytes, batch_bytes: int) -> bytes:
-    """`data` of one log file as transfers of at most `batch_bytes` each, one behind the other."""
+    """Return `data`, from one log file, as consecutive transfers of at most `batch_bytes` each."""
     step = max(1, min(batch_bytes, MAX_SENT_BYTES))
     if len(data) <= step:
         return HEADER.pack(physical_offset, len(data)) + data
@@ -57,11 +57,11 @@ def encode_transfers(physical_offset: int, data: bytes, batch_bytes: int) -> byt
 
 
 class TransferBuffer:
-    """Room for transfers one behind the other. Log bytes are read right into their `places`, the headers are written
-    when it is known how many there are: the bytes are copied once on their way from the file to the socket."""
+    """A buffer for consecutive transfers. Log bytes are read directly into its `places`, and the headers are written
+    once the number of bytes is known. So the bytes are copied once on their way from the file to the socket."""
 
     def __init__(self, batch_bytes: int, log_bytes: int) -> None:
-        """Transfers of at most `batch_bytes` each, together at most `log_bytes`."""
+        """Make room for transfers of at most `batch_bytes` each, together at most `log_bytes`."""
         self.batch_bytes = batch_bytes
         self._step = max(1, min(batch_bytes, log_bytes, MAX_SENT_BYTES))
         self._bytes = memoryview(bytearray(min(log_bytes // self._step, _MAX_PLACES) * (HEADER.size + self._step)))
@@ -69,7 +69,7 @@ class TransferBuffer:
         self.places = [self._bytes[begin : begin + self._step] for begin in begins]
 
     def transfers(self, physical_offset: int, log_bytes: int) -> memoryview:
-        """Return the frames for bytes that were read of one log file; valid until more is read."""
+        """Return the frames for bytes that were read from one log file; valid until the next read."""
         end = 0
         for at in range(0, log_bytes, self._step):
             size = min(self._step, log_bytes - at)
@@ -85,7 +85,7 @@ class ReportDecoder:
         self._rest = b""
 
     def feed(self, data: bytes | bytearray) -> list[int]:
-        """Return the reports that are whole now, oldest first. Raises FrameError for a negative one."""
+        """Return the reports that are now complete, oldest first. Raises FrameError for a negative one."""
         data = self._rest + data
         whole = len(data) - len(data) % REPORT.size
         self._rest = data[whole:]
@@ -96,8 +96,8 @@ class ReportDecoder:
 
 
 class TransferDecoder:
-    """Slave's side: bytes in, transfers out. What follows the transfer before without a gap is joined to it, and the
-    part of a transfer that has come is given out at once, so nothing is kept but a header that is not whole."""
+    """Slave's side: bytes in, transfers out. A transfer that continues the previous one without a gap is joined to it.
+    The part of a transfer that has arrived is returned at once, so only an incomplete header is kept."""
 
     def __init__(self) -> None:
         self._head = b""
@@ -105,7 +105,7 @@ class TransferDecoder:
         self._left = 0
 
     def feed(self, data: bytes | bytearray) -> list[Transfer]:
-        """Return what these bytes bring, in order. Raises FrameError for a size that is none."""
+        """Return the transfers in these bytes, in order. Raises FrameError for an invalid size."""
         found: list[Transfer] = []
         run: list[memoryview] = []
         run_begin = run_end = -1
@@ -141,7 +141,7 @@ class TransferDecoder:
         return at + missing
 
     def _open(self) -> None:
-        """The header is whole: its bytes follow."""
+        """Open the transfer whose header is now complete; its log bytes follow."""
         self._physical_offset, self._left = HEADER.unpack(self._head)
         self._head = b""
         if not 0 <= self._left <= MAX_TAKEN_BYTES or self._physical_offset < 0:

@@ -33,25 +33,24 @@ log = structlog.get_logger("triomq.broker.replication")
 
 CONNECT_SECONDS = 5.0
 RETRY_SECONDS = 5.0
-"""Between connections when nothing comes of them (HAClient.run), and after a write that failed."""
+"""The pause between connections that make no progress (HAClient.run), and after a failed write."""
 FIRST_RETRY_SECONDS = 0.25
-"""So soon the first time that nothing comes of a connection, twice as late each further time, up to RETRY_SECONDS: the
-master may only be restarting."""
+"""The first such pause. It doubles each time up to RETRY_SECONDS, because the master may only be restarting."""
 RECONNECT_SECONDS = 0.2
 REFUSED_SECONDS = 30.0
 QUIET_SECONDS = 2.0
-"""A master that has what was asked for sends it right behind its first heartbeat."""
+"""A master that has the requested bytes sends them directly after its first heartbeat."""
 HEARTBEATS_AT_END = 2
-"""So many heartbeats in a row without log bytes: the master's log ends there."""
+"""This number of consecutive heartbeats without log bytes means that the master's log ends there."""
 RECEIVE_BYTES = 256 * 1024
-"""Log bytes received, written and dispatched at a time; between two such steps everybody else may run."""
+"""Log bytes received, written and dispatched per step; other tasks may run between two steps."""
 SHORTEST_HA_ADDRESS = 6
 
 Connect = Callable[[str, int], Awaitable[trio.abc.Stream]]
 
 
 class Ending(Enum):
-    """How a connection ended; decides what follows."""
+    """How a connection ended; determines the next step."""
 
     LOST = "the connection ended"
     FRUITLESS = "the connection ended before anything came"
@@ -61,8 +60,8 @@ class Ending(Enum):
 
 
 class LogFollower:
-    """See the module's docstring; `run` belongs to slaves. `connect(host, port)` opens a stream or raises OSError.
-    `on_cut` is called in the moment in which the log has lost its end."""
+    """See the module's docstring. Run `run` on slaves only. `connect(host, port)` opens a stream or raises OSError.
+    `on_cut` is called at the moment the log has lost its end."""
 
     def __init__(
         self,
@@ -86,7 +85,8 @@ class LogFollower:
 
     @property
     def agrees(self) -> bool:
-        """Whether the log is known to match that of the present master, as far as it goes. True while it is empty."""
+        """Return whether the log is known to match the present master's, as far as it goes. True while the log is
+        empty."""
         following = self._following
         if self._store.reading.max_physical_offset == 0:
             return True
@@ -94,13 +94,13 @@ class LogFollower:
 
     @property
     def address(self) -> str | None:
-        """The master's HA address, "host:port"."""
+        """Return the master's HA address, "host:port"."""
         fixed = self._configuration.store.ha_master_address
         return fixed if fixed and len(fixed) >= SHORTEST_HA_ADDRESS else self._learnt
 
     def master_known(self, ha_address: str | None) -> None:
-        """Learn the master's HA address from a NameServer; a response without a master changes nothing, since it may
-        return."""
+        """Learn the master's HA address from a NameServer. A response without a master changes nothing, because the
+        master may return."""
         if ha_address and ha_address != self._learnt:
             log.info("master to follow", address=ha_address, before=self._learnt)
             self._learnt = ha_address
@@ -116,7 +116,7 @@ class LogFollower:
                 await self._address_changed.wait()
 
     async def _follow(self, address: str) -> float:
-        """Return one connection; return how long to wait before the next."""
+        """Follow over one connection. Return the number of seconds to wait before the next."""
         try:
             host, _, port = address.rpartition(":")
             with trio.fail_after(CONNECT_SECONDS):
@@ -143,7 +143,7 @@ class LogFollower:
         return self._pause_seconds() if ending is Ending.FRUITLESS else RETRY_SECONDS
 
     def _pause_seconds(self) -> float:
-        """Before the next connection, when nothing came of the last."""
+        """Return the pause before the next connection when the last one made no progress."""
         pause = self._next_retry_seconds
         self._next_retry_seconds = min(2 * pause, RETRY_SECONDS)
         return pause
@@ -161,14 +161,14 @@ class LogFollower:
         return RECONNECT_SECONDS
 
     async def _cut(self, overlap: Overlap, address: str) -> float:
-        """Take back what differs, when something before it is proved to be the same."""
+        """Cut the part that differs, if a record before it is proved identical."""
         store = self._store
         border = await store.replica.border(overlap.divergence)
         if overlap.reaches_start:
             is_proved = border > max(0, store.reading.min_physical_offset)
         else:
             first = await store.replica.border(overlap.begin)
-            if first < overlap.begin:  # only a part of this one is compared: the next is the first whole one
+            if first < overlap.begin:  # this record is compared only in part: the next is the first whole one
                 first += int.from_bytes(store.reading.read_log(first, 4), "big")
             is_proved = border > first
         if not is_proved:
@@ -219,7 +219,7 @@ class Following:
         self._reason = ""
 
     async def run(self) -> tuple[Ending, str]:
-        """Follow until it ends; return how, and what happened. Closes the stream. Raises Cancelled only."""
+        """Follow until the connection ends; return how it ended, and why. Closes the stream. Raises Cancelled only."""
         try:
             async with self._stream, trio.open_nursery() as nursery:
                 nursery.start_soon(self._report)
@@ -239,13 +239,13 @@ class Following:
 
     @property
     def _asks_in_vain(self) -> bool:
-        """Has nothing come of what the master should have?"""
+        """Return whether nothing has arrived that the master should have."""
         return not self.overlap.took_any and not self.overlap.is_known
 
     # -- what comes ------------------------------------------------------------------------------------------------
 
     async def _receive(self) -> None:
-        """Until the connection is of no more use."""
+        """Receive until the connection has to end."""
         while self._ending is Ending.FRUITLESS:
             silence_seconds = self._configuration.store.ha_housekeeping_interval_ms / 1000
             asked_in_vain = self._heartbeats > 0 and self._asks_in_vain
@@ -285,7 +285,7 @@ class Following:
                 self._ending = Ending.LOOK_BACK
 
     def _take(self, physical_offset: int, data: bytes) -> None:
-        """Compare or write; sets the ending when the connection has to end."""
+        """Compare or write the bytes; set the ending if the connection has to end."""
         overlap = self.overlap
         self._heartbeats = 0
         self._came_any = True
@@ -308,16 +308,16 @@ class Following:
 
     @property
     def _has(self) -> int:
-        """The physical offset up to which the log is safely stored here."""
+        """Return the physical offset up to which the log is safely stored here."""
         if self._configuration.store.flush_disk_type is FlushDiskType.SYNC_FLUSH:
             return min(self.overlap.position, self._store.flushed.value)
         return self.overlap.position
 
     async def _tell_progress(self) -> None:
-        """Called by the task that receives."""
+        """Report progress; called by the receiving task."""
         if self._has <= self._told:
             return
-        if self._is_telling:  # a heartbeat that the master does not take: the other task goes on when it does
+        if self._is_telling:  # a report is stuck; the other task continues when it is sent
             self._progress.set()
         else:
             await self._tell()
@@ -331,13 +331,15 @@ class Following:
             self._is_telling = False
 
     async def _report(self) -> None:
-        """Say where to begin, and from time to time that nothing changed, and what the other task does not say."""
+        """Report where to begin, then repeat reports while nothing changes, and send those the receiving task could
+        not."""
         await self._tell()
         while True:
             with trio.move_on_after(self._configuration.store.ha_send_heartbeat_interval_ms / 1000):
                 await self._progress.wait()
             self._progress = trio.Event()
-            # A RocketMQ master hangs up at the second report of more than it has, instead of a heartbeat.
+            # A RocketMQ master closes the connection at the second report of more than it has, instead of sending a
+            # heartbeat.
             if not self._is_telling and not self._asks_in_vain:
                 await self._tell()
 

@@ -35,19 +35,19 @@ log = structlog.get_logger("triomq.broker.replication")
 
 MAX_SLAVES = 64
 TURN_BYTES = 256 * 1024
-"""Log bytes read and sent at a time for a slave that is behind; between two such turns everybody else may run."""
+"""Log bytes read and sent per step for a slave that is behind; other tasks may run between two steps."""
 GIVE_WAY_BYTES = 512 * 1024
 GIVE_WAY_SECONDS = 0.003
 """See CatchUp."""
 PASSING_BYTES = 512 * 1024
-"""Log bytes that a commit sends in passing; a longer one is left to the link's task."""
+"""The most log bytes that a commit itself sends; the link's task sends a longer commit."""
 REPORT_READ_BYTES = 4096
 ACCEPT_AGAIN_SECONDS = 1.0
 AFTER_FAILED_PUT_SECONDS = 0.1
 
 
 Write = Callable[[bytes], int]
-"""Send what the socket takes without waiting; return the number of bytes. Raises OSError."""
+"""Send what the socket accepts without waiting; return the number of bytes. Raises OSError."""
 
 
 class LinkClosed(Exception):
@@ -55,8 +55,8 @@ class LinkClosed(Exception):
 
 
 class SlaveLink:
-    """One slave. `reported` is its last report, -1 before the first; `sent` is how far it was sent the log. `write_now`
-    writes to the stream in passing; without it everything is sent by the link's own task."""
+    """One slave. `reported` is its last report, -1 before the first. `sent` is the offset up to which the log was sent
+    to it. `write_now` lets a commit write to the stream directly; without it the link's own task sends everything."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class SlaveLink:
         self._scope.cancel()
 
     async def run(self) -> str:
-        """Serve until something ends the link; return what. Closes the stream. Never raises but Cancelled."""
+        """Serve until something ends the link; return the reason. Closes the stream. Raises Cancelled only."""
         reason = "closed"
         try:
             with self._scope:
@@ -121,7 +121,7 @@ class SlaveLink:
             end = self._store.reading.max_physical_offset
             raise LinkClosed(f"the slave reports {reports[-1]}, more than the {end} here")
         self.reported = reports[-1]
-        # A slave that is ahead has something else there; its report says nothing about the log here.
+        # A slave that is ahead has other records there, so its report says nothing about the log here.
         if self.reported <= self._store.reading.max_physical_offset:
             self._replicated.advance(self.reported)
 
@@ -162,7 +162,8 @@ class SlaveLink:
         if self._catch_up is None or self._catch_up.buffer.batch_bytes != batch_bytes:
             self._catch_up = CatchUp(batch_bytes, self._store.committed)
         buffer = self._catch_up.buffer
-        # `sent` stands still meanwhile: commits send in passing only while this task waits in `_wait_for_work`.
+        # `sent` does not change during this await: commits send directly only while this task waits in
+        # `_wait_for_work`.
         count = await self._store.reading.read_log_into(self.sent, buffer.places)
         if not count:
             return False
@@ -177,14 +178,14 @@ class SlaveLink:
         self._last_sent = trio.current_time()
 
     async def _wait_for_work(self) -> None:
-        """Until there is something that the link's task has to do; what is committed meanwhile may go out at once."""
+        """Wait until the link's task has work to do. Meanwhile commits may send their bytes directly."""
         committed = self._store.committed
-        if committed.value > self.sent:  # there is more, but what the slave wants was deleted
+        if committed.value > self.sent:  # the log is longer, but the part that the slave wants was deleted
             await trio.sleep_forever()
         if self._write_now is None:
             try:
                 await committed.wait_beyond(self.sent)
-            except (StoreFull, StoreBroken):  # of puts that failed; what is there can still be sent
+            except (StoreFull, StoreBroken):  # some puts failed; what is in the log can still be sent
                 await trio.sleep(AFTER_FAILED_PUT_SECONDS)
             return
         push = Push(self, committed, self._write_now)
@@ -198,7 +199,8 @@ class SlaveLink:
             await trio.sleep(AFTER_FAILED_PUT_SECONDS)
 
     def write_next(self, write: Write) -> bool:
-        """Send what has just been committed, in passing; return False if the link's task must go on. Raises OSError."""
+        """Send what has just been committed, without waiting. Return False if the link's task must continue. Raises
+        OSError."""
         data = self._store.reading.read_log(self.sent, PASSING_BYTES)
         frames = encode_transfers(self.sent, data, self._configuration.store.ha_transfer_batch_size_bytes)
         self._count_sent(len(data))
@@ -211,9 +213,9 @@ class SlaveLink:
 
 
 class CatchUp:
-    """What a link has while its slave is behind: a buffer, and an eye on the producers. While they are busy the slave
-    gains GIVE_WAY_BYTES on them, then they are left alone for GIVE_WAY_SECONDS: so it gets there however fast they are,
-    and as fast as it can when there are none."""
+    """The state of a link whose slave is behind: a buffer, and a measure of how busy the producers are. While they are
+    busy, the slave gains GIVE_WAY_BYTES on them, then the link leaves them alone for GIVE_WAY_SECONDS. So the slave
+    catches up however fast they are, and at full speed if they are idle."""
 
     def __init__(self, batch_bytes: int, committed: Watermark) -> None:
         self.buffer = TransferBuffer(batch_bytes, TURN_BYTES)
@@ -222,7 +224,7 @@ class CatchUp:
         self._may_send = GIVE_WAY_BYTES
 
     async def give_way(self, sent_bytes: int) -> None:
-        """So much log was sent: wait, if it is the producers' time."""
+        """Wait if it is the producers' time, after `sent_bytes` bytes of log were sent."""
         self._may_send -= sent_bytes
         if self._may_send > 0:
             return
@@ -233,7 +235,8 @@ class CatchUp:
 
 
 class Push:
-    """While a link's task waits: sends each commit as soon as it is made. `over` is set when the task has to go on."""
+    """Sends each commit as soon as it is made, while a link's task waits. `over` is set when the task has to
+    continue."""
 
     __slots__ = ("_committed", "_link", "_waiter", "_write", "error", "over")
 
@@ -250,7 +253,7 @@ class Push:
             self._waiter.cancel()
 
     def _passed(self, error: Exception | None) -> None:
-        """Called by the watermark, so it must not raise."""
+        """Handle a commit. The watermark calls this, so it must not raise."""
         self.error = error
         try:
             if error is None and self._link.write_next(self._write):
@@ -272,26 +275,28 @@ class LogServer:
 
     @property
     def links(self) -> frozenset[SlaveLink]:
-        """The slaves that are connected."""
+        """Return the connected slaves."""
         return frozenset(self._links)
 
     @property
     def lag_bytes(self) -> int:
-        """How much of the log the best slave does not have."""
+        """Return the number of bytes of the log that the best slave lacks."""
         return self._store.reading.max_physical_offset - self.replicated.value
 
     def is_near(self, end_offset: int) -> bool:
-        """Is a slave connected that is less than haSlaveFallbehindMax behind this offset? (HAService.isSlaveOK)"""
+        """Return whether a connected slave is less than haSlaveFallbehindMax behind this offset
+        (HAService.isSlaveOK)."""
         limit = self._configuration.store.ha_slave_fallbehind_max_bytes
         return bool(self._links) and end_offset - self.replicated.value < limit
 
     def close_links(self) -> None:
-        """The log has lost its end: slaves that received it must compare again."""
+        """Close all links because the log has lost its end: slaves that received it must compare again."""
         for link in self._links:
             link.close()
 
     def log_lag(self) -> None:
-        """One line about how far behind the best slave is (printMasterAndSlaveDiff); none where no slave ever was."""
+        """Log one line about how far behind the best slave is (printMasterAndSlaveDiff); nothing if no slave ever
+        connected."""
         if not self._links and not self.replicated.value:
             return
         log.info("slave fall behind master", bytes=self.lag_bytes, slaves=len(self._links))
@@ -303,7 +308,7 @@ class LogServer:
             while True:
                 try:
                     stream = await listener.accept()
-                except OSError as error:  # out of descriptors
+                except OSError as error:  # out of file descriptors
                     log.error("slaves cannot be accepted at present", error=str(error))
                     await trio.sleep(ACCEPT_AGAIN_SECONDS)
                     continue
@@ -329,7 +334,7 @@ class LogServer:
             log.info("slave gone", slave=remote, reason=reason, reported=link.reported, sent=link.sent)
 
     async def drain(self, deadline_seconds: float) -> None:
-        """Give the slaves that are up to date a moment to take what was committed last."""
+        """Wait for slaves that are up to date to receive the last commits, until the deadline at most."""
         end = self._store.reading.max_physical_offset
         if self.is_near(end) and end > self.replicated.value:
             with trio.move_on_after(deadline_seconds):
@@ -339,7 +344,7 @@ class LogServer:
 def _remote(stream: trio.SocketStream) -> str:
     try:
         name = stream.socket.getpeername()
-    except OSError:  # gone already
+    except OSError:  # already closed
         return "?"
     return f"{name[0].removeprefix('::ffff:')}:{name[1]}"
 

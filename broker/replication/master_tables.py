@@ -65,7 +65,7 @@ class MasterTables:
             self._address = address or None
 
     async def sync(self) -> None:
-        """Take everything over once. Never raises: what failed is logged and tried with the next round."""
+        """Copy all tables once. Never raises: a failure is logged and retried in the next round."""
         address = self._address
         if address is None:
             return
@@ -74,7 +74,8 @@ class MasterTables:
             return
         host, _, port = address.rpartition(":")
         fast = f"{host}:{int(port) + FAST_PORT_DISTANCE}"
-        # Each table is taken in the step in which its response arrives; `_take` looks at the trust again then.
+        # Each table is accepted in the step in which its response arrives, and `_take` checks the trust again in that
+        # step.
         await self._take(fast, RequestCode.GET_ALL_TOPIC_CONFIG, self._take_topics)
         await self._take(address, RequestCode.GET_ALL_CONSUMER_OFFSET, self._take_offsets)
         await self._take(address, RequestCode.GET_ALL_DELAY_OFFSET, self._take_delay_offsets)
@@ -87,11 +88,12 @@ class MasterTables:
         try:
             answer = await self._client.invoke(address, new_request(code), ASK_SECONDS)
             if self._address != master or not self._is_trusted():
-                # Meanwhile it restarted, perhaps without its store, or another broker became the master.
+                # During the request the master restarted, perhaps without its store, or another broker became the
+                # master.
                 log.debug("table not taken, the master changed meanwhile", master=address, code=code.name)
             elif answer.code == ResponseCode.SUCCESS:
                 take(answer.body)
-            else:  # also how a master says that the table is empty
+            else:  # a master also responds this way if the table is empty
                 log.debug("no table returned", master=address, code=code.name, answer=answer.code, remark=answer.remark)
         except (RemotingError, ProtocolError, TableFull, OSError, ValueError) as error:
             log.warning("table not taken over", master=address, code=code.name, error=str(error))

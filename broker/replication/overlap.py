@@ -22,11 +22,11 @@ from typing import Protocol
 
 OVERLAP_BYTES = 64 * 1024
 STEP_BACK_BITS = 4
-"""Sixteen times more is compared when less did not do."""
+"""Each step back compares sixteen times more."""
 
 
 class OwnLog(Protocol):
-    """What is looked at of the store."""
+    """The part of the store that the comparison reads."""
 
     @property
     def min_physical_offset(self) -> int: ...
@@ -42,8 +42,8 @@ class OutOfStep(Exception):
 
 
 class Overlap:
-    """One connection's comparison. `position` is up to where the log is known to be the master's; `begin` is what is
-    reported first: 0 for an empty log, where whatever comes first is taken."""
+    """The comparison of one connection. The log is known to match the master's up to `position`. `begin` is the first
+    offset to report: 0 for an empty log, which accepts any first bytes."""
 
     def __init__(self, own: OwnLog, steps_back: int) -> None:
         self._own = own
@@ -54,17 +54,17 @@ class Overlap:
 
     @property
     def is_known(self) -> bool:
-        """Whether the whole log is known to match the master's."""
+        """Return whether the whole log is known to match the master's."""
         return self.position >= self._own.max_physical_offset
 
     @property
     def reaches_start(self) -> bool:
-        """Whether nothing before `begin` is left to compare."""
+        """Return whether nothing before `begin` is left to compare."""
         return self.begin <= _lowest(self._own)
 
     def take(self, physical_offset: int, data: bytes) -> bytes:
-        """Compare what came with what is here; return what is to be appended at `position`. Sets `divergence` when both
-        differ, and nothing is left then. Raises OutOfStep."""
+        """Compare received bytes with the log; return the bytes to append at `position`. If both differ, set
+        `divergence` and return no bytes. Raises OutOfStep."""
         if physical_offset != self.position:
             if self._own.max_physical_offset or self.took_any:
                 raise OutOfStep(
@@ -87,19 +87,20 @@ class Overlap:
         return data[at:]
 
     def appended(self, physical_end: int) -> None:
-        """The bytes that `take` returned are in the log now."""
+        """Note that the bytes that `take` returned are now in the log."""
         self.position = physical_end
 
 
 def first_report(own: OwnLog, steps_back: int) -> int:
-    """Where to begin to compare: further back with each step. Never 0 unless the log is empty, since 0 asks the master
-    for its newest file; byte 0 of a log goes without comparison (it is the top byte of a record's size)."""
+    """Return the offset at which the comparison begins, further back with each step. It is 0 only for an empty log,
+    since 0 requests the master's newest file. So byte 0 of a log is not compared (it is the top byte of a record's
+    size)."""
     end = own.max_physical_offset
     if own.min_physical_offset < 0 or end == 0:
         return 0
     newest = own.newest_queued_offset
     lowest = _lowest(own)
-    if newest < 0:  # no record is in a queue, so where the newest one begins is not known
+    if newest < 0:  # no record is in a queue, so the start of the newest one is unknown
         return lowest
     return max(lowest, min(newest, end - (OVERLAP_BYTES << STEP_BACK_BITS * steps_back)))
 
@@ -109,7 +110,7 @@ def _lowest(own: OwnLog) -> int:
 
 
 def equal_bytes(one: bytes, other: bytes) -> int:
-    """Return how many bytes both have in common from their start."""
+    """Return the length of the common prefix."""
     size = min(len(one), len(other))
     if one[:size] == other[:size]:
         return size

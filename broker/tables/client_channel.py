@@ -9,12 +9,13 @@ if TYPE_CHECKING:
     from triomq.remoting.connection import Connection
 
 CHANNEL_EXPIRY_MS = 120_000
-"""A client without heartbeat for this long is dropped and its connection closed (ProducerManager, ConsumerManager)."""
+"""A client without a heartbeat for this long is dropped and disconnected (ProducerManager, ConsumerManager)."""
 
 
 @dataclass(slots=True, eq=False)
 class ClientChannel:
-    """A connection with the name its client gave itself. `last_update_ms` is the wall clock of its last heartbeat."""
+    """A connection and the client id its client chose. `last_update_ms` is the wall-clock time of its last
+    heartbeat."""
 
     connection: Connection
     client_id: str
@@ -24,5 +25,5 @@ class ClientChannel:
 
     @property
     def remote_text(self) -> str:
-        """ip:port of the client."""
+        """Return the client's "ip:port"."""
         return self.connection.remote.text

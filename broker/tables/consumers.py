@@ -36,7 +36,7 @@ GroupGone: TypeAlias = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Consumption:
-    """How a group consumes, by RocketMQ's names (ConsumeType, MessageModel, ConsumeFromWhere)."""
+    """How a group consumes, under RocketMQ's names (ConsumeType, MessageModel, ConsumeFromWhere)."""
 
     consume_type: str = "CONSUME_PASSIVELY"
     message_model: str = "CLUSTERING"
@@ -44,7 +44,7 @@ class Consumption:
 
 
 class ConsumerGroup:
-    """One group while it is online. The latest heartbeat decides about all of its attributes."""
+    """One group while it is online. The latest heartbeat determines all of its attributes."""
 
     __slots__ = ("channels", "consumption", "name", "subscriptions")
 
@@ -59,22 +59,22 @@ class ConsumerGroup:
         return list(self.channels.values())
 
     def client_ids(self) -> list[str]:
-        """Return the names of the connected clients, each once: a client that came back while its old connection still
-        seems open must not count twice when the queues are shared out."""
+        """Return the ids of the connected clients, each once: a client that reconnects while its old connection still
+        seems open must not count twice when queues are allocated."""
         return list(dict.fromkeys(channel.client_id for channel in self.channels.values() if channel.client_id))
 
     def member(self, client_id: str) -> ClientChannel | None:
-        """Return the connected client of that name, over its newest connection."""
+        """Return the connected client with that id, over its newest connection."""
         for channel in reversed(self.channels.values()):
             if channel.client_id == client_id and channel.connection.is_open:
                 return channel
         return None
 
     def update_subscriptions(self, wanted: Iterable[SubscriptionData]) -> bool:
-        """Take over the subscriptions of a heartbeat. Return True if a topic came or went.
+        """Apply the subscriptions of a heartbeat. Return True if a topic was added or removed.
 
-        A topic's subscription is replaced only by one with a higher sub_version; members with different subscriptions
-        are a mistake of their operators, and the newest wins.
+        Only a higher sub_version replaces a topic's subscription. If members have different subscriptions, which is an
+        operator's mistake, the newest wins.
         """
         topics = set()
         came = False
@@ -93,7 +93,7 @@ class ConsumerGroup:
 
 
 class ConsumerTable:
-    """Consumer groups that are online."""
+    """The online consumer groups."""
 
     def __init__(
         self,
@@ -118,15 +118,15 @@ class ConsumerTable:
         self._channel_count = 0
 
     def get(self, group: str) -> ConsumerGroup | None:
-        """Return the group while it has members."""
+        """Return the group, None if it has no members."""
         return self._groups.get(group)
 
     def groups(self) -> list[ConsumerGroup]:
-        """Return all groups that are online."""
+        """Return all online groups."""
         return list(self._groups.values())
 
     def subscription(self, group: str, topic: str) -> SubscriptionData | None:
-        """Return what the group wants of the topic, None if it is not online or does not subscribe to it."""
+        """Return the group's subscription to the topic, None if it is not online or does not subscribe to it."""
         found = self._groups.get(group)
         return found.subscriptions.get(topic) if found is not None else None
 
@@ -146,7 +146,7 @@ class ConsumerTable:
         *,
         notify: bool = True,
     ) -> bool:
-        """Take over a heartbeat. Return True if the members or the subscribed topics changed. Raises TableFull."""
+        """Apply a heartbeat. Return True if the members or the subscribed topics changed. Raises TableFull."""
         entry = self._groups.get(group)
         if entry is None and len(self._groups) >= self._max_groups:
             raise TableFull("consumer groups", self._max_groups, f"group {group}")
@@ -166,7 +166,7 @@ class ConsumerTable:
         return changed
 
     def unregister(self, group: str, connection: Connection, *, notify: bool = True) -> bool:
-        """Take the connection out of the group. Return True if it was in it."""
+        """Remove the connection from the group. Return True if it was a member."""
         entry = self._groups.get(group)
         if entry is None or entry.channels.pop(connection, None) is None:
             return False
@@ -184,20 +184,20 @@ class ConsumerTable:
         return True
 
     def connection_closed(self, connection: Connection) -> list[str]:
-        """Forget a connection; the groups it was in."""
+        """Remove a connection; return the groups it was in."""
         groups = sorted(self._groups_by_connection.get(connection, ()))
         for group in groups:
             self.unregister(group, connection)
         return groups
 
     def time_jumped(self, seconds: float) -> None:
-        """The clock jumped ahead; clients were not silent meanwhile."""
+        """Shift the clients' timestamps: the clock jumped ahead, but the clients were not silent during the jump."""
         for group in self._groups.values():
             for channel in group.channels.values():
                 channel.last_update_ms += int(seconds * 1000)
 
     def expire(self) -> list[ClientChannel]:
-        """Drop clients without a heartbeat for 120 s and close their connections; those that were dropped."""
+        """Drop clients without a heartbeat for 120 s and close their connections; return the dropped clients."""
         oldest_ms = self._now_ms() - CHANNEL_EXPIRY_MS
         stale = [
             (name, channel)

@@ -44,7 +44,7 @@ class ConsumerFilter:
     def __init__(
         self, topic: str, group: str, expression: str, client_version: int, born_time: int, bits: BloomFilterData | None
     ) -> None:
-        """Raises FilterError when the expression does not compile."""
+        """Compile the expression. Raises FilterError if it is invalid."""
         self.topic = topic
         self.group = group
         self.expression = expression
@@ -56,18 +56,18 @@ class ConsumerFilter:
 
     @property
     def is_dead(self) -> bool:
-        """True if no group uses it any more."""
+        """Return True if no group uses the filter any more."""
         return self.dead_time >= self.born_time
 
     def matches(self, properties: Properties) -> bool:
-        """Does a message with these properties pass? What cannot be evaluated does not."""
+        """Return whether a message with these properties passes; False if the expression cannot be evaluated."""
         try:
             return self.compiled.evaluate(properties) is True
         except EvaluationError:
             return False
 
     def data(self) -> ConsumerFilterData:
-        """Return the filter as it is kept and shown."""
+        """Return the filter as it is persisted and shown."""
         return ConsumerFilterData(
             bloom_filter_data=self.bits,
             born_time=self.born_time,
@@ -110,7 +110,8 @@ class FilterTable:
         return list(self._by_topic.get(topic, {}).values())
 
     def bit_map(self, topic: str, properties: Properties) -> bytes | None:
-        """Return the bit map of a message: the bits of every filter it passes; None if its topic has no filters."""
+        """Return the bit map of a message, with the bits of every filter it passes; None if its topic has no
+        filters."""
         filters = self._by_topic.get(topic)
         if not filters:
             return None
@@ -121,12 +122,12 @@ class FilterTable:
         return bytes(bit_map)
 
     def stored_bit_map(self, topic: str, stored_properties: bytes) -> bytes | None:
-        """`bit_map` of a message as it is dispatched (`MessageStore.compute_bit_maps`); its properties are read only
-        when its topic has filters."""
+        """Return the `bit_map` of a message as it is dispatched (`MessageStore.compute_bit_maps`). Its properties are
+        decoded only if its topic has filters."""
         return self.bit_map(topic, parse_bytes(stored_properties)) if topic in self._by_topic else None
 
     def register(self, group: str, subscriptions: list[SubscriptionData]) -> None:
-        """Take over the subscriptions of a heartbeat; filters of topics that are not among them die."""
+        """Apply the subscriptions of a heartbeat; filters of topics that are not among them die."""
         topics = {subscription.topic for subscription in subscriptions}
         for subscription in subscriptions:
             if subscription.expression_type == SQL92 and subscription.sub_string:
@@ -139,7 +140,7 @@ class FilterTable:
                 log.info("filter no longer subscribed", topic=topic, group=group)
 
     def group_gone(self, group: str) -> None:
-        """The group's last member left: its filters die."""
+        """Mark the group's filters dead because its last member left."""
         now_ms = self._now_ms()
         for filters in self._by_topic.values():
             entry = filters.get(group)
@@ -180,7 +181,7 @@ class FilterTable:
     # -- the file ----------------------------------------------------------------------------------------------------
 
     def load(self) -> None:
-        """Take over what the file holds, unless it was made for another bloom filter."""
+        """Load the file, unless it was made for another bloom filter."""
         wrapper = self._file.load(decoder(ConsumerFilterWrapper))
         if wrapper is None:
             return
@@ -202,12 +203,13 @@ class FilterTable:
         except FilterError as error:
             log.warning("kept filter does not compile", topic=topic, group=group, reason=str(error))
             return
-        # Nobody is connected yet: it is dead until its group sends a heartbeat.
+        # No client is connected yet: the filter is dead until its group sends a heartbeat.
         entry.dead_time = data.dead_time or max(data.born_time, self._now_ms() - _DEAD_ON_LOAD_MS)
         self._by_topic.setdefault(topic, {})[group] = entry
 
     def persist(self) -> bool:
-        """Drop filters that have been dead for long, write the file if it changed. Return True if it was written."""
+        """Drop filters that have been dead for long, and write the file if it changed. Return True if it was
+        written."""
         now_ms = self._now_ms()
         for entry in [entry for filters in self._by_topic.values() for entry in filters.values()]:
             if entry.is_dead and now_ms - entry.dead_time >= self._clean_after_ms():
@@ -220,7 +222,7 @@ class FilterTable:
         return True
 
     def wrapper(self) -> ConsumerFilterWrapper:
-        """Return the whole table as it is kept."""
+        """Return the whole table as it is persisted."""
         return ConsumerFilterWrapper(
             filter_data_by_topic={
                 topic: FilterDataMapByTopic(

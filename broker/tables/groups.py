@@ -39,7 +39,7 @@ class GroupTable(KeptTable):
         auto_create: Callable[[], bool] | bool = True,
         max_groups: int = MAX_GROUPS,
     ) -> None:
-        """`auto_create`: may groups come into being by use? A callable is asked each time."""
+        """`auto_create` says whether use creates a group; a callable is evaluated each time."""
         super().__init__(file, now_ms)
         self._auto_create = auto_create
         self._max_groups = max_groups
@@ -52,7 +52,7 @@ class GroupTable(KeptTable):
         return self._groups.get(group)
 
     def find(self, group: str) -> SubscriptionGroupConfig | None:
-        """Return the configuration of a group in use, created when that is allowed. Raises TableFull."""
+        """Return the configuration of a group in use, creating it if that is allowed. Raises TableFull."""
         known = self._groups.get(group)
         if known is not None:
             return known
@@ -70,7 +70,7 @@ class GroupTable(KeptTable):
         return self._groups.keys()
 
     def wrapper(self) -> SubscriptionGroupWrapper:
-        """Return the whole table as it is sent and kept."""
+        """Return the whole table as it is sent and persisted."""
         return SubscriptionGroupWrapper(data_version=self.data_version, subscription_group_table=dict(self._groups))
 
     def update(self, config: SubscriptionGroupConfig) -> None:
@@ -81,7 +81,7 @@ class GroupTable(KeptTable):
         log.info("subscription group updated", group=config.group_name)
 
     def delete(self, group: str) -> bool:
-        """Remove a group. Return True if it was there."""
+        """Remove a group. Return True if it existed."""
         if self._groups.pop(group, None) is None:
             return False
         self._touch(group)
@@ -90,7 +90,7 @@ class GroupTable(KeptTable):
         return True
 
     def disable_consuming(self, group: str) -> bool:
-        """Stop the group from consuming. Return True if it was not stopped before."""
+        """Stop the group from consuming. Return True if it was allowed to consume before."""
         config = self._groups.get(group)
         if config is None or not config.consume_enable:
             return False
@@ -99,7 +99,7 @@ class GroupTable(KeptTable):
         return True
 
     def replace_all(self, wrapper: SubscriptionGroupWrapper) -> bool:
-        """Take over the master's table when its version differs (slaves). Return True if it was taken over."""
+        """Adopt the master's table if its version differs (slaves). Return True if it was adopted."""
         if wrapper.data_version == self.data_version:
             return False
         for group in self._groups.keys() - wrapper.subscription_group_table.keys():
@@ -112,7 +112,7 @@ class GroupTable(KeptTable):
         return True
 
     def load(self) -> None:
-        """Take over what the file holds; its groups replace built-in ones of the same name."""
+        """Load the file; its groups replace built-in ones of the same name."""
         wrapper = self._file.load(decoder(SubscriptionGroupWrapper))
         if wrapper is None:
             return

@@ -28,15 +28,15 @@ class KeptTable:
         self.data_version = DataVersion(timestamp=now_ms())
 
     def encode(self) -> bytes:
-        """Return the whole table as it is sent to slaves and tools."""
+        """Return the whole table as slaves and tools receive it."""
         return compact(self._file_text())
 
     def bump_version(self) -> None:
-        """Have NameServers and slaves take the table anew."""
+        """Change the data version, so that NameServers and slaves accept the table again."""
         self.data_version = self.data_version.next_version(self._now_ms())
 
     def persist(self) -> None:
-        """Write the file if it is behind. Raises OSError."""
+        """Write the file if it lacks changes. Raises OSError."""
         self._writer.save()
 
     async def wait_saved(self) -> None:
@@ -48,7 +48,7 @@ class KeptTable:
         await self._writer.run(offload)
 
     def _touch(self, name: str) -> None:
-        """An entry is new, changed or gone."""
+        """Note that an entry was added, changed or removed."""
         self._fragments.touch(name)
 
     def _changed(self) -> None:
@@ -56,7 +56,7 @@ class KeptTable:
         self._writer.changed()
 
     def _entry_text(self, name: str) -> str | None:
-        """Return the entry as the file has it; None for one that is gone."""
+        """Return the entry's text as in the file; None for a removed entry."""
         raise NotImplementedError
 
     def _file_text(self) -> str:

@@ -14,7 +14,7 @@ from triomq.broker.tables.topics import TopicTable
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """The tables of one broker. Each keeps its own rules; only the event loop touches them."""
+    """The tables of one broker. Each enforces its own rules; only the event loop touches them."""
 
     topics: TopicTable
     groups: GroupTable

@@ -57,7 +57,7 @@ class OffsetTable:
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def query(self, group: str, topic: str, queue_id: int) -> int:
-        """Return the committed queue offset, -1 when there is none."""
+        """Return the committed queue offset, -1 if there is none."""
         key = f"{topic}@{group}"
         if self._enable_lmq and is_lmq(group):
             return self._lmq_entries.get(key, NO_OFFSET)
@@ -65,22 +65,22 @@ class OffsetTable:
         return entry.get(queue_id, NO_OFFSET) if entry is not None else NO_OFFSET
 
     def queues(self, group: str, topic: str) -> dict[int, int]:
-        """Queue id -> committed offset of a group for a topic; empty when there is none."""
+        """Return queue id -> committed offset of a group for a topic; empty if there is none."""
         key = f"{topic}@{group}"
         if self._enable_lmq and is_lmq(group):
             return {0: self._lmq_entries[key]} if key in self._lmq_entries else {}
         return dict(self._entries.get(key, {}))
 
     def topics_of_group(self, group: str) -> list[str]:
-        """Return the topics the group has committed offsets of."""
+        """Return the topics for which the group has committed offsets."""
         return sorted(self._topics_by_group.get(group, ()))
 
     def groups_of_topic(self, topic: str) -> list[str]:
-        """Return the groups that have committed offsets of the topic."""
+        """Return the groups that have committed offsets for the topic."""
         return sorted(self._groups_by_topic.get(topic, ()))
 
     def smallest_of_all_groups(self, topic: str, *, without: Iterable[str] = ()) -> dict[int, list[int]]:
-        """Queue id -> offsets committed by the groups of the topic, those of the groups `without` left out."""
+        """Return queue id -> offsets that the groups of the topic committed, except the groups in `without`."""
         found: dict[int, list[int]] = {}
         for group in self._groups_by_topic.get(topic, set()).difference(without):
             for queue_id, queue_offset in self._entries.get(f"{topic}@{group}", {}).items():
@@ -88,13 +88,13 @@ class OffsetTable:
         return found
 
     def is_empty(self) -> bool:
-        """Return True if nobody has committed anything."""
+        """Return True if no offset is committed."""
         return not self._entries and not self._lmq_entries
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
     def commit(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
-        """Store an offset, whatever it was before. Raises TableFull."""
+        """Store an offset, whatever the previous one. Raises TableFull."""
         key = f"{topic}@{group}"
         if self._enable_lmq and is_lmq(group):
             if key not in self._lmq_entries:
@@ -113,7 +113,7 @@ class OffsetTable:
         self._writer.mark()
 
     def clone(self, source_group: str, target_group: str, topic: str) -> None:
-        """Give the target group the offsets that the source group has for the topic, in place of its own."""
+        """Replace the target group's offsets for the topic by those of the source group."""
         queues = self.queues(source_group, topic)
         if queues:
             self.remove(target_group, topic)
@@ -121,7 +121,7 @@ class OffsetTable:
                 self.commit(target_group, topic, queue_id, queue_offset)
 
     def remove(self, group: str, topic: str | None = None) -> None:
-        """Forget what the group committed for the topic, or for all topics."""
+        """Remove the group's offsets for the topic, or for all topics."""
         topics = self.topics_of_group(group) if topic is None else [topic]
         for name in topics:
             key = f"{name}@{group}"
@@ -132,7 +132,7 @@ class OffsetTable:
                 self._writer.mark()
 
     def merge(self, offsets: Mapping[str, Mapping[int, int]]) -> None:
-        """Replace whole "topic@group" entries (what a slave does with its master's table)."""
+        """Replace whole "topic@group" entries. Slaves do this with their master's table."""
         for key, entry in offsets.items():
             if key not in self._entries:
                 self._add_name(*_names(key))
@@ -143,7 +143,7 @@ class OffsetTable:
     # -- the file ----------------------------------------------------------------------------------------------------
 
     def load(self) -> None:
-        """Take over what the file holds; an unreadable file without backup leaves the table empty."""
+        """Load the file; an unreadable file without a backup leaves the table empty."""
         loaded = self._file.load(decoder(ConsumerOffsetSerializeWrapper))
         if loaded is None:
             return
@@ -158,11 +158,11 @@ class OffsetTable:
         log.info("consumer offsets loaded", entries=len(self._entries) + len(self._lmq_entries))
 
     def persist(self) -> bool:
-        """Write the file if anything changed since the last time. Return True if it was written. Raises OSError."""
+        """Write the file if anything changed since the last write. Return True if it was written. Raises OSError."""
         return self._writer.save()
 
     async def persist_offloaded(self, offload: Offload = trio.to_thread.run_sync) -> bool:
-        """`persist`, with the writing in a thread. Raises OSError."""
+        """Do the same as `persist`, but write in a thread. Raises OSError."""
         return await self._writer.save_offloaded(offload)
 
     def encode(self) -> bytes:
@@ -170,7 +170,7 @@ class OffsetTable:
         return compact(self._file_text())
 
     def wrapper(self) -> ConsumerOffsetSerializeWrapper:
-        """Return the whole table as it is sent and kept; it shares the table's memory."""
+        """Return the whole table as it is sent and persisted; it shares the table's memory."""
         return ConsumerOffsetSerializeWrapper(
             lmq_offset_table=self._lmq_entries if self._enable_lmq else None, offset_table=self._entries
         )
@@ -206,6 +206,6 @@ class OffsetTable:
 
 
 def _names(key: str) -> tuple[str, str]:
-    """Topic and group of "topic@group"."""
+    """Return topic and group of "topic@group"."""
     topic, _, group = key.partition("@")
     return topic, group

@@ -37,7 +37,7 @@ class ProducerTable:
         self._next_pick = 0
 
     def register(self, group: str, connection: Connection, client_id: str, language: int, version: int) -> bool:
-        """Note a heartbeat. Return True if the connection is new in the group. Raises TableFull."""
+        """Record a heartbeat. Return True if the connection is new in the group. Raises TableFull."""
         channels = self._channels_by_group.get(group)
         known = channels.get(connection) if channels is not None else None
         if known is not None:
@@ -55,7 +55,7 @@ class ProducerTable:
         return True
 
     def unregister(self, group: str, connection: Connection) -> bool:
-        """Take the connection out of the group. Return True if it was in it."""
+        """Remove the connection from the group. Return True if it was a member."""
         channels = self._channels_by_group.get(group)
         channel = channels.pop(connection, None) if channels is not None else None
         if channels is None or channel is None:
@@ -72,20 +72,20 @@ class ProducerTable:
         return True
 
     def connection_closed(self, connection: Connection) -> list[str]:
-        """Forget a connection; the groups it was in."""
+        """Remove a connection; return the groups it was in."""
         groups = sorted(self._groups_by_connection.get(connection, ()))
         for group in groups:
             self.unregister(group, connection)
         return groups
 
     def time_jumped(self, seconds: float) -> None:
-        """The clock jumped ahead; clients were not silent meanwhile."""
+        """Shift the clients' timestamps: the clock jumped ahead, but the clients were not silent during the jump."""
         for channels in self._channels_by_group.values():
             for channel in channels.values():
                 channel.last_update_ms += int(seconds * 1000)
 
     def expire(self) -> list[ClientChannel]:
-        """Drop clients without a heartbeat for 120 s and close their connections; those that were dropped."""
+        """Drop clients without a heartbeat for 120 s and close their connections; return the dropped clients."""
         oldest_ms = self._now_ms() - CHANNEL_EXPIRY_MS
         stale = [
             (group, channel)
@@ -99,7 +99,7 @@ class ProducerTable:
         return [channel for _, channel in stale]
 
     def pick(self, group: str) -> ClientChannel | None:
-        """Return a connected member of the group, another one each time; None if there is none."""
+        """Return a connected member of the group, a different one on each call; None if there is none."""
         channels = self._channels_by_group.get(group)
         if not channels:
             return None
@@ -112,7 +112,7 @@ class ProducerTable:
         return None
 
     def connection_of_client(self, client_id: str) -> Connection | None:
-        """Return the connection of the producer that calls itself `client_id`, for replies."""
+        """Return the connection of the producer with this `client_id`, for replies."""
         return self._connection_by_client_id.get(client_id)
 
     def channels(self, group: str) -> list[ClientChannel] | None:

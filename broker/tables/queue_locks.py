@@ -35,7 +35,7 @@ class QueueLockTable:
         self._lock_count = 0
 
     def lock(self, group: str, queues: Iterable[MessageQueue], client_id: str) -> list[MessageQueue]:
-        """Return those of the queues the client holds after the call; each of them is held for another 60 s."""
+        """Lock the free queues; return the queues that the client now holds, each for another 60 s."""
         now_ms = self._now_ms()
         locks = self._locks.setdefault(group, {})
         held: list[MessageQueue] = []
@@ -71,14 +71,14 @@ class QueueLockTable:
             del self._locks[group]
 
     def holder(self, group: str, queue: MessageQueue) -> str | None:
-        """Return the client that holds the queue now."""
+        """Return the client that currently holds the queue."""
         lock = self._locks.get(group, {}).get(queue)
         if lock is None or self._now_ms() - lock.last_update_ms > self._expiry_ms:
             return None
         return lock.client_id
 
     def time_jumped(self, seconds: float) -> None:
-        """The clock jumped ahead; holders were not silent meanwhile."""
+        """Shift the locks' timestamps: the clock jumped ahead, but the holders were not silent during the jump."""
         for locks in self._locks.values():
             for lock in locks.values():
                 lock.last_update_ms += int(seconds * 1000)

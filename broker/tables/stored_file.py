@@ -19,15 +19,15 @@ class StoredFile:
         self._path = path
 
     def load(self, decode: Callable[[str], T]) -> T | None:
-        """Return what `decode` makes of the file or of its backup; None without either."""
+        """Return the result of `decode` for the file or its backup; None without either."""
         return JsonFile(self._files, self._path, lambda data: decode(data.decode())).load()
 
     def save(self, text: str) -> None:
-        """Replace the content; the old one becomes the backup. Raises OSError with the old file still in place."""
+        """Replace the content; the old content becomes the backup. Raises OSError with the old file still in place."""
         JsonFile(self._files, self._path, _check_whole).save(text.encode())
 
 
 def _check_whole(data: bytes) -> None:
-    """Check just enough to distinguish a whole file from a torn one, which ends in zeros or mid-way."""
+    """Raise ValueError for a torn file, which ends in zeros or mid-way. A cheap check suffices for that."""
     if not data.rstrip().endswith(b"}"):
         raise ValueError("the file does not end with a closing brace")

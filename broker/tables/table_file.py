@@ -16,18 +16,18 @@ class TableFile(Protocol):
     """One configuration file with its backup."""
 
     def load(self, decode: Callable[[str], T]) -> T | None:
-        """Return what `decode` makes of the file, of its backup when the file is missing or unreadable; None without
-        either.
+        """Return the result of `decode` for the file, or for its backup if the file is missing or unreadable; None
+        without either.
 
-        `decode` raises ValueError (or one of its kinds) for text it cannot read.
+        `decode` raises ValueError (or a subclass) for text it cannot decode.
         """
 
     def save(self, text: str) -> None:
-        """Replace the content, keeping the old one as backup; after a crash one of the two is whole."""
+        """Replace the content and keep the old content as backup; after a crash one of the two is whole."""
 
 
 class NoFile:
-    """A table that is not kept: nothing is loaded, saving does nothing."""
+    """The file of a table that is not persisted: nothing is loaded, and saving does nothing."""
 
     def load(self, decode: Callable[[str], T]) -> T | None:
         return None
@@ -37,7 +37,7 @@ class NoFile:
 
 
 def decoder(kind: type[B]) -> Callable[[str], B]:
-    """Return a `decode` that reads records of `kind`."""
+    """Return a `decode` function for records of `kind`."""
 
     def decode(text: str) -> B:
         try:

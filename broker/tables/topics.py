@@ -61,7 +61,8 @@ class TopicTable(KeptTable):
         on_created_by_use: Callable[[], None] | None = None,
         max_topics: int = MAX_TOPICS,
     ) -> None:
-        """`auto_create` says whether topics may be made from the template TBW102; it is asked each time.
+        """`auto_create` returns whether topics may be created from the template TBW102; it is called each time.
+        `built_in` topics exist from the start (see `built_in_topics`) and count as system topics.
 
         `built_in` topics exist from the start (see `built_in_topics`) and count as system topics."""
         super().__init__(file, now_ms)
@@ -89,12 +90,12 @@ class TopicTable(KeptTable):
         return self._topics.values()
 
     def is_ordered(self, topic: str) -> bool:
-        """True for a topic listed in the NameServers' ORDER_TOPIC_CONFIG."""
+        """Return True for a topic listed in the NameServers' ORDER_TOPIC_CONFIG."""
         config = self._topics.get(topic)
         return config is not None and config.order
 
     def wrapper(self) -> TopicConfigSerializeWrapper:
-        """Return the whole table as it is sent and kept."""
+        """Return the whole table as it is sent and persisted."""
         return TopicConfigSerializeWrapper(data_version=self.data_version, topic_config_table=dict(self._topics))
 
     # -- topics that come into being by use --------------------------------------------------------------------------
@@ -102,11 +103,11 @@ class TopicTable(KeptTable):
     def create_on_send(
         self, topic: str, default_topic: str, remote_text: str, queue_count: int, topic_sys_flag: int
     ) -> TopicConfig | None:
-        """Return the topic a producer at `remote_text` sends to, created from the template `default_topic` when it is
-        new.
+        """Return the topic that a producer at `remote_text` sends to, created from the template `default_topic` if it
+        is new.
 
-        None if the template is missing or may not be inherited from. A retry topic needs no template. The queue count
-        is the smaller of what the producer asks for and what the template has. Raises TableFull.
+        Return None if the template is missing or may not be inherited from. A retry topic needs no template. The queue
+        count is the smaller of the producer's and the template's. Raises TableFull.
         """
         known = self._topics.get(topic)
         if known is not None:
@@ -114,7 +115,7 @@ class TopicTable(KeptTable):
         template = self._topics.get(default_topic)
         is_closed = not self._auto_create() and default_topic == AUTO_CREATE_TOPIC
         if template is not None and is_closed and permission.is_inherited(template.perm):
-            # A template from an old file: it is closed, so that routes no longer offer it to producers.
+            # The template comes from an old file: close it, so that routes no longer offer it to producers.
             template = self._put(replace(template, perm=permission.READ_WRITE))
             self._changed()
         if template is not None and permission.is_inherited(template.perm):
@@ -137,7 +138,7 @@ class TopicTable(KeptTable):
         return self._create(config)
 
     def create_on_send_back(self, topic: str, queue_count: int, perm: int, topic_sys_flag: int) -> TopicConfig:
-        """Return a retry or dead letter topic, created when it is new. Raises TableFull."""
+        """Return a retry or dead letter topic, created if it is new. Raises TableFull."""
         known = self._topics.get(topic)
         if known is not None:
             return known
@@ -152,11 +153,11 @@ class TopicTable(KeptTable):
         )
 
     def half_topic(self) -> TopicConfig:
-        """RMQ_SYS_TRANS_HALF_TOPIC, made by the first transaction check."""
+        """Return RMQ_SYS_TRANS_HALF_TOPIC, which the first transaction check creates."""
         return self.create_on_send_back(TRANS_HALF_TOPIC, 1, permission.READ_WRITE, 0)
 
     def check_max_time_topic(self) -> TopicConfig:
-        """TRANS_CHECK_MAX_TIME_TOPIC, made on first use."""
+        """Return TRANS_CHECK_MAX_TIME_TOPIC, created on first use."""
         return self.create_on_send_back(TRANS_CHECK_MAX_TIME_TOPIC, 1, permission.READ_WRITE, 0)
 
     # -- changes -----------------------------------------------------------------------------------------------------
@@ -169,7 +170,7 @@ class TopicTable(KeptTable):
         log.info("topic updated", topic=config.topic_name, config=str(config))
 
     def delete(self, topic: str) -> bool:
-        """Remove a topic. Return True if it was there."""
+        """Remove a topic. Return True if it existed."""
         if self._topics.pop(topic, None) is None:
             return False
         self._touch(topic)
@@ -178,7 +179,7 @@ class TopicTable(KeptTable):
         return True
 
     def replace_all(self, wrapper: TopicConfigSerializeWrapper) -> bool:
-        """Take over the master's table when its version differs (slaves). Return True if it was taken over."""
+        """Adopt the master's table if its version differs (slaves). Return True if it was adopted."""
         if wrapper.data_version == self.data_version:
             return False
         for topic in self._topics.keys() - wrapper.topic_config_table.keys():
@@ -191,7 +192,7 @@ class TopicTable(KeptTable):
         return True
 
     def update_order_topics(self, ordered: Collection[str]) -> bool:
-        """Set the order flag of exactly the topics named. Return True if one changed (RocketMQ:
+        """Set the order flag of the named topics and clear it for all others. Return True if one changed (RocketMQ:
         updateOrderTopicConfig)."""
         changed = False
         for topic, config in list(self._topics.items()):
@@ -206,7 +207,7 @@ class TopicTable(KeptTable):
     # -- the file ----------------------------------------------------------------------------------------------------
 
     def load(self) -> None:
-        """Take over what the file holds; its topics replace built-in ones of the same name."""
+        """Load the file; its topics replace built-in ones of the same name."""
         wrapper = self._file.load(decoder(TopicConfigSerializeWrapper))
         if wrapper is None:
             return
@@ -240,7 +241,8 @@ class TopicTable(KeptTable):
         return config.encode_pretty().decode() if config is not None else None
 
     def _check_room(self, topic: str) -> None:
-        # Retry topics carry names that consumers chose and nobody checked; a topic's name is that of a directory.
+        # Consumers choose the names of retry topics, and nothing checked them; a topic's name is also a directory's
+        # name.
         if not topic or "/" in topic or "\0" in topic:
             raise TopicIllegal(f"The specified topic {topic[:200]!r} cannot be stored under that name.")
         if topic not in self._topics and len(self._topics) >= self._max_topics:
@@ -257,7 +259,7 @@ def built_in_topics(
     broker_topic_enable: bool = True,
     trace_topic: str | None = None,
 ) -> list[TopicConfig]:
-    """Return the topics every broker has from the start; `trace_topic` is given when message traces are switched on."""
+    """Return the topics that every broker has from the start; `trace_topic` is given if message tracing is on."""
     topics = [_topic(SELF_TEST_TOPIC, 1)]
     if auto_create:
         topics.append(_topic(AUTO_CREATE_TOPIC, default_queue_count, _TEMPLATE_PERM))

@@ -24,16 +24,17 @@ log = structlog.get_logger("triomq.broker.tables")
 
 REST_SECONDS = 0.05
 REST_FACTOR = 10
-"""After a write that took a while, this many times as long passes before the next..."""
+"""The pause after a write is this many times as long as the write took..."""
 LONGEST_REST_SECONDS = 1.0
-"""... but no more than this: administrators wait until their change is on disk, and a disk may be slow only once."""
+"""... but no longer than this: administrators wait until their change is on disk, and one slow write may be an
+exception."""
 RETRY_SECONDS = 5.0
 
 Offload = Callable[..., Awaitable[Any]]
 
 
 class WriteBehind:
-    """Keeps one file up to date. `text` gives the whole content."""
+    """Keeps one file up to date. `text` returns the whole content."""
 
     def __init__(self, file: TableFile, text: Callable[[], str]) -> None:
         self._file = file
@@ -48,11 +49,11 @@ class WriteBehind:
 
     @property
     def is_dirty(self) -> bool:
-        """Is there a change that is not in the file?"""
+        """Return whether there is a change that is not in the file."""
         return self._saved != self._changes
 
     def changed(self) -> None:
-        """The table changed. Raises OSError when it is written at once and that fails."""
+        """Note that the table changed. Raises OSError if the file is written at once and that fails."""
         self._changes += 1
         if self._is_running:
             self._wakeup.set()
@@ -60,14 +61,14 @@ class WriteBehind:
             self.save()
 
     def mark(self) -> None:
-        """The table changed; the caller arranges for `save` or `run`."""
+        """Note that the table changed; the caller arranges for `save` or `run`."""
         self._changes += 1
         self._wakeup.set()
 
     def save(self) -> bool:
-        """Write now, on the event loop, if there is something to write. Return True if it was written. Raises OSError.
+        """Write now, on the event loop, if there is a change. Return True if the file was written. Raises OSError.
 
-        While a thread writes the file nothing else may: the change stays marked, for the next write.
+        While a thread writes the file, nothing else may: the change stays marked for the next write.
         """
         if not self.is_dirty or self._is_writing:
             return False
@@ -77,7 +78,7 @@ class WriteBehind:
         return True
 
     async def save_offloaded(self, offload: Offload = trio.to_thread.run_sync) -> bool:
-        """`save`, with the writing itself in a thread. Raises OSError."""
+        """Do the same as `save`, but write in a thread. Raises OSError."""
         if not self.is_dirty or self._is_writing:
             return False
         changes = self._changes  # the table may change while the thread writes: those changes are not in its text
@@ -90,7 +91,7 @@ class WriteBehind:
         return True
 
     async def wait_saved(self) -> None:
-        """Wait until everything that changed so far is in the file. Raises OSError when it could not be written."""
+        """Wait until all changes so far are in the file. Raises OSError if it cannot be written."""
         wanted = self._changes
         while self._saved < wanted and self._is_running:
             attempted = self._attempted
@@ -99,7 +100,7 @@ class WriteBehind:
                 raise self._error
 
     async def run(self, offload: Offload = trio.to_thread.run_sync) -> None:
-        """Write whatever changes, until cancelled; the last changes are written then."""
+        """Write changes until cancelled; the last changes are then written too."""
         self._is_running = True
         try:
             while True:
@@ -130,10 +131,10 @@ class WriteBehind:
 
 
 class Fragments:
-    """The text of a large table as it stands in the config files, of which only what changed is made anew.
+    """The text of a large table as the config files contain it; only changed entries are rendered again.
 
-    It is the value of one member: an object of entries. `render` gives an entry's pretty text as if it stood alone, or
-    None for an entry that is gone.
+    It is the value of one member: an object of entries. `render` returns an entry's pretty-printed text as if it stood
+    alone, or None for a removed entry.
     """
 
     def __init__(self, render: Callable[[str], str | None]) -> None:
@@ -142,7 +143,7 @@ class Fragments:
         self._stale: set[str] = set()
 
     def touch(self, key: str) -> None:
-        """The entry is new, changed or gone."""
+        """Note that the entry was added, changed or removed."""
         self._stale.add(key)
 
     def text(self) -> str:
@@ -158,6 +159,6 @@ class Fragments:
 
 
 def compact(pretty: str) -> bytes:
-    """Return the compact form of a config file's text, as it is sent: a text in JSON never holds a bare tab or line
-    end."""
+    """Return the compact form of a config file's text, as it is sent. This is safe because a JSON string never holds a
+    bare tab or line end."""
     return pretty.replace("\n", "").replace("\t", "").encode()

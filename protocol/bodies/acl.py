@@ -1,4 +1,4 @@
-"""Access control data of a broker. Secret keys are in clear text: never log these records."""
+"""Access control data of a broker. Secret keys are in plain text: never log these records."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from triomq.protocol.bodies.base import Body
 
 
 class PlainAccessConfig(Body, frozen=True, kw_only=True):
-    """One account of an ACL file. Permissions: lists of "name=PERM"."""
+    """One account of an ACL file. Permissions are lists of "name=PERM"."""
 
     access_key: str | None = None
     admin: bool = False

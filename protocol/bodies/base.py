@@ -1,9 +1,9 @@
-"""Base of all JSON bodies: typed records that read leniently and write as fastjson does.
+"""Base of all JSON bodies: typed records that decode leniently and encode as fastjson does.
 
-The fields of a record ARE the schema, in alphabetical order of their wire names, the order of the text. Reading a
-body is one call into msgspec; what that refuses (unquoted keys, references, numbers as text, null for a field that
-cannot be null) is read by `protocol.bodies.fastjson` and then converted. Unknown fields are ignored, absent ones have
-the default of the Java class.
+The fields of a record ARE the schema. They are declared in alphabetical order of their wire names, which is their order
+in the text. One call into msgspec decodes a body. Text that msgspec rejects (unquoted keys, references, numbers as
+text, null for a field that cannot be null) is read by `protocol.bodies.fastjson` and then converted. Unknown fields are
+ignored; absent ones have the default of the Java class.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 class Body(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One JSON object of the remoting protocol, named like RocketMQ's class. Values: change with `replace`."""
+    """One JSON object of the remoting protocol, named after RocketMQ's class. Immutable: `replace` returns a copy."""
 
     def encode(self) -> bytes:
-        """The compact JSON text that RocketMQ writes."""
+        """Return the compact JSON text that RocketMQ writes."""
         return fastjson.dumps(self)
 
     def encode_pretty(self) -> bytes:
-        """The JSON text as in a file below config/."""
+        """Return the indented JSON text that RocketMQ writes to files below config/."""
         return fastjson.dumps_pretty(self)
 
     @classmethod
     def decode(cls: type[B], data: bytes) -> B:
-        """The record of a JSON text. Raises `BodyError` naming the class and the position."""
+        """Decode a JSON text. Raise `BodyError` naming the class and the position of the error."""
         body: B = decode_body(cls, data)
         return body
 
@@ -44,15 +44,16 @@ B = TypeVar("B", bound=Body)
 
 _decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
 
-# Everything up to the next unquoted number key: strings, other text, braces and commas that begin none. Each match
-# begins where the last one ended and never backtracks, so the work is linear in any text.
+# Matches up to and including the next unquoted number key. Before the key it skips strings, other text, and braces and
+# commas that no such key follows. Each match begins where the previous one ended and never backtracks, so the work is
+# linear for any input.
 _NUMBER_KEY = re.compile(
     rb"""((?:"(?:[^"\\]++|\\.)*+"|[^"{,]++|[{,](?!\s*+-?\d++\s*+:))*+[{,]\s*+)(-?\d++)\s*+:""", re.DOTALL
 )
 
 
 def decode_body(kind: Any, data: bytes) -> Any:
-    """A value of type `kind` (a record class, or a type such as `list[str]`) from a JSON text; raises `BodyError`."""
+    """Decode a value of type `kind` (a record class, or a type such as `list[str]`). Raise `BodyError`."""
     decoder = _decoders.get(kind)
     if decoder is None:
         decoder = _decoders[kind] = msgspec.json.Decoder(kind)
@@ -61,7 +62,7 @@ def decode_body(kind: Any, data: bytes) -> Any:
             return decoder.decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             pass
-        # Maps with numbers as keys, such as a large table of offsets, only need quotes.
+        # Maps with number keys, such as a large table of offsets, need only quotes around the keys.
         quoted = _quote_number_keys(data)
         if quoted is not None:
             try:
@@ -80,7 +81,7 @@ def decode_body(kind: Any, data: bytes) -> Any:
 
 
 def _quote_number_keys(data: bytes) -> bytes | None:
-    """The text with quotes around number keys; None when it has none."""
+    """Return the text with quotes around its number keys, or None if it has no such keys."""
     found = _NUMBER_KEY.match(data)
     if found is None:
         return None
@@ -95,12 +96,12 @@ def _quote_number_keys(data: bytes) -> bytes | None:
 
 
 def replace(body: B, **changes: Any) -> B:
-    """A copy of a record with some fields changed."""
+    """Return a copy of a record with some fields changed."""
     return msgspec.structs.replace(body, **changes)
 
 
 def _without_nulls(value: Any) -> Any:
-    """The same tree without null members: fastjson ignores a field whose value is null."""
+    """Return the tree without null members: fastjson ignores a field whose value is null."""
     if isinstance(value, dict):
         return {key: _without_nulls(member) for key, member in value.items() if member is not None}
     if isinstance(value, list):

@@ -6,7 +6,7 @@ from triomq.protocol.bodies.base import Body, Int64
 
 
 class BrokerStatsItem(Body, frozen=True, kw_only=True, gc=False):
-    """One counter over one span: its sum, per second, per call."""
+    """One counter over one period: `sum`, `tps` per second, `avgpt` per call."""
 
     avgpt: float = 0.0
     sum: Int64 = 0

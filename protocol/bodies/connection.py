@@ -1,4 +1,4 @@
-"""Connected clients as a broker lists them."""
+"""Lists of the clients connected to a broker."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from triomq.protocol.subscription import SubscriptionData
 
 
 class Connection(Body, frozen=True, kw_only=True):
-    """One client connection. `language` is the name of a LanguageCode, `version` an ordinal."""
+    """One client connection. `language` is the name of a LanguageCode, `version` an MQVersion ordinal."""
 
     client_addr: str | None = None
     client_id: str | None = None
@@ -34,7 +34,7 @@ class ProducerConnection(Body, frozen=True, kw_only=True):
 
 
 class ProducerInfo(Body, frozen=True, kw_only=True):
-    """One producer client. `remote_ip` is "/ip:port"; `last_update_timestamp` is that of its heartbeat, in ms."""
+    """One producer client. `remote_ip` is "/ip:port"; `last_update_timestamp`: ms, of its last heartbeat."""
 
     client_id: str | None = None
     language: str | None = None

@@ -1,4 +1,4 @@
-"""QUERY_CONSUME_QUEUE: entries of a consume queue with what the broker knows about them."""
+"""QUERY_CONSUME_QUEUE: entries of a consume queue, with the data that filters use."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from triomq.protocol.subscription import SubscriptionData
 
 
 class ConsumeQueueData(Body, frozen=True, kw_only=True):
-    """One entry. `eval`: does it pass the group's filter. `bit_map`: digits 0 and 1, highest bit first.
+    """One entry. `eval`: whether it passes the filter of the group. `bit_map`: digits 0 and 1, highest bit first.
 
-    `extend_data_json`: JSON of the ext unit. `msg`: why the message could not be read.
+    `extend_data_json`: the ext unit as JSON. `msg`: why the message could not be read.
     """
 
     bit_map: str | None = None

@@ -1,4 +1,4 @@
-"""How far consumers and topics are: GET_CONSUME_STATS, GET_TOPIC_STATS_INFO and the like."""
+"""Progress of consumers and bounds of queues: GET_CONSUME_STATS, GET_TOPIC_STATS_INFO and related codes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from triomq.protocol.message_queue import MessageQueue
 
 
 class OffsetWrapper(Body, frozen=True, kw_only=True, gc=False):
-    """One queue of a group: its end, the group's queue offset, the store time in ms of what was consumed last."""
+    """One queue of a group: end of the queue, consumer offset, store time in ms of the last consumed message."""
 
     broker_offset: Int64 = 0
     consumer_offset: Int64 = 0
@@ -21,12 +21,12 @@ class ConsumeStats(Body, frozen=True, kw_only=True):
     offset_table: dict[MessageQueue, OffsetWrapper] = {}
 
     def total_diff(self) -> int:
-        """Messages that the group has still to consume, over all queues."""
+        """Return the lag of the group: messages not yet consumed, over all queues."""
         return sum(wrapper.broker_offset - wrapper.consumer_offset for wrapper in self.offset_table.values())
 
 
 class ConsumeStatsList(Body, frozen=True, kw_only=True):
-    """Progress of every group of a broker: one map {group: [ConsumeStats...]} for each."""
+    """Progress of every group of a broker: one map {group: [ConsumeStats...]} per group."""
 
     broker_addr: str | None = None
     consume_stats_list: list[dict[str, list[ConsumeStats]]] = []
@@ -34,7 +34,7 @@ class ConsumeStatsList(Body, frozen=True, kw_only=True):
 
 
 class TopicOffset(Body, frozen=True, kw_only=True, gc=False):
-    """Bounds of one queue, and the store time in ms of its last message (0 without one)."""
+    """Bounds of one queue, and the store time in ms of its last message (0 if it is empty)."""
 
     last_update_timestamp: Int64 = 0
     max_offset: Int64 = 0

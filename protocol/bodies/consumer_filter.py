@@ -1,4 +1,4 @@
-"""SQL92 filters that a broker remembers (consumerFilter.json)."""
+"""SQL92 filters that a broker persists (consumerFilter.json)."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from triomq.protocol.bodies.base import Body, Int32, Int64
 
 
 class BloomFilterData(Body, frozen=True, kw_only=True):
-    """The bits that stand for one group in the bit map of an ext unit. `bit_num`: length of the map in bits."""
+    """The bits that represent one group in the bit map of an ext unit. `bit_num`: length of the map in bits."""
 
     bit_num: Int32 = 0
     bit_pos: list[Int32] = []
 
 
 class ConsumerFilterData(Body, frozen=True, kw_only=True):
-    """The filter of one group on one topic. Times in ms; `dead` is written, never read: it follows from the times."""
+    """The filter of one group on one topic. Times in ms. `dead` is written but never read: the times determine it."""
 
     bloom_filter_data: BloomFilterData | None = None
     born_time: Int64 = 0

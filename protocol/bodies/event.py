@@ -7,7 +7,7 @@ from triomq.protocol.message_queue import MessageQueue
 
 
 class OffsetMovedEvent(Body, frozen=True, kw_only=True):
-    """Body of a message in OFFSET_MOVED_EVENT: a group asked for one queue offset and was sent to another."""
+    """Body of a message in OFFSET_MOVED_EVENT: a group pulled at one queue offset and was redirected to another."""
 
     consumer_group: str | None = None
     message_queue: MessageQueue | None = None

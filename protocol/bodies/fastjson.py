@@ -1,4 +1,4 @@
-"""The JSON dialect of RocketMQ's bodies and configuration files: one place to import reader and writer from."""
+"""The JSON dialect of RocketMQ's bodies and configuration files: re-exports the reader and the writer."""
 
 from __future__ import annotations
 

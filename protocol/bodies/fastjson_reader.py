@@ -1,14 +1,14 @@
-"""Reads the JSON dialect of fastjson 1.2.69, which is more than standard JSON.
+"""Reads the JSON dialect of fastjson 1.2.69, a superset of standard JSON.
 
-Beyond RFC 8259 a text may have
+Beyond RFC 8259 a text may contain
 
     {0:"10.0.0.1:10911"}                                   map keys that are numbers, without quotes
     {{"brokerName":"b-a","queueId":0,"topic":"T"}:5}       map keys that are objects
-    {"$ref":"$.consumerTable.c1"}                          a value that stands elsewhere in the same text
-    'text', name:1, 5L, \\x41, trailing commas             what fastjson's parser takes without being asked
+    {"$ref":"$.consumerTable.c1"}                          a reference to another value in the same text
+    'text', name:1, 5L, \\x41, trailing commas             accepted by fastjson's parser by default
 
-Standard text is left to msgspec; only what that refuses comes here. Nesting, the length of numbers, and what
-references expand to are bounded, so that a small text cannot cost much memory or time.
+msgspec reads standard JSON; only text that it rejects is read here. Nesting, the length of numbers and the expansion of
+references are bounded, so that a small text cannot cost much memory or time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from triomq.protocol.errors import BodyError
 from triomq.protocol.message_queue import MessageQueue
 
 MAX_DEPTH: Final = 100
-MAX_EXPANDED_NODES: Final = 2_000_000  # values in the tree after references are followed
+MAX_EXPANDED_NODES: Final = 2_000_000  # values in the tree after references are expanded
 
 _SPACE: Final = re.compile(r"[ \t\r\n\f\b\ufeff]*(?:(?://[^\n]*|/\*.*?\*/)[ \t\r\n\f\b]*)*", re.DOTALL)
 _NUMBER: Final = re.compile(
@@ -57,11 +57,11 @@ _QUEUE_KEYS: Final = frozenset(("topic", "brokerName", "queueId"))
 
 
 def loads(data: bytes) -> Any:
-    """The value of a fastjson text: dict, list, str, int, float, bool or None.
+    """Parse a fastjson text. Return a dict, list, str, int, float, bool or None.
 
-    Number keys become int unless they are quoted; object keys become `MessageQueue` when they have its three members,
-    else a frozenset of their items. References are replaced by the value they name (shared, not copied).
-    Raises `BodyError` with the position of what cannot be read.
+    Unquoted number keys become int. Object keys become `MessageQueue` if they have its three members, else a frozenset
+    of their items. A reference is replaced by the value it names (shared, not copied). Raise `BodyError` with the
+    position of the error.
     """
     if b'"$ref"' not in data:
         try:
@@ -72,7 +72,7 @@ def loads(data: bytes) -> Any:
 
 
 def loads_lenient(data: bytes) -> Any:
-    """As `loads`, without trying the strict reader first."""
+    """Parse as `loads` does, without trying the strict reader first."""
     try:
         text = bytes(data).decode()
     except UnicodeDecodeError as error:
@@ -104,7 +104,7 @@ class _Reader:
         return BodyError(f"the JSON text cannot be read: {what} at character {self._at}, before {shown!r}")
 
     def _peek(self) -> str:
-        """The next character behind white space and comments, "" at the end."""
+        """Skip white space and comments. Return the next character, or "" at the end."""
         match = _SPACE.match(self._text, self._at)
         if match is not None:
             self._at = match.end()
@@ -229,14 +229,14 @@ class _Reader:
 
 
 def _join_surrogates(text: str) -> str:
-    """Pairs of \\u escapes to one character; a lone half, which no UTF-8 text can hold, to U+FFFD."""
+    """Join surrogate pairs, made of two \\u escapes. Replace a lone surrogate, which UTF-8 cannot encode, by U+FFFD."""
     if _LONE_SURROGATE.search(text) is None:
         return text
     return text.encode("utf-16-be", "surrogatepass").decode("utf-16-be", "replace")
 
 
 def _hashable(value: Any) -> Any:
-    """What an object or array becomes as a map key."""
+    """Return the hashable form of an object or array that is a map key."""
     if isinstance(value, dict):
         if value.keys() >= _QUEUE_KEYS:
             topic, broker_name, queue_id = value["topic"], value["brokerName"], value["queueId"]
@@ -249,7 +249,7 @@ def _hashable(value: Any) -> Any:
 
 
 class _Resolver:
-    """Puts the named values in the place of {"$ref": path}. Paths: "$", "$.a.b[0]", ".." (parent), "@" (itself)."""
+    """Replaces each {"$ref": path} by the value it names. Paths: "$", "$.a.b[0]", ".." (parent), "@" (itself)."""
 
     def __init__(self, root: Any) -> None:
         self._root = root
@@ -294,7 +294,7 @@ class _Resolver:
         raise BodyError(f"the JSON reference {path!r} leads through too many others")
 
     def _size(self, node: Any, depth: int) -> int:
-        """Values in a subtree once it is written out; refuses circles and texts that explode."""
+        """Count the values in a subtree, references expanded. Raise BodyError for cycles and oversized trees."""
         if not isinstance(node, (dict, list)):
             return 1
         known = self._sizes.get(id(node))
@@ -325,7 +325,7 @@ _STEP: Final = re.compile(r"""\.((?:\\.|[^.\[\\])+)|\[(\d{1,9})\]|\[(?:"((?:\\.|
 
 
 def _steps(path: str) -> list[str | int]:
-    """ "$.table.a\\.b[0]" -> ["table", "a.b", 0]; fastjson puts a backslash before each special character."""
+    """Split a path: "$.table.a\\.b[0]" -> ["table", "a.b", 0]. A backslash escapes each special character."""
     steps: list[str | int] = []
     at = 1
     if not path.startswith("$"):

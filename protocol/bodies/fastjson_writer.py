@@ -1,10 +1,10 @@
 """Writes JSON as fastjson 1.2.69 does, byte for byte.
 
-Compact form: no spaces; members of records in alphabetical order; members that are null left out; map keys that are
-numbers or objects without quotes; doubles as Java's Double.toString; byte arrays as base64; UTF-8.
-Standard form (route data for newer clients): every map key quoted, maps sorted, anything beyond ASCII as \\uXXXX.
-Pretty form (files below config/): a tab for each level, each named member on its own line, no space behind the colon;
-entries whose key is not a text stay on the line where they are.
+Compact form: no spaces; members of records in alphabetical order; null members omitted; map keys that are numbers or
+objects unquoted; doubles as Java's Double.toString; byte arrays as base64; UTF-8.
+Standard form (route data for newer clients): every map key quoted, maps sorted, all but ASCII as \\uXXXX.
+Pretty form (files below config/): one tab per level, each named member on its own line, no space after the colon;
+entries whose key is not a string continue on the current line.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from triomq.protocol.message_queue import MessageQueue
 
 _SPECIAL: Final = re.compile('["\\\\\x00-\x1f\x7f-\x9f\u2028\u2029]')
 _SPECIAL_STANDARD: Final = re.compile('["\\\\]|[^\x20-\x7e]')
-# Bytes of msgspec's output that fastjson would have written in another way.
+# Bytes in msgspec's output that fastjson writes differently.
 _FOREIGN: Final = re.compile(rb"\x7f|\xc2[\x80-\x9f]|\xe2\x80[\xa8\xa9]|\\u00[01][a-f]")
 _SHORT: Final = {
     '"': '\\"',
@@ -36,28 +36,28 @@ _SHORT: Final = {
 
 
 def dumps(value: Any) -> bytes:
-    """Compact fastjson text of records, dicts, lists, sets, texts, numbers, bytes, booleans and None."""
+    """Return the compact form of a value made of records, dicts, lists, sets, str, numbers, bytes, bool and None."""
     pieces: list[str] = []
     _Writer(pieces, standard=False, pretty=False).write(value, 0)
     return "".join(pieces).encode("utf-8", "replace")
 
 
 def dumps_standard(value: Any) -> bytes:
-    """As `dumps`, as standard JSON: all map keys quoted and sorted, ASCII only."""
+    """Return the standard form: all map keys quoted and sorted, ASCII only."""
     pieces: list[str] = []
     _Writer(pieces, standard=True, pretty=False).write(value, 0)
     return "".join(pieces).encode()
 
 
 def dumps_pretty(value: Any) -> bytes:
-    """fastjson's pretty form, as in the files below config/."""
+    """Return the pretty form, as in the files below config/."""
     pieces: list[str] = []
     _Writer(pieces, standard=False, pretty=True).write(value, 0)
     return "".join(pieces).encode("utf-8", "replace")
 
 
 def quote(text: str) -> str:
-    """A JSON string as fastjson writes it."""
+    """Return `text` as a JSON string, escaped as fastjson does."""
     return f'"{text}"' if _SPECIAL.search(text) is None else f'"{_SPECIAL.sub(_escaped, text)}"'
 
 
@@ -78,7 +78,7 @@ def _escaped(match: re.Match[str]) -> str:
 
 
 def double_text(number: float) -> str:
-    """Java's Double.toString: 0.0, 0.17, 1.0E10, 1.0E-5; what is no number is null, as fastjson writes it."""
+    """Format as Java's Double.toString: 0.0, 0.17, 1.0E10, 1.0E-5. NaN and infinities become null, as in fastjson."""
     if not math.isfinite(number):
         return "null"
     magnitude = abs(number)
@@ -95,15 +95,15 @@ def double_text(number: float) -> str:
 
 
 class _Record:
-    """How one Struct class is written: its members in alphabetical order of their wire names."""
+    """The writing plan of one Struct class: its members in alphabetical order of their wire names."""
 
     __slots__ = ("encode", "members")
 
     def __init__(self, cls: type[msgspec.Struct]) -> None:
         fields = sorted(msgspec.structs.fields(cls), key=lambda field: field.encode_name)
         self.members: list[tuple[str, str]] = [(field.name, quote(field.encode_name) + ":") for field in fields]
-        # A record of nothing but integers, booleans and texts, declared in the right order, is
-        # written by msgspec in one call.
+        # If all fields are integers, booleans or strings and declared in this order, one call into msgspec writes
+        # the record.
         hints = get_type_hints(cls)
         in_order = [field.encode_name for field in msgspec.structs.fields(cls)] == [f.encode_name for f in fields]
         plain = in_order and all(hints[field.name] in (int, str, bool) for field in fields)
@@ -218,7 +218,7 @@ class _Writer:
         if not items:
             pieces.append("[]")
             return
-        # An int[] stays on one line even in the pretty form (bitPos of consumerFilter.json).
+        # fastjson keeps an int[] on one line even in the pretty form (bitPos of consumerFilter.json).
         lines = self._pretty and not all(type(item) is int for item in items)
         separator = "["
         for item in items:
@@ -240,7 +240,7 @@ def _key_order(item: tuple[Any, Any]) -> tuple[int, int, str]:
 
 
 def java_hash(value: Any) -> int:
-    """Object.hashCode of what Java's sets hold in these bodies: texts, Integers, queues. Signed 32 bit."""
+    """Return Java's hashCode of a member of a set in these bodies: String, Integer or MessageQueue. Signed 32 bits."""
     if isinstance(value, str):
         return string_hash(value)
     if isinstance(value, int):
@@ -252,9 +252,9 @@ def java_hash(value: Any) -> int:
 
 
 def java_set_order(values: Iterable[Any]) -> list[Any]:
-    """The order in which a java.util.HashSet that grew one by one hands out its items.
+    """Return the items in the iteration order of a java.util.HashSet to which they were added one by one.
 
-    Items of one bucket come in natural order here; in Java in the order of insertion.
+    Items of one bucket are in natural order here, in Java in insertion order.
     """
     items = sorted(values)
     buckets = 16

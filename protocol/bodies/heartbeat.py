@@ -1,4 +1,4 @@
-"""What clients tell about themselves: HEART_BEAT and CHECK_CLIENT_CONFIG."""
+"""Producers, consumers and subscriptions that a client reports: HEART_BEAT and CHECK_CLIENT_CONFIG."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ CONSUME_FROM_WHERES: Final = (
     CONSUME_FROM_FIRST_OFFSET,
     CONSUME_FROM_TIMESTAMP,
 )
-"""In the order of Java's enums: some C++ clients send the ordinals, which fastjson takes for the names."""
+"""In the order of Java's enums: some C++ clients send ordinals, which fastjson accepts in place of names."""
 
 
 def enum_name(value: str | int | None, names: tuple[str, ...], default: str) -> str:
-    """The name of an enum member that came as name or ordinal; `default` for none and for what there is not."""
+    """Return the name of an enum member given as name or ordinal, or `default` if it is None or unknown."""
     if isinstance(value, int):
         return names[value] if 0 <= value < len(names) else default
     return value if value in names else default
@@ -75,7 +75,7 @@ class ProducerData(Body, frozen=True, kw_only=True):
 
 
 class HeartbeatData(Body, frozen=True, kw_only=True):
-    """A heartbeat. `client_id` is None when the text has none, which a broker refuses."""
+    """A heartbeat. `client_id` is None if the text lacks it; a broker refuses such a heartbeat."""
 
     client_id: str | None = msgspec.field(default=None, name="clientID")
     consumer_data_set: list[ConsumerData] = []
@@ -83,7 +83,7 @@ class HeartbeatData(Body, frozen=True, kw_only=True):
 
 
 class CheckClientRequestBody(Body, frozen=True, kw_only=True):
-    """CHECK_CLIENT_CONFIG: would this subscription compile?"""
+    """CHECK_CLIENT_CONFIG: asks the broker whether the expression of a subscription compiles."""
 
     client_id: str | None = None
     group: str | None = None

@@ -1,4 +1,4 @@
-"""Maps of text to text: registration answers, runtime info, namespaces of the NameServer, its kvConfig.json."""
+"""Maps of text to text: responses to registrations, runtime info, namespaces of the NameServer, its kvConfig.json."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 from triomq.protocol.bodies.base import Body
 
 ORDER_TOPIC_CONFIG: Final = "ORDER_TOPIC_CONFIG"
-"""The NameServer's namespace of ordered topics: topic -> "b-a:4;b-b:4"."""
+"""The NameServer's namespace for ordered topics: topic -> "b-a:4;b-b:4"."""
 
 
 class KVTable(Body, frozen=True, kw_only=True):

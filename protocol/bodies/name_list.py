@@ -1,4 +1,4 @@
-"""Bodies that are little more than a list of names."""
+"""Bodies that list names of topics, groups or clients."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from triomq.protocol.bodies.base import Body
 
 
 class TopicList(Body, frozen=True, kw_only=True):
-    """Topic names. `broker_addr` ("ip:port") only in the answer of GET_SYSTEM_TOPIC_LIST_FROM_NS."""
+    """Topic names. Only responses to GET_SYSTEM_TOPIC_LIST_FROM_NS have a `broker_addr` ("ip:port")."""
 
     broker_addr: str | None = None
     topic_list: list[str] = []

@@ -1,4 +1,4 @@
-"""Consumer offsets: whole tables, resets, and what clients report. Offsets here are queue offsets."""
+"""Consumer offsets: whole tables, resets, and offsets that clients report. All of them are queue offsets."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from triomq.protocol.message_queue import MessageQueue
 class ConsumerOffsetSerializeWrapper(Body, frozen=True, kw_only=True):
     """GET_ALL_CONSUMER_OFFSET, consumerOffset.json: "topic@group" -> queue id -> offset.
 
-    `lmq_offset_table` ("%LMQ%queue@%LMQ%group" -> offset) is there only with enableLmq (lmqConsumerOffset.json).
+    `lmq_offset_table` ("%LMQ%queue@%LMQ%group" -> offset) is present only with enableLmq (lmqConsumerOffset.json).
     """
 
     lmq_offset_table: dict[str, Int64] | None = None
@@ -23,7 +23,7 @@ class DelayOffsetSerializeWrapper(Body, frozen=True, kw_only=True):
 
 
 class ResetOffsetBody(Body, frozen=True, kw_only=True):
-    """RESET_CONSUMER_CLIENT_OFFSET, and the answer of INVOKE_BROKER_TO_RESET_OFFSET: the new offset of each queue."""
+    """RESET_CONSUMER_CLIENT_OFFSET request, INVOKE_BROKER_TO_RESET_OFFSET response: the new offset of each queue."""
 
     offset_table: dict[MessageQueue, Int64] = {}
 
@@ -44,7 +44,7 @@ class ResetOffsetBodyForC(Body, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, body: ResetOffsetBody) -> ResetOffsetBodyForC:
-        """The same offsets in the other form."""
+        """Convert `body` to this form."""
         return cls(
             offset_table=[
                 MessageQueueForC(
@@ -56,7 +56,7 @@ class ResetOffsetBodyForC(Body, frozen=True, kw_only=True):
 
 
 class GetConsumerStatusBody(Body, frozen=True, kw_only=True):
-    """Offsets that clients hold: a client fills `message_queue_table`, a broker `consumer_table` (by client id)."""
+    """Consumer offsets of clients: a client fills `message_queue_table`, a broker `consumer_table` (by client id)."""
 
     consumer_table: dict[str, dict[MessageQueue, Int64]] = {}
     message_queue_table: dict[MessageQueue, Int64] = {}

@@ -17,7 +17,7 @@ class LockBatchRequestBody(Body, frozen=True, kw_only=True):
 
 
 class UnlockBatchRequestBody(Body, frozen=True, kw_only=True):
-    """The queues that one client gives back."""
+    """The queues that one client unlocks."""
 
     client_id: str | None = None
     consumer_group: str | None = None
@@ -25,6 +25,6 @@ class UnlockBatchRequestBody(Body, frozen=True, kw_only=True):
 
 
 class LockBatchResponseBody(Body, frozen=True, kw_only=True):
-    """The queues that the client holds now."""
+    """The queues on which the client now holds the lock."""
 
     lock_ok_mq_set: frozenset[MessageQueue] = msgspec.field(default=frozenset(), name="lockOKMQSet")

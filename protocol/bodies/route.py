@@ -1,7 +1,7 @@
-"""Where topics live: TopicRouteData (GET_ROUTEINFO_BY_TOPIC) and ClusterInfo (GET_BROKER_CLUSTER_INFO).
+"""Routes of topics: TopicRouteData (GET_ROUTEINFO_BY_TOPIC) and ClusterInfo (GET_BROKER_CLUSTER_INFO).
 
-Broker ids are map keys and numbers, so fastjson writes them without quotes, and only clients that ask for standard
-JSON (or are of version V4_9_4 or newer) get them quoted, and only in the route.
+Broker ids are map keys and numbers, so fastjson writes them without quotes. Only clients that request standard JSON, or
+whose version is V4_9_4 or newer, receive them quoted, and only in TopicRouteData.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class BrokerData(Body, frozen=True, kw_only=True):
 
 
 class QueueData(Body, frozen=True, kw_only=True, gc=False):
-    """How many queues of a topic one broker name has."""
+    """The number of queues of a topic at one broker name, and their permissions."""
 
     broker_name: str = ""
     perm: Int32 = 0
@@ -33,7 +33,7 @@ class QueueData(Body, frozen=True, kw_only=True, gc=False):
 
 
 class TopicRouteData(Body, frozen=True, kw_only=True):
-    """The route of one topic. `order_topic_conf` ("b-a:4;b-b:4") only for ordered topics."""
+    """The route of one topic. Only ordered topics have an `order_topic_conf` ("b-a:4;b-b:4")."""
 
     broker_datas: list[BrokerData] = []
     filter_server_table: dict[str, list[str]] = {}
@@ -41,7 +41,7 @@ class TopicRouteData(Body, frozen=True, kw_only=True):
     queue_datas: list[QueueData] = []
 
     def encode_standard(self) -> bytes:
-        """Standard JSON: broker ids quoted, maps sorted, ASCII only."""
+        """Return standard JSON: broker ids quoted, maps sorted, ASCII only."""
         return fastjson.dumps_standard(self)
 
 

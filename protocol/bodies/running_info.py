@@ -1,4 +1,4 @@
-"""What a consumer client says about itself when asked: GET_CONSUMER_RUNNING_INFO, CONSUME_MESSAGE_DIRECTLY."""
+"""Responses of a consumer to diagnostic requests: GET_CONSUMER_RUNNING_INFO, CONSUME_MESSAGE_DIRECTLY."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PROP_CONSUMER_START_TIMESTAMP: Final = "PROP_CONSUMER_START_TIMESTAMP"
 
 
 class ProcessQueueInfo(Body, frozen=True, kw_only=True, gc=False):
-    """The messages of one queue that a client holds. Timestamps in ms. `droped` is RocketMQ's spelling."""
+    """The messages of one queue that a client has cached. Timestamps in ms. `droped` is RocketMQ's spelling."""
 
     cached_msg_count: Int32 = 0
     cached_msg_max_offset: Int64 = 0
@@ -49,7 +49,7 @@ class ConsumeStatus(Body, frozen=True, kw_only=True, gc=False):
 
 
 class ConsumerRunningInfo(Body, frozen=True, kw_only=True):
-    """The inside of one consumer. `jstack`: stacks of its threads, only when asked for."""
+    """The state of one consumer. `jstack`: the stacks of its threads, only if the request has jstack_enable."""
 
     jstack: str | None = None
     mq_table: dict[MessageQueue, ProcessQueueInfo] = {}
@@ -59,8 +59,8 @@ class ConsumerRunningInfo(Body, frozen=True, kw_only=True):
 
 
 class ConsumeMessageDirectlyResult(Body, frozen=True, kw_only=True):
-    """How one message fared. `consume_result`: CR_SUCCESS, CR_LATER, CR_ROLLBACK, CR_COMMIT, CR_THROW_EXCEPTION,
-    CR_RETURN_NULL."""
+    """The outcome of consuming one message. `consume_result`: CR_SUCCESS, CR_LATER, CR_ROLLBACK, CR_COMMIT,
+    CR_THROW_EXCEPTION, CR_RETURN_NULL."""
 
     auto_commit: bool = True
     consume_result: str | None = None

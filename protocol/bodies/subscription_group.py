@@ -1,4 +1,4 @@
-"""Consumer groups as brokers keep them (subscriptionGroup.json, GET_ALL_SUBSCRIPTIONGROUP_CONFIG)."""
+"""Consumer groups of a broker (subscriptionGroup.json, GET_ALL_SUBSCRIPTIONGROUP_CONFIG)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from triomq.protocol.bodies.topic_config import DataVersion
 
 
 class SubscriptionGroupConfig(Body, frozen=True, kw_only=True, gc=False):
-    """One group. `broker_id` is where consumers pull, `which_broker_when_consume_slowly` where slow ones are sent."""
+    """One group. Consumers pull from `broker_id`, slow ones from `which_broker_when_consume_slowly` (broker ids)."""
 
     broker_id: Int64 = 0
     consume_broadcast_enable: bool = True

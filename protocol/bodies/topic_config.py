@@ -1,4 +1,4 @@
-"""Topics as brokers keep and register them: TopicConfig, DataVersion, and the two forms of REGISTER_BROKER's body.
+"""Topics that brokers store and register: TopicConfig, DataVersion, and the two forms of REGISTER_BROKER's body.
 
 The compressed form is one zlib stream (level 9) of the following, big endian:
 
@@ -7,7 +7,7 @@ The compressed form is one zlib stream (level 9) of the following, big endian:
     each topic:  int32 length | "topicName readQueueNums writeQueueNums perm topicFilterType"
     int32 length | JSON array of filter server addresses, or null
 
-`order` and `topicSysFlag` of the topics do not survive it.
+It omits `order` and `topicSysFlag` of the topics.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ SINGLE_TAG: Final = "SINGLE_TAG"
 MULTI_TAG: Final = "MULTI_TAG"
 
 MAX_INFLATED_BYTES: Final = 64 * 1024 * 1024
-"""Largest inflated registration body that is read; a million topics need about 40 MiB."""
+"""Largest registration body that is accepted, after inflation. A million topics need about 40 MiB."""
 
 _INT: Final = struct.Struct(">i")
 
 
 class DataVersion(Body, frozen=True, kw_only=True, gc=False):
-    """Version of a table: the time of its last change in ms, and how many changes there were."""
+    """Version of a table: the time of its last change in ms, and the number of changes."""
 
     counter: Int64 = 0
     timestamp: Int64 = 0
 
     def next_version(self, now_ms: int) -> DataVersion:
-        """The version after one more change at `now_ms`."""
+        """Return the version after one more change at `now_ms`."""
         return DataVersion(counter=self.counter + 1, timestamp=now_ms)
 
 
@@ -53,13 +53,13 @@ class TopicConfig(Body, frozen=True, kw_only=True, gc=False):
     write_queue_nums: Int32 = 16
 
     def encode_line(self) -> str:
-        """The five fields of the compressed registration, separated by blanks (TopicConfig.encode)."""
+        """Return the five fields of the compressed registration, separated by spaces (TopicConfig.encode)."""
         queues = f"{self.read_queue_nums} {self.write_queue_nums}"
         return f"{self.topic_name} {queues} {self.perm} {self.topic_filter_type}"
 
     @classmethod
     def decode_line(cls, line: str) -> TopicConfig:
-        """The reverse of `encode_line`; raises `BodyError`."""
+        """Parse the text that `encode_line` returns. Raise `BodyError`."""
         parts = line.split(" ")
         try:
             name, read, write, perm, filter_type = parts
@@ -74,7 +74,7 @@ class TopicConfig(Body, frozen=True, kw_only=True, gc=False):
             raise BodyError(f"a topic line has five fields, three of them integers, not {line[:200]!r}") from None
 
     def __str__(self) -> str:
-        """The text of Java's toString, part of some remarks."""
+        """Return the text of Java's toString, which some remarks contain."""
         return (
             f"TopicConfig [topicName={self.topic_name}, readQueueNums={self.read_queue_nums}, "
             f"writeQueueNums={self.write_queue_nums}, perm={permission.perm_text(self.perm)}, "
@@ -91,13 +91,13 @@ class TopicConfigSerializeWrapper(Body, frozen=True, kw_only=True):
 
 
 class RegisterBrokerBody(Body, frozen=True, kw_only=True):
-    """The body of REGISTER_BROKER from clients of version V3_0_11 on; older ones send the wrapper alone."""
+    """The body of REGISTER_BROKER from version V3_0_11 on; older brokers send only the wrapper."""
 
     filter_server_list: list[str] = []
     topic_config_serialize_wrapper: TopicConfigSerializeWrapper = TopicConfigSerializeWrapper()
 
     def encode_compressed(self) -> bytes:
-        """The zlib form, for the header field `compressed` = true."""
+        """Return the compressed form, for requests with the header field `compressed` = true."""
         wrapper = self.topic_config_serialize_wrapper
         pieces: list[bytes] = []
         _put(pieces, wrapper.data_version.encode())
@@ -109,7 +109,7 @@ class RegisterBrokerBody(Body, frozen=True, kw_only=True):
 
     @classmethod
     def decode_compressed(cls, data: bytes, *, max_inflated_bytes: int = MAX_INFLATED_BYTES) -> RegisterBrokerBody:
-        """The reverse of `encode_compressed`; raises `BodyError`, also for more than `max_inflated_bytes`."""
+        """Decode the compressed form. Raise `BodyError` if it is damaged or inflates beyond `max_inflated_bytes`."""
         return _read_inflated(_inflate(data, max_inflated_bytes))
 
 

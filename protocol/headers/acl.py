@@ -38,8 +38,8 @@ class UpdateGlobalWhiteAddrsConfigRequestHeader(Header, frozen=True, kw_only=Tru
     """UPDATE_GLOBAL_WHITE_ADDRS_CONFIG request."""
 
     global_white_addrs: str  # comma-joined address patterns
-    acl_file_full_path: str | None = None  # absent or empty is the default file; "required" in Java, but not sent
+    acl_file_full_path: str | None = None  # absent or empty: the default file. Required in Java, yet clients omit it
 
 
 class GetBrokerClusterAclConfigResponseHeader(Header, frozen=True, kw_only=True):
-    """GET_BROKER_CLUSTER_ACL_CONFIG response: its only field stays null, the accounts are in the body."""
+    """GET_BROKER_CLUSTER_ACL_CONFIG response. Its only field is always null; the accounts are in the body."""

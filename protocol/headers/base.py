@@ -8,8 +8,8 @@ record whose fields ARE the schema:
         queue_id: Int32                 # "queueId" on the wire, decimal text
         broker_name: str | None = msgspec.field(default=None, name="bname")
 
-Reading is one call into msgspec, which turns the text into typed fields. Only when that refuses is the header read
-field by field, to find RocketMQ's lenient reading (any text but "true" is false) or the name of the field at fault.
+One call into msgspec decodes the text into typed fields. If msgspec rejects it, the header is decoded field by field,
+which either applies RocketMQ's lenient rules (any text but "true" is false) or finds the name of the field at fault.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class Header(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename="camel"
 H = TypeVar("H", bound=Header)
 
 Columns: TypeAlias = tuple[tuple[str, ...], tuple[bytes, ...], bytes, tuple[Any, ...]]
-"""A header class as the fast path takes it: attributes, wire names, kinds and defaults, one item of each per field.
-Kinds: 0 text, 1 int32, 2 int64, 3 boolean. A default of ... marks a required field."""
+"""A header class in the form that the fast path needs: attributes, wire names, kinds and defaults, one of each per
+field. Kinds: 0 text, 1 int32, 2 int64, 3 boolean. A default of ... marks a required field."""
 HeaderReader: TypeAlias = Callable[..., Any]
-"""Fast path of `decode_header`: reader(entries, cls, *columns) returns the header record, or None when a field is
-missing or its text is not in the canonical form of its kind."""
+"""Fast path of `decode_header`: reader(entries, cls, *columns) returns the header record, or None if a required field
+is missing or the text of a field is not in the canonical form of its kind."""
 
 _decoders: dict[type[Header], msgspec.json.Decoder[Any]] = {}
 _schemas: dict[type[Header], list[tuple[str, str, type, bool, Any]]] = {}
@@ -47,7 +47,7 @@ _flags: dict[type[Header], list[tuple[str, str]]] = {}
 
 
 def decode_header_json(cls: type[H], ext_json: bytes | msgspec.Raw) -> H:
-    """The header of class `cls` from the JSON text of extFields; raises HeaderFieldError naming the field."""
+    """Decode a header of class `cls` from the JSON text of extFields. Raise HeaderFieldError naming the field."""
     decoder = _decoders.get(cls)
     if decoder is None:
         decoder = _decoders[cls] = msgspec.json.Decoder(cls, strict=False)
@@ -62,7 +62,10 @@ def decode_header_json(cls: type[H], ext_json: bytes | msgspec.Raw) -> H:
 
 
 def decode_ext_json(ext_json: bytes | msgspec.Raw) -> dict[str, str]:
-    """extFields as a mapping of text; numbers and booleans of careless writers are taken as their text."""
+    """Return extFields as a mapping of text. Numbers and booleans, which some clients send unquoted, become text.
+
+    Raise HeaderFieldError if the JSON text is malformed or not an object.
+    """
     try:
         value = msgspec.json.decode(ext_json)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -73,14 +76,14 @@ def decode_ext_json(ext_json: bytes | msgspec.Raw) -> dict[str, str]:
 
 
 def decode_header(cls: type[H], ext_fields: Mapping[str, str]) -> H:
-    """The header of class `cls` from extFields; raises HeaderFieldError naming the field."""
+    """Decode a header of class `cls` from extFields. Raise HeaderFieldError naming the field."""
     try:
         header = msgspec.convert(ext_fields, cls, strict=False)
     except msgspec.ValidationError:
         pass
     else:
         for _, name in flags_of(cls):
-            if ext_fields.get(name) == "1":  # msgspec also takes that for true, Java does not
+            if ext_fields.get(name) == "1":  # msgspec reads this as true, Java as false
                 break
         else:
             return header
@@ -97,7 +100,7 @@ def decode_header(cls: type[H], ext_fields: Mapping[str, str]) -> H:
 
 
 def encode_header(header: Header) -> dict[str, str]:
-    """extFields of a header: integers as decimal text, booleans as true / false, None left out."""
+    """Return the extFields of a header: integers in decimal, booleans as "true" or "false", None omitted."""
     fields: dict[str, str] = {}
     for attribute, name, _, _, _ in _schema(type(header)):
         value = getattr(header, attribute)
@@ -136,7 +139,7 @@ def _parse(cls: type[Header], name: str, kind: type, text: str) -> Any:
 
 
 def flags_of(cls: type[Header]) -> list[tuple[str, str]]:
-    """Attribute and wire name of each field that is true or false."""
+    """Return (attribute, wire name) of each boolean field."""
     flags = _flags.get(cls)
     if flags is None:
         flags = _flags[cls] = [(row[0], row[1]) for row in _schema(cls) if row[2] is bool]
@@ -150,7 +153,7 @@ def _annotation(cls: type[Header], name: str) -> Any:
 
 
 def _schema(cls: type[Header]) -> list[tuple[str, str, type, bool, Any]]:
-    """Rows of (attribute, wire name, str | int | bool, required, default), in order of declaration."""
+    """Return rows of (attribute, wire name, str | int | bool, required, default), in order of declaration."""
     rows = _schemas.get(cls)
     if rows is None:
         hints = get_type_hints(cls)
@@ -166,7 +169,7 @@ def _schema(cls: type[Header]) -> list[tuple[str, str, type, bool, Any]]:
 
 
 def schema_columns(cls: type[Header]) -> Columns:
-    """The columns of a header class, in order of declaration."""
+    """Return the `Columns` of a header class, in order of declaration."""
     hints = get_type_hints(cls, include_extras=True)
     rows = _schema(cls)
     kinds = [
@@ -182,5 +185,5 @@ def schema_columns(cls: type[Header]) -> Columns:
 
 
 def _alternatives(hint: Any) -> tuple[Any, ...]:
-    """The types of a union, the type itself when it is none."""
+    """Return the members of a union, or the type itself if it is not a union."""
     return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)

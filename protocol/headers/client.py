@@ -1,4 +1,4 @@
-"""Clients as the broker knows them: registration, group members, connections, questions passed on to one of them.
+"""Clients of a broker: registration, group members, connections, requests that the broker forwards to a client.
 
 Field names and types: RocketMQ 4.9.7, classes of the same names.
 """
@@ -55,7 +55,7 @@ class GetConsumerStatusRequestHeader(Header, frozen=True, kw_only=True):
 
     topic: str
     group: str
-    client_addr: str | None = None  # a client id; blank asks all
+    client_addr: str | None = None  # a client id; blank means all clients
 
 
 class GetConsumerRunningInfoRequestHeader(Header, frozen=True, kw_only=True):
@@ -72,7 +72,7 @@ class ConsumeMessageDirectlyResultRequestHeader(Header, frozen=True, kw_only=Tru
     consumer_group: str
     client_id: str | None = None
     msg_id: str | None = None  # the offset message id
-    broker_name: str | None = None  # added by the broker when it passes the request on
+    broker_name: str | None = None  # the broker adds it when it forwards the request
 
 
 class GetAllProducerInfoRequestHeader(Header, frozen=True, kw_only=True):

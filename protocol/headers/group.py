@@ -1,4 +1,4 @@
-"""Subscription groups and how far they have consumed.
+"""Subscription groups and their progress.
 
 Field names and types: RocketMQ 4.9.7, classes of the same names.
 """

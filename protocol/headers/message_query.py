@@ -1,4 +1,4 @@
-"""Looking up single messages and consume queue entries.
+"""Queries for single messages and consume queue entries.
 
 Field names and types: RocketMQ 4.9.7, classes of the same names.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from triomq.protocol.headers.base import Header, Int32, Int64
 
 UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
-"""Extra field of QUERY_MESSAGE: "true" asks for a UNIQ_KEY. It is not part of what a request signs."""
+"""Extra field of QUERY_MESSAGE: "true" if the key is a UNIQ_KEY. RocketMQ's broker leaves it out of the signed text."""
 
 
 class QueryMessageRequestHeader(Header, frozen=True, kw_only=True):

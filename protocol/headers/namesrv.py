@@ -1,4 +1,4 @@
-"""Everything a NameServer answers: routes, broker registration, its key-value table.
+"""Requests to a NameServer: routes, broker registration, its key-value table.
 
 Field names and types: RocketMQ 4.9.7, classes of the same names.
 """
@@ -44,8 +44,8 @@ class RegisterBrokerRequestHeader(Header, frozen=True, kw_only=True):
     cluster_name: str
     ha_server_addr: str  # "ip:port" of the replication port
     broker_id: Int64
-    compressed: bool = False  # the body is the zlib form of RegisterBrokerBody
-    body_crc32: Int32 = 0  # CRC-32 of the body & 0x7FFFFFFF; 0 is "do not check"
+    compressed: bool = False  # the body is RegisterBrokerBody in its compressed form
+    body_crc32: Int32 = 0  # CRC-32 of the body & 0x7FFFFFFF; 0: not checked
 
 
 class RegisterBrokerResponseHeader(Header, frozen=True, kw_only=True):
@@ -68,7 +68,7 @@ class GetRouteInfoRequestHeader(Header, frozen=True, kw_only=True):
     """GET_ROUTEINFO_BY_TOPIC request."""
 
     topic: str
-    accept_standard_json_only: bool | None = None  # number keys of the answer must be quoted
+    accept_standard_json_only: bool | None = None  # quote the number keys of the response
 
 
 class WipeWritePermOfBrokerRequestHeader(Header, frozen=True, kw_only=True):
@@ -87,7 +87,7 @@ class DeleteTopicFromNamesrvRequestHeader(Header, frozen=True, kw_only=True):
     """DELETE_TOPIC_IN_NAMESRV request."""
 
     topic: str
-    cluster_name: str | None = None  # only at the brokers of this cluster
+    cluster_name: str | None = None  # absent: at all brokers; else only at those of this cluster
 
 
 class GetKVListByNamespaceRequestHeader(Header, frozen=True, kw_only=True):

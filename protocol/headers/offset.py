@@ -115,5 +115,5 @@ class ResetOffsetRequestHeader(Header, frozen=True, kw_only=True):
 
     topic: str
     group: str
-    timestamp: Int64 = 0  # ms; -1 is the newest
+    timestamp: Int64 = 0  # ms; -1: the end of the queue
     is_force: bool = False

@@ -1,7 +1,7 @@
-"""Which header record belongs to which request code, for requests and for their successful answers.
+"""Header classes by request code, of requests and of successful responses. None: the code has no header.
 
-None: the code has no header. Only tools that look at frames of any kind need these tables (recorders, tests, relays);
-a processor names its header class itself.
+Only tools that decode arbitrary frames (recorders, tests, relays) need these tables; a processor names its header class
+itself.
 """
 
 from __future__ import annotations

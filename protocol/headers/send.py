@@ -1,4 +1,4 @@
-"""Sending: SEND_MESSAGE and its shorter forms, send back, replies.
+"""Sends: SEND_MESSAGE and its shorter forms, CONSUMER_SEND_MSG_BACK, replies.
 
 Field names and types: RocketMQ 4.9.7, classes of the same names.
 """
@@ -39,7 +39,7 @@ class SendMessageResponseHeader(Header, frozen=True, kw_only=True):
 
 
 class SendMessageRequestHeaderV2(Header, frozen=True, kw_only=True):
-    """SEND_MESSAGE_V2, SEND_BATCH_MESSAGE, SEND_REPLY_MESSAGE_V2 request: one letter for each field on the wire."""
+    """SEND_MESSAGE_V2, SEND_BATCH_MESSAGE, SEND_REPLY_MESSAGE_V2 request; names on the wire are single letters."""
 
     producer_group: str = msgspec.field(name="a")
     topic: str = msgspec.field(name="b")
@@ -81,7 +81,7 @@ class ConsumerSendMsgBackRequestHeader(Header, frozen=True, kw_only=True):
 
     offset: Int64  # physical offset of the message in the commit log
     group: str
-    delay_level: Int32  # 0: broker decides; below 0: straight to the dead letter topic
+    delay_level: Int32  # 0: the broker chooses; negative: directly to the dead letter topic
     origin_msg_id: str | None = None
     origin_topic: str | None = None
     unit_mode: bool = False

@@ -1,4 +1,4 @@
-"""Topics as the broker keeps them: create, delete, list, statistics.
+"""Topics of a broker: create, delete, list, statistics.
 
 Field names and types: RocketMQ 4.9.7, classes of the same names.
 """

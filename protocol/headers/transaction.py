@@ -21,7 +21,7 @@ class EndTransactionRequestHeader(Header, frozen=True, kw_only=True):
 
 
 class EndTransactionResponseHeader(Header, frozen=True, kw_only=True):
-    """END_TRANSACTION response: declared, never sent."""
+    """END_TRANSACTION response. RocketMQ declares it but never sends it."""
 
 
 class CheckTransactionStateRequestHeader(Header, frozen=True, kw_only=True):
@@ -36,7 +36,7 @@ class CheckTransactionStateRequestHeader(Header, frozen=True, kw_only=True):
 
 
 class CheckTransactionStateResponseHeader(Header, frozen=True, kw_only=True):
-    """CHECK_TRANSACTION_STATE response: declared, never sent (the client answers with END_TRANSACTION)."""
+    """CHECK_TRANSACTION_STATE response. RocketMQ declares it but never sends it: clients send END_TRANSACTION."""
 
 
 class ResumeCheckHalfMessageRequestHeader(Header, frozen=True, kw_only=True):

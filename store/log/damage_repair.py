@@ -83,5 +83,9 @@ def _lost_record(damage: Damage, size: int) -> bytes:
     # The next message's store time: recovery chooses its first file by the store time of the file's first record.
     time = damage.next_timestamp
     flags = sys_flag.TRANSACTION_ROLLBACK
-    record.encode_into(data, LOST_TOPIC, 0, 0, 0, damage.begin, flags, time, host, time, host, 0, 0, body, b"")
+    record.encode_into(
+        data, LOST_TOPIC, queue_id=0, flag=0, queue_offset=0, physical_offset=damage.begin, sys_flags=flags,
+        born_timestamp=time, born_host=host, store_timestamp=time, store_host=host, reconsume_times=0,
+        prepared_transaction_offset=0, body=body, stored_properties=b"",
+    )  # fmt: skip
     return bytes(data)

@@ -76,6 +76,14 @@ VARYING = (
 
 
 @pytest.fixture(scope="module")
+def admin(peer: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaAdmin]:
+    """A process of its own: some of Java's commands work once in a process."""
+    tool = JavaAdmin(peer, tmp_path_factory.mktemp("both-mqadmin"))
+    yield tool
+    tool.close()
+
+
+@pytest.fixture(scope="module")
 def shop(cluster: Cluster, admin: JavaAdmin, java4: Driver, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     open_shop = Shop(cluster, admin, java4, tmp_path_factory.mktemp("both"))
     yield open_shop

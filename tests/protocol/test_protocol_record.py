@@ -115,11 +115,23 @@ def test_numbers_that_do_not_fit_leave_the_tail_alone() -> None:
     tail = bytearray(b"before")
     host = HostPort("10.0.0.1", 10911).packed
     with pytest.raises(struct.error):
-        record.encode_into(tail, b"T", 2**31, 0, 0, 0, 0, 0, host, 0, host, 0, 0, b"", b"")
+        record.encode_into(
+            tail, b"T", queue_id=2**31, flag=0, queue_offset=0, physical_offset=0, sys_flags=0, born_timestamp=0,
+            born_host=host, store_timestamp=0, store_host=host, reconsume_times=0, prepared_transaction_offset=0,
+            body=b"", stored_properties=b"",
+        )  # fmt: skip
     with pytest.raises(struct.error):
-        record.encode_into(tail, b"T" * 128, 0, 0, 0, 0, 0, 0, host, 0, host, 0, 0, b"", b"")
+        record.encode_into(
+            tail, b"T" * 128, queue_id=0, flag=0, queue_offset=0, physical_offset=0, sys_flags=0, born_timestamp=0,
+            born_host=host, store_timestamp=0, store_host=host, reconsume_times=0, prepared_transaction_offset=0,
+            body=b"", stored_properties=b"",
+        )  # fmt: skip
     with pytest.raises(struct.error):
-        record.encode_into(tail, b"T", 0, 0, 0, 0, 0, 0, host, 0, host, 0, 0, b"", b"p" * 32768)
+        record.encode_into(
+            tail, b"T", queue_id=0, flag=0, queue_offset=0, physical_offset=0, sys_flags=0, born_timestamp=0,
+            born_host=host, store_timestamp=0, store_host=host, reconsume_times=0, prepared_transaction_offset=0,
+            body=b"", stored_properties=b"p" * 32768,
+        )  # fmt: skip
     assert tail == b"before"
 
 

@@ -100,7 +100,11 @@ class FakeCluster:
 def stored(queue_offset: int) -> bytes:
     tail = bytearray()
     host = bytes(8)
-    record.encode_into(tail, b"T", 0, 0, queue_offset, 0, 0, 0, host, 1000 + queue_offset, host, 0, 0, b"x", b"")
+    record.encode_into(
+        tail, b"T", queue_id=0, flag=0, queue_offset=queue_offset, physical_offset=0, sys_flags=0, born_timestamp=0,
+        born_host=host, store_timestamp=1000 + queue_offset, store_host=host, reconsume_times=0,
+        prepared_transaction_offset=0, body=b"x", stored_properties=b"",
+    )  # fmt: skip
     return bytes(tail)
 
 

@@ -41,9 +41,11 @@ def records(draw: st.DrawFn) -> bytes:
     trailing = draw(st.sampled_from([b"", b"\x02"]))
     topic = draw(st.sampled_from([b"T", "日本".encode(), b"\xfe"]))
     record.encode_into(
-        tail, topic, draw(INT32), draw(INT32), draw(st.integers(0, 9)),
-        draw(INT64), flags, draw(TIMES), draw(st.sampled_from(HOSTS)), draw(TIMES), draw(st.sampled_from(HOSTS)),
-        draw(INT32), draw(INT64), body, draw(STORED) + trailing,
+        tail, topic, queue_id=draw(INT32), flag=draw(INT32), queue_offset=draw(st.integers(0, 9)),
+        physical_offset=draw(INT64), sys_flags=flags, born_timestamp=draw(TIMES),
+        born_host=draw(st.sampled_from(HOSTS)), store_timestamp=draw(TIMES), store_host=draw(st.sampled_from(HOSTS)),
+        reconsume_times=draw(INT32), prepared_transaction_offset=draw(INT64), body=body,
+        stored_properties=draw(STORED) + trailing,
     )  # fmt: skip
     return bytes(tail)
 
@@ -145,7 +147,11 @@ def test_damage_ends_a_run_before_it(raws: list[bytes], data: st.DataObject) -> 
 
 def one(body: bytes = b"body", *, flags: int = 0, stored: bytes = b"TAGS\x01A") -> bytes:
     tail = bytearray()
-    record.encode_into(tail, b"T", 0, 0, 5, 0, flags, 0, HOSTS[0], 0, HOSTS[0], 0, 0, body, stored)
+    record.encode_into(
+        tail, b"T", queue_id=0, flag=0, queue_offset=5, physical_offset=0, sys_flags=flags, born_timestamp=0,
+        born_host=HOSTS[0], store_timestamp=0, store_host=HOSTS[0], reconsume_times=0, prepared_transaction_offset=0,
+        body=body, stored_properties=stored,
+    )  # fmt: skip
     return bytes(tail)
 
 

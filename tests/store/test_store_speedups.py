@@ -167,7 +167,9 @@ def some_record(body: bytes, topic: bytes, stored_properties: bytes, flags: int)
     data = bytearray()
     hosts = [bytes(20 if flags & flag else 8) for flag in (sys_flag.BORN_HOST_V6, sys_flag.STORE_HOST_V6)]
     record.encode_into(
-        data, topic, 1, 0, -5, 1 << 40, flags, 6, hosts[0], 7, hosts[1], 0, 0, body, stored_properties
+        data, topic, queue_id=1, flag=0, queue_offset=-5, physical_offset=1 << 40, sys_flags=flags, born_timestamp=6,
+        born_host=hosts[0], store_timestamp=7, store_host=hosts[1], reconsume_times=0, prepared_transaction_offset=0,
+        body=body, stored_properties=stored_properties,
     )  # fmt: skip
     return data
 
