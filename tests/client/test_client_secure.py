@@ -7,6 +7,7 @@ import shutil
 import ssl
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import trio
@@ -49,11 +50,10 @@ def apache_acl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         pytest.skip("Apache's daemons: no Java or no Maven")
     jars = subprocess.run([str(script), "fetch"], capture_output=True, text=True, check=True).stdout.strip()
     directory = tmp_path_factory.mktemp("acl")
-    (directory / "cache" / "home" / "conf").mkdir(parents=True)
-    (directory / "cache" / "lib").symlink_to(jars)
-    (directory / "cache" / "home" / "conf" / "plain_acl.yml").write_text(ACCOUNTS)
+    home = Path(shutil.copytree(Path(jars).parent / "home", directory / "home"))
+    (home / "conf" / "plain_acl.yml").write_text(ACCOUNTS)
     name_server, port = f"127.0.0.1:{free_port()}", free_port()
-    environment = {**os.environ, "PEER_CACHE": str(directory / "cache")}
+    environment = {**os.environ, "PEER_HOME": str(home)}
     namesrv = Daemon(str(script), "namesrv", str(directory / "ns"), name_server.rpartition(":")[2])
     try:
         broker = Daemon(
