@@ -115,7 +115,7 @@ def _doubled(buckets: list[list[tuple[int, str]]]) -> list[list[tuple[int, str]]
     return result
 
 
-def string_map(table: Mapping[str, str]) -> dict[str, str]:
+def string_map(table: Mapping[str, Any]) -> dict[str, Any]:
     """The same map in HashMap's order."""
     return {key: table[key] for key in hash_ordered(table, [string_hash(key) for key in table])}
 

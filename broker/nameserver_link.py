@@ -180,9 +180,6 @@ class NameServerLink:
         """Take the snapshot and send it in one step, so a delta never goes over a connection newer than `is_complete`.
         While it is in flight, topics may be noted again, and the connection may close. If it is cancelled or gets no
         response, the NameServer may or may not have accepted it, so the whole table is due.
-
-        While it is under way topics are noted again, and the connection may close. Cancelled or without a response, it
-        may have been taken or not: then the whole table is due.
         """
         is_whole = self._wants_whole or not self.is_complete
         request = self._requests.whole() if is_whole else self._requests.changed(self._changed)

@@ -11,7 +11,7 @@ from triomq.admin.commands.name_servers import properties_of
 from triomq.admin.commands.progress import version_name
 from triomq.admin.commands.rates import rates_of
 from triomq.admin.errors import AdminError
-from triomq.admin.java_text import concurrent_order, hash_ordered, pretty_json, string_hash
+from triomq.admin.java_text import concurrent_order, pretty_json, string_map
 from triomq.admin.run import ShowHelp
 
 TYPE_CHECKING = False
@@ -51,7 +51,7 @@ def export_metadata(run: Run) -> None:
                     config[count] += topics[name][count]
             topics[name] = config
         groups.update(_groups(run, address)["subscriptionGroupTable"])
-    topics, groups, now = string_map_of(topics), string_map_of(groups), int(time.time() * 1000)
+    topics, groups, now = string_map(topics), string_map(groups), int(time.time() * 1000)
     if run.has("t"):
         _write(run, directory, "topic.json", {"exportTime": now, "topicConfigTable": topics})
     elif run.has("g"):
@@ -115,13 +115,8 @@ def export_configs(run: Run) -> None:
             table = properties_of(run.session.call(address, 26).body)
             brokers[name] = {key: table.get(key, "") for key in concurrent_order(list(CONFIG_KEYS))}
     scale = {"namesrvSize": len(run.session.name_servers), "slaveBrokerSize": slaves, "masterBrokerSize": masters}
-    value = {"clusterScale": string_map_of(scale), "brokerConfigs": string_map_of(brokers)}
+    value = {"clusterScale": string_map(scale), "brokerConfigs": string_map(brokers)}
     _write(run, run.get("f") or DIRECTORY, "configs.json", value)
-
-
-def string_map_of(table: dict[str, Any]) -> dict[str, Any]:
-    """The same table in HashMap's order."""
-    return {key: table[key] for key in hash_ordered(table, [string_hash(key) for key in table])}
 
 
 # -- exportMetrics -----------------------------------------------------------------------------------------------------
@@ -144,8 +139,8 @@ def export_metrics(run: Run) -> None:
             rates[f"total{key[0].upper()}{key[1:]}"] += value
         for key, value in quota["oneDayNum"].items():
             counts[key] += value
-    totals = {"totalTps": string_map_of(rates), "totalOneDayNum": string_map_of(counts)}
-    value = {"totalData": string_map_of(totals), "evaluateReport": string_map_of(report)}
+    totals = {"totalTps": string_map(rates), "totalOneDayNum": string_map(counts)}
+    value = {"totalData": string_map(totals), "evaluateReport": string_map(report)}
     _write(run, run.get("f") or DIRECTORY, "metrics.json", value)
 
 
@@ -169,11 +164,11 @@ def _broker_report(run: Run, address: str) -> dict[str, Any]:
     }
     disk = {key: table.get(key, "") for key in ("commitLogDiskRatio", "consumeQueueDiskRatio")}
     quota = {
-        "diskRatio": string_map_of(disk),
+        "diskRatio": string_map(disk),
         "topicSize": len(_topics(run, address)["topicConfigTable"]),
-        "tps": string_map_of(tps),
+        "tps": string_map(tps),
         "groupSize": len(groups),
-        "oneDayNum": string_map_of(one_day),
+        "oneDayNum": string_map(one_day),
         "messageAverageSize": table.get("putMessageAverageSize", ""),
     }
     version = {
@@ -183,10 +178,10 @@ def _broker_report(run: Run, address: str) -> dict[str, Any]:
     environment = {"cpuNum": config.get("clientCallbackExecutorThreads", "")}
     parts = {
         "runtimeEnv": environment,
-        "runtimeQuota": string_map_of(quota),
-        "runtimeVersion": string_map_of(version),
+        "runtimeQuota": string_map(quota),
+        "runtimeVersion": string_map(version),
     }
-    return string_map_of(parts)
+    return string_map(parts)
 
 
 def _clients(run: Run, address: str, groups: dict[str, Any]) -> set[str]:

@@ -7,11 +7,10 @@ from triomq.admin.errors import AdminError, NotFound, UsageError
 from triomq.admin.java_text import (
     date_time_ms,
     front,
-    hash_ordered,
     iso_time,
     map_text,
     pretty_json,
-    string_hash,
+    string_map,
     topic_config_text,
 )
 from triomq.admin.messages import queues_of
@@ -318,6 +317,6 @@ def allocate_mq(run: Run) -> None:
         result[address] = [
             {"brokerName": name, "queueId": number, "topic": topic} for name, number in queues[begin : begin + size]
         ]
-    ordered = {key: result[key] for key in hash_ordered(result, [string_hash(key) for key in result])}
+    ordered = string_map(result)
     run.out.line(bodies.dumps({"result": ordered}).decode())
     run.out.item(result=ordered)
