@@ -1,4 +1,5 @@
 """python -m triomq.store verify|dump|rebuild DIR [-c broker.conf]: inspect or repair a store that no broker has open.
+python -m triomq.store selftest DIR: test whether the disk of a directory keeps what a store promises.
 
 Progress is shown on standard error.
 """
@@ -6,12 +7,14 @@ Progress is shown on standard error.
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
 import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+import structlog
 import trio
 
 from triomq.protocol import java_properties
@@ -19,6 +22,8 @@ from triomq.protocol.settings import bind
 from triomq.store.config import StoreSettings
 from triomq.store.errors import StoreError
 from triomq.store.message_store import MessageStore
+from triomq.store.selftest import run as selftest
+from triomq.store.selftest.run import Limits
 from triomq.store.upkeep import offline
 from triomq.store.upkeep.progress import Bar, Progress, StartProgress, unseen
 
@@ -26,12 +31,16 @@ from triomq.store.upkeep.progress import Bar, Progress, StartProgress, unseen
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. Return the exit code: 0 no problems, 1 problems were found, 2 the directory cannot be read."""
     parser = argparse.ArgumentParser(prog="python -m triomq.store", description=__doc__)
-    parser.add_argument("command", choices=["verify", "dump", "rebuild"])
-    parser.add_argument("directory", help="storePathRootDir")
+    parser.add_argument("command", choices=["verify", "dump", "rebuild", "selftest"])
+    parser.add_argument("directory", help="storePathRootDir; selftest: any directory")
     parser.add_argument("-c", "--configFile", help="broker configuration with the file sizes")
     parser.add_argument("--start", type=int, default=None, help="dump: physical offset of the first record")
+    parser.add_argument("--seconds", type=float, default=30.0, help="selftest: about how long (30)")
+    parser.add_argument("--mib", type=int, default=256, help="selftest: the most space to use (256)")
     arguments = parser.parse_args(argv)
     try:
+        if arguments.command == "selftest":
+            return _selftest(Path(arguments.directory), Limits(arguments.seconds, arguments.mib))
         settings = _settings(arguments.directory, arguments.configFile)
         if not Path(arguments.directory).is_dir():
             raise StoreError(f"{arguments.directory} is no directory")
@@ -69,6 +78,14 @@ def _verify(settings: StoreSettings) -> int:
         _say(f"PROBLEM {problem}")
     _say("no problems" if not findings.problems else f"{len(findings.problems)} problems")
     return 1 if findings.problems else 0
+
+
+def _selftest(directory: Path, limits: Limits) -> int:
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    report = selftest.run(directory, limits, lambda step: sys.stderr.write(f"{step}\n"))
+    for line in report.lines():
+        _say(line)
+    return 0 if report.is_ok else 1
 
 
 async def _rebuild(settings: StoreSettings) -> int:
