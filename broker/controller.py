@@ -30,9 +30,10 @@ from triomq.daemon.errors import ExitCode, StartError
 from triomq.protocol.clock import NowMs, OnJump
 from triomq.protocol.command import ROCKETMQ
 from triomq.protocol.speedups import running_build
+from triomq.remoting import network
 from triomq.remoting.client import RemotingClient, open_client
 from triomq.remoting.processor_table import ProcessorTable
-from triomq.remoting.server import RemotingServer, listening_socket
+from triomq.remoting.server import RemotingServer
 from triomq.remoting.tls import ServerCertificates, TlsError, TlsSettings, client_context
 from triomq.remoting.turn import Turn
 from triomq.store.disk.files import Files
@@ -72,7 +73,7 @@ class BrokerController:
         self._now_ms = now_ms
         self._files = files or Files()
         self._offload = offload
-        self._ha_socket: socket.socket | None = None
+        self._ha_port: network.Listening | None = None
 
     @property
     def address(self) -> str:
@@ -119,7 +120,7 @@ class BrokerController:
             refusal = await self._load(tables, stop)
             if refusal is not None or stop.is_set():
                 server.stop_listening()
-                self._close_ha_socket()
+                self._close_ha_port()
                 await tables.store.close()
                 if refusal is not None:
                     raise StartError(str(refusal), ExitCode.REFUSED)
@@ -142,7 +143,7 @@ class BrokerController:
                     persist_tables(tables)
                     store_nursery.cancel_scope.cancel()
             finally:
-                self._close_ha_socket()
+                self._close_ha_port()
                 if turn.failure is not None:  # work for messages of that turn is unfinished
                     tables.store.fail("the end of a turn", turn.failure)
                 await tables.store.close()
@@ -179,8 +180,8 @@ class BrokerController:
         """Serve from the first request to the last."""
         async with trio.open_nursery() as clients:
             await clients.start(server.serve)
-            assert self._ha_socket is not None
-            serving.start(background, self._ha_socket)
+            assert self._ha_port is not None
+            serving.start(background, self._ha_port)
             await serving.registration.start()
             log.info("broker started", address=self.address, version=__version__, build=running_build())
             task_status.started(self.address)
@@ -202,9 +203,9 @@ class BrokerController:
         except TlsError as error:
             raise StartError(str(error)) from None
 
-    def _close_ha_socket(self) -> None:
-        if self._ha_socket is not None:
-            self._ha_socket.close()
+    def _close_ha_port(self) -> None:
+        if self._ha_port is not None:
+            self._ha_port.close()
 
     def _bind(self, server: RemotingServer, table: ProcessorTable, fast_table: ProcessorTable) -> None:
         """Bind the port, the fast port two below it and the HA port one above it; with port 0 bind free ones."""
@@ -215,7 +216,7 @@ class BrokerController:
             try:
                 server.bind(port, table)
                 server.bind(port + FAST_PORT_DISTANCE, fast_table)
-                self._ha_socket = listening_socket(settings.bind_address, port + HA_PORT_DISTANCE, settings.backlog)
+                self._ha_port = network.listen(settings.bind_address, port + HA_PORT_DISTANCE, settings.backlog)
             except OSError as error:
                 server.release()
                 if wanted:

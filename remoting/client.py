@@ -14,9 +14,9 @@ from contextlib import asynccontextmanager
 
 import trio
 
-from triomq.protocol.address import HostPort
 from triomq.protocol.command import RPC_ONEWAY, RemotingCommand
 from triomq.protocol.frame import MAX_FRAME_BYTES
+from triomq.remoting import network
 from triomq.remoting.config import ClientSettings
 from triomq.remoting.connection import Connection, ConnectionSettings
 from triomq.remoting.errors import ConnectFailed, ConnectionClosed, RemotingTimeout, TooManyRequests
@@ -123,13 +123,13 @@ class RemotingClient:
         limit = min(timeout_seconds, self._settings.connect_timeout_ms / 1000)
         try:
             with trio.fail_after(limit):
-                stream = await trio.open_tcp_stream(host, port)
+                stream = await network.connect(host, port)
         except trio.TooSlowError:
             raise ConnectFailed(f"connect to {address} failed: no answer in {limit:g} s") from None
         except OSError as error:
             reason = error.__cause__.exceptions[0] if isinstance(error.__cause__, ExceptionGroup) else error
             raise ConnectFailed(f"connect to {address} failed: {reason}") from None
-        remote, local = (HostPort(*name[:2]) for name in (stream.socket.getpeername(), stream.socket.getsockname()))
+        remote, local = network.ends(stream)
         connection = Connection(
             self.table,
             self._turn,
@@ -145,7 +145,7 @@ class RemotingClient:
             tls = trio.SSLStream(stream, self._tls_context, server_hostname=host, https_compatible=True)
             self._nursery.start_soon(serve_stream, tls, connection, self._turn)
             await trio.lowlevel.checkpoint()
-        elif HAS_EPOLL:
+        elif HAS_EPOLL and isinstance(stream, trio.SocketStream):
             if self._poller is None:
                 self._poller = Poller(self._turn)
                 self._nursery.start_soon(self._poller.run)

@@ -17,6 +17,7 @@ from functools import partial
 import trio
 
 from triomq.protocol.address import HostPort
+from triomq.remoting import network
 from triomq.remoting.config import ServerSettings
 from triomq.remoting.connection import Connection, ConnectionEvents, ConnectionSettings
 from triomq.remoting.log import get_logger
@@ -65,7 +66,7 @@ class RemotingServer:
         self._events: ConnectionEvents = events or NoEvents()
         self._tls_mode = tls_mode
         self._tls_context = tls_context
-        self._bound: list[tuple[socket.socket, ProcessorTable]] = []
+        self._bound: list[tuple[network.Listening, ProcessorTable]] = []
         self._connections: set[Connection] = set()
         self._poller: Poller | None = None
         self._nursery: trio.Nursery | None = None
@@ -76,15 +77,14 @@ class RemotingServer:
 
     def bind(self, port: int, table: ProcessorTable) -> int:
         """Listen on a TCP port (0: any free one) for requests to `table`. Return the port. Raise OSError if taken."""
-        sock = listening_socket(self._settings.bind_address, port, self._settings.backlog)
-        self._bound.append((sock, table))
-        taken: int = sock.getsockname()[1]
-        return taken
+        listening = network.listen(self._settings.bind_address, port, self._settings.backlog)
+        self._bound.append((listening, table))
+        return network.port_of(listening)
 
     def release(self) -> None:
         """Release every bound port. Call this only if `serve` has not run."""
-        for sock, _ in self._bound:
-            sock.close()
+        for listening, _ in self._bound:
+            listening.close()
         self._bound.clear()
 
     async def serve(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -96,13 +96,12 @@ class RemotingServer:
                 nursery.start_soon(self._sweep)
                 if HAS_EPOLL:
                     self._poller = Poller(self._turn)
-                    for sock, table in self._bound:
-                        self._poller.listen(sock, partial(self._accepted, table))
                     nursery.start_soon(self._poller.run)
-                else:
-                    for sock, table in self._bound:
-                        listener = trio.SocketListener(trio.socket.from_stdlib_socket(sock))
-                        nursery.start_soon(self._accept_streams, listener, table)
+                for listening, table in self._bound:
+                    if self._poller is not None and isinstance(listening, socket.socket):
+                        self._poller.listen(listening, partial(self._accepted, table))
+                    else:
+                        nursery.start_soon(self._accept_streams, network.listener_of(listening), table)
                 task_status.started()
         finally:
             self.stop_listening()
@@ -124,8 +123,8 @@ class RemotingServer:
         """Stop accepting; open connections continue."""
         if self._poller is not None:
             self._poller.stop_listening()
-        for sock, _ in self._bound:
-            sock.close()
+        for listening, _ in self._bound:
+            listening.close()
 
     async def drain(self, deadline_seconds: float) -> None:
         """Stop accepting, then wait at most `deadline_seconds` until the responses are sent."""
@@ -164,7 +163,7 @@ class RemotingServer:
     def _accepted(self, table: ProcessorTable, sock: socket.socket) -> None:
         """Serve a new socket: in the poller, or in a task when it may speak TLS."""
         try:
-            remote, local = _ends(sock)
+            remote, local = network.ends(sock)
             if len(self._connections) >= self._settings.max_connections:
                 log.warning("too many connections; the new one was closed", limit=self._settings.max_connections)
                 sock.close()
@@ -221,12 +220,14 @@ class RemotingServer:
             # The stream refers to itself and holds OpenSSL's buffers. Clearing it frees it without garbage collection.
             vars(stream).clear()
 
-    async def _accept_streams(self, listener: trio.SocketListener, table: ProcessorTable) -> None:
+    async def _accept_streams(
+        self, listener: trio.SocketListener | network.SimulatedListener, table: ProcessorTable
+    ) -> None:
         """Accept connections where epoll is not available: one task per connection."""
         assert self._nursery is not None
         while True:
             stream = await listener.accept()
-            remote, local = _ends(stream.socket)
+            remote, local = network.ends(stream)
             self._nursery.start_soon(serve_stream, stream, self._connect(table, remote, local), self._turn)
 
     def _tune(self, sock: socket.socket) -> None:
@@ -247,27 +248,3 @@ class RemotingServer:
             for connection in [c for c in self._connections if now - c.last_active > idle_seconds]:
                 log.info("idle connection closed", remote=connection.remote.text, idle_seconds=idle_seconds)
                 connection.close(f"idle for {idle_seconds} s")
-
-
-def listening_socket(address: str, port: int, backlog: int) -> socket.socket:
-    """Return a socket that listens on `address`. If it is empty: on all addresses, IPv6 and IPv4 where both exist."""
-    if not address and socket.has_dualstack_ipv6():
-        try:
-            return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=backlog)
-        except OSError as error:
-            import errno
-
-            if error.errno not in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL):
-                raise
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    return socket.create_server((address, port), family=family, backlog=backlog)
-
-
-def _ends(sock: socket.socket | trio.socket.SocketType) -> tuple[HostPort, HostPort]:
-    """Return remote and local end. IPv4-mapped IPv6 addresses are returned as IPv4."""
-    remote, local = sock.getpeername(), sock.getsockname()
-    return _host_port(remote), _host_port(local)
-
-
-def _host_port(name: tuple[str, int]) -> HostPort:
-    return HostPort(name[0].removeprefix("::ffff:") if "." in name[0] else name[0], name[1])

@@ -31,6 +31,7 @@ from triomq.broker.tasks import Schedule
 from triomq.broker.transactions import TransactionLog, TransactionStore
 from triomq.daemon.errors import StartError
 from triomq.protocol.address import HostPort
+from triomq.remoting import network
 from triomq.remoting.client import RemotingClient
 from triomq.store.config import BrokerRole
 from triomq.store.message_store import MessageStore
@@ -76,10 +77,10 @@ class Serving:
     def store(self) -> MessageStore:
         return self.tables.store
 
-    def start(self, background: trio.Nursery, ha_socket: socket.socket) -> None:
-        """Start the background tasks. Slaves connect to `ha_socket`."""
+    def start(self, background: trio.Nursery, ha_port: network.Listening) -> None:
+        """Start the background tasks. Slaves connect to `ha_port`."""
         tables = self.tables
-        background.start_soon(self.replication.log_server.run, ha_socket)
+        background.start_soon(self.replication.log_server.run, ha_port)
         background.start_soon(self.writer.run)
         background.start_soon(tables.metadata.topics.run)
         background.start_soon(tables.metadata.groups.run)

@@ -25,6 +25,7 @@ from triomq.broker.configuration import Configuration
 from triomq.broker.replication.frames import TransferDecoder, encode_report
 from triomq.broker.replication.overlap import OutOfStep, Overlap
 from triomq.protocol.errors import FrameError
+from triomq.remoting import network
 from triomq.store.config import FlushDiskType
 from triomq.store.errors import StoreError
 from triomq.store.message_store import MessageStore
@@ -67,7 +68,7 @@ class LogFollower:
         self,
         configuration: Configuration,
         store: MessageStore,
-        connect: Connect = trio.open_tcp_stream,
+        connect: Connect = network.connect,
         *,
         on_cut: Callable[[], None] = lambda: None,
     ) -> None:

@@ -17,7 +17,6 @@ Nothing here writes to the store.
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Callable
 from functools import partial
 
@@ -27,6 +26,7 @@ import trio
 from triomq.broker.configuration import Configuration
 from triomq.broker.replication.frames import ReportDecoder, TransferBuffer, encode_heartbeat, encode_transfers
 from triomq.protocol.errors import FrameError
+from triomq.remoting import network
 from triomq.store.errors import StoreBroken, StoreError, StoreFull
 from triomq.store.message_store import MessageStore
 from triomq.store.watermark import Watermark
@@ -301,9 +301,9 @@ class LogServer:
             return
         log.info("slave fall behind master", bytes=self.lag_bytes, slaves=len(self._links))
 
-    async def run(self, sock: socket.socket) -> None:
-        """Accept slaves on a listening socket until cancelled; closes it."""
-        listener = trio.SocketListener(trio.socket.from_stdlib_socket(sock))
+    async def run(self, listening: network.Listening) -> None:
+        """Accept slaves until cancelled, then stop listening."""
+        listener = network.listener_of(listening)
         async with listener, trio.open_nursery() as nursery:
             while True:
                 try:
@@ -312,7 +312,8 @@ class LogServer:
                     log.error("slaves cannot be accepted at present", error=str(error))
                     await trio.sleep(ACCEPT_AGAIN_SECONDS)
                     continue
-                nursery.start_soon(self.serve, stream, _remote(stream), partial(os.write, stream.socket.fileno()))
+                write_now = partial(os.write, stream.socket.fileno()) if isinstance(stream, trio.SocketStream) else None
+                nursery.start_soon(self.serve, stream, _remote(stream), write_now)
 
     async def serve(self, stream: trio.abc.Stream, remote: str, write_now: Write | None = None) -> None:
         """Serve one slave until its link ends."""
@@ -341,12 +342,11 @@ class LogServer:
                 await self.replicated.wait_beyond(end - 1)
 
 
-def _remote(stream: trio.SocketStream) -> str:
+def _remote(stream: network.Stream) -> str:
     try:
-        name = stream.socket.getpeername()
+        return network.ends(stream)[0].text
     except OSError:  # already closed
         return "?"
-    return f"{name[0].removeprefix('::ffff:')}:{name[1]}"
 
 
 def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
