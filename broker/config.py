@@ -281,6 +281,28 @@ class BrokerSettings:
         meaning="without aclEnable, let everybody change the configuration over the network (TrioMQ only)",
     )
 
+    max_topic_table_bytes: int = _changeable(
+        "maxTopicTableBytes",
+        12 * 1024**2,
+        meaning="bytes of the topic table as NameServers and slaves receive it; new topics above are refused "
+        "(TrioMQ only)",
+        minimum=65536,
+        maximum=15 * 1024**2,
+    )
+    max_group_table_bytes: int = _changeable(
+        "maxGroupTableBytes",
+        12 * 1024**2,
+        meaning="bytes of the table of groups as slaves receive it; new groups above are refused (TrioMQ only)",
+        minimum=65536,
+        maximum=15 * 1024**2,
+    )
+    max_groups_per_client: int = _changeable(
+        "maxGroupsPerClient",
+        1000,
+        meaning="producer and consumer groups of one heartbeat; larger ones are refused (TrioMQ only)",
+        minimum=1,
+    )
+
     extensions: str = setting(
         "extensions",
         "",

@@ -2,6 +2,7 @@
 
 RequestRefused (protocol)
 ├── TableFull              a table reached its limit: answered with SYSTEM_BUSY, the connection survives
+├── TableTooLarge          likewise, by the size of the table when it is sent
 └── (others are raised as RequestRefused with RocketMQ's code and remark)
 FilterError                an SQL92 expression does not compile
 AccessDenied               the ACL refuses a request: answered with SYSTEM_ERROR as RocketMQ does
@@ -21,6 +22,17 @@ class TableFull(RequestRefused):
             ResponseCode.SYSTEM_BUSY,
             f"the broker's table of {table} is full ({limit} entries), {what} refused; remove unused ones or spread "
             "the clients over more brokers",
+        )
+
+
+class TableTooLarge(RequestRefused):
+    """A table of the broker has no room for another entry: its encoded form would not fit into one frame."""
+
+    def __init__(self, table: str, key: str, limit_bytes: int, what: str) -> None:
+        super().__init__(
+            ResponseCode.SYSTEM_BUSY,
+            f"the broker's table of {table} is full ({limit_bytes} bytes when sent, the limit {key}), {what} refused; "
+            "remove unused ones or spread the clients over more brokers",
         )
 
 

@@ -3,13 +3,16 @@
 A registration is a snapshot: topics and data version are read from the topic table in one step, without an `await` in
 between, so the version identifies exactly what the body carries. The encoded whole table is kept until the version or
 the settings change, because it goes to several NameServers, and again every 30 seconds.
+
+A table that a file brought above MAX_PLAIN_BYTES goes compressed, whatever compressedRegister says: a NameServer closes
+the connection on a frame above 16 MiB and forgets the broker.
 """
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final, TypeAlias
 
 from triomq.broker.config import BrokerSettings
 from triomq.broker.configuration import Configuration
@@ -29,6 +32,11 @@ from triomq.protocol.headers.namesrv import (
     UnRegisterBrokerRequestHeader,
 )
 
+MAX_PLAIN_BYTES: Final = 15 * 1024**2
+
+_Encoded: TypeAlias = tuple[bytes, bool]
+"""A body, and whether it is in the compressed form."""
+
 
 class RegistrationRequests:
     """Builds the requests that one broker sends to NameServers. `address` and `ha_address` are "host:port"."""
@@ -38,7 +46,7 @@ class RegistrationRequests:
         self._topics = topics
         self._address = address
         self._ha_address = ha_address
-        self._kept: tuple[DataVersion, BrokerSettings, bytes] | None = None
+        self._kept: tuple[DataVersion, BrokerSettings, _Encoded] | None = None
 
     def whole(self) -> RemotingCommand:
         """Return a REGISTER_BROKER with all topics, under the current version."""
@@ -61,21 +69,25 @@ class RegistrationRequests:
         """Return an UNREGISTER_BROKER."""
         return new_request(RequestCode.UNREGISTER_BROKER, UnRegisterBrokerRequestHeader(**self._identity()))
 
-    def _register(self, body: bytes) -> RemotingCommand:
+    def _register(self, encoded: _Encoded) -> RemotingCommand:
+        body, is_compressed = encoded
         header = RegisterBrokerRequestHeader(
             **self._identity(),
             ha_server_addr=self._ha_address,
-            compressed=self._configuration.broker.compressed_register,
+            compressed=is_compressed,
             body_crc32=zlib.crc32(body) & 0x7FFFFFFF,
         )
         return new_request(RequestCode.REGISTER_BROKER, header, body)
 
-    def _encode(self, configs: Iterable[TopicConfig]) -> bytes:
+    def _encode(self, configs: Iterable[TopicConfig]) -> _Encoded:
         broker = self._configuration.broker
         table = {config.topic_name: _permitted(config, broker.broker_permission) for config in configs}
         wrapper = TopicConfigSerializeWrapper(data_version=self._topics.data_version, topic_config_table=table)
         body = RegisterBrokerBody(topic_config_serialize_wrapper=wrapper)
-        return body.encode_compressed() if broker.compressed_register else body.encode()
+        if broker.compressed_register:
+            return body.encode_compressed(), True
+        plain = body.encode()
+        return (plain, False) if len(plain) <= MAX_PLAIN_BYTES else (body.encode_compressed(), True)
 
     def _identity(self) -> dict[str, Any]:
         """Return the header fields that all requests to a NameServer begin with."""

@@ -75,6 +75,7 @@ SYSTEM_GROUPS: Final = (
 )
 
 TOPIC_MAX_LENGTH: Final = 127
+GROUP_MAX_LENGTH: Final = 255
 _LEGAL_NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 
 
@@ -97,6 +98,13 @@ class TopicTooLong(TopicRefused):
     """The name has more than 127 characters."""
 
 
+class GroupTooLong(RequestRefused, ValueError):
+    """The name has more than 255 characters."""
+
+    def __init__(self, remark: str) -> None:
+        super().__init__(1, remark)
+
+
 class TopicReserved(TopicRefused):
     """The name is that of a system topic, which clients cannot create, change or delete."""
 
@@ -113,6 +121,23 @@ def check_topic_name(topic: str | None) -> None:
         raise TopicIllegal("The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$")
     if len(topic) > TOPIC_MAX_LENGTH:
         raise TopicTooLong("The specified topic is longer than topic max length.")
+
+
+def check_group_length(group: str) -> None:
+    """Raise `GroupTooLong` for a name of more than 255 characters (RocketMQ: Validators.checkGroup, which only clients
+    call)."""
+    if len(group) > GROUP_MAX_LENGTH:
+        raise GroupTooLong(f"the group {group[:40]}... has {len(group)} characters, the longest is {GROUP_MAX_LENGTH}")
+
+
+def check_topic_length(topic: str) -> None:
+    """Raise `TopicTooLong` for a name of more than 127 characters; in a retry or dead letter topic the group may have
+    255. Consumers choose the names of those, so nothing else looks at them."""
+    if len(topic) <= TOPIC_MAX_LENGTH:
+        return
+    prefix = RETRY_PREFIX if topic.startswith(RETRY_PREFIX) else DLQ_PREFIX if topic.startswith(DLQ_PREFIX) else ""
+    if not prefix or len(topic) > len(prefix) + GROUP_MAX_LENGTH:
+        raise TopicTooLong(f"the topic {topic[:40]}... has {len(topic)} characters, the longest is {TOPIC_MAX_LENGTH}")
 
 
 def is_system_topic(topic: str, more_system_topics: Container[str] = ()) -> bool:

@@ -162,6 +162,7 @@ def _metadata(surroundings: Surroundings, notifier: ClientNotifier) -> Metadata:
         _kept(surroundings, "subscriptionGroup.json"),
         now_ms=now_ms,
         auto_create=lambda: configuration.broker.auto_create_subscription_group,
+        max_table_bytes=lambda: configuration.broker.max_group_table_bytes,
     )
     filters = FilterTable(
         BloomFilter(broker.max_error_rate_of_bloom_filter, broker.expect_consumer_num_use_filter),
@@ -203,6 +204,7 @@ def _topics(surroundings: Surroundings) -> TopicTable:
             trace_topic=broker.msg_trace_topic_name if broker.trace_topic_enable else None,
         ),
         auto_create=lambda: configuration.broker.auto_create_topic_enable,
+        max_table_bytes=lambda: configuration.broker.max_topic_table_bytes,
     )
 
 

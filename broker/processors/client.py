@@ -29,9 +29,13 @@ from triomq.protocol.command import RemotingCommand, new_response
 from triomq.protocol.errors import RequestRefused
 from triomq.protocol.headers.client import UnregisterClientRequestHeader
 from triomq.protocol.subscription import SQL92
-from triomq.protocol.system_topics import retry_topic
+from triomq.protocol.system_topics import check_group_length, check_topic_length, retry_topic
 from triomq.remoting.connection import Connection
 from triomq.remoting.processor_table import Processor
+
+CLIENT_ID_MAX_LENGTH = 1024
+MAX_SUBSCRIPTIONS = 10_000
+"""Subscriptions in one heartbeat, over all groups."""
 
 UNIT_SUB_FLAG = 2
 """topicSysFlag of the retry topic of a group in unit mode."""
@@ -64,10 +68,17 @@ class ClientProcessor:
         names += [group.group_name for group in data.producer_data_set]
         if not all(names):
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, "a group of the heartbeat has no groupName")
-        for consumer in data.consumer_data_set:
-            self._register_consumer(connection, request, data.client_id, consumer)
+        _check_names(data, data.client_id, names, self._configuration.broker.max_groups_per_client)
+        refusal: RequestRefused | None = None
         for producer in data.producer_data_set:
             self._producers.register(producer.group_name, connection, data.client_id, request.language, request.version)
+        for consumer in data.consumer_data_set:
+            try:
+                self._register_consumer(connection, request, data.client_id, consumer)
+            except RequestRefused as error:
+                refusal = refusal or error  # a full table refuses new groups; the client's other groups go on
+        if refusal is not None:
+            raise refusal
         return new_response(request)
 
     def _register_consumer(
@@ -124,3 +135,28 @@ class ClientProcessor:
         except FilterError as error:
             raise RequestRefused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
         return new_response(request)
+
+
+def _check_names(data: HeartbeatData, client_id: str, groups: list[str], max_groups: int) -> None:
+    """Refuse a heartbeat with too many names or with one that is too long, before anything is registered."""
+    if len(groups) > max_groups:
+        raise RequestRefused(
+            ResponseCode.SYSTEM_BUSY,
+            f"the heartbeat of {client_id[:200]} has {len(groups)} groups, the limit (maxGroupsPerClient) is "
+            f"{max_groups}; spread them over more clients",
+        )
+    if len(client_id) > CLIENT_ID_MAX_LENGTH:
+        raise RequestRefused(
+            ResponseCode.SYSTEM_ERROR,
+            f"the clientID has {len(client_id)} characters, the longest is {CLIENT_ID_MAX_LENGTH}",
+        )
+    for group in groups:
+        check_group_length(group)
+    count = sum(len(group.subscription_data_set) for group in data.consumer_data_set)
+    if count > MAX_SUBSCRIPTIONS:
+        raise RequestRefused(
+            ResponseCode.SYSTEM_BUSY, f"the heartbeat has {count} subscriptions, the limit is {MAX_SUBSCRIPTIONS}"
+        )
+    for consumer in data.consumer_data_set:
+        for subscription in consumer.subscription_data_set:
+            check_topic_length(subscription.topic)

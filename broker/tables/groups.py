@@ -4,7 +4,8 @@ It holds one SubscriptionGroupConfig per group: the built-in groups, those creat
 by use. Changes go to subscriptionGroup.json in the background. Only the event loop touches it. Subscriptions and
 members of groups are not in here but in ConsumerTable.
 
-Limit: `max_groups`.
+Limits: `max_groups`, and `max_table_bytes` of the table as it is sent: a slave fetches it in one frame of 16 MiB at
+most. A table that a file brings above a limit stays; only new groups are refused.
 """
 
 from __future__ import annotations
@@ -13,23 +14,25 @@ from collections.abc import Callable, Collection
 
 import structlog
 
-from triomq.broker.errors import TableFull
+from triomq.broker.errors import TableFull, TableTooLarge
 from triomq.broker.tables.kept_table import KeptTable
 from triomq.broker.tables.table_file import TableFile, decoder
 from triomq.protocol.bodies.base import replace
 from triomq.protocol.bodies.subscription_group import SubscriptionGroupConfig, SubscriptionGroupWrapper
 from triomq.protocol.clock import NowMs
-from triomq.protocol.system_topics import SYSTEM_GROUP_PREFIX, SYSTEM_GROUPS
+from triomq.protocol.system_topics import SYSTEM_GROUP_PREFIX, SYSTEM_GROUPS, check_group_length
 
 log = structlog.get_logger("triomq.broker.groups")
 
 MAX_GROUPS = 100_000
+MAX_TABLE_BYTES = 12 * 1024**2
 
 
 class GroupTable(KeptTable):
     """The subscription groups of a broker, by name."""
 
     entries_name = "subscriptionGroupTable"
+    entry_bytes = 320
 
     def __init__(
         self,
@@ -38,11 +41,13 @@ class GroupTable(KeptTable):
         now_ms: NowMs,
         auto_create: Callable[[], bool] | bool = True,
         max_groups: int = MAX_GROUPS,
+        max_table_bytes: Callable[[], int] = lambda: MAX_TABLE_BYTES,
     ) -> None:
         """`auto_create` says whether use creates a group; a callable is evaluated each time."""
         super().__init__(file, now_ms)
         self._auto_create = auto_create
         self._max_groups = max_groups
+        self._max_table_bytes = max_table_bytes
         self._groups: dict[str, SubscriptionGroupConfig] = {}
         for name in SYSTEM_GROUPS:
             self._put(SubscriptionGroupConfig(group_name=name))
@@ -84,6 +89,7 @@ class GroupTable(KeptTable):
         """Remove a group. Return True if it existed."""
         if self._groups.pop(group, None) is None:
             return False
+        self._count_out(group)
         self._touch(group)
         self._changed()
         log.info("subscription group deleted", group=group)
@@ -104,6 +110,7 @@ class GroupTable(KeptTable):
             return False
         for group in self._groups.keys() - wrapper.subscription_group_table.keys():
             del self._groups[group]
+            self._count_out(group)
             self._touch(group)
         for config in wrapper.subscription_group_table.values():
             self._put(config)
@@ -120,8 +127,12 @@ class GroupTable(KeptTable):
             self._put(config)
         self.data_version = wrapper.data_version
         log.info("subscription groups loaded", groups=len(self._groups))
+        if self.sent_bytes > self._max_table_bytes():
+            log.warning("groups on file exceed maxGroupTableBytes; new ones are refused", bytes=self.sent_bytes)
 
     def _put(self, config: SubscriptionGroupConfig) -> SubscriptionGroupConfig:
+        if config.group_name not in self._groups:
+            self._count_in(config.group_name)
         self._groups[config.group_name] = config
         self._touch(config.group_name)
         return config
@@ -131,5 +142,11 @@ class GroupTable(KeptTable):
         return config.encode_pretty().decode() if config is not None else None
 
     def _check_room(self, group: str) -> None:
-        if group not in self._groups and len(self._groups) >= self._max_groups:
+        if group in self._groups:
+            return
+        check_group_length(group)
+        if len(self._groups) >= self._max_groups:
             raise TableFull("subscription groups", self._max_groups, f"group {group}")
+        limit_bytes = self._max_table_bytes()
+        if self.sent_bytes + self._bytes_of(group) > limit_bytes:
+            raise TableTooLarge("subscription groups", "maxGroupTableBytes", limit_bytes, f"group {group}")

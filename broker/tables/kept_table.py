@@ -10,19 +10,26 @@ import trio
 
 from triomq.broker.tables.table_file import NoFile, TableFile
 from triomq.broker.tables.write_behind import Fragments, Offload, WriteBehind, compact
+from triomq.protocol.bodies.fastjson import dumps
 from triomq.protocol.bodies.topic_config import DataVersion
 from triomq.protocol.clock import NowMs
 
 
 class KeptTable:
     """A subclass calls `_touch` for each entry that it changes and then `_changed`; `entries_name` is the member of the
-    file that holds the entries."""
+    file that holds the entries.
+
+    A subclass counts entries in and out. `sent_bytes` is never less than the size of the encoded table, which goes to
+    slaves and NameServers in one frame: `entry_bytes` bounds an entry without its name, which stands there twice.
+    """
 
     entries_name = ""
+    entry_bytes = 0
 
     def __init__(self, file: TableFile | None, now_ms: NowMs) -> None:
         self._file = file if file is not None else NoFile()
         self._now_ms = now_ms
+        self.sent_bytes = 0
         self._fragments = Fragments(self._entry_text)
         self._writer = WriteBehind(self._file, self._file_text)
         self.data_version = DataVersion(timestamp=now_ms())
@@ -46,6 +53,15 @@ class KeptTable:
     async def run(self, offload: Offload = trio.to_thread.run_sync) -> None:
         """Write changes in the background, until cancelled."""
         await self._writer.run(offload)
+
+    def _bytes_of(self, name: str) -> int:
+        return 2 * len(dumps(name)) + self.entry_bytes
+
+    def _count_in(self, name: str) -> None:
+        self.sent_bytes += self._bytes_of(name)
+
+    def _count_out(self, name: str) -> None:
+        self.sent_bytes -= self._bytes_of(name)
 
     def _touch(self, name: str) -> None:
         """Note that an entry was added, changed or removed."""

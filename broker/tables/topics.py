@@ -6,7 +6,9 @@ the event loop touches it. It sends nothing: it calls `on_change` for each chang
 new data version, so that a registration under that version includes the topic, and `on_created_by_use` when topics were
 created by use, so that they are registered soon. Processors of administrators' requests wait for the registration.
 
-Limit: `max_topics`.
+Limits: `max_topics`, and `max_table_bytes` of the table as it is sent: a registration or a slave's fetch carries all
+topics in one frame of 16 MiB at most, and a broker whose frame is larger disappears from its NameServers. A table that
+a file brings above a limit stays; only new topics are refused. System topics are always made.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from collections.abc import Callable, Collection, Iterable
 
 import structlog
 
-from triomq.broker.errors import TableFull
+from triomq.broker.errors import TableFull, TableTooLarge
 from triomq.broker.tables.kept_table import KeptTable
 from triomq.broker.tables.table_file import TableFile, decoder
 from triomq.protocol import permission
@@ -32,6 +34,7 @@ from triomq.protocol.system_topics import (
     TRANS_CHECK_MAX_TIME_TOPIC,
     TRANS_HALF_TOPIC,
     TopicIllegal,
+    check_topic_length,
     is_retry_topic,
     reply_topic,
 )
@@ -39,6 +42,7 @@ from triomq.protocol.system_topics import (
 log = structlog.get_logger("triomq.broker.topics")
 
 MAX_TOPICS = 100_000
+MAX_TABLE_BYTES = 12 * 1024**2
 SCHEDULE_QUEUES = 18
 BENCHMARK_QUEUES = 1024
 CLUSTER_TOPIC_QUEUES = 16
@@ -49,6 +53,7 @@ class TopicTable(KeptTable):
     """The topics of a broker, by name."""
 
     entries_name = "topicConfigTable"
+    entry_bytes = 200
 
     def __init__(
         self,
@@ -60,6 +65,7 @@ class TopicTable(KeptTable):
         on_change: Callable[[str], None] | None = None,
         on_created_by_use: Callable[[], None] | None = None,
         max_topics: int = MAX_TOPICS,
+        max_table_bytes: Callable[[], int] = lambda: MAX_TABLE_BYTES,
     ) -> None:
         """`auto_create` returns whether topics may be created from the template TBW102; it is called each time.
         `built_in` topics exist from the start (see `built_in_topics`) and count as system topics.
@@ -68,6 +74,7 @@ class TopicTable(KeptTable):
         super().__init__(file, now_ms)
         self._auto_create = auto_create
         self._max_topics = max_topics
+        self._max_table_bytes = max_table_bytes
         self.on_change = on_change
         self.on_created_by_use = on_created_by_use
         self._topics: dict[str, TopicConfig] = {}
@@ -173,6 +180,7 @@ class TopicTable(KeptTable):
         """Remove a topic. Return True if it existed."""
         if self._topics.pop(topic, None) is None:
             return False
+        self._count_out(topic)
         self._touch(topic)
         self._changed()
         log.info("topic deleted", topic=topic)
@@ -184,6 +192,7 @@ class TopicTable(KeptTable):
             return False
         for topic in self._topics.keys() - wrapper.topic_config_table.keys():
             del self._topics[topic]
+            self._count_out(topic)
             self._touch(topic)
         for config in wrapper.topic_config_table.values():
             self._put(config)
@@ -215,6 +224,8 @@ class TopicTable(KeptTable):
             self._put(config)
         self.data_version = wrapper.data_version
         log.info("topics loaded", topics=len(self._topics))
+        if self.sent_bytes > self._max_table_bytes():
+            log.warning("topics on file exceed maxTopicTableBytes; new ones are refused", bytes=self.sent_bytes)
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
@@ -227,6 +238,8 @@ class TopicTable(KeptTable):
         return config
 
     def _put(self, config: TopicConfig) -> TopicConfig:
+        if config.topic_name not in self._topics:
+            self._count_in(config.topic_name)
         self._topics[config.topic_name] = config
         self._touch(config.topic_name)
         return config
@@ -245,8 +258,14 @@ class TopicTable(KeptTable):
         # name.
         if not topic or "/" in topic or "\0" in topic:
             raise TopicIllegal(f"The specified topic {topic[:200]!r} cannot be stored under that name.")
-        if topic not in self._topics and len(self._topics) >= self._max_topics:
+        if topic in self._topics or topic in self.system_topics:
+            return
+        check_topic_length(topic)
+        if len(self._topics) >= self._max_topics:
             raise TableFull("topics", self._max_topics, f"topic {topic}")
+        limit_bytes = self._max_table_bytes()
+        if self.sent_bytes + self._bytes_of(topic) > limit_bytes:
+            raise TableTooLarge("topics", "maxTopicTableBytes", limit_bytes, f"topic {topic}")
 
 
 def built_in_topics(

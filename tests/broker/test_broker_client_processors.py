@@ -1,6 +1,7 @@
 """Processors that clients use: heartbeats, offsets, locks, queries."""
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -98,6 +99,59 @@ def test_heartbeat_fills_the_tables_and_makes_the_retry_topic(around: Surroundin
     assert retry is not None
     assert (retry.write_queue_nums, retry.perm, retry.topic_sys_flag) == (1, 6, 0)
     assert around.producers.connection_of_client("c1") is connection
+
+
+def refused_beat(around: Surroundings, **changes: Any) -> RequestRefused:
+    body = json.dumps({**HEARTBEAT, **changes}).encode()
+    with pytest.raises(RequestRefused) as refusal:
+        around.client.heartbeat(FakeConnection(), request(34, body=body))
+    return refusal.value
+
+
+def consumers(*names: str, topics: int = 0) -> list[dict[str, object]]:
+    subscriptions = [{"topic": f"T{number}", "subString": "*"} for number in range(topics)]
+    return [{"groupName": name, "subscriptionDataSet": subscriptions} for name in names]
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "reason"),
+    [
+        ({"consumerDataSet": consumers("a", "b", "c")}, 2, "4 groups, the limit .maxGroupsPerClient. is 3"),
+        ({"consumerDataSet": consumers("a" * 256)}, 1, "256 characters, the longest is 255"),
+        ({"producerDataSet": [{"groupName": "a" * 256}]}, 1, "256 characters, the longest is 255"),
+        ({"clientID": "a" * 1025}, 1, "1025 characters, the longest is 1024"),
+        ({"consumerDataSet": consumers("a", "b", topics=5001)}, 2, "10002 subscriptions"),
+        ({"consumerDataSet": [{"groupName": "G", "subscriptionDataSet": [{"topic": "t" * 128}]}]}, 1, "longest is 127"),
+    ],
+)
+def test_a_heartbeat_beyond_a_limit_registers_nothing(changes: dict[str, Any], code: int, reason: str) -> None:
+    around = Surroundings(max_groups_per_client=3)
+    before = len(around.groups.names())
+    refusal = refused_beat(around, **changes)
+    assert refusal.code == code
+    assert re.search(reason, refusal.remark)
+    assert len(around.groups.names()) == before
+    assert around.consumers.get("a") is None
+    assert around.producers.channels("P") is None
+
+
+def test_the_longest_group_name_registers(around: Surroundings) -> None:
+    around.beat(FakeConnection(), consumerDataSet=consumers("a" * 255))
+    assert around.topics.get("%RETRY%" + "a" * 255) is not None
+
+
+def test_a_full_table_refuses_new_groups_and_keeps_the_clients_others(around: Surroundings) -> None:
+    around.beat(FakeConnection(), consumerDataSet=consumers("known"))
+    full = GroupTable(now_ms=FakeClock(), max_table_bytes=lambda: around.groups.sent_bytes)
+    full.find("known")
+    around.client._groups = full
+    refusal = refused_beat(around, consumerDataSet=consumers("new", "known"))
+    assert refusal.code == 2
+    assert "maxGroupTableBytes" in refusal.remark
+    assert around.consumers.get("new") is None
+    group = around.consumers.get("known")
+    assert group is not None
+    assert len(group.members()) == 2
 
 
 def test_heartbeat_of_a_unit_and_of_a_client_that_says_little(around: Surroundings) -> None:

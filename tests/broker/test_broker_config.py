@@ -31,6 +31,9 @@ def test_keys_and_defaults_are_those_the_real_broker_lists() -> None:
     ours = to_text(BrokerSettings(), null="")
     assert ours.pop("configUpdateWithoutAcl") == "false", "a key of our own"
     assert ours.pop("extensions") == "", "a key of our own"
+    own = {"maxTopicTableBytes": "12582912", "maxGroupTableBytes": "12582912", "maxGroupsPerClient": "1000"}
+    for key, value in own.items():
+        assert ours.pop(key) == value, "a key of our own"
     assert ours.pop("rebalanceLockMaxLiveTime") == "60000", "RocketMQ has a system property for it"
     assert set(ours) <= set(listed)
     computed = {key for key in ours if key.endswith("ThreadPoolNums")}

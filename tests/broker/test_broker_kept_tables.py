@@ -10,13 +10,14 @@ from golden_data import golden_expectation, golden_store
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triomq.broker.errors import TableFull
+from triomq.broker.errors import TableFull, TableTooLarge
 from triomq.broker.tables.groups import GroupTable
 from triomq.broker.tables.offsets import OffsetTable
 from triomq.broker.tables.topics import TopicTable, built_in_topics
 from triomq.protocol.bodies.subscription_group import SubscriptionGroupConfig, SubscriptionGroupWrapper
 from triomq.protocol.bodies.topic_config import DataVersion, TopicConfig, TopicConfigSerializeWrapper
 from triomq.protocol.errors import RequestRefused
+from triomq.protocol.system_topics import GroupTooLong, TopicTooLong
 
 NOW = 1_700_000_000_000
 
@@ -126,6 +127,59 @@ def test_order_topics(clock: FakeClock) -> None:
     assert table.data_version == version
     assert table.update_order_topics(set())
     assert not table.is_ordered("T")
+
+
+def test_the_topic_table_never_outgrows_what_one_frame_carries(clock: FakeClock) -> None:
+    table = topic_table(clock, max_table_bytes=lambda: 20_000)
+    with pytest.raises(TableTooLarge, match="maxTopicTableBytes"):
+        for number in range(100):
+            # Control characters and quotes take the most room when they are encoded.
+            name = f"%RETRY%{number}" + '\x01"\u4e2d' * 20
+            table.create_on_send_back(name, 2**31 - 1, 2**31 - 1, 2**31 - 1)
+    assert len(table.wrapper().encode()) == len(table.encode())
+    assert len(table.encode()) <= table.sent_bytes + 200 <= 20_200
+    first = "%RETRY%0" + '\x01"\u4e2d' * 20
+    table.update(TopicConfig(topic_name=first, perm=4))
+    assert table.half_topic().topic_name == "RMQ_SYS_TRANS_HALF_TOPIC"
+    assert table.check_max_time_topic()
+    for name in list(table.names()):
+        table.delete(name)
+    assert table.sent_bytes == 0
+
+
+def test_a_topic_file_above_the_limit_is_kept_and_takes_no_more(clock: FakeClock) -> None:
+    file = MemoryFile()
+    before = TopicTable(file, now_ms=clock)
+    for number in range(10):
+        before.update(TopicConfig(topic_name=f"T{number}"))
+    table = TopicTable(file, now_ms=clock, max_table_bytes=lambda: 1000)
+    table.load()
+    assert table.get("T9") is not None
+    with pytest.raises(TableTooLarge):
+        table.update(TopicConfig(topic_name="T10"))
+
+
+@pytest.mark.parametrize("name", ["t" * 128, "%RETRY%" + "g" * 256, "%DLQ%" + "g" * 256])
+def test_a_topic_name_has_its_longest(clock: FakeClock, name: str) -> None:
+    table = topic_table(clock)
+    with pytest.raises(TopicTooLong):
+        table.create_on_send_back(name, 1, 6, 0)
+    assert table.create_on_send_back(name[:-1], 1, 6, 0).topic_name == name[:-1]
+
+
+def test_the_table_of_groups_never_outgrows_what_one_frame_carries(clock: FakeClock) -> None:
+    table = GroupTable(now_ms=clock, max_table_bytes=lambda: 20_000)
+    with pytest.raises(TableTooLarge, match="maxGroupTableBytes"):
+        for number in range(100):
+            wide = -(2**31) + number
+            name = f"{number}" + '\x01"\u4e2d' * 20
+            table.update(SubscriptionGroupConfig(group_name=name, retry_max_times=wide, retry_queue_nums=wide))
+    assert len(table.encode()) <= table.sent_bytes + 200 <= 20_200
+    with pytest.raises(GroupTooLong):
+        table.find("g" * 256)
+    for name in list(table.names()):
+        table.delete(name)
+    assert table.sent_bytes == 0
 
 
 def test_topic_delete_limit_and_replacement(clock: FakeClock) -> None:

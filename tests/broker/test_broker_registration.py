@@ -23,7 +23,12 @@ from triomq.namesrv.config import NamesrvSettings
 from triomq.namesrv.controller import serve
 from triomq.protocol.bodies.kv_table import KVTable
 from triomq.protocol.bodies.route import TopicRouteData
-from triomq.protocol.bodies.topic_config import DataVersion, RegisterBrokerBody, TopicConfig
+from triomq.protocol.bodies.topic_config import (
+    DataVersion,
+    RegisterBrokerBody,
+    TopicConfig,
+    TopicConfigSerializeWrapper,
+)
 from triomq.protocol.codes import RequestCode, ResponseCode
 from triomq.protocol.command import RPC_ONEWAY, RemotingCommand, new_request, new_response
 from triomq.protocol.frame import FrameDecoder, encode_frame
@@ -149,6 +154,18 @@ async def test_a_registration_says_who_and_what(surround: Surround, compressed: 
     wrapper = body_of(command).topic_config_serialize_wrapper
     assert wrapper.data_version == around.topics.data_version
     assert set(wrapper.topic_config_table) == {"Built"}
+
+
+async def test_a_table_that_is_too_large_for_a_frame_goes_compressed(surround: Surround) -> None:
+    around = surround()
+    names = [f"%RETRY%{number:0200}" for number in range(35_000)]
+    topics = {name: TopicConfig(topic_name=name) for name in names}
+    around.topics.replace_all(TopicConfigSerializeWrapper(topic_config_table=topics))
+    await around.registration.start()
+    command = around.client.sent[0][1]
+    assert command.header(RegisterBrokerRequestHeader).compressed
+    assert len(encode_frame(command)) < 16 * 1024**2
+    assert len(topics_of(command)) == 35_000
 
 
 def real_registrations() -> list[RemotingCommand]:
