@@ -296,6 +296,14 @@ class BrokerSettings:
         minimum=65536,
         maximum=15 * 1024**2,
     )
+    max_offset_table_bytes: int = _changeable(
+        "maxOffsetTableBytes",
+        15 * 1024**2,
+        meaning="bytes of the table of consumer offsets, of which slaves receive 16 MiB; offsets of new groups and "
+        "queues above are refused (TrioMQ only)",
+        minimum=65536,
+        maximum=1024**3,
+    )
     max_groups_per_client: int = _changeable(
         "maxGroupsPerClient",
         1000,

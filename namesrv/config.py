@@ -50,6 +50,13 @@ class NamesrvSettings:
         minimum=1,
         changeable=True,
     )
+    max_kv_bytes: int = setting(
+        "maxKvBytes",
+        8 * 1024**2,
+        meaning="bytes of all key-value entries; more are refused (TrioMQ only)",
+        minimum=1,
+        changeable=True,
+    )
     config_update_without_acl: bool = setting(
         "configUpdateWithoutAcl", False, meaning="let everybody change the configuration over the network (TrioMQ only)"
     )

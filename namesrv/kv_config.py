@@ -25,15 +25,23 @@ from triomq.protocol.errors import BodyError, RequestRefused
 
 log = structlog.get_logger("triomq.namesrv.kv_config")
 
+MAX_NAME_LENGTH = 1024
+MAX_VALUE_LENGTH = 65_536
+"""Characters of a namespace or key, and of a value. Every broker receives a whole namespace at each registration."""
+MAX_TABLE_BYTES = 8 * 1024**2
+
 _Table = dict[str, dict[str, str]]
 
 
 class KvConfig:
     """See the module's docstring. Without a path nothing is read or written."""
 
-    def __init__(self, path: Path | None, *, max_entries: int = 100_000) -> None:
+    def __init__(
+        self, path: Path | None, *, max_entries: int = 100_000, max_table_bytes: int = MAX_TABLE_BYTES
+    ) -> None:
         self.path = path
         self.max_entries = max_entries
+        self.max_table_bytes = max_table_bytes
         self._table: _Table = {}
         self._changing = trio.Lock()
 
@@ -65,7 +73,15 @@ class KvConfig:
 
     async def put(self, namespace: str, key: str, value: str) -> None:
         """Set a value and persist the table. Raises RequestRefused if the file cannot be written or the table is
-        full."""
+        full, or a text too long."""
+        for what, text, limit in (
+            ("namespace", namespace, MAX_NAME_LENGTH),
+            ("key", key, MAX_NAME_LENGTH),
+            ("value", value, MAX_VALUE_LENGTH),
+        ):
+            if len(text) > limit:
+                reason = f"the {what} {text[:40]!r}... has {len(text)} characters, the longest is {limit}"
+                raise RequestRefused(ResponseCode.SYSTEM_ERROR, reason)
         async with self._changing:
             present = self._table.get(namespace, {})
             if key not in present and self.entry_count() >= self.max_entries:
@@ -73,6 +89,7 @@ class KvConfig:
                     ResponseCode.SYSTEM_ERROR,
                     f"there are {self.max_entries} entries, the limit (maxKvEntries)",
                 )
+            self._check_room(namespace, key, value)
             await self._replace({**self._table, namespace: {**present, key: value}})
         log.info("key-value entry set", namespace=namespace, key=key, value=value)
 
@@ -93,6 +110,18 @@ class KvConfig:
         """Return (namespace, key, value) of every entry."""
         return [(name, key, value) for name, table in self._table.items() for key, value in table.items()]
 
+    def _check_room(self, namespace: str, key: str, value: str) -> None:
+        """Refuse an entry that makes a full table larger. One that makes it smaller is welcome."""
+        more = _size(namespace, key, value)
+        known = self.get(namespace, key)
+        if known is not None:
+            more -= _size(namespace, key, known)
+        if more > 0 and more + sum(_size(*entry) for entry in self.items()) > self.max_table_bytes:
+            raise RequestRefused(
+                ResponseCode.SYSTEM_ERROR,
+                f"the entries would have more than {self.max_table_bytes} bytes, the limit (maxKvBytes)",
+            )
+
     async def _replace(self, table: _Table) -> None:
         if self.path is not None:
             data = KVConfigSerializeWrapper(config_table=table).encode_pretty()
@@ -102,6 +131,10 @@ class KvConfig:
                 reason = f"{self.path} cannot be written: {error.strerror}; nothing was changed"
                 raise RequestRefused(ResponseCode.SYSTEM_ERROR, reason) from None
         self._table = table
+
+
+def _size(namespace: str, key: str, value: str) -> int:
+    return sum(len(text.encode("utf-8", "surrogatepass")) for text in (namespace, key, value))
 
 
 def _read(path: Path) -> _Table:

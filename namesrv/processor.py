@@ -119,6 +119,7 @@ class NamesrvProcessor:
         settings = self._config.namesrv
         self._routes.limits = RouteLimits(settings.max_topics, settings.max_broker_addresses)
         self._kv_config.max_entries = settings.max_kv_entries
+        self._kv_config.max_table_bytes = settings.max_kv_bytes
 
     # Brokers.
 

@@ -182,7 +182,9 @@ def _metadata(surroundings: Surroundings, notifier: ClientNotifier) -> Metadata:
         ),
         producers=ProducerTable(now_ms),
         offsets=OffsetTable(
-            _kept(surroundings, "lmqConsumerOffset.json" if lmq else "consumerOffset.json"), enable_lmq=lmq
+            _kept(surroundings, "lmqConsumerOffset.json" if lmq else "consumerOffset.json"),
+            enable_lmq=lmq,
+            max_table_bytes=lambda: configuration.broker.max_offset_table_bytes,
         ),
         filters=filters,
     )

@@ -52,6 +52,7 @@ log = structlog.get_logger("triomq.broker.consume_admin")
 
 LONG_MAX = 2**63 - 1
 MAX_QUEUE_ENTRIES = 16_000
+QUEUES_IN_A_STEP = 256
 """Upper bound on the entries in one QUERY_CONSUME_QUEUE response."""
 
 
@@ -155,14 +156,20 @@ class ConsumeAdminProcessor:
             )
         return table
 
-    def time_span(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    async def time_span(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """Handle QUERY_CONSUME_TIME_SPAN: report the store times of the first, last and last consumed message of each
         queue."""
         header = request.header(QueryConsumeTimeSpanRequestHeader)
         config = self._topics.get(header.topic)
         if config is None:
             raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist")
-        spans = [self._span(header.group, header.topic, queue_id) for queue_id in range(config.write_queue_nums)]
+        spans: list[QueueTimeSpan] = []
+        for queue_id in range(config.write_queue_nums):
+            spans.append(self._span(header.group, header.topic, queue_id))
+            if queue_id % QUEUES_IN_A_STEP == QUEUES_IN_A_STEP - 1:
+                # Other tasks run here. That is safe: each queue is looked up in its own iteration, and one that is gone
+                # by then counts as empty.
+                await trio.lowlevel.checkpoint()
         return new_response(request, body=QueryConsumeTimeSpanBody(consume_time_span_set=spans).encode())
 
     def _span(self, group: str, topic: str, queue_id: int) -> QueueTimeSpan:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from triomq.broker.tables.queue_locks import QueueLockTable
 from triomq.protocol.bodies.queue_lock import LockBatchRequestBody, LockBatchResponseBody, UnlockBatchRequestBody
 from triomq.protocol.codes import RequestCode, ResponseCode
 from triomq.protocol.command import RemotingCommand, new_response
 from triomq.protocol.errors import RequestRefused
+from triomq.protocol.system_topics import check_group_length, check_topic_length
 from triomq.remoting.connection import Connection
 from triomq.remoting.processor_table import Processor
+
+MAX_QUEUES: Final = 16_384
+"""Queues in one request. A client names those that it holds of one group on one broker."""
 
 
 class QueueLockProcessor:
@@ -25,6 +31,9 @@ class QueueLockProcessor:
         """Handle LOCK_BATCH_MQ: lock the free queues; the response lists those that the client now holds."""
         body = LockBatchRequestBody.decode(request.body)
         group, client_id = _holder(body)
+        _check_count(len(body.mq_set))
+        for queue in body.mq_set:
+            check_topic_length(queue.topic)
         held = self._locks.lock(group, body.mq_set, client_id)
         return new_response(request, body=LockBatchResponseBody(lock_ok_mq_set=frozenset(held)).encode())
 
@@ -32,6 +41,7 @@ class QueueLockProcessor:
         """Handle UNLOCK_BATCH_MQ: release the client's locks; locks of other clients stay."""
         body = UnlockBatchRequestBody.decode(request.body)
         group, client_id = _holder(body)
+        _check_count(len(body.mq_set))
         self._locks.unlock(group, body.mq_set, client_id)
         return new_response(request)
 
@@ -39,4 +49,13 @@ class QueueLockProcessor:
 def _holder(body: LockBatchRequestBody | UnlockBatchRequestBody) -> tuple[str, str]:
     if not body.consumer_group or not body.client_id:
         raise RequestRefused(ResponseCode.SYSTEM_ERROR, "a queue lock needs consumerGroup and clientId")
+    check_group_length(body.consumer_group)
     return body.consumer_group, body.client_id
+
+
+def _check_count(count: int) -> None:
+    if count > MAX_QUEUES:
+        raise RequestRefused(
+            ResponseCode.SYSTEM_BUSY,
+            f"the request names {count} queues, the limit is {MAX_QUEUES}; lock them in several requests",
+        )

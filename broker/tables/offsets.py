@@ -8,28 +8,34 @@ consume. Two indexes return the topics of a group and the groups of a topic with
 may move an offset backwards or name an unknown topic, because that is how offsets are reset. With `enable_lmq`, groups
 whose name begins with %LMQ% have one offset per topic, kept separately.
 
-Limits: `max_entries` entries, `max_queues_per_entry` queues in each.
+Limits: `max_entries` entries, `max_queues_per_entry` queues in each, and `max_table_bytes` of the table as it is sent,
+since a slave fetches it in one frame. A table that a file brings above a limit stays; only new entries and queues are
+refused. Names have RocketMQ's longest lengths.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import structlog
 import trio
 
-from triomq.broker.errors import TableFull
+from triomq.broker.errors import TableFull, TableTooLarge
 from triomq.broker.tables.table_file import NoFile, TableFile, decoder
 from triomq.broker.tables.write_behind import Fragments, Offload, WriteBehind, compact
-from triomq.protocol.bodies.fastjson import dumps_pretty
+from triomq.protocol.bodies.fastjson import dumps, dumps_pretty
 from triomq.protocol.bodies.offset import ConsumerOffsetSerializeWrapper
-from triomq.protocol.system_topics import is_lmq
+from triomq.protocol.system_topics import check_group_length, check_topic_length, is_lmq
 
 log = structlog.get_logger("triomq.broker.offsets")
 
 NO_OFFSET = -1
 MAX_ENTRIES = 1_000_000
 MAX_QUEUES_PER_ENTRY = 65_536
+MAX_TABLE_BYTES = 15 * 1024**2
+_ENTRY_BYTES = 4
+_QUEUE_BYTES = 33
+"""No entry takes more besides its key, and no queue: an Int32, a colon, an Int64 and a comma."""
 
 
 class OffsetTable:
@@ -42,11 +48,14 @@ class OffsetTable:
         enable_lmq: bool = False,
         max_entries: int = MAX_ENTRIES,
         max_queues_per_entry: int = MAX_QUEUES_PER_ENTRY,
+        max_table_bytes: Callable[[], int] = lambda: MAX_TABLE_BYTES,
     ) -> None:
         self._file = file if file is not None else NoFile()
         self._enable_lmq = enable_lmq
         self._max_entries = max_entries
         self._max_queues_per_entry = max_queues_per_entry
+        self._max_table_bytes = max_table_bytes
+        self.sent_bytes = 0
         self._entries: dict[str, dict[int, int]] = {}
         self._lmq_entries: dict[str, int] = {}
         self._topics_by_group: dict[str, set[str]] = {}
@@ -94,7 +103,7 @@ class OffsetTable:
     # -- writing -----------------------------------------------------------------------------------------------------
 
     def commit(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
-        """Store an offset, whatever the previous one. Raises TableFull."""
+        """Store an offset, whatever the previous one. Raises TableFull, TableTooLarge, TopicTooLong, GroupTooLong."""
         key = f"{topic}@{group}"
         if self._enable_lmq and is_lmq(group):
             if key not in self._lmq_entries:
@@ -106,8 +115,10 @@ class OffsetTable:
         if entry is None:
             self._add_name(topic, group)
             entry = self._entries[key] = {}
-        elif queue_id not in entry and len(entry) >= self._max_queues_per_entry:
-            raise TableFull(f"offsets of {key}", self._max_queues_per_entry, f"queue {queue_id}")
+        elif queue_id not in entry:
+            if len(entry) >= self._max_queues_per_entry:
+                raise TableFull(f"offsets of {key}", self._max_queues_per_entry, f"queue {queue_id}")
+            self._take_room(_QUEUE_BYTES, group, topic)
         entry[queue_id] = queue_offset
         self._fragments.touch(key)
         self._writer.mark()
@@ -125,8 +136,13 @@ class OffsetTable:
         topics = self.topics_of_group(group) if topic is None else [topic]
         for name in topics:
             key = f"{name}@{group}"
-            removed = self._entries.pop(key, None) is not None
-            if self._lmq_entries.pop(key, None) is not None or removed:
+            entry = self._entries.pop(key, None)
+            lmq_offset = self._lmq_entries.pop(key, None)
+            if entry is not None:
+                self.sent_bytes -= _bytes_of(key, len(entry))
+            if lmq_offset is not None:
+                self.sent_bytes -= _bytes_of(key, 1)
+            if entry is not None or lmq_offset is not None:
                 self._remove_name(name, group)
                 self._fragments.touch(key)
                 self._writer.mark()
@@ -134,8 +150,13 @@ class OffsetTable:
     def merge(self, offsets: Mapping[str, Mapping[int, int]]) -> None:
         """Replace whole "topic@group" entries. Slaves do this with their master's table."""
         for key, entry in offsets.items():
-            if key not in self._entries:
-                self._add_name(*_names(key))
+            known = self._entries.get(key)
+            if known is None:
+                self._check_count(*_names(key))
+                self._index(*_names(key))
+            else:
+                self.sent_bytes -= _bytes_of(key, len(known))
+            self.sent_bytes += _bytes_of(key, len(entry))
             self._entries[key] = dict(entry)
             self._fragments.touch(key)
         self._writer.mark()
@@ -155,6 +176,10 @@ class OffsetTable:
             self._groups_by_topic.setdefault(topic, set()).add(group)
         for key in self._entries:
             self._fragments.touch(key)
+        self.sent_bytes = sum(_bytes_of(key, len(entry)) for key, entry in self._entries.items())
+        self.sent_bytes += sum(_bytes_of(key, 1) for key in self._lmq_entries)
+        if self.sent_bytes > self._max_table_bytes():
+            log.warning("offsets on file exceed maxOffsetTableBytes; new ones are refused", bytes=self.sent_bytes)
         log.info("consumer offsets loaded", entries=len(self._entries) + len(self._lmq_entries))
 
     def persist(self) -> bool:
@@ -178,8 +203,24 @@ class OffsetTable:
     # -- inside ------------------------------------------------------------------------------------------------------
 
     def _add_name(self, topic: str, group: str) -> None:
+        self._check_count(topic, group)
+        check_group_length(group)
+        check_topic_length(topic)
+        self._take_room(_bytes_of(f"{topic}@{group}", 1), group, topic)
+        self._index(topic, group)
+
+    def _check_count(self, topic: str, group: str) -> None:
         if len(self._entries) + len(self._lmq_entries) >= self._max_entries:
             raise TableFull("consumer offsets", self._max_entries, f"commit of {group} for {topic}")
+
+    def _take_room(self, more_bytes: int, group: str, topic: str) -> None:
+        limit_bytes = self._max_table_bytes()
+        if self.sent_bytes + more_bytes > limit_bytes:
+            what = f"commit of {group} for {topic}"
+            raise TableTooLarge("consumer offsets", "maxOffsetTableBytes", limit_bytes, what)
+        self.sent_bytes += more_bytes
+
+    def _index(self, topic: str, group: str) -> None:
         self._topics_by_group.setdefault(group, set()).add(topic)
         self._groups_by_topic.setdefault(topic, set()).add(group)
 
@@ -203,6 +244,10 @@ class OffsetTable:
             table = dumps_pretty(self._lmq_entries).decode().replace("\n", "\n\t")
             lmq = f'\n\t"lmqOffsetTable":{table},'
         return f'{{{lmq}\n\t"offsetTable":{self._fragments.text()}\n}}'
+
+
+def _bytes_of(key: str, queue_count: int) -> int:
+    return len(dumps(key)) + _ENTRY_BYTES + queue_count * _QUEUE_BYTES
 
 
 def _names(key: str) -> tuple[str, str]:

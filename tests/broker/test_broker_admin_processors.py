@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+import trio
 from broker_fakes import FakeClock, FakeConnection, FakeStore, request
 from broker_metadata import metadata
 
@@ -291,11 +292,11 @@ def test_groups_of_a_topic(admin: Admin) -> None:
     assert answer.body == b'{"groupList":["G","H"]}'
 
 
-def test_time_span(admin: Admin) -> None:
+async def test_time_span(admin: Admin) -> None:
     admin.add_topic("T")
     admin.store.fill("T", 0, NOW - 400, NOW - 300, NOW - 200)
     asked = request(303, {"topic": "T", "group": "G"})
-    fresh = json.loads(admin.consume.time_span(admin.connection, asked).body)["consumeTimeSpanSet"][0]
+    fresh = json.loads((await admin.consume.time_span(admin.connection, asked)).body)["consumeTimeSpanSet"][0]
     assert (fresh["minTimeStamp"], fresh["maxTimeStamp"], fresh["consumeTimeStamp"], fresh["delayTime"]) == (
         NOW - 400,
         NOW - 200,
@@ -303,11 +304,31 @@ def test_time_span(admin: Admin) -> None:
         400,
     )
     admin.offsets.commit("G", "T", 0, 2)
-    span = json.loads(admin.consume.time_span(admin.connection, asked).body)["consumeTimeSpanSet"][0]
+    span = json.loads((await admin.consume.time_span(admin.connection, asked)).body)["consumeTimeSpanSet"][0]
     assert (span["consumeTimeStamp"], span["delayTime"]) == (NOW - 300, 200)
     assert span["messageQueue"] == {"brokerName": "b-a", "queueId": 0, "topic": "T"}
     unknown = request(303, {"topic": "U", "group": "G"})
-    assert refusal(lambda: admin.consume.time_span(admin.connection, unknown)) == (17, "topic[U] not exist")
+    with pytest.raises(RequestRefused, match="not exist") as refused:
+        await admin.consume.time_span(admin.connection, unknown)
+    assert (refused.value.code, refused.value.remark) == (17, "topic[U] not exist")
+
+
+async def test_the_time_span_of_many_queues_lets_others_run(admin: Admin) -> None:
+    admin.topics.update(TopicConfig(topic_name="T", read_queue_nums=1024, write_queue_nums=1024))
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(others)
+        answer = await admin.consume.time_span(admin.connection, request(303, {"topic": "T", "group": "G"}))
+        nursery.cancel_scope.cancel()
+    assert turns >= 3
+    assert len(json.loads(answer.body)["consumeTimeSpanSet"]) == 1024
 
 
 def test_correction_offsets(admin: Admin) -> None:

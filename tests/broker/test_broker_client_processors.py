@@ -25,6 +25,7 @@ from triomq.broker.tables.queue_locks import QueueLockTable
 from triomq.broker.tables.topics import TopicTable
 from triomq.protocol.command import ROCKETMQ
 from triomq.protocol.errors import BodyError, HeaderFieldError, RequestRefused
+from triomq.protocol.message_queue import MessageQueue
 
 HEARTBEAT = {
     "clientID": "c1",
@@ -346,6 +347,23 @@ def test_a_queue_is_locked_by_one_client_until_it_unlocks() -> None:
     assert b"b-a" in processor.lock(FakeConnection(), request(41, body=other)).body
     with pytest.raises(RequestRefused, match="clientId"):
         processor.lock(FakeConnection(), request(41, body=b"{}"))
+
+
+@pytest.mark.parametrize(
+    ("group", "topic", "count", "reason"),
+    [
+        ("G", "T", 16_385, "16385 queues, the limit is 16384"),
+        ("g" * 256, "T", 1, "256 characters"),
+        ("G", "t" * 128, 1, "128 characters"),
+    ],
+)
+def test_a_lock_request_beyond_a_limit_locks_nothing(group: str, topic: str, count: int, reason: str) -> None:
+    locks = QueueLockTable(FakeClock())
+    queues = [{"brokerName": "b-a", "queueId": number, "topic": topic} for number in range(count)]
+    body = json.dumps({"clientId": "c1", "consumerGroup": group, "mqSet": queues}).encode()
+    with pytest.raises(RequestRefused, match=reason):
+        QueueLockProcessor(locks).lock(FakeConnection(), request(41, body=body))
+    assert locks.holder(group, MessageQueue(topic, "b-a", 0)) is None
 
 
 # -- queries ---------------------------------------------------------------------------------------------------------

@@ -372,6 +372,54 @@ def test_offset_limits() -> None:
         table.commit("G", "T", 1, 5)
 
 
+def test_the_table_of_offsets_never_outgrows_its_bytes() -> None:
+    table = OffsetTable(max_table_bytes=lambda: 10_000)
+    with pytest.raises(TableTooLarge, match="maxOffsetTableBytes"):
+        for number in range(1000):
+            table.commit(f'G{number}\x01"\u4e2d', "T", 2**31 - 1, -(2**63))
+    with pytest.raises(TableTooLarge):
+        for queue_id in range(1000):
+            table.commit('G0\x01"\u4e2d', "T", queue_id, 2**62)
+    assert len(table.encode()) <= table.sent_bytes + 100 <= 10_100
+    table.commit('G0\x01"\u4e2d', "T", 2**31 - 1, 7)
+    for group in table.groups_of_topic("T"):
+        table.remove(group)
+    assert table.sent_bytes == 0
+
+
+def test_offsets_of_a_master_count_once() -> None:
+    table = OffsetTable(max_table_bytes=lambda: 100)
+    for _ in range(3):
+        table.merge({"T@G": {0: 1, 1: 2}})
+    size = table.sent_bytes
+    table.remove("G")
+    assert (size > 0, table.sent_bytes) == (True, 0)
+
+
+def test_an_offset_file_above_the_limit_is_kept_and_takes_no_more() -> None:
+    file = MemoryFile()
+    before = OffsetTable(file)
+    for number in range(10):
+        before.commit(f"G{number}", "T", 0, 5)
+    before.persist()
+    table = OffsetTable(file, max_table_bytes=lambda: 100)
+    table.load()
+    assert table.sent_bytes == before.sent_bytes
+    table.commit("G9", "T", 0, 6)
+    assert table.query("G9", "T", 0) == 6
+    with pytest.raises(TableTooLarge):
+        table.commit("G10", "T", 0, 5)
+
+
+@pytest.mark.parametrize(("group", "topic"), [("g" * 256, "T"), ("G", "t" * 128)])
+def test_offsets_of_names_that_are_too_long_are_refused(group: str, topic: str) -> None:
+    table = OffsetTable()
+    with pytest.raises((GroupTooLong, TopicTooLong)):
+        table.commit(group, topic, 0, 5)
+    assert table.is_empty()
+    table.commit("g" * 255, "%RETRY%" + "g" * 255, 0, 5)
+
+
 # -- writing behind the table's back ---------------------------------------------------------------------------------
 
 

@@ -73,6 +73,7 @@ TRIOMQ_KEYS = {
     "configUpdateWithoutAcl",
     "frameMaxLength",
     "maxBrokerAddresses",
+    "maxKvBytes",
     "maxKvEntries",
     "maxTopics",
     "serverMaxConnections",

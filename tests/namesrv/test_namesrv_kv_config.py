@@ -82,3 +82,26 @@ async def test_the_table_is_bounded() -> None:
         await config.put("M", "b", "1")
     await config.put("M", "a", "2")
     assert config.items() == [("N", "a", "1"), ("M", "a", "2")]
+
+
+@pytest.mark.parametrize(
+    ("namespace", "key", "value", "what"),
+    [("n" * 1025, "k", "v", "namespace"), ("N", "k" * 1025, "v", "key"), ("N", "k", "v" * 65_537, "value")],
+)
+async def test_a_text_that_is_too_long_is_refused(namespace: str, key: str, value: str, what: str) -> None:
+    config = KvConfig(None)
+    with pytest.raises(RequestRefused, match=f"the {what} .* characters, the longest is"):
+        await config.put(namespace, key, value)
+    assert config.items() == []
+
+
+async def test_the_entries_have_a_size_in_all() -> None:
+    config = KvConfig(None, max_table_bytes=10)
+    await config.put("N", "k", "12345678")
+    with pytest.raises(RequestRefused, match="maxKvBytes"):
+        await config.put("N", "l", "")
+    config.max_table_bytes = 5
+    await config.put("N", "k", "123456")
+    with pytest.raises(RequestRefused, match="maxKvBytes"):
+        await config.put("N", "k", "1234567")
+    assert config.items() == [("N", "k", "123456")]
