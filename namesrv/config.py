@@ -57,6 +57,11 @@ class NamesrvSettings:
         minimum=1,
         changeable=True,
     )
+    protect_routes: bool = setting(
+        "protectRoutes",
+        False,
+        meaning="while a broker is alive, only the host it registered from may replace or unregister it (TrioMQ only)",
+    )
     config_update_without_acl: bool = setting(
         "configUpdateWithoutAcl", False, meaning="let everybody change the configuration over the network (TrioMQ only)"
     )

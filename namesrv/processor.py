@@ -56,6 +56,11 @@ FIRST_VERSION_WITH_STANDARD_JSON = 401  # V4_9_4
 
 _MAX_KEPT_ANSWERS = 20_000
 
+MAX_NAME_LENGTH = 1024
+"""Characters of a cluster, broker name or address."""
+MAX_FILTER_SERVERS = 64
+"""Filter servers of one broker."""
+
 AskProductEnvironment = Callable[[RemotingCommand], Awaitable[bytes | None]]
 """Asks another environment for a route (clusterTest): the TopicRouteData body, or None."""
 
@@ -117,6 +122,7 @@ class NamesrvProcessor:
     def apply_limits(self) -> None:
         """Apply the configuration's current limits to the tables."""
         settings = self._config.namesrv
+        self._routes.is_protected = settings.protect_routes
         self._routes.limits = RouteLimits(settings.max_topics, settings.max_broker_addresses)
         self._kv_config.max_entries = settings.max_kv_entries
         self._kv_config.max_table_bytes = settings.max_kv_bytes
@@ -129,7 +135,8 @@ class NamesrvProcessor:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, "crc32 not match")
         body = _registration(request, header.compressed)
         topics = body.topic_config_serialize_wrapper
-        broker = BrokerKey(header.cluster_name, header.broker_name, header.broker_id, header.broker_addr)
+        broker = _broker_key(connection, header)
+        _check_names(broker, header.ha_server_addr, body.filter_server_list)
         is_new = self._routes.data_version(broker.address) is None
         master = self._routes.register(
             broker,
@@ -161,7 +168,7 @@ class NamesrvProcessor:
 
     def _unregister_broker(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         header = request.header(UnRegisterBrokerRequestHeader)
-        broker = BrokerKey(header.cluster_name, header.broker_name, header.broker_id, header.broker_addr)
+        broker = _broker_key(connection, header)
         self._routes.unregister(broker)
         log.info("broker unregistered", name=broker.name, id=broker.id, address=broker.address)
         return new_response(request)
@@ -297,6 +304,25 @@ class NamesrvProcessor:
             await self._config.update(request.body, remote=connection.remote.text)
             self.apply_limits()
         return new_response(request)
+
+
+def _broker_key(
+    connection: Connection, header: RegisterBrokerRequestHeader | UnRegisterBrokerRequestHeader
+) -> BrokerKey:
+    return BrokerKey(
+        header.cluster_name, header.broker_name, header.broker_id, header.broker_addr, connection.remote.ip
+    )
+
+
+def _check_names(broker: BrokerKey, ha_address: str, filter_servers: list[str]) -> None:
+    if len(filter_servers) > MAX_FILTER_SERVERS:
+        raise RequestRefused(
+            ResponseCode.SYSTEM_ERROR, f"{len(filter_servers)} filter servers, the limit is {MAX_FILTER_SERVERS}"
+        )
+    for name in (broker.cluster, broker.name, broker.address, ha_address, *filter_servers):
+        if len(name) > MAX_NAME_LENGTH:
+            reason = f"the name {name[:40]}... has {len(name)} characters, the longest is {MAX_NAME_LENGTH}"
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, reason)
 
 
 def _registration(request: RemotingCommand, compressed: bool) -> RegisterBrokerBody:

@@ -12,6 +12,9 @@ topics missing from a registration stay, because a broker also registers single 
 it unregisters, when it has been silent for too long, or when its owner (the connection it registered over) closes. The
 last address of a name takes the name and its queue data with it.
 
+With `is_protected` a live registration belongs to the host it came from: another host can neither register the same
+address, nor take the id of that broker, nor unregister it. Without it anybody may, as in RocketMQ.
+
 The processor owns the table; only the event loop's thread may touch it. Nothing survives a restart: brokers register
 again. `revision` changes with everything that a route response shows, so encoded responses may be cached. `now` is in
 seconds of any monotonic clock.
@@ -46,12 +49,13 @@ class RouteLimits:
 
 @dataclass(frozen=True, slots=True)
 class BrokerKey:
-    """The identity of a broker, sent with each registration."""
+    """The identity of a broker, sent with each registration; `host` is where the request came from."""
 
     cluster: str
     name: str
     id: int
     address: str
+    host: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +79,12 @@ class _BrokerSet:
 class _LiveBroker:
     """One broker address that registered."""
 
-    __slots__ = ("data_version", "ha_address", "last_seen", "owner")
+    __slots__ = ("data_version", "ha_address", "host", "last_seen", "owner")
 
-    def __init__(self, last_seen: float, data_version: DataVersion, ha_address: str, owner: object) -> None:
+    def __init__(
+        self, last_seen: float, data_version: DataVersion, ha_address: str, owner: object, host: str
+    ) -> None:
+        self.host = host
         self.last_seen = last_seen
         self.data_version = data_version
         self.ha_address = ha_address
@@ -89,6 +96,7 @@ class RouteTable:
 
     def __init__(self, limits: RouteLimits | None = None) -> None:
         self.limits = limits or RouteLimits()
+        self.is_protected = False
         self.revision = 0
         self._queues: dict[str, dict[str, QueueData]] = {}
         self._brokers: dict[str, _BrokerSet] = {}
@@ -109,21 +117,25 @@ class RouteTable:
         owner: object,
         now: float,
     ) -> MasterAddress:
-        """Add or refresh a broker. Raises RequestRefused if a table is full; then nothing has changed."""
+        """Add or refresh a broker. Raises RequestRefused if a table is full or the broker belongs to another host; then
+        nothing has changed."""
+        self._check_host(broker)
         brokers = self._brokers.get(broker.name)
         is_new = brokers is None or brokers.addresses.get(broker.id) is None
         takes_topics = broker.id == MASTER_ID and (is_new or self.is_changed(broker.address, data_version))
-        self._check_limits(broker.address, topics if takes_topics else {})
+        self._check_limits(broker, topics if takes_topics else {})
         brokers = self._enter(broker)
         if takes_topics:
             for name, topic in topics.items():
                 self._enter_queues(broker.name, name, topic)
-        self._live[broker.address] = _LiveBroker(now, data_version, ha_address, owner)
+        self._live[broker.address] = _LiveBroker(now, data_version, ha_address, owner, broker.host)
         self._enter_filter_servers(broker.address, list(filter_servers))
         return MasterAddress() if broker.id == MASTER_ID else self._master_of(brokers)
 
     def unregister(self, broker: BrokerKey) -> None:
-        """Remove one broker. Another address that has since registered under the same id stays (RocketMQ drops it)."""
+        """Remove one broker. Another address that has since registered under the same id stays (RocketMQ drops it).
+        Raises RequestRefused if the broker belongs to another host."""
+        self._check_host(broker)
         self._forget_address(broker.address)
         brokers = self._brokers.get(broker.name)
         if brokers is not None and brokers.addresses.get(broker.id) == broker.address:
@@ -243,11 +255,32 @@ class RouteTable:
         """Return entries per table, for the log."""
         return {"topics": len(self._queues), "broker_names": len(self._brokers), "brokers": len(self._live)}
 
-    def _check_limits(self, address: str, topics: Mapping[str, TopicConfig]) -> None:
-        if address not in self._live and len(self._live) >= self.limits.broker_count:
+    def _check_host(self, broker: BrokerKey) -> None:
+        if not self.is_protected:
+            return
+        brokers = self._brokers.get(broker.name)
+        present = brokers.addresses.get(broker.id) if brokers is not None else None
+        for address in (broker.address, present):
+            live = self._live.get(address) if address is not None else None
+            if live is not None and live.host != broker.host:
+                raise RequestRefused(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"broker {broker.name} (id {broker.id}) is registered from {live.host}; {broker.host} cannot "
+                    "change that while it is alive (protectRoutes)",
+                )
+
+    def _check_limits(self, broker: BrokerKey, topics: Mapping[str, TopicConfig]) -> None:
+        address, limit = broker.address, self.limits.broker_count
+        if address not in self._live and len(self._live) >= limit:
             raise RequestRefused(
                 ResponseCode.SYSTEM_ERROR, f"{len(self._live)} brokers are registered, the limit (maxBrokerAddresses)"
             )
+        if broker.name not in self._brokers and len(self._brokers) >= limit:
+            reason = f"there are {limit} names of brokers, the limit (maxBrokerAddresses)"
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, reason)
+        if broker.cluster not in self._clusters and len(self._clusters) >= limit:
+            reason = f"there are {limit} names of clusters, the limit (maxBrokerAddresses)"
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, reason)
         if len(self._queues) + len(topics) > self.limits.topic_count:
             after = len(self._queues) + sum(name not in self._queues for name in topics)
             if after > self.limits.topic_count:

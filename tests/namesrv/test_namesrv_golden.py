@@ -76,6 +76,7 @@ TRIOMQ_KEYS = {
     "maxKvBytes",
     "maxKvEntries",
     "maxTopics",
+    "protectRoutes",
     "serverMaxConnections",
     "tlsMode",
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import zlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -12,6 +13,7 @@ from namesrv_fakes import FakeNamesrv, broker_fields, registration
 
 from triomq.namesrv.config import NamesrvSettings
 from triomq.namesrv.kv_config import KvConfig
+from triomq.protocol.address import HostPort
 from triomq.protocol.bodies import fastjson
 from triomq.protocol.bodies.kv_table import KVTable
 from triomq.protocol.bodies.name_list import TopicList
@@ -102,6 +104,30 @@ async def test_filter_servers_are_part_of_the_route(namesrv: FakeNamesrv) -> Non
     found = await route(namesrv, "T")
     assert found is not None
     assert found.filter_server_table == {}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"name": "n" * 1025}, {"cluster": "n" * 1025}, {"filter_servers": ["f" * 1025]}, {"filter_servers": ["f"] * 65}],
+)
+async def test_a_registration_with_a_name_too_long_is_refused(namesrv: FakeNamesrv, changes: dict[str, Any]) -> None:
+    answer = await namesrv.register("T", **changes)
+    assert answer.code == ERROR
+    assert "the limit is 64" in (answer.remark or "") or "the longest is 1024" in (answer.remark or "")
+    assert namesrv.routes.sizes()["brokers"] == 0
+
+
+async def test_protected_routes_belong_to_the_address_of_the_connection(nursery: trio.Nursery) -> None:
+    namesrv = FakeNamesrv(nursery, settings=NamesrvSettings(protect_routes=True))
+    await namesrv.register("T")
+    stranger = namesrv.connect()
+    stranger.remote = HostPort("127.0.0.9", 40000)
+    refused = await namesrv.register("T", version=2, address="127.0.0.9:10911", connection=stranger)
+    assert (refused.code, "registered from 127.0.0.1" in (refused.remark or "")) == (ERROR, True)
+    gone = await namesrv.ask(RequestCode.UNREGISTER_BROKER, broker_fields(), connection=stranger)
+    assert gone.code == ERROR
+    assert await route(namesrv, "T") is not None
+    assert (await namesrv.ask(RequestCode.UNREGISTER_BROKER, broker_fields())).code == SUCCESS
 
 
 async def test_order_topic_conf(nursery: trio.Nursery) -> None:

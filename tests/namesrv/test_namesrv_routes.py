@@ -23,9 +23,10 @@ def register(
     version: int = 1,
     owner: object = None,
     now: float = 0,
+    host: str = "",
 ) -> MasterAddress:
     return table.register(
-        BrokerKey(cluster, name, broker_id, address),
+        BrokerKey(cluster, name, broker_id, address, host),
         ha_address=f"{address}-ha",
         data_version=DataVersion(counter=version, timestamp=1),
         topics={topic: TopicConfig(topic_name=topic) for topic in topics},
@@ -44,6 +45,62 @@ def test_topics_missing_from_a_registration_stay() -> None:
     register(table, "T", "U")
     register(table, "V", version=2)
     assert table.topics() == ["T", "U", "V"]
+
+
+def protected_table() -> RouteTable:
+    table = RouteTable()
+    table.is_protected = True
+    register(table, "T", address="a:1", host="10.0.0.1", owner="real")
+    return table
+
+
+@pytest.mark.parametrize("taken", [{"address": "evil:1"}, {"address": "a:1"}, {"address": "a:1", "name": "other"}])
+def test_a_live_broker_belongs_to_the_host_it_registered_from(taken: dict[str, Any]) -> None:
+    table = protected_table()
+    with pytest.raises(RequestRefused, match=r"registered from 10\.0\.0\.1; 10\.0\.0\.9 cannot"):
+        register(table, "T", version=2, host="10.0.0.9", **taken)
+    with pytest.raises(RequestRefused, match="protectRoutes"):
+        table.unregister(BrokerKey("C", "b-a", 0, "a:1", "10.0.0.9"))
+    assert addresses(table) == {"b-a": {0: "a:1"}}
+
+
+def test_the_same_host_may_move_its_broker_and_a_slave_joins_from_another() -> None:
+    table = protected_table()
+    register(table, "T", address="a:2", host="10.0.0.1", version=2)
+    register(table, address="s:1", broker_id=1, host="10.0.0.2")
+    assert addresses(table) == {"b-a": {0: "a:2", 1: "s:1"}}
+    table.unregister(BrokerKey("C", "b-a", 0, "a:2", "10.0.0.1"))
+    assert addresses(table) == {"b-a": {1: "s:1"}}
+
+
+def test_a_broker_that_is_gone_may_come_back_from_another_host() -> None:
+    table = protected_table()
+    table.drop_owner("real")
+    register(table, "T", address="b:1", host="10.0.0.9")
+    assert addresses(table) == {"b-a": {0: "b:1"}}
+
+
+def test_without_protection_another_host_may_replace_a_broker() -> None:
+    table = protected_table()
+    table.is_protected = False
+    register(table, "T", address="b:1", host="10.0.0.9")
+    assert addresses(table) == {"b-a": {0: "b:1"}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"name": "second"}, "names of brokers"),
+        ({"cluster": "second"}, "names of clusters"),
+    ],
+)
+def test_a_registration_beyond_a_limit_changes_nothing(changes: dict[str, Any], reason: str) -> None:
+    table = RouteTable(RouteLimits(broker_count=1))
+    register(table, "T")
+    before = addresses(table)
+    with pytest.raises(RequestRefused, match=reason):
+        register(table, "T", "U", version=2, **changes)
+    assert (addresses(table), table.topics()) == (before, ["T"])
 
 
 def test_an_unchanged_data_version_changes_no_topic() -> None:
