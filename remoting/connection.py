@@ -73,7 +73,7 @@ class ConnectionSettings:
 
 
 class Connection:
-    """See the module's docstring. `remote` and `local` are the two ends."""
+    """See the module's docstring. `remote` and `local` are the two ends. `has_spoken`: a whole frame has arrived."""
 
     def __init__(
         self,
@@ -91,6 +91,7 @@ class Connection:
         self.is_open = True
         self.close_reason: str | None = None
         self.last_active = trio.current_time()
+        self.has_spoken = False
         self.transport: Transport | None = None
         self.paused = False
         self._handler = handler
@@ -125,6 +126,8 @@ class Connection:
             self._pending_close_reason = f"malformed frame: {error}"
             log.warning("connection closed for a malformed frame", remote=self.remote.text, error=str(error))
             self._mark()
+        if commands:
+            self.has_spoken = True
         handler = self._handler
         for command in commands:
             if command.flag & RPC_RESPONSE:

@@ -164,6 +164,11 @@ class Poller:
         self._listeners.clear()
         self._resting.clear()
 
+    @property
+    def is_accepting_paused(self) -> bool:
+        """Return whether a listener rests because there was no descriptor."""
+        return bool(self._resting)
+
     def wake_listeners(self) -> None:
         """Resume listening after a shortage of descriptors. The server calls this periodically."""
         for fd in self._resting:
