@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import structlog
 from hypothesis import settings
 
 # A slow machine is no failure. The examples are the same each time, so that a check of a change speaks of that change;
@@ -18,6 +20,17 @@ settings.load_profile("triomq")
 # Shells start jobs in the background with SIGINT ignored; the daemons of tests would inherit that, and obey it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+@pytest.fixture(autouse=True)
+def log_settings() -> Iterator[None]:
+    """Undo what a test does to structlog: a command configures it for its process, which is that of all tests here."""
+    was_configured, before = structlog.is_configured(), structlog.get_config()
+    yield
+    if structlog.is_configured() != was_configured or structlog.get_config() != before:
+        structlog.reset_defaults()
+        if was_configured:
+            structlog.configure(**before)
+
 
 # What takes longest and shares most: real clients and brokers of a session, and one Spark. Where several processes run
 # the tests, each of these directories goes to one of them as a whole, in this order; then each file does.
