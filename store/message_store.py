@@ -190,7 +190,7 @@ class MessageStore:
         self._flush.close()
         self._warm_up.forget()
         try:
-            with self._fail_stop.during("the end of a wait"):
+            with self._fail_stop.during("ending a wait"):
                 self._end_waits(StoreClosed("the store was closed"))
         finally:
             self.contents.index.close()

@@ -34,16 +34,16 @@ class ReadOnlyFiles(Files):
         return super().open(path, write=False)
 
     def create(self, path: str, size_bytes: int) -> int:
-        raise PermissionError(f"{path}: nothing is written here")
+        raise PermissionError(f"{path}: opened for reading only")
 
     def pwrite(self, fd: int, data: bytes | bytearray | memoryview, at: int) -> None:
-        raise PermissionError("nothing is written here")
+        raise PermissionError("the store is opened for reading only")
 
     def truncate(self, fd: int, size_bytes: int) -> None:
-        raise PermissionError("nothing is written here")
+        raise PermissionError("the store is opened for reading only")
 
     def unlink(self, path: str) -> None:
-        raise PermissionError(f"{path}: nothing is written here")
+        raise PermissionError(f"{path}: opened for reading only")
 
 
 class Findings:
