@@ -1,4 +1,4 @@
-"""What all tests share: the settings of hypothesis, signals, and how several processes divide the tests."""
+"""What all tests share: the settings of hypothesis, signals, logging, and how several processes divide the tests."""
 
 from __future__ import annotations
 
@@ -21,20 +21,17 @@ settings.load_profile("triomq")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-@pytest.fixture(autouse=True)
-def log_settings() -> Iterator[None]:
-    """Undo what a test does to structlog: a command configures it for its process, which is that of all tests here."""
-    was_configured, before = structlog.is_configured(), structlog.get_config()
-    yield
-    if structlog.is_configured() != was_configured or structlog.get_config() != before:
-        structlog.reset_defaults()
-        if was_configured:
-            structlog.configure(**before)
-
-
 # What takes longest and shares most: real clients and brokers of a session, and one Spark. Where several processes run
 # the tests, each of these directories goes to one of them as a whole, in this order; then each file does.
 LONG = ("tests/interop", "tests/spark", "tests/client")
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_before() -> Iterator[None]:
+    """Commands set up logging for the whole process; the next test's captured logs must not depend on that."""
+    before = structlog.get_config()
+    yield
+    structlog.configure(**before)
 
 
 def share_of(nodeid: str) -> str:

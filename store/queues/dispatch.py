@@ -20,7 +20,8 @@ from triomq.protocol.speedups import accelerated
 from triomq.protocol.system_topics import LMQ_PREFIX, SCHEDULE_TOPIC
 from triomq.store.delay import DelayLevels
 from triomq.store.log.commit_log import CommitLog
-from triomq.store.log.log_scan import LogScan, ScannedRecord
+from triomq.store.log.log_scan import LogScan
+from triomq.store.log.scanned_record import ScannedRecord
 from triomq.store.queues.consume_queue import ConsumeQueue
 from triomq.store.queues.index import Index
 from triomq.store.queues.queue_table import QueueTable
