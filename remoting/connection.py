@@ -205,14 +205,16 @@ class Connection:
             with trio.move_on_at(deadline) as limit:
                 await self.wait_drained()
             if limit.cancelled_caught:
-                raise RemotingTimeout(f"{self.remote.text} does not read; request {command.code} was not sent")
+                raise RemotingTimeout(f"{self.remote.text} reads nothing; request {command.code} was not sent")
             self._check_open()
             self._check_room()  # other tasks that waited may have sent requests meanwhile
         opaque = self._assign_opaque(command)
         self._send(command)
         response = await self._unanswered.answer(opaque, deadline)
         if response is None:
-            raise RemotingTimeout(f"{self.remote.text} did not answer request {command.code} in {timeout_seconds:g} s")
+            raise RemotingTimeout(
+                f"no response from {self.remote.text} to request {command.code} in {timeout_seconds:g} s"
+            )
         return response
 
     def _check_open(self) -> None:

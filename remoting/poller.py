@@ -231,7 +231,7 @@ class Poller:
                 peer, _ = sock.accept()
             except OSError as error:
                 if error.errno in _NO_DESCRIPTORS:
-                    log.error("no file descriptor for a new connection; accepting pauses", error=error.strerror)
+                    log.error("no file descriptor is left for a new connection; accepting pauses", error=error.strerror)
                     self._epoll.unregister(fd)
                     self._resting.append(fd)
                 elif error.errno not in _NO_PEER:
