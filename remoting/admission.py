@@ -54,7 +54,7 @@ class AdmissionLimits:
 
     @classmethod
     def of(cls, settings: ServerSettings, open_files_limit: int | None = None) -> AdmissionLimits:
-        """Return the limits of a server in a process that may open so many files (None: ask the system)."""
+        """Return the limits of a server in a process that may open `open_files_limit` files (None: ask the system)."""
         soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0] if open_files_limit is None else open_files_limit
         in_all, reserved_from = settings.max_connections, None
         if soft != resource.RLIM_INFINITY:

@@ -32,7 +32,7 @@ log = get_logger("triomq.remoting.server")
 
 SWEEP_SECONDS = 1
 IDLE_SWEEPS = 10
-"""Every so many sweeps look at all connections."""
+"""One sweep in this number looks at all connections."""
 ROOM_AT_ONCE = 64
 """The most silent connections that one sweep closes when accepting rests for want of descriptors."""
 TLS_HANDSHAKE_BYTE = 0x16
