@@ -18,7 +18,8 @@ from triomq.store.disk.files import Files
 from triomq.store.disk.layout import Layout
 from triomq.store.disk.mapped_file import OpenFiles
 from triomq.store.log.commit_log import CommitLog
-from triomq.store.log.log_scan import LogScan, ScannedRecord
+from triomq.store.log.log_scan import LogScan
+from triomq.store.log.scanned_record import ScannedRecord
 from triomq.store.queues.consume_queue import ENTRY, ENTRY_BYTES, FILLER_SIZE_BYTES, ConsumeQueue
 from triomq.store.queues.index_file import IndexFile, file_size_bytes
 from triomq.store.upkeep.progress import Progress, StartProgress, unseen
@@ -34,16 +35,16 @@ class ReadOnlyFiles(Files):
         return super().open(path, write=False)
 
     def create(self, path: str, size_bytes: int) -> int:
-        raise PermissionError(f"{path}: nothing is written here")
+        raise PermissionError(f"{path}: opened for reading only")
 
     def pwrite(self, fd: int, data: bytes | bytearray | memoryview, at: int) -> None:
-        raise PermissionError("nothing is written here")
+        raise PermissionError("the store is opened for reading only")
 
     def truncate(self, fd: int, size_bytes: int) -> None:
-        raise PermissionError("nothing is written here")
+        raise PermissionError("the store is opened for reading only")
 
     def unlink(self, path: str) -> None:
-        raise PermissionError(f"{path}: nothing is written here")
+        raise PermissionError(f"{path}: opened for reading only")
 
 
 class Findings:

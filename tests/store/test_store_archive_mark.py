@@ -110,7 +110,7 @@ async def test_a_mark_that_cannot_be_used_holds_everything(
     with capture_logs() as logs:
         assert await store._retention.clean() == 0
     assert [entry["log_level"] for entry in logs] == ["error", "warning"]
-    assert "archive" in logs[0]["error"] or "not of this log" in logs[0]["error"]
+    assert "archive" in logs[0]["error"] or "beyond the end of this log" in logs[0]["error"]
     await store.close()
 
 

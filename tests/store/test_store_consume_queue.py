@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from store_support import small_settings
 
 from triomq.store.disk.files import Files
