@@ -119,7 +119,7 @@ def decode_frame(frame: bytes) -> RemotingCommand:
     decoder = FrameDecoder(max(len(frame), 8))
     commands = decoder.feed(frame)
     if len(commands) != 1 or decoder.held_bytes:
-        raise FrameError(f"{len(frame)} bytes hold {len(commands)} frames and {decoder.held_bytes} bytes over")
+        raise FrameError(f"not one whole frame: {len(commands)} frames and {decoder.held_bytes} bytes of another")
     return commands[0]
 
 

@@ -83,7 +83,7 @@ class ConnectionSettings:
 
 
 class Connection:
-    """See the module's docstring. `remote` and `local` are the two ends."""
+    """See the module's docstring. `remote` and `local` are the two ends. `has_spoken`: a whole frame has arrived."""
 
     def __init__(
         self,
@@ -101,6 +101,7 @@ class Connection:
         self.is_open = True
         self.close_reason: str | None = None
         self.last_active = trio.current_time()
+        self.has_spoken = False
         self.transport: Transport | None = None
         self._not_read = 0
         self._handler = handler
@@ -140,6 +141,8 @@ class Connection:
             self._pending_close_reason = f"malformed frame: {error}"
             log.warning("connection closed for a malformed frame", remote=self.remote.text, error=str(error))
             self._mark()
+        if commands:
+            self.has_spoken = True
         handler = self._handler
         turn = self._turn
         many = len(commands) > 1
@@ -304,14 +307,16 @@ class Connection:
             with trio.move_on_at(deadline) as limit:
                 await self.wait_drained()
             if limit.cancelled_caught:
-                raise RemotingTimeout(f"{self.remote.text} does not read; request {command.code} was not sent")
+                raise RemotingTimeout(f"{self.remote.text} reads nothing; request {command.code} was not sent")
             self._check_open()
             self._check_room()  # other tasks that waited may have sent requests meanwhile
         opaque = self._assign_opaque(command)
         self._send(command)
         response = await self._unanswered.answer(opaque, deadline)
         if response is None:
-            raise RemotingTimeout(f"{self.remote.text} did not answer request {command.code} in {timeout_seconds:g} s")
+            raise RemotingTimeout(
+                f"no response from {self.remote.text} to request {command.code} in {timeout_seconds:g} s"
+            )
         return response
 
     def _check_open(self) -> None:

@@ -161,6 +161,11 @@ class Poller:
         self._listeners.clear()
         self._resting.clear()
 
+    @property
+    def is_accepting_paused(self) -> bool:
+        """Return whether a listener rests because there was no descriptor."""
+        return bool(self._resting)
+
     def wake_listeners(self) -> None:
         """Resume listening after a shortage of descriptors. The server calls this periodically."""
         for fd in self._resting:
@@ -223,7 +228,7 @@ class Poller:
                 peer, _ = sock.accept()
             except OSError as error:
                 if error.errno in _NO_DESCRIPTORS:
-                    log.error("no file descriptor for a new connection; accepting pauses", error=error.strerror)
+                    log.error("no file descriptor is left for a new connection; accepting pauses", error=error.strerror)
                     self._epoll.unregister(fd)
                     self._resting.append(fd)
                 elif error.errno not in _NO_PEER:
