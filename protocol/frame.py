@@ -71,11 +71,6 @@ class FrameDecoder:
         """The number of bytes held of an incomplete frame."""
         return self._held_bytes
 
-    @property
-    def needed_bytes(self) -> int:
-        """The number of bytes that the incomplete frame will have, as far as it is known; 0 if there is none."""
-        return self._needed_bytes if self._held_bytes else 0
-
     def feed(self, data: bytes | bytearray) -> list[RemotingCommand]:
         data = bytes(data)
         if self._held_bytes:
