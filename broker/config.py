@@ -304,6 +304,12 @@ class BrokerSettings:
         minimum=65536,
         maximum=1024**3,
     )
+    max_messages_per_batch: int = _changeable(
+        "maxMessagesPerBatch",
+        16_384,
+        meaning="messages of one batch; larger ones are refused (TrioMQ only)",
+        minimum=1,
+    )
     max_groups_per_client: int = _changeable(
         "maxGroupsPerClient",
         1000,

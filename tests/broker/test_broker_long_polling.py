@@ -220,6 +220,8 @@ async def test_no_pull_is_held_longer_than_the_longest_hold(
 
 
 class RaisingFilter:
+    cost = 0
+
     def matches_entry(self, tags_code: int, ext: ExtUnit | None) -> bool:
         raise KeyError("our fault")
 
@@ -405,6 +407,31 @@ async def test_other_tasks_run_while_many_pulls_end(held: Held) -> None:
         await trio.sleep(1)
         nursery.cancel_scope.cancel()
     assert RESPONSES_IN_A_ROW in counts
+    await held.lab.store.close()
+
+
+class CostlyFilter:
+    """Wants nothing. The store evaluates it for one record at a time. At the first, the turn of its peer is over."""
+
+    cost = 1_000_000
+
+    def __init__(self, connection: FakeConnection) -> None:
+        self.connection = connection
+
+    def matches_entry(self, tags_code: int, ext: ExtUnit | None) -> bool:
+        return True
+
+    def matches_record(self, record: bytes) -> bool:
+        self.connection.is_full = True
+        return False
+
+
+async def test_a_search_among_new_entries_ends_with_the_turn(held: Held) -> None:
+    for _ in range(3):
+        await held.lab.put("T")
+    connection = FakeConnection()
+    held.park(0, CostlyFilter(connection), connection=connection)
+    assert [parked.scanned_offset for parked in held.answered] == [1]
     await held.lab.store.close()
 
 
