@@ -1,12 +1,14 @@
-"""What all tests share: the settings of hypothesis, signals, and how several processes divide the tests."""
+"""What all tests share: the settings of hypothesis, signals, logging, and how several processes divide the tests."""
 
 from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import structlog
 from hypothesis import settings
 
 # A slow machine is no failure. The examples are the same each time, so that a check of a change speaks of that change;
@@ -22,6 +24,14 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # What takes longest and shares most: real clients and brokers of a session, and one Spark. Where several processes run
 # the tests, each of these directories goes to one of them as a whole, in this order; then each file does.
 LONG = ("tests/interop", "tests/spark", "tests/client")
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_before() -> Iterator[None]:
+    """Commands set up logging for the whole process; the next test's captured logs must not depend on that."""
+    before = structlog.get_config()
+    yield
+    structlog.configure(**before)
 
 
 def share_of(nodeid: str) -> str:

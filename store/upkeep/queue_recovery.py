@@ -137,7 +137,7 @@ class QueueRecovery:
         return False
 
     def _tell_damaged(self, queue: ConsumeQueue, queue_offset: int, entry: DispatchEntry) -> None:
-        log.error("record with a damaged queue offset left out", topic=queue.topic, queue_id=queue.queue_id,
+        log.error("record with a damaged queue offset skipped", topic=queue.topic, queue_id=queue.queue_id,
                   queue_offset=queue_offset, physical_offset=entry.physical_offset)  # fmt: skip
 
     def _distrust(self, queue: ConsumeQueue, queue_offset: int, entry: DispatchEntry) -> None:
@@ -278,7 +278,7 @@ class QueueRecovery:
         begin = max(begin, self._report.log_begin)
         self.write()
         names = sorted(f"{queue.topic}/{queue.queue_id}" for queue in self._short)
-        log.warning("consume queues are incomplete and are made from the log", queues=names[:20], count=len(names))
+        log.warning("consume queues are incomplete; rebuilding them from the log", queues=names[:20], count=len(names))
         self._report.rebuilt_queues = names
         progress = self._start_progress("rebuilding queues", begin, end)
         file = self._log.sequence.find(begin)
@@ -340,6 +340,6 @@ class QueueRecovery:
     def forget(self) -> None:
         """Delete all queues: without log files, their entries point to nothing."""
         for queue in self._queues:
-            log.warning("no log files: queue removed", topic=queue.topic, queue_id=queue.queue_id, entries=queue.end)
+            log.warning("there is no log: queue removed", topic=queue.topic, queue_id=queue.queue_id, entries=queue.end)
             self._report.truncated_entries += queue.end
             self._queues.delete(queue)

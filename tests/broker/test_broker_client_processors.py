@@ -148,6 +148,7 @@ def test_a_full_table_refuses_new_groups_and_keeps_the_clients_others(around: Su
     around.client._groups = full
     refusal = refused_beat(around, consumerDataSet=consumers("new", "known"))
     assert refusal.code == 2
+    assert refusal.remark is not None
     assert "maxGroupTableBytes" in refusal.remark
     assert around.consumers.get("new") is None
     group = around.consumers.get("known")

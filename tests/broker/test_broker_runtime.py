@@ -296,7 +296,8 @@ LAYOUT_AND_PARTS = {
     "dLegerPeers", "dLegerSelfId", "enableLmq", "enableMultiDispatch", "maxOpenFiles",
 }  # fmt: skip
 CONNECTIONS = {
-    "listenPort", "bindAddress", "serverMaxConnections", "frameMaxLength", "useTLS",
+    "listenPort", "bindAddress", "serverMaxConnections", "serverMaxConnectionsPerAddress",
+    "serverReservedDescriptors", "serverSilentSeconds", "frameMaxLength", "useTLS",
 }  # fmt: skip
 SYSTEM_PROPERTIES = {"rebalanceLockMaxLiveTime"}  # RocketMQ reads them at the start only, and lists them nowhere
 

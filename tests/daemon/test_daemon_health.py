@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
-import structlog
 
 from triomq.broker.embedded import LocalCluster
 from triomq.daemon import health
@@ -39,7 +38,6 @@ def peer(respond: Respond) -> Iterator[int]:
 
 
 def test_a_real_cluster_is_healthy(capsys: pytest.CaptureFixture[str]) -> None:
-    structlog.reset_defaults()  # a test before may have configured it; then the cluster logs to standard output
     with LocalCluster() as cluster:
         assert health.main(["namesrv", cluster.name_server]) == 0
         assert health.main(["broker", next(iter(cluster.brokers.values()))]) == 0

@@ -1,6 +1,5 @@
 import io
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,14 +8,6 @@ import structlog
 from triomq.daemon.environment import read_environment
 from triomq.daemon.errors import StartError
 from triomq.daemon.logs import BROKER_LOG_FILES, LogFile, LogFileRule, LogFiles, configure_logs
-
-
-@pytest.fixture(autouse=True)
-def _restore_structlog() -> Iterator[None]:
-    before = structlog.get_config()
-    yield
-    structlog.reset_defaults()
-    structlog.configure(**before)
 
 
 def configured(tmp_path: Path, **variables: str) -> tuple[LogFiles, io.StringIO]:
@@ -67,7 +58,7 @@ def test_standard_error_only(tmp_path: Path) -> None:
 
 
 def test_an_unknown_level_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(StartError, match="TRIOMQ_LOG_LEVEL: 'loud' is none of debug, info"):
+    with pytest.raises(StartError, match="TRIOMQ_LOG_LEVEL: 'loud' is not one of debug, info"):
         configured(tmp_path, TRIOMQ_LOG_LEVEL="loud")
 
 
