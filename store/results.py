@@ -221,8 +221,8 @@ class ExtUnit:
 
 
 class MessageFilter(Protocol):
-    """Decides which messages a pull returns: first by the consume queue entry, then by the whole record. `cost` is about
-    the number of characters of the expression that the last `matches_record` evaluated."""
+    """Decides which messages a pull returns: first by the consume queue entry, then by the whole record. `cost` is the
+    number of characters of the expression that the last `matches_record` evaluated."""
 
     cost: int
 
