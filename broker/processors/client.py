@@ -172,6 +172,6 @@ def _check_names(data: HeartbeatData, client_id: str, groups: list[str], max_gro
             if len(subscription.sub_string) > MAX_EXPRESSION_CHARACTERS:
                 raise RequestRefused(
                     ResponseCode.SYSTEM_BUSY,
-                    f"the subscription to {subscription.topic} has {len(subscription.sub_string)} characters, the limit "
-                    f"is {MAX_EXPRESSION_CHARACTERS}",
+                    f"the subscription to {subscription.topic} has {len(subscription.sub_string)} characters, the "
+                    f"limit is {MAX_EXPRESSION_CHARACTERS}",
                 )
