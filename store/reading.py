@@ -135,9 +135,7 @@ class Reading:
         records = result.records
         looked_at = log_end
         gone_before = 0
-        scanned = 0
-        size_bytes = 0
-        cost = 0
+        scanned = size_bytes = cost = 0
         for physical_offset, size, tags_code in ENTRY.iter_unpack(entries):
             if size == _FILLER_SIZE:
                 scanned += 1
