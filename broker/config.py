@@ -270,6 +270,12 @@ class BrokerSettings:
         "transactionCheckInterval", 60000, meaning="ms between check runs", important=True, minimum=1
     )
     acl_enable: bool = setting("aclEnable", False, meaning="check access with the ACL files", important=True)
+    acl_like_rocketmq: bool = setting(
+        "aclLikeRocketMQ",
+        False,
+        meaning="with aclEnable, check only what RocketMQ 4.9.7 checks, so that any account becomes an administrator "
+        "(TrioMQ only)",
+    )
     store_reply_message_enable: bool = _changeable(
         "storeReplyMessageEnable", True, meaning="store reply messages after they were pushed"
     )
@@ -306,6 +312,12 @@ class BrokerSettings:
         "queues above are refused (TrioMQ only)",
         minimum=65536,
         maximum=1024**3,
+    )
+    max_messages_per_batch: int = _changeable(
+        "maxMessagesPerBatch",
+        16_384,
+        meaning="messages of one batch; larger ones are refused (TrioMQ only)",
+        minimum=1,
     )
     max_groups_per_client: int = _changeable(
         "maxGroupsPerClient",
