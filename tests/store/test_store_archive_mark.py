@@ -147,3 +147,13 @@ def test_a_mark_is_whole_or_the_old_one(tmp_path: Path) -> None:
     assert read_mark(Files(), path) == 10_000_000_000
     mark(tmp_path, 5)
     assert read_mark(Files(), path) == 5
+
+
+def test_a_mark_of_zero_is_a_mark_and_what_is_no_number_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "archived.json"
+    write_mark(Files(), str(path), 0, archive="/archive", now_ms=1)
+    assert read_mark(Files(), str(path)) == 0
+    for text in ('{"archivedUntil": -1}', '{"archivedUntil": "5"}', '{"archivedUntil": true}', "[]", "{}", "{"):
+        path.write_text(text)
+        with pytest.raises(ValueError, match="archivedUntil"):
+            read_mark(Files(), str(path))

@@ -12,6 +12,7 @@ from store_support import message, open_store, small_settings, unique_key
 
 from triomq.store.__main__ import main
 from triomq.store.upkeep.offline import verify
+from triomq.store.upkeep.progress import Progress, unseen
 
 
 def picture(root: Path) -> dict[str, tuple[int, bytes]]:
@@ -29,7 +30,7 @@ def picture(root: Path) -> dict[str, tuple[int, bytes]]:
         ("c05_flip_magic_second_last_file", "log damaged from 243147 to 243696"),
         ("c07_no_consumequeue_of_one_queue", "queue GoldOrders/1 has no files, but 48 messages"),
         ("c12_middle_commitlog_file_missing", "log files are missing between"),
-        ("c16_cq_ahead", "3 entries lead behind the end of the log"),
+        ("c16_cq_ahead", "3 entries point beyond the end of the log"),
         ("c17_cq_short", "queue GoldOrders/3: 3 messages of the log are not in it, from 43 on"),
         ("k10_cut_file", "is shorter than mappedFileSizeCommitLog"),
     ],
@@ -127,5 +128,31 @@ async def test_entries_that_lead_nowhere_are_found(tmp_path: Path) -> None:
         physical_offset = int.from_bytes(sound[20 * number : 20 * number + 8], "big") + 1
         file.write_bytes(sound[: 20 * number] + physical_offset.to_bytes(8, "big") + sound[20 * number + 8 :])
         problems = verify(small_settings(tmp_path)).problems
-        assert problems == [f"queue Stays/0: 1 entries do not lead to their messages, {text}"]
+        assert problems == [f"queue Stays/0: 1 entries do not point to their messages, {text}"]
         file.write_bytes(sound)
+
+
+async def test_verify_counts_records_queues_and_entries(tmp_path: Path) -> None:
+    store = await open_store(tmp_path)
+    for number in range(25):
+        assert store.append(message("T" if number < 10 else "U", number % 2)).is_ok
+    await store.close()
+    found = verify(small_settings(tmp_path))
+    assert (found.records, found.queues, found.queue_entries, found.missing_entries) == (25, 4, 25, 0)
+    assert (found.log_begin, found.problems) == (0, [])
+
+
+async def test_the_progress_of_verify_covers_the_log_and_what_the_queues_have(tmp_path: Path) -> None:
+    store = await open_store(tmp_path)
+    for _ in range(25):
+        assert store.append(message()).is_ok
+    await store.close()
+    (tmp_path / "consumequeue" / "T" / "0" / f"{0:020d}").unlink()
+    begun: list[tuple[str, int, int]] = []
+
+    def start(what: str, begin: int, end: int) -> Progress:
+        begun.append((what, begin, end))
+        return unseen(what, begin, end)
+
+    assert verify(small_settings(tmp_path), start).queue_entries == 15
+    assert begun == [("reading the log", 0, 4096), ("checking queues", 0, 15 * 20)]
