@@ -23,6 +23,7 @@ import structlog
 from triomq.broker.message_writer import MessageWriter, PendingPut, tags_code
 from triomq.broker.metrics.stats import BrokerStats
 from triomq.broker.put_responses import STORED
+from triomq.broker.record_border import is_border
 from triomq.broker.tables.offsets import NO_OFFSET, OffsetTable
 from triomq.broker.tables.topics import TopicTable
 from triomq.broker.transaction_check import (
@@ -133,7 +134,12 @@ class TransactionLog:
         except RecordError as error:
             log.warning("a half message cannot be read", physical_offset=physical_offset, error=str(error))
             return None
-        return _half(data, record) if record.topic == TRANS_HALF_TOPIC.encode() else None
+        if record.topic != TRANS_HALF_TOPIC.encode():
+            return None
+        if not is_border(self._store.reading, physical_offset, data, record):
+            log.warning("no half message begins here", physical_offset=physical_offset)
+            return None
+        return _half(data, record)
 
     def commit(self, half: HalfMessage, pending: PendingPut) -> None:
         message, properties = _real_message(half)
@@ -195,7 +201,10 @@ class TransactionLog:
         data = self._store.reading.record_at(physical_offset)
         if data is None:
             raise RecordError(f"there is no message at physical offset {physical_offset}")
-        half = _half(data, read_fields(data, 0, len(data)))
+        record = read_fields(data, 0, len(data))
+        if not is_border(self._store.reading, physical_offset, data, record):
+            raise RecordError(f"no message begins at physical offset {physical_offset}")
+        half = _half(data, record)
         half.properties[names.TRANSACTION_CHECK_TIMES] = "0"
         self._writer.put(_copy(half, TRANS_HALF_TOPIC, 0, store_host=half.store_host), {}, False, pending)
 

@@ -26,9 +26,6 @@ RECEIVE_BYTES = 256 * 1024
 MAX_EVENTS = 512
 # Polling again costs a tenth of a pass through the event loop. The bound keeps other tasks from starving.
 TURNS_IN_A_ROW = 8
-# A turn sends its responses at its end, and no other task runs before. After this time the remaining sockets stay
-# unread until the next turn: senders see TCP back-pressure, and their requests do not age in the memory of the process.
-LONG_TURN_SECONDS = 0.05
 ACCEPT_BURST = 128
 HAS_EPOLL = hasattr(select, "epoll")
 
@@ -205,7 +202,7 @@ class Poller:
         now = turn.began
         unread: list[tuple[int, int]] = []
         for index, (fd, mask) in enumerate(ready):
-            if trio.current_time() - now > LONG_TURN_SECONDS:
+            if trio.current_time() - now > turn.limit_seconds:
                 unread = ready[index:]
                 break
             transport = self._transports.get(fd)

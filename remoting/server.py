@@ -18,6 +18,7 @@ from functools import partial
 import trio
 
 from triomq.protocol.address import HostPort
+from triomq.protocol.frame import MAX_REQUEST_HEADER_BYTES
 from triomq.remoting import network
 from triomq.remoting.admission import Admission, AdmissionLimits, Place
 from triomq.remoting.config import ServerSettings
@@ -176,6 +177,7 @@ class RemotingServer:
             local,
             ConnectionSettings(
                 max_frame_bytes=settings.max_frame_bytes,
+                max_header_bytes=MAX_REQUEST_HEADER_BYTES,
                 max_unanswered=settings.async_limit + settings.oneway_limit,
                 high_water_bytes=settings.write_high_water_bytes,
                 low_water_bytes=settings.write_low_water_bytes,

@@ -30,7 +30,7 @@ def picture(root: Path) -> dict[str, tuple[int, bytes]]:
         ("c05_flip_magic_second_last_file", "log damaged from 243147 to 243696"),
         ("c07_no_consumequeue_of_one_queue", "queue GoldOrders/1 has no files, but 48 messages"),
         ("c12_middle_commitlog_file_missing", "log files are missing between"),
-        ("c16_cq_ahead", "3 entries lead behind the end of the log"),
+        ("c16_cq_ahead", "3 entries point beyond the end of the log"),
         ("c17_cq_short", "queue GoldOrders/3: 3 messages of the log are not in it, from 43 on"),
         ("k10_cut_file", "is shorter than mappedFileSizeCommitLog"),
     ],
@@ -128,7 +128,7 @@ async def test_entries_that_lead_nowhere_are_found(tmp_path: Path) -> None:
         physical_offset = int.from_bytes(sound[20 * number : 20 * number + 8], "big") + 1
         file.write_bytes(sound[: 20 * number] + physical_offset.to_bytes(8, "big") + sound[20 * number + 8 :])
         problems = verify(small_settings(tmp_path)).problems
-        assert problems == [f"queue Stays/0: 1 entries do not lead to their messages, {text}"]
+        assert problems == [f"queue Stays/0: 1 entries do not point to their messages, {text}"]
         file.write_bytes(sound)
 
 
