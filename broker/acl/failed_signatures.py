@@ -2,8 +2,8 @@
 
 Each pair of an address (of IPv6 the network, its first 64 bits) and an access key has a debt: a failure adds one, and
 each minute takes `limit` away. While the debt is at the limit, requests of that address for that account are refused
-without a look at their signatures. A connection that has signed for the account before is not refused, so whoever
-shares the address with a guesser goes on working.
+without a look at their signatures. A connection that has signed for the account before is not refused, so clients that
+share the address with a guesser go on working.
 
 Touched only on the event loop. Limit: `MAX_PAIRS`; above it the pair whose last failure is the oldest is forgotten.
 """
