@@ -3,6 +3,7 @@
 RequestRefused (protocol)
 ├── TableFull              a table reached its limit: answered with SYSTEM_BUSY, the connection survives
 ├── TableTooLarge          likewise, by the size of the table when it is sent
+├── TransactionEnded       END_TRANSACTION contradicts how the transaction ended, or that is no longer known
 └── (others are raised as RequestRefused with RocketMQ's code and remark)
 FilterError                an SQL92 expression does not compile
 AccessDenied               the ACL refuses a request: answered with SYSTEM_ERROR as RocketMQ does
@@ -34,6 +35,13 @@ class TableTooLarge(RequestRefused):
             f"the broker's table of {table} is full ({limit_bytes} bytes when sent, the limit {key}), {what} refused; "
             "remove unused ones or spread the clients over more brokers",
         )
+
+
+class TransactionEnded(RequestRefused):
+    """A producer ends a transaction in another way than it ended already, or long after it was checked."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(ResponseCode.SYSTEM_ERROR, reason)
 
 
 class FilterError(ValueError):

@@ -6,6 +6,7 @@ from __future__ import annotations
 import structlog
 
 from triomq.broker.configuration import Configuration
+from triomq.broker.errors import TransactionEnded
 from triomq.broker.message_writer import PendingPut
 from triomq.broker.put_responses import COMMIT_CODES, COMMIT_REMARKS, NOT_SET, STORED
 from triomq.broker.transaction_check import HalfMessage
@@ -67,6 +68,9 @@ class EndTransactionProcessor:
         except RecordError as error:
             self._pool.left(answer)
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from None
+        except TransactionEnded:
+            self._pool.left(answer)
+            raise
         return None
 
     def _half(self, header: EndTransactionRequestHeader) -> HalfMessage:
