@@ -64,7 +64,6 @@ EXCUSED = Excused(
         ("ACL: version", "*"): "answered with a sentence; there the caller waits for its time-out",
         ("ACL: everything", "*"): "answered with a sentence; there the caller waits for its time-out",
         ("ACL: *", "remark"): "the same code; there the text of a NullPointerException",
-        ("ops", "*flag"): "the flag of an op message says how the transaction ended",
         ("back: too often, delayed", "*"): "to the dead letters at once; there only after the delay",
     }
 )
