@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import math
 import sys
 import tempfile
 import time
@@ -279,6 +280,7 @@ async def for_each(workloads: tuple[Workload, ...], look: Callable[[HotPath, Wor
     }
     configuration = Configuration.from_values(values)
     turn = Turn()
+    turn.limit_seconds = math.inf  # here, too: every turn handles everything
     table = ProcessorTable()
     tables = build_tables(Surroundings(configuration, turn, system_now_ms, Files(), None, Extensions()))
     await tables.store.load()

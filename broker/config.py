@@ -267,6 +267,12 @@ class BrokerSettings:
         "transactionCheckInterval", 60000, meaning="ms between check runs", important=True, minimum=1
     )
     acl_enable: bool = setting("aclEnable", False, meaning="check access with the ACL files", important=True)
+    acl_like_rocketmq: bool = setting(
+        "aclLikeRocketMQ",
+        False,
+        meaning="with aclEnable, check only what RocketMQ 4.9.7 checks, so that any account becomes an administrator "
+        "(TrioMQ only)",
+    )
     store_reply_message_enable: bool = _changeable(
         "storeReplyMessageEnable", True, meaning="store reply messages after they were pushed"
     )

@@ -30,6 +30,7 @@ from triomq.broker.errors import TransactionEnded
 from triomq.broker.message_writer import MessageWriter, PendingPut, WatchedPut
 from triomq.broker.metrics.stats import BrokerStats
 from triomq.broker.put_responses import STORED
+from triomq.broker.record_border import is_border
 from triomq.broker.tables.offsets import NO_OFFSET, OffsetTable
 from triomq.broker.tables.topics import TopicTable
 from triomq.broker.transaction_check import (
@@ -154,7 +155,12 @@ class TransactionLog:
         except RecordError as error:
             log.warning("a half message cannot be read", physical_offset=physical_offset, error=str(error))
             return None
-        return half_message(data, record) if record.topic == TRANS_HALF_TOPIC.encode() else None
+        if record.topic != TRANS_HALF_TOPIC.encode():
+            return None
+        if not is_border(self._store.reading, physical_offset, data, record):
+            log.warning("no half message begins here", physical_offset=physical_offset)
+            return None
+        return half_message(data, record)
 
     def commit(self, half: HalfMessage, pending: PendingPut) -> None:
         state = self._states_of(half.queue_id).state(half.queue_offset)
@@ -300,7 +306,10 @@ class TransactionLog:
         data = self._store.reading.record_at(physical_offset)
         if data is None:
             raise RecordError(f"there is no message at physical offset {physical_offset}")
-        half = half_message(data, read_fields(data, 0, len(data)))
+        record = read_fields(data, 0, len(data))
+        if not is_border(self._store.reading, physical_offset, data, record):
+            raise RecordError(f"no message begins at physical offset {physical_offset}")
+        half = half_message(data, record)
         half.properties[names.TRANSACTION_CHECK_TIMES] = "0"
         self._writer.put(copy_of(half, TRANS_HALF_TOPIC, 0, store_host=half.store_host), {}, False, pending)
 

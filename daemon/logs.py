@@ -218,7 +218,7 @@ def configure_logs(
     standard error only. Raises StartError for an unknown level."""
     level = environment.variables.get("TRIOMQ_LOG_LEVEL", "info").lower()
     if level not in _LEVELS:
-        raise StartError(f"TRIOMQ_LOG_LEVEL: {level!r} is none of {', '.join(_LEVELS)}")
+        raise StartError(f"TRIOMQ_LOG_LEVEL: {level!r} is not one of {', '.join(_LEVELS)}")
     if not to_files:
         level = "warning"
     directory = log_directory(environment) if to_files else None

@@ -85,7 +85,7 @@ class RemotingClient:
             return await connection.invoke(command, left)
         except RemotingTimeout:
             if self._settings.close_on_timeout and trio.current_time() - connection.last_active > timeout_seconds:
-                connection.close("a call timed out and nothing arrived meanwhile")
+                connection.close("a call timed out, and nothing arrived while it waited")
             raise
 
     async def invoke_oneway(self, address: str, command: RemotingCommand, timeout_seconds: float = 3.0) -> None:
@@ -125,7 +125,7 @@ class RemotingClient:
             with trio.fail_after(limit):
                 stream = await network.connect(host, port)
         except trio.TooSlowError:
-            raise ConnectFailed(f"connect to {address} failed: no answer in {limit:g} s") from None
+            raise ConnectFailed(f"connect to {address} failed: no response within {limit:g} s") from None
         except OSError as error:
             reason = error.__cause__.exceptions[0] if isinstance(error.__cause__, ExceptionGroup) else error
             raise ConnectFailed(f"connect to {address} failed: {reason}") from None
@@ -188,7 +188,7 @@ class RemotingClient:
 
     def close(self) -> None:
         for connection in list(self._connections.values()):
-            connection.close("closed by us")
+            connection.close("closed by this side")
 
 
 @asynccontextmanager

@@ -4,13 +4,18 @@ It holds the decoder, the output that waits for the end of the turn, the unanswe
 that the peer's requests started. It has no socket: a driver (poller, stream_transport) passes in the bytes it reads and
 sends the output. Only the event loop's thread may touch it.
 
+Requests of one read may be too many for one turn, and their responses too many for a peer that does not take them. Then
+the rest waits in `_waiting`, nothing more is read, and later turns go on (`work`). So a connection holds at most the
+requests of one read, and output of the high water mark and one response.
+
 A connection closes once, for a reason: its tasks are cancelled, its unanswered requests fail, its owner is notified.
 Nothing that one peer sends affects another connection: a malformed frame closes only the connection it arrived on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -19,7 +24,7 @@ import trio
 from triomq.protocol.address import HostPort
 from triomq.protocol.command import RPC_ONEWAY, RPC_RESPONSE, RemotingCommand
 from triomq.protocol.errors import FrameError
-from triomq.protocol.frame import FrameDecoder, encode_frame
+from triomq.protocol.frame import MAX_FRAME_BYTES, FrameDecoder, encode_frame
 from triomq.remoting.errors import ConnectionClosed, RemotingTimeout, TooManyRequests
 from triomq.remoting.log import get_logger
 from triomq.remoting.turn import Turn
@@ -28,6 +33,10 @@ from triomq.remoting.unanswered import Unanswered
 log = get_logger("triomq.remoting.connection")
 
 DEFAULT_HIGH_WATER_BYTES = 4 * 1024 * 1024
+
+# Why a connection is not read.
+_UNSENT = 1  # the peer does not take its responses
+_WAITING = 2  # requests of earlier reads wait
 
 
 class Transport(Protocol):
@@ -66,6 +75,7 @@ class ConnectionSettings:
 
     max_frame_bytes: int
     max_unanswered: int
+    max_header_bytes: int = MAX_FRAME_BYTES
     high_water_bytes: int = 0
     low_water_bytes: int = 0
     serialize_type: int = 0
@@ -73,7 +83,7 @@ class ConnectionSettings:
 
 
 class Connection:
-    """See the module's docstring. `remote` and `local` are the two ends."""
+    """See the module's docstring. `remote` and `local` are the two ends. `has_spoken`: a whole frame has arrived."""
 
     def __init__(
         self,
@@ -91,17 +101,23 @@ class Connection:
         self.is_open = True
         self.close_reason: str | None = None
         self.last_active = trio.current_time()
+        self.has_spoken = False
         self.transport: Transport | None = None
-        self.paused = False
+        self._not_read = 0
         self._handler = handler
         self._turn = turn
         self._nursery = nursery
-        self._decoder = FrameDecoder(settings.max_frame_bytes)
+        self._decoder = FrameDecoder(settings.max_frame_bytes, settings.max_header_bytes)
+        self._waiting: deque[RemotingCommand | Callable[[], None]] = deque()
+        self._will_work = False
+        self._spent_seconds = 0.0
         self._output: list[bytes] = []
+        self._output_bytes = 0
         self._marked = False
         self._backlog_bytes = 0
         self._high_water_bytes = settings.high_water_bytes or DEFAULT_HIGH_WATER_BYTES
         self._low_water_bytes = settings.low_water_bytes or self._high_water_bytes // 4
+        self._room_bytes = self._high_water_bytes
         self._drained: trio.Event | None = None
         self._pending_close_reason: str | None = None
         self._unanswered = Unanswered(nursery)
@@ -125,12 +141,72 @@ class Connection:
             self._pending_close_reason = f"malformed frame: {error}"
             log.warning("connection closed for a malformed frame", remote=self.remote.text, error=str(error))
             self._mark()
+        if commands:
+            self.has_spoken = True
         handler = self._handler
+        turn = self._turn
+        many = len(commands) > 1
+        rest = iter(commands)
+        for command in rest:
+            if command.flag & RPC_RESPONSE:
+                self._unanswered.resolve(command)
+                continue
+            handler.handle(self, command)
+            if many and (self._output_bytes > self._room_bytes or turn.is_over()):
+                self._keep(rest)
+
+    def _keep(self, commands: Iterable[RemotingCommand]) -> None:
+        """Let requests wait for a later turn, and the socket with them. Responses need not wait."""
+        if not self._waiting:
+            self._spent_seconds = trio.current_time() - self._turn.arrived
         for command in commands:
             if command.flag & RPC_RESPONSE:
                 self._unanswered.resolve(command)
             else:
-                handler.handle(self, command)
+                self._waiting.append(command)
+        self._waits()
+
+    def _waits(self) -> None:
+        if self._waiting and self.is_open:
+            self._stop_reading(_WAITING)
+            self._mark()  # `flush` knows whether the peer takes what there is
+
+    def must_wait(self) -> bool:
+        """Return whether a response must wait for a later turn (`postpone`): the peer does not take what there is, or
+        the turn has lasted long enough."""
+        return self._output_bytes > self._room_bytes or self._turn.is_over()
+
+    def postpone(self, answer: Callable[[], None]) -> None:
+        """Call `answer` in a later turn, behind the requests that wait, unless the connection is closed by then."""
+        self._waiting.append(answer)
+        self._waits()
+
+    def work(self) -> bool:
+        """Handle requests that wait (called by Turn.run). Return whether there are more for the next turn."""
+        waiting = self._waiting
+        began = trio.current_time()
+        self._turn.arrived = began - self._spent_seconds
+        try:
+            while waiting and self._output_bytes <= self._room_bytes:
+                each = waiting.popleft()
+                if isinstance(each, RemotingCommand):
+                    self._handler.handle(self, each)
+                else:
+                    each()
+                if self._turn.is_over():
+                    break
+        except Exception:
+            log.exception("connection failed", remote=self.remote.text)
+            self.close("internal error; see the log")
+        self._spent_seconds += trio.current_time() - began
+        if waiting and self._output_bytes <= self._room_bytes:
+            return True
+        self._will_work = False
+        if not waiting:
+            self._resume_reading(_WAITING)
+        if self.is_open:
+            self._mark()  # `flush` goes on, or closes after a malformed frame
+        return False
 
     def flush(self) -> None:
         """Pass the turn's output to the transport (called by Turn.end)."""
@@ -139,23 +215,50 @@ class Connection:
         if output and self.transport is not None:
             data = output[0] if len(output) == 1 else b"".join(output)
             self._output = []
+            self._output_bytes = 0
             self.transport.write(data)
-        if self._pending_close_reason is not None:
+        if self._waiting:
+            self._work_soon()
+        elif self._pending_close_reason is not None:
             self.close(self._pending_close_reason)
 
     def wrote(self, backlog_bytes: int) -> None:
         """Apply back-pressure after the transport's backlog (bytes accepted but not sent) has changed."""
         self._backlog_bytes = backlog_bytes
+        self._room_bytes = self._high_water_bytes - backlog_bytes
         if self._drained is not None:
             self._drained.set()
             self._drained = None
         if backlog_bytes > self._high_water_bytes:
-            if not self.paused and self.transport is not None:
-                self.paused = True
+            self._stop_reading(_UNSENT)
+        elif backlog_bytes <= self._low_water_bytes:
+            self._resume_reading(_UNSENT)
+            if self._waiting:
+                self._spent_seconds = 0.0  # that the peer took nothing does not make its requests old
+                self._work_soon()
+
+    def _work_soon(self) -> None:
+        """Go on with the requests that wait, once the peer has taken enough."""
+        if self._backlog_bytes <= self._low_water_bytes and not self._will_work and self.is_open:
+            self._will_work = True
+            self._turn.postpone(self)
+
+    @property
+    def paused(self) -> bool:
+        """Whether the transport does not read."""
+        return self._not_read != 0
+
+    def _stop_reading(self, reason: int) -> None:
+        if self.transport is not None:
+            if not self._not_read:
                 self.transport.pause_reading()
-        elif self.paused and backlog_bytes <= self._low_water_bytes and self.transport is not None:
-            self.paused = False
-            self.transport.resume_reading()
+            self._not_read |= reason
+
+    def _resume_reading(self, reason: int) -> None:
+        if self._not_read & reason and self.transport is not None:
+            self._not_read &= ~reason
+            if not self._not_read:
+                self.transport.resume_reading()
 
     # What processors call.
 
@@ -167,7 +270,9 @@ class Connection:
             self.on_answer(self, request, response)
         if request.flag & RPC_ONEWAY or not self.is_open:
             return
-        self._output.append(encode_frame(response))
+        frame = encode_frame(response)
+        self._output.append(frame)
+        self._output_bytes += len(frame)
         if not self._marked:
             self._marked = True
             self._turn.mark(self)
@@ -202,14 +307,16 @@ class Connection:
             with trio.move_on_at(deadline) as limit:
                 await self.wait_drained()
             if limit.cancelled_caught:
-                raise RemotingTimeout(f"{self.remote.text} does not read; request {command.code} was not sent")
+                raise RemotingTimeout(f"{self.remote.text} reads nothing; request {command.code} was not sent")
             self._check_open()
             self._check_room()  # other tasks that waited may have sent requests meanwhile
         opaque = self._assign_opaque(command)
         self._send(command)
         response = await self._unanswered.answer(opaque, deadline)
         if response is None:
-            raise RemotingTimeout(f"{self.remote.text} did not answer request {command.code} in {timeout_seconds:g} s")
+            raise RemotingTimeout(
+                f"no response from {self.remote.text} to request {command.code} in {timeout_seconds:g} s"
+            )
         return response
 
     def _check_open(self) -> None:
@@ -244,6 +351,8 @@ class Connection:
         self.is_open = False
         self.close_reason = reason
         self._output.clear()
+        self._output_bytes = 0
+        self._waiting.clear()
         if self._drained is not None:
             self._drained.set()
         for scope in list(self._scopes):
@@ -265,7 +374,9 @@ class Connection:
         return opaque
 
     def _send(self, command: RemotingCommand) -> None:
-        self._output.append(encode_frame(command))
+        frame = encode_frame(command)
+        self._output.append(frame)
+        self._output_bytes += len(frame)
         self._mark()
 
     def _mark(self) -> None:

@@ -39,7 +39,9 @@ class Pool:
     """A bound on unfinished requests of one kind. The code that parks a request calls `entered` and later `left`.
 
     `guard`, if set, runs before every request. If it returns a remark, the request is refused with SYSTEM_BUSY. A guard
-    that reads the clock stores the time in `now`, so that `entered` need not read the clock again."""
+    that reads the clock stores the time in `now`, so that `entered` need not read the clock again. `make_room`, if set,
+    runs before a request of this connection would be refused because the pool is full, and returns whether there is
+    room now."""
 
     def __init__(self, name: str, capacity: int) -> None:
         self.name = name
@@ -47,6 +49,7 @@ class Pool:
         self.in_flight = 0
         self.rejected = 0
         self.guard: Guard | None = None
+        self.make_room: Callable[[Connection], bool] | None = None
         self.now = 0.0
         self._since: dict[object, float] = {}
         self._clock: Callable[[], float] | None = None
@@ -113,7 +116,9 @@ class ProcessorTable:
         if pool is not None:
             remark = pool.guard() if pool.guard is not None else None
             if remark is None and pool.in_flight >= pool.capacity:
-                remark = OVERLOAD
+                make_room = pool.make_room
+                if make_room is None or not make_room(connection):
+                    remark = OVERLOAD
             if remark is not None:
                 pool.rejected += 1
                 connection.answer(request, new_response(request, ResponseCode.SYSTEM_BUSY, remark))

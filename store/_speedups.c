@@ -1,6 +1,6 @@
 /* The functions of store/ that every message passes, again in C: index entries, consume queue entries, and reading a record
    back from the log. Each does exactly what the Python function of the same name plus "_reference" does, in index_file.py,
-   consume_queue.py and log_scan.py (see protocol/speedups.py); tests/store/test_store_speedups.py compares them. No function
+   consume_queue.py and scanned_record.py (see protocol/speedups.py); tests/store/test_store_speedups.py compares them. No function
    keeps state between calls. */
 
 #include "../protocol/_speedups.h"
@@ -164,7 +164,7 @@ static PyObject *add_queue_entry(PyObject *module, PyObject *const *arguments, P
     Py_RETURN_NONE;
 }
 
-/* -- the log: see log_scan.py -------------------------------------------------------------------------------------- */
+/* -- the log: see scanned_record.py -------------------------------------------------------------------------------- */
 
 #define HEAD_BYTES 88
 

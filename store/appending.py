@@ -1,38 +1,28 @@
-"""Appending and committing: from a MessageToStore to bytes in the log, entries in queues, keys in the index.
+"""Appending: from a MessageToStore to the bytes of a record behind the pending ones of the log.
 
-Holds the dispatch entries of messages that are appended but not committed. `append` changes only memory; `commit`
-writes the log once, dispatches from memory, and then advances the watermarks. All of these are plain functions that
-never await: the order of the calls is the order of the log, and only the store's own thread may call them.
-
-If the log cannot be written, the whole commit is undone: queue offsets, bytes, and the results, which turn into
-refusals. If only a queue or the index cannot be written, the log has the messages already. Their entries stay in memory
-for the next attempt, and puts are refused until a queue write succeeds.
+Owns nothing: bytes and offsets belong to the commit log and the queues, and the entries of what is appended wait in
+`Committing.pending`. `append` changes only memory and never awaits: the order of the calls is the order of the log, and
+only the store's own thread may call it.
 """
 
 from __future__ import annotations
 
-import errno
 import struct
 from typing import Final
-
-import structlog
 
 from triomq.protocol import properties, record, sys_flag
 from triomq.protocol import property_names as names
 from triomq.protocol.clock import NowMs
 from triomq.protocol.java import cached_string_hash
 from triomq.protocol.record import BatchUnit
-from triomq.store.contents import Contents, Marks, Opened
-from triomq.store.disk.files import PAGE_BYTES
-from triomq.store.errors import StoreBroken, StoreError, StoreFull
+from triomq.store.committing import Committing
+from triomq.store.contents import Contents
 from triomq.store.fail_stop import FailStop
 from triomq.store.live_settings import LiveSettings
 from triomq.store.queues.consume_queue import ConsumeQueue
 from triomq.store.queues.dispatch import Dispatch, DispatchEntry
 from triomq.store.refusals import Refusals
 from triomq.store.results import MessageToStore, PutResult, PutStatus
-
-log = structlog.get_logger("triomq.store.append")
 
 _PUT_OK: Final = PutStatus.PUT_OK
 
@@ -41,69 +31,31 @@ MAX_PROPERTIES_BYTES = properties.MAX_PROPERTIES_BYTES
 RECORD_ALLOWANCE_BYTES = 64 * 1024
 # An append commits when more than this is pending, so the tail buffer is bounded whatever the caller does.
 MAX_PENDING_BYTES = 8 * 1024 * 1024
-_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Appending:
-    """Appends and commits (see the module docstring). `has_backlog`: queue entries wait for space on the disk."""
+    """Checks, places and encodes messages (see the module docstring)."""
 
-    __slots__ = (
-        "_buffer_bytes",
-        "_dispatch",
-        "_fail_stop",
-        "_log",
-        "_marks",
-        "_now_ms",
-        "_pending",
-        "_queues",
-        "_refusals",
-        "_settings",
-        "has_backlog",
-        "last_store_timestamp",
-    )
+    __slots__ = ("_committing", "_dispatch", "_fail_stop", "_log", "_now_ms", "_queues", "_refusals", "_settings")
 
     def __init__(
         self,
         contents: Contents,
         settings: LiveSettings,
-        marks: Marks,
         dispatch: Dispatch,
         refusals: Refusals,
         fail_stop: FailStop,
+        committing: Committing,
         now_ms: NowMs,
     ) -> None:
         self._log = contents.log
         self._queues = contents.queues
         self._settings = settings
-        self._marks = marks
         self._dispatch = dispatch
         self._refusals = refusals
         self._fail_stop = fail_stop
+        self._committing = committing
         self._now_ms = now_ms
-        self._pending: list[DispatchEntry] = []
-        self._buffer_bytes = 0
-        if settings.has_buffer:
-            self._buffer_bytes = max(1, settings.now.commit_commit_log_least_pages) * PAGE_BYTES
-        self.has_backlog = False
-        self.last_store_timestamp = 0
-
-    def begin(self, opened: Opened) -> None:
-        """Set the watermarks of a newly opened store: committed to the log's end, flushed as far as recovery knows."""
-        marks = self._marks
-        marks.committed.value = marks.accepted.value = opened.log_end
-        marks.flushed.value = opened.synced_end
-        self.last_store_timestamp = opened.last_store_timestamp
-
-    def begin_log_at(self, physical_offset: int) -> None:
-        """Start the log of an empty slave at `physical_offset`, where its master's log starts."""
-        self._log.set_end(physical_offset)
-        self._marks.committed.value = self._marks.flushed.value = physical_offset
-
-    def was_cut(self, last_store_timestamp: int) -> None:
-        """Note that the log was truncated; its last message was stored at `last_store_timestamp` (ms)."""
-        self.last_store_timestamp = last_store_timestamp
-
-    # -- appending -------------------------------------------------------------------------------------------------
 
     def append(self, message: MessageToStore) -> PutResult:
         if self._refusals.first is not None:
@@ -136,13 +88,13 @@ class Appending:
             result = self._encode(message, queue, topic, stored_properties, size)
             if more is not None and result.is_ok:
                 # One entry per queue, even if the message names a queue more than once.
-                self._pending[-1].more_queues = list(dict(more).items())
+                self._committing.pending[-1].more_queues = list(dict(more).items())
                 for other in dict(more):
                     other.next_offset += 1
         except BaseException as error:  # the tail may hold half of a record
             self._fail_stop.fail("an append", error)
         if self._log.pending_bytes > MAX_PENDING_BYTES:
-            self.commit()
+            self._committing.commit()
         return result
 
     def _encode(
@@ -180,7 +132,7 @@ class Appending:
             tags_code = store_timestamp + message.deliver_after_ms
         if is_queued:
             queue.next_offset = queue_offset + 1
-        self._pending.append(
+        self._committing.pending.append(
             DispatchEntry(
                 message.topic,
                 queue if is_queued else None,
@@ -234,7 +186,7 @@ class Appending:
         except BaseException as error:  # the tail may hold half of a batch
             self._fail_stop.fail("an append", error)
         if self._log.pending_bytes > MAX_PENDING_BYTES:
-            self.commit()
+            self._committing.commit()
         return result
 
     def _encode_batch(
@@ -295,7 +247,7 @@ class Appending:
         queue.next_offset = first_queue_offset + len(prepared)
         result.size_bytes = physical_offset - begin
         result.physical_offsets = offsets
-        self._pending.extend(entries)
+        self._committing.pending.extend(entries)
         return result
 
     def _take_more_queues(self, message: MessageToStore) -> list[tuple[ConsumeQueue, int]]:
@@ -306,131 +258,6 @@ class Appending:
                 self._dispatch.multi_queue(name, message.queue_id) for name in (message.multi_queues or "").split(",")
             ]
         ]
-
-    # -- committing ------------------------------------------------------------------------------------------------
-
-    @property
-    def has_pending(self) -> bool:
-        return bool(self._pending) or self._log.pending_bytes > 0
-
-    def commit(self, *, buffered: bool = False) -> None:
-        """See MessageStore.commit. With `buffered`, a store with a buffer (transientStorePoolEnable) may defer it."""
-        if self._fail_stop.failure is not None:
-            self._fail_stop.check()
-        is_empty = self._log.next_offset == self._log.committed_offset
-        if is_empty and not self.has_backlog:
-            return
-        pending = self._pending
-        try:
-            if is_empty:
-                self._write_queues()
-            elif buffered and self._log.pending_bytes < self._buffer_bytes:
-                self._marks.accepted.advance(self._log.next_offset)
-            else:
-                self._pending = []
-                self._write(pending)
-        except BaseException as error:
-            _refuse(pending, "the commit failed")
-            self._fail_stop.fail("a commit", error)
-
-    def write_backlog(self) -> None:
-        """Retry the writes that a full disk delayed, if there are any."""
-        if self.has_backlog:
-            self.commit()
-
-    def _write(self, pending: list[DispatchEntry]) -> None:
-        """Commit these entries and the log's pending bytes."""
-        try:
-            self._log.write_pending()
-        except OSError as error:
-            if self._buffer_bytes and error.errno in _DISK_FULL:
-                self._keep_buffered(pending, error)
-            else:
-                self._take_back(pending, error)
-            return
-        if self._refusals.has("log"):
-            self._refusals.set("log", None)
-            log.info("commit log could be written again")
-        for entry in pending:
-            self._dispatch.apply(entry)
-        if pending:
-            self.last_store_timestamp = pending[-1].store_timestamp
-        self._write_queues()
-        self._marks.committed.advance(self._log.committed_offset)
-        if self._marks.accepted is not self._marks.committed:
-            self._marks.accepted.advance(self._log.committed_offset)
-
-    def _keep_buffered(self, pending: list[DispatchEntry], error: OSError) -> None:
-        """Keep these messages, which are already accepted, in memory for a retry, and refuse further ones."""
-        self._pending = pending + self._pending
-        if not self._refusals.has("log"):
-            self._refusals.set("log", f"the commit log cannot be written: {error}")
-            log.error("commit log cannot be written, puts are refused until it can", error=str(error))
-
-    def dispatched(self, store_timestamp: int) -> None:
-        """Write and publish the queue entries of records that arrived as raw bytes (on a slave). The caller has
-        dispatched the records."""
-        self.last_store_timestamp = max(self.last_store_timestamp, store_timestamp)
-        self._write_queues()
-        self._marks.committed.advance(self._log.committed_offset)
-
-    def _write_queues(self) -> None:
-        """Write the queues with buffered entries and publish those that were written."""
-        written: list[ConsumeQueue] = []
-        try:
-            self._queues.write_touched(written)
-        except OSError as error:
-            self._queue_failed(error)
-        else:
-            if self.has_backlog:
-                self.has_backlog = False
-                self._refusals.set("queue", None)
-                log.info("consume queues could be written again")
-        for queue in written:
-            queue.publish()
-
-    def _queue_failed(self, error: OSError) -> None:
-        if error.errno not in _DISK_FULL:
-            self._fail_stop.broke(f"a consume queue cannot be written: {error}")
-        elif not self.has_backlog:
-            self.has_backlog = True
-            self._refusals.set("queue", f"a consume queue cannot be written: {error}")
-            log.error("consume queues cannot be written, puts are refused until they can", error=str(error))
-
-    def _take_back(self, pending: list[DispatchEntry], error: OSError) -> None:
-        """Undo this commit: restore queue offsets, discard the bytes, and refuse the messages."""
-        committed = self._log.committed_offset
-        for entry in reversed(pending):  # so that the first entry of each queue is applied last
-            if entry.queue is not None:
-                entry.queue.next_offset = entry.queue_offset
-                for more, queue_offset in entry.more_queues or ():
-                    more.next_offset = queue_offset
-        failure: StoreError
-        is_full = error.errno in _DISK_FULL
-        try:
-            self._log.take_back()
-        except OSError as second:
-            is_full = False
-            error = second
-        if is_full:
-            failure = StoreFull(f"no space for {len(pending)} messages in the commit log: {error}")
-            log.error("commit log cannot be written, messages refused", messages=len(pending), error=str(error))
-        else:
-            failure = StoreBroken(f"the commit log cannot be written: {error}")
-            self._fail_stop.broke(str(failure))
-        self._marks.accepted.reject(failure, committed)
-        _refuse(pending, str(failure))
-        if self._marks.committed is not self._marks.accepted:  # else this would reject waits that began meanwhile
-            self._marks.committed.reject(failure, committed)
-        self._marks.flushed.reject(failure, committed)
-
-
-def _refuse(pending: list[DispatchEntry], reason: str) -> None:
-    """Turn the results of these entries, which were PUT_OK, into refusals."""
-    for entry in pending:
-        if entry.result is not None:
-            entry.result.status = PutStatus.SERVICE_NOT_AVAILABLE
-            entry.result.reason = reason
 
 
 def _too_long(topic: bytes, stored_properties: bytes) -> PutResult:

@@ -22,6 +22,7 @@ import trio
 from triomq.protocol.clock import NowMs
 from triomq.protocol.record import BatchUnit
 from triomq.store.appending import Appending
+from triomq.store.committing import Committing
 from triomq.store.config import StoreSettings
 from triomq.store.contents import Contents, Marks
 from triomq.store.delay import DelayLevels
@@ -90,7 +91,8 @@ class MessageStore:
             multi_dispatch=settings.enable_multi_dispatch,
             lmq=settings.enable_lmq,
         )
-        self._appending = Appending(contents, live, marks, dispatch, self._refusals, stop, now_ms)
+        self._committing = Committing(contents, live, marks, dispatch, self._refusals, stop)
+        self._appending = Appending(contents, live, dispatch, self._refusals, stop, self._committing, now_ms)
         self.append = self._appending.append
         elsewhere: Offload = offload or trio.to_thread.run_sync
         self._log_thread = OwnThread("commit log sync")
@@ -102,15 +104,15 @@ class MessageStore:
             stop,
             offload=elsewhere,
             offload_log=offload or self._log_thread,
-            last_store_timestamp=lambda: self._appending.last_store_timestamp,
+            last_store_timestamp=lambda: self._committing.last_store_timestamp,
         )
         self._warm_up = WarmUp(contents, elsewhere)
         self._retention = Retention(contents, live, self._refusals, now_ms, elsewhere)
-        self._backlog = Backlog(contents, dispatch, stop, self._appending.write_backlog)
+        self._backlog = Backlog(contents, dispatch, stop, self._committing.write_backlog)
         self.reading = Reading(contents, live, elsewhere)
         tail_cut = TailCut(contents, marks, self._flush, stop, elsewhere)
-        self.replica = Replica(contents, live, dispatch, self._appending, tail_cut, stop)
-        self.upkeep = Upkeep(contents, self._retention, self._appending.commit)
+        self.replica = Replica(contents, live, dispatch, self._committing, tail_cut, stop)
+        self.upkeep = Upkeep(contents, self._retention, self._committing.commit)
 
     # -- life ------------------------------------------------------------------------------------------------------
 
@@ -123,7 +125,7 @@ class MessageStore:
         )
         try:
             opened = await opening.run()
-            for part in (self._appending, self.reading, self.replica):
+            for part in (self._committing, self.reading, self.replica):
                 part.begin(opened)
             if self._syncs_in_kernel:
                 self._flush.use_kernel_sync()
@@ -154,7 +156,7 @@ class MessageStore:
     async def _commit_buffer(self) -> None:
         while True:
             await trio.sleep(self.settings.commit_interval_commit_log_ms / 1000)
-            self._appending.commit()
+            self._committing.commit()
 
     async def close(self) -> None:
         """Commit, flush and write the checkpoint a last time, remove the abort file, and release the lock.
@@ -173,7 +175,7 @@ class MessageStore:
 
     async def _finish(self) -> None:
         """Write and sync everything, and note that in the checkpoint."""
-        self._appending.commit()
+        self._committing.commit()
         self.replica.end()
         self._refusals.set("closed", "the store is closed")
         with self._fail_stop.during("the last flush"):
@@ -190,12 +192,12 @@ class MessageStore:
         self._flush.close()
         self._warm_up.forget()
         try:
-            with self._fail_stop.during("the end of a wait"):
+            with self._fail_stop.during("ending a wait"):
                 self._end_waits(StoreClosed("the store was closed"))
         finally:
             self.contents.index.close()
             self.contents.open_files.close_all()
-            is_whole = not self._appending.has_backlog and self.contents.index.stalled_at < 0
+            is_whole = not self._committing.has_backlog and self.contents.index.stalled_at < 0
             if self._fail_stop.reason is None and is_whole:
                 self._directory.mark_clean()
             self.unlock()
@@ -272,4 +274,4 @@ class MessageStore:
         raises StoreFailed, and so does every later commit: the messages do not count as stored, and the process must
         end (fail_stop.py). With transientStorePoolEnable, the write may be deferred to the next interval.
         """
-        self._appending.commit(buffered=True)
+        self._committing.commit(buffered=True)

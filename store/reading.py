@@ -80,7 +80,7 @@ class Reading:
             elif record.body_crc(data[fields.body_at : fields.body_at + fields.body_length]) != fields.body_crc:
                 reason = "the body does not match its CRC"
             elif not is_own and b"INNER_MULTI_DISPATCH" not in fields.properties:
-                reason = "the entry leads to a record of another queue"
+                reason = "the entry points to a record of another queue"
         if reason:
             self._tell_unsound(physical_offset, reason, queue)
         return not reason
@@ -88,7 +88,7 @@ class Reading:
     def _tell_unsound(self, physical_offset: int, reason: str, queue: ConsumeQueue | None) -> None:
         if physical_offset != self._unsound_at:
             self._unsound_at = physical_offset
-            log.error("damaged on disk, not served", physical_offset=physical_offset, reason=reason,
+            log.error("message damaged on disk, skipped", physical_offset=physical_offset, reason=reason,
                       topic=queue.topic if queue is not None else None)  # fmt: skip
 
     # -- by queue ----------------------------------------------------------------------------------------------------
@@ -160,7 +160,7 @@ class Reading:
                     if not records:
                         result.status = GetStatus.MESSAGE_WAS_REMOVING
                 else:
-                    self._tell_unsound(physical_offset, f"an entry of {size} bytes leads nowhere", queue)
+                    self._tell_unsound(physical_offset, f"the entry points to no record of {size} bytes", queue)
                 continue
             if physical_offset < written_from and not self._is_sound(data, physical_offset, queue):
                 continue

@@ -18,12 +18,12 @@ import structlog
 
 from triomq.protocol import record
 from triomq.protocol.errors import RecordError
-from triomq.store.appending import Appending
+from triomq.store.committing import Committing
 from triomq.store.contents import Contents, Opened
 from triomq.store.errors import LogCut
 from triomq.store.fail_stop import FailStop
 from triomq.store.live_settings import LiveSettings
-from triomq.store.log.log_scan import ScannedRecord, quick_record, scanned
+from triomq.store.log.scanned_record import ScannedRecord, quick_record, scanned
 from triomq.store.queues.consume_queue import ConsumeQueue
 from triomq.store.queues.dispatch import Dispatch, DispatchEntry
 from triomq.store.upkeep.tail_cut import TailCut
@@ -37,7 +37,7 @@ MAX_GAP_ENTRIES = 5_000_000
 class Replica:
     """`MessageStore.replica`. Only a slave's store may be written through it."""
 
-    __slots__ = ("_appending", "_contents", "_dispatch", "_fail_stop", "_filled", "_is_open", "_log", "_pieces",
+    __slots__ = ("_committing", "_contents", "_dispatch", "_fail_stop", "_filled", "_is_open", "_log", "_pieces",
                  "_queues", "_settings", "_tail_cut", "dispatched_offset", "fault")  # fmt: skip
 
     def __init__(
@@ -45,7 +45,7 @@ class Replica:
         contents: Contents,
         settings: LiveSettings,
         dispatch: Dispatch,
-        appending: Appending,
+        committing: Committing,
         tail_cut: TailCut,
         fail_stop: FailStop,
     ) -> None:
@@ -54,7 +54,7 @@ class Replica:
         self._queues = contents.queues
         self._settings = settings
         self._dispatch = dispatch
-        self._appending = appending
+        self._committing = committing
         self._tail_cut = tail_cut
         self._fail_stop = fail_stop
         self._is_open = False
@@ -87,12 +87,12 @@ class Replica:
         """
         if not self._is_open or self._fail_stop.reason is not None:
             return False
-        if self._appending.has_pending or self.fault is not None:
+        if self._committing.has_pending or self.fault is not None:
             return False
-        if self._appending.has_backlog:  # queue entries wait for space on the disk; their number needs a bound
+        if self._committing.has_backlog:  # queue entries wait for space on the disk; their number needs a bound
             return False
         if self._log.min_offset < 0 and self._log.committed_offset == 0:
-            self._appending.begin_log_at(physical_offset)
+            self._committing.begin_log_at(physical_offset)
             self.dispatched_offset = physical_offset
         if physical_offset != self._log.next_offset:
             return False
@@ -104,7 +104,7 @@ class Replica:
             log.error("replicated bytes cannot be written", physical_offset=physical_offset, error=str(error))
             return False
         except BaseException as error:
-            self._fail_stop.fail("a write of replicated bytes", error)
+            self._fail_stop.fail("writing replicated bytes", error)
         self._pieces.append((physical_offset, data))
         return True
 
@@ -115,12 +115,12 @@ class Replica:
         self._fail_stop.check()
         if not self._pieces:
             return
-        with self._fail_stop.during("the dispatch of replicated records"):
+        with self._fail_stop.during("dispatching replicated records"):
             pieces, self._pieces = self._pieces, []
             last_timestamp = 0
             for begin, data in pieces:
                 last_timestamp = max(last_timestamp, self._enter_records(begin, data))
-            self._appending.dispatched(last_timestamp)
+            self._committing.dispatched(last_timestamp)
             for queue in self._filled:
                 queue.correct_min_offset(self._log.min_offset)
             self._filled.clear()
@@ -134,7 +134,7 @@ class Replica:
         saved bytes, or None if the cut is not possible at present. Raises OSError."""
         if not self._settings.is_slave or not self._is_open or self._fail_stop.reason is not None:
             return None
-        if self._appending.has_pending or self._appending.has_backlog or self._contents.index.stalled_at >= 0:
+        if self._committing.has_pending or self._committing.has_backlog or self._contents.index.stalled_at >= 0:
             return None
         if not max(0, self._log.min_offset) < physical_offset < self._log.committed_offset:
             return None
@@ -143,7 +143,7 @@ class Replica:
         self._pieces.clear()
         self.dispatched_offset = physical_offset
         self.fault = None
-        self._appending.was_cut(self._contents.newest_store_timestamp)
+        self._committing.was_cut(self._contents.newest_store_timestamp)
         return saved
 
     def _enter_records(self, begin: int, data: bytes) -> int:
@@ -175,7 +175,7 @@ class Replica:
         try:
             return scanned(record.read_fields(data, 0, size), at)
         except RecordError as error:
-            log.error("replicated bytes are no record and enter no queue", physical_offset=at, error=str(error))
+            log.error("replicated bytes are not a record; no queue gets them", physical_offset=at, error=str(error))
             return None
 
     def _size_at(self, at: int, end: int) -> int:
@@ -195,7 +195,7 @@ class Replica:
                 f"no record begins at {at} (size {size}): the master's log is damaged there, or its "
                 f"mappedFileSizeCommitLog is not {self._log.file_size_bytes} as here"
             )
-            log.error("nothing more is taken from the master", reason=self.fault)
+            log.error("replication stopped: the master's bytes are not records", reason=self.fault)
             return 0
         return size if at + size <= end else 0
 
@@ -212,16 +212,16 @@ class Replica:
         if queue_offset == expected:
             return
         if queue_offset < expected:
-            log.warning("the master began a queue anew", topic=queue.topic, queue_id=queue.queue_id,
+            log.warning("the master restarted a queue", topic=queue.topic, queue_id=queue.queue_id,
                         queue_offset=queue_offset, before=expected)  # fmt: skip
-            self._appending.dispatched(0)  # writes what is buffered
+            self._committing.dispatched(0)  # writes what is buffered
             if queue.buffered_count == 0 and queue_offset >= queue.first_in_files:
-                queue.end_mark.reject(LogCut(f"queue {queue.queue_id} of {queue.topic} was begun anew"))
+                queue.end_mark.reject(LogCut(f"queue {queue.queue_id} of {queue.topic} was restarted"))
                 queue.cut(queue_offset)
                 queue.min_offset = min(queue.min_offset, queue_offset)
             return
         if expected and queue_offset - expected > MAX_GAP_ENTRIES:
-            log.error("unbelievable queue offset", topic=queue.topic, queue_id=queue.queue_id,
+            log.error("implausible queue offset", topic=queue.topic, queue_id=queue.queue_id,
                       queue_offset=queue_offset, expected=expected)  # fmt: skip
             return
         was_buffered = queue.buffered_count > 0

@@ -33,9 +33,6 @@ OPTIONS = "options of a public constructor, given by name"
 
 LONG_FILES: dict[str, str] = {
     "admin/table.py": "a table: one line for each option of 57 commands",
-    "store/appending.py": "appending, batches and committing share what is pending",
-    "store/config.py": "a table: one entry for each setting",
-    "store/log/log_scan.py": "the ways to read the log share one walk",
 }
 LONG_FUNCTIONS: dict[str, str] = {}
 MANY_PARAMETERS: dict[str, str] = {
@@ -46,7 +43,7 @@ MANY_PARAMETERS: dict[str, str] = {
     "client/produce/transaction_producer.py:TransactionProducer.__init__": OPTIONS,
     "protocol/record.py:encode_into": RECORD,
     "protocol/record.py:write_record_reference": RECORD,
-    "store/log/log_scan.py:ScannedRecord.__init__": RECORD,
+    "store/log/scanned_record.py:ScannedRecord.__init__": RECORD,
     "store/queues/dispatch.py:DispatchEntry.__init__": RECORD,
     "store/queues/index_file.py:write_keys_reference": "the arguments of the C function that it defines",
     "store/results.py:MessageToStore.__init__": RECORD,

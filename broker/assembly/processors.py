@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol
 
-from triomq.broker.acl.access_control import AccessControl
+from triomq.broker.acl.access_control import AccessControl, TopicCheck
 from triomq.broker.assembly.serving import Serving
 from triomq.broker.extensions import AccessValidator
 from triomq.broker.processors.acl import AclProcessor
@@ -50,21 +50,24 @@ SENDS = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND
 
 def register(serving: Serving, table: ProcessorTable, fast_table: ProcessorTable) -> None:
     """Fill the tables of the two ports, and have each request checked before its processor runs."""
-    for codes, processor, pool in processor_list(serving):
+    access = _access_control(serving)
+    for codes, processor, pool in processor_list(serving, access.check_topic if access is not None else None):
         table.register(codes, processor, pool)
         if RequestCode.PULL_MESSAGE not in codes:
             fast_table.register(codes, processor, pool)
-    for hook in _checks(serving):
+    for hook in _checks(serving, access):
         table.before(hook)
         fast_table.before(hook)
 
 
-def processor_list(serving: Serving) -> list[Row]:
-    """Return every request code that a broker handles, once."""
+def processor_list(serving: Serving, check_topic: TopicCheck | None) -> list[Row]:
+    """Return every request code that a broker handles, once. `check_topic` is None without access control."""
     tables, transactions = serving.tables, serving.transactions
     configuration, store, metadata, pools = tables.configuration, tables.store, tables.metadata, tables.pools
-    send_back = SendBackProcessor(configuration, metadata, store, serving.writer, tables.stats)
-    end_transaction = EndTransactionProcessor(configuration, transactions.log, pool=pools.transaction)
+    send_back = SendBackProcessor(configuration, metadata, store, serving.writer, tables.stats, check_topic)
+    end_transaction = EndTransactionProcessor(
+        configuration, transactions.log, pool=pools.transaction, check_topic=check_topic
+    )
     reply = ReplyProcessor(
         configuration,
         serving.send,
@@ -85,7 +88,7 @@ def processor_list(serving: Serving) -> list[Row]:
         *_rows([client], pools.client),
         Row((RequestCode.HEART_BEAT,), client.heartbeat, pools.heartbeat),
         *_rows([OffsetProcessor(configuration, metadata.offsets, metadata.consumers, store)], pools.consumer),
-        *_rows([QueryProcessor(configuration, store)], pools.query),
+        *_rows([QueryProcessor(configuration, store, check_topic)], pools.query),
         *_rows(_administration(serving), pools.admin),
     ]
 
@@ -114,13 +117,23 @@ def _rows(parts: Iterable[Handles], pool: Pool) -> list[Row]:
     return [Row((code,), processor, pool) for part in parts for code, processor in part.processors().items()]
 
 
-def _checks(serving: Serving) -> list[BeforeHook]:
+def _access_control(serving: Serving) -> AccessControl | None:
+    tables = serving.tables
+    if tables.access is None:
+        return None
+    broker = tables.configuration.broker
+    return AccessControl(
+        tables.access, cluster=broker.broker_cluster_name, like_rocketmq=broker.acl_like_rocketmq
+    )
+
+
+def _checks(serving: Serving, access: AccessControl | None) -> list[BeforeHook]:
     """Return the checks that every request passes before its processor: access control, then the hooks of
     extensions."""
     tables = serving.tables
     checks: list[BeforeHook] = []
-    if tables.access is not None:
-        checks.append(AccessControl(tables.access))
+    if access is not None:
+        checks.append(access)
         checks += [_validation(validator) for validator in tables.surroundings.extensions.access_validators]
     if tables.hooks:
         checks.append(tables.hooks.before)

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import structlog
 
+from triomq.broker.acl.access_control import TopicCheck
+from triomq.broker.acl.accounts import PUB
 from triomq.broker.configuration import Configuration
 from triomq.broker.errors import TransactionEnded
 from triomq.broker.message_writer import PendingPut
@@ -41,9 +43,17 @@ class CommitAnswer(PendingPut):
 
 
 class EndTransactionProcessor:
-    """Handles commits and rollbacks of producers."""
+    """Handles commits and rollbacks of producers. `check_topic` is None without access control."""
 
-    def __init__(self, configuration: Configuration, transactions: TransactionStore, *, pool: Pool) -> None:
+    def __init__(
+        self,
+        configuration: Configuration,
+        transactions: TransactionStore,
+        *,
+        pool: Pool,
+        check_topic: TopicCheck | None = None,
+    ) -> None:
+        self._check_topic = check_topic
         self._configuration = configuration
         self._transactions = transactions
         self._pool = pool
@@ -58,6 +68,8 @@ class EndTransactionProcessor:
         if wanted == sys_flag.TRANSACTION_NOT:
             return None  # the producer does not know yet; a later check asks it again
         half = self._half(header)
+        if self._check_topic is not None:
+            self._check_topic(connection, request, half.properties.get(names.REAL_TOPIC), PUB)
         if wanted == sys_flag.TRANSACTION_ROLLBACK:
             self._transactions.rollback(half)
             return new_response(request, ResponseCode.SUCCESS, NOT_SET)

@@ -26,7 +26,9 @@ from triomq.store.config import StoreSettings
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("broker", "store", "remoting", "namesrv", "daemon")
-DECLARING = ("broker/config.py", "store/config.py", "remoting/config.py", "namesrv/config.py")
+DECLARING = (
+    "broker/config.py", "store/config.py", "store/rocketmq_config.py", "remoting/config.py", "namesrv/config.py",
+)  # fmt: skip
 HOME = Path("/home/me")
 
 BROKER_RECORDS: dict[str, type] = {

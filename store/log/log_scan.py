@@ -11,7 +11,6 @@ the process. Recovery spends most of its time in `next`.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from typing import Final
 from zlib import crc32
@@ -19,9 +18,9 @@ from zlib import crc32
 from triomq.protocol import record
 from triomq.protocol.errors import RecordError
 from triomq.protocol.record import RecordFields
-from triomq.protocol.speedups import accelerated
 from triomq.store.disk.mapped_file import MappedFile
 from triomq.store.log.commit_log import END_MARGIN_BYTES, CommitLog
+from triomq.store.log.scanned_record import HEAD_BYTES, ScannedRecord, scan_record, scanned
 
 # The topic of the records that replace damaged ones.
 LOST_TOPIC: Final = b"rmq_sys_TRIOMQ_LOST"
@@ -34,82 +33,6 @@ _SEARCH_BYTES: Final = 1 << 20
 _PIECE_BYTES: Final = 1 << 20
 # Bodies up to this size are copied for their CRC, which costs less than a view.
 _COPY_BYTES: Final = 4096
-
-# TOTALSIZE, MAGICCODE, BODYCRC, QUEUEID, QUEUEOFFSET, PHYSICALOFFSET, SYSFLAG, STORETIMESTAMP, BODYLENGTH of a record
-# with two IPv4 hosts.
-_HEAD: Final = struct.Struct(">iiii4xqqi16xq20xi")
-HEAD_BYTES: Final = _HEAD.size
-_HOSTS_V6: Final = 0x30
-
-
-def scan_record_reference(
-    data: bytes, at: int, end: int
-) -> tuple[int, int, int, int, int, int, int, int, bytes, bytes] | None:
-    """Return (size, body CRC, queue id, queue offset, physical offset, sys flag, store timestamp, body length, topic,
-    stored properties) of the record with IPv4 hosts that begins at `at` of `data` and ends at or before `end`.
-
-    Return None for anything else. Only the magic and the lengths are checked."""
-    if at < 0 or end > len(data) or end - at < HEAD_BYTES:
-        return None
-    size, magic, crc, queue_id, queue_offset, physical_offset, flags, time, body_length = _HEAD.unpack_from(data, at)
-    if (
-        magic != record.MESSAGE_MAGIC
-        or flags & _HOSTS_V6
-        or not record.FIXED_BYTES <= size <= end - at
-        or not 0 <= body_length <= size - record.FIXED_BYTES
-    ):
-        return None
-    record_end: int = at + size
-    topic_at: int = at + HEAD_BYTES + body_length + 1
-    properties_at: int = topic_at + data[topic_at - 1] + 2
-    if (
-        properties_at > record_end
-        or data[properties_at - 2] << 8 | data[properties_at - 1] != record_end - properties_at
-    ):
-        return None
-    topic, stored_properties = data[topic_at : properties_at - 2], data[properties_at:record_end]
-    return size, crc, queue_id, queue_offset, physical_offset, flags, time, body_length, topic, stored_properties
-
-
-_scan_record: Final = accelerated(scan_record_reference)
-
-
-class ScannedRecord:
-    """The fields of a record that the scan returns."""
-
-    __slots__ = (
-        "body_length",
-        "physical_offset",
-        "properties",
-        "queue_id",
-        "queue_offset",
-        "size_bytes",
-        "store_timestamp",
-        "sys_flag",
-        "topic",
-    )
-
-    def __init__(
-        self,
-        physical_offset: int,
-        size_bytes: int,
-        queue_id: int,
-        queue_offset: int,
-        sys_flags: int,
-        store_timestamp: int,
-        body_length: int,
-        topic: bytes,
-        stored_properties: bytes,
-    ) -> None:
-        self.physical_offset = physical_offset
-        self.size_bytes = size_bytes
-        self.queue_id = queue_id
-        self.queue_offset = queue_offset
-        self.sys_flag = sys_flags
-        self.store_timestamp = store_timestamp
-        self.body_length = body_length
-        self.topic = topic
-        self.properties = stored_properties
 
 
 class Damage:
@@ -239,12 +162,12 @@ class LogScan:
     def _good_record(self, file: MappedFile, position: int) -> ScannedRecord | None:
         """Return the record at this position of the file, or None if it is not valid; `_reason` then says why."""
         at = position - self._data_at
-        found = _scan_record(self._data, at, len(self._data))
+        found = scan_record(self._data, at, len(self._data))
         if found is None:
             # The record may be cut off by the end of the piece.
             self._read_piece(file, position)
             at = 0
-            found = _scan_record(self._data, 0, len(self._data))
+            found = scan_record(self._data, 0, len(self._data))
             if found is None:
                 return self._unusual_record(file, position)
         size, crc, queue_id, queue_offset, physical_offset, flags, time, body_length, topic, stored_properties = found
@@ -362,33 +285,6 @@ class LogScan:
                 return position
             magic_at = window.find(_MESSAGE_MAGIC, magic_at + 1)
         return -1
-
-
-def quick_record(data: bytes, at: int, limit: int, physical_offset: int) -> ScannedRecord | None:
-    """Return the record with IPv4 hosts that begins at `at` of `data` and ends at or before `limit`, or None for
-    anything else. Its lengths are checked; its own PHYSICALOFFSET is not."""
-    found = _scan_record(data, at, limit)
-    if found is None:
-        return None
-    size, _, queue_id, queue_offset, _, flags, store_timestamp, body_length, topic, stored_properties = found
-    return ScannedRecord(
-        physical_offset, size, queue_id, queue_offset, flags, store_timestamp, body_length, topic, stored_properties
-    )
-
-
-def scanned(fields: RecordFields, physical_offset: int) -> ScannedRecord:
-    """Return the fields of a decoded record at this offset as a ScannedRecord."""
-    return ScannedRecord(
-        physical_offset,
-        fields.size_bytes,
-        fields.queue_id,
-        fields.queue_offset,
-        fields.sys_flag,
-        fields.store_timestamp,
-        fields.body_length,
-        fields.topic,
-        fields.properties,
-    )
 
 
 def _is_torn(data: bytes, begin: int, end: int) -> bool:

@@ -114,7 +114,7 @@ class Flush:
     async def run_log(self) -> None:
         """Flush the log until cancelled: with SYNC_FLUSH as soon as something is committed (all messages that arrive
         during a sync share the next one), otherwise once per interval."""
-        with self._fail_stop.during("a flush of the commit log"):
+        with self._fail_stop.during("flushing the commit log"):
             await self._keep_flushing_log()
 
     async def _keep_flushing_log(self) -> None:
@@ -190,7 +190,7 @@ class Flush:
     async def run_queues(self) -> None:
         """Flush consume queues and index until cancelled. At the thorough interval, or when the log has grown so far
         that a recovery would take long, flush all of them and write the checkpoint."""
-        with self._fail_stop.during("a flush of the consume queues"):
+        with self._fail_stop.during("flushing the consume queues"):
             await self._keep_flushing_queues()
 
     async def _keep_flushing_queues(self) -> None:

@@ -18,7 +18,8 @@ from triomq.store.disk.files import Files
 from triomq.store.disk.layout import Layout
 from triomq.store.disk.mapped_file import OpenFiles
 from triomq.store.log.commit_log import CommitLog
-from triomq.store.log.log_scan import Damage, LogScan, ScannedRecord
+from triomq.store.log.log_scan import LogScan
+from triomq.store.log.scanned_record import ScannedRecord
 from triomq.store.queues.consume_queue import ENTRY, ENTRY_BYTES, FILLER_SIZE_BYTES, ConsumeQueue
 from triomq.store.queues.index_file import IndexFile, file_size_bytes
 from triomq.store.upkeep.progress import Progress, StartProgress, unseen
@@ -34,22 +35,22 @@ class ReadOnlyFiles(Files):
         return super().open(path, write=False)
 
     def create(self, path: str, size_bytes: int) -> int:
-        raise PermissionError(f"{path}: nothing is written here")
+        raise PermissionError(f"{path}: opened for reading only")
 
     def pwrite(self, fd: int, data: bytes | bytearray | memoryview, at: int) -> None:
-        raise PermissionError("nothing is written here")
+        raise PermissionError("the store is opened for reading only")
 
     def truncate(self, fd: int, size_bytes: int) -> None:
-        raise PermissionError("nothing is written here")
+        raise PermissionError("the store is opened for reading only")
 
     def unlink(self, path: str) -> None:
-        raise PermissionError(f"{path}: nothing is written here")
+        raise PermissionError(f"{path}: opened for reading only")
 
 
 class Findings:
     """The findings of `verify`. `problems` are sentences; an empty list means that there are none."""
 
-    __slots__ = ("damages", "log_begin", "log_end", "missing_entries", "problems", "queue_entries", "queues", "records")
+    __slots__ = ("log_begin", "log_end", "missing_entries", "problems", "queue_entries", "queues", "records")
 
     def __init__(self) -> None:
         self.log_begin = 0
@@ -58,7 +59,6 @@ class Findings:
         self.queues = 0
         self.queue_entries = 0
         self.missing_entries = 0
-        self.damages: list[Damage] = []
         self.problems: list[str] = []
 
 
@@ -189,7 +189,6 @@ def _verify_log(
             progress.at(scan.offset)
     progress.over()
     findings.log_end = scan.end
-    findings.damages = scan.damages
     for damage in scan.damages:
         findings.problems.append(
             f"log damaged from {damage.begin} to {damage.end} ({damage.end - damage.begin} bytes): {damage.reason}"

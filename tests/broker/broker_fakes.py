@@ -38,6 +38,14 @@ class FakeConnection:
         self.invoked: list[tuple[RemotingCommand, float]] = []
         self.answers: list[tuple[RemotingCommand, RemotingCommand]] = []
         self.on_invoke: Callable[[RemotingCommand], Awaitable[RemotingCommand]] | None = None
+        self.is_full = False
+        self.postponed: list[Callable[[], None]] = []
+
+    def must_wait(self) -> bool:
+        return self.is_full
+
+    def postpone(self, answer: Callable[[], None]) -> None:
+        self.postponed.append(answer)
 
     def close(self, reason: str = "") -> None:
         self.is_open = False

@@ -30,6 +30,7 @@ def test_keys_and_defaults_are_those_the_real_broker_lists() -> None:
     listed = dict(line.split("=", 1) for line in frame["body"].splitlines())
     ours = to_text(BrokerSettings(), null="")
     assert ours.pop("configUpdateWithoutAcl") == "false", "a key of our own"
+    assert ours.pop("aclLikeRocketMQ") == "false", "a key of our own"
     assert ours.pop("extensions") == "", "a key of our own"
     own = {"maxTopicTableBytes": "12582912", "maxGroupTableBytes": "12582912", "maxGroupsPerClient": "1000"}
     own["maxOffsetTableBytes"] = "15728640"

@@ -429,7 +429,14 @@ ACCESS: Table = {
 }
 
 
-async def test_access_control(tmp_path: Path) -> None:
+ADMINS_ONLY: Table = {
+    ("clusterAclConfigVersion* GET_BROKER_CLUSTER_ACL_INFO", "fields.allAclFileVersion"): "the file lies elsewhere",
+    ("not_admin_getBrokerConfig GET_BROKER_CONFIG", "*"): "only administrators see the configuration",
+}
+
+
+@pytest.mark.parametrize(("like_rocketmq", "table"), [("true", ACCESS), ("false", ADMINS_ONLY)])
+async def test_access_control(tmp_path: Path, like_rocketmq: str, table: Table) -> None:
     """Signed requests, so each goes out as it was recorded, byte for byte."""
     frames = golden_frames("acl_json")
     recorded = next(frame for frame in frames if frame.get("answers") == "GET_BROKER_CLUSTER_ACL_CONFIG")
@@ -439,11 +446,12 @@ async def test_access_control(tmp_path: Path) -> None:
     accounts = {"globalWhiteRemoteAddresses": known["globalWhiteAddrs"], "accounts": known["plainAccessConfigs"]}
     (home / "plain_acl.yml").write_text(json.dumps(accounts))
     settings = {"brokerName": "wire-a", "brokerClusterName": "WireCluster", "aclEnable": "true"}
+    settings["aclLikeRocketMQ"] = like_rocketmq
     async with whole_broker(tmp_path, rocketmqHome=str(home.parent), **settings) as broker:
         conversation = await converse(frames, broker, is_signed=True)
     assert conversation.compared > 40
-    assert_alike(conversation, "acl", ACCESS)
-    assert not ACCESS.keys() - USED["acl"]
+    assert_alike(conversation, f"acl {like_rocketmq}", table)
+    assert not table.keys() - USED[f"acl {like_rocketmq}"]
 
 
 PAIR: Table = {

@@ -104,6 +104,7 @@ async def test_yaml_file_stays_yaml(tmp_path: Path) -> None:
         "traceOn=false\nlistenPort=1",
         "traceOn=false\naclEnable=true",
         "traceOn=false\nconfigUpdateWithoutAcl=false",
+        "traceOn=false\naclLikeRocketMQ=true",
     ],
 )
 async def test_refused_update_changes_nothing(runtime: Runtime, text: str) -> None:
@@ -285,7 +286,7 @@ async def test_two_updates_at_once_keep_both_changes(runtime: Runtime) -> None:
 
 IDENTITY_AND_SECURITY = {
     "rocketmqHome", "brokerIP1", "brokerIP2", "brokerName", "brokerClusterName", "brokerId", "messageStorePlugIn",
-    "aclEnable", "configUpdateWithoutAcl", "extensions",
+    "aclEnable", "aclLikeRocketMQ", "configUpdateWithoutAcl", "extensions",
 }  # fmt: skip
 LAYOUT_AND_PARTS = {
     "storePathRootDir", "storePathCommitLog", "storePathDLedgerCommitLog", "readOnlyCommitLogStorePaths",
@@ -295,7 +296,8 @@ LAYOUT_AND_PARTS = {
     "dLegerPeers", "dLegerSelfId", "enableLmq", "enableMultiDispatch", "maxOpenFiles",
 }  # fmt: skip
 CONNECTIONS = {
-    "listenPort", "bindAddress", "serverMaxConnections", "frameMaxLength", "useTLS",
+    "listenPort", "bindAddress", "serverMaxConnections", "serverMaxConnectionsPerAddress",
+    "serverReservedDescriptors", "serverSilentSeconds", "frameMaxLength", "useTLS",
 }  # fmt: skip
 SYSTEM_PROPERTIES = {"rebalanceLockMaxLiveTime"}  # RocketMQ reads them at the start only, and lists them nowhere
 

@@ -227,12 +227,12 @@ class FakeCluster:
                 with trio.move_on_after(timeout_seconds):
                     await trio.sleep(self.name_server_seconds)
                     return self.route(request)
-                raise RemotingTimeout(f"{address} did not answer request {request.code} in {timeout_seconds:g} s")
+                raise RemotingTimeout(f"no response from {address} to request {request.code} in {timeout_seconds:g} s")
             return self.route(request)
         broker = self._at(address)
         with trio.move_on_after(timeout_seconds):
             return await broker.handle(request)
-        raise RemotingTimeout(f"{address} did not answer request {request.code} in {timeout_seconds:g} s")
+        raise RemotingTimeout(f"no response from {address} to request {request.code} in {timeout_seconds:g} s")
 
     async def invoke_oneway(self, address: str, request: RemotingCommand, timeout_seconds: float = 3.0) -> None:
         await self.invoke(address, request, timeout_seconds)

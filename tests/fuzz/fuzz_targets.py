@@ -20,7 +20,7 @@ from triomq.protocol.entries import decode_entries
 from triomq.protocol.errors import FrameError, HeaderFieldError
 from triomq.protocol.headers import base
 from triomq.protocol.headers.send import SendMessageRequestHeaderV2
-from triomq.store.log import log_scan
+from triomq.store.log import scanned_record
 
 Target = Callable[[bytes], None]
 
@@ -66,7 +66,7 @@ def targets(protocol: ModuleType, store: ModuleType) -> dict[str, Target]:
         """The first two bytes say where to begin."""
         at, rest = int.from_bytes(data[:2], "big", signed=True), data[2:]
         for end in (len(rest), len(rest) - 1, len(rest) + 1):
-            assert store.scan_record(rest, at, end) == log_scan.scan_record_reference(rest, at, end)
+            assert store.scan_record(rest, at, end) == scanned_record.scan_record_reference(rest, at, end)
 
     def frames(data: bytes) -> None:
         """No bytes make the decoder of a connection raise anything but FrameError."""

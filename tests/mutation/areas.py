@@ -56,8 +56,8 @@ AREAS = {
     "store": Area(
         ("store/**/*.py",),
         ("tests/store/test_*.py",),
-        ("store/__main__.py", "store/config.py", "store/errors.py", "store/**/progress.py",
-         "tests/store/test_store_power_cuts.py", "tests/store/test_store_sigkill.py"),
+        ("store/__main__.py", "store/config.py", "store/rocketmq_config.py", "store/errors.py",
+         "store/**/progress.py", "tests/store/test_store_power_cuts.py", "tests/store/test_store_sigkill.py"),
     ),
     "long polling": Area(
         ("broker/long_polling.py", "broker/processors/pull.py"),

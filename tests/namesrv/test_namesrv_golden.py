@@ -78,6 +78,9 @@ TRIOMQ_KEYS = {
     "maxTopics",
     "protectRoutes",
     "serverMaxConnections",
+    "serverMaxConnectionsPerAddress",
+    "serverReservedDescriptors",
+    "serverSilentSeconds",
     "tlsMode",
 }
 

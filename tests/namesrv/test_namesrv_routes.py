@@ -90,8 +90,8 @@ def test_without_protection_another_host_may_replace_a_broker() -> None:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"name": "second"}, "names of brokers"),
-        ({"cluster": "second"}, "names of clusters"),
+        ({"name": "second"}, "broker names"),
+        ({"cluster": "second"}, "cluster names"),
     ],
 )
 def test_a_registration_beyond_a_limit_changes_nothing(changes: dict[str, Any], reason: str) -> None:

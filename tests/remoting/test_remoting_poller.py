@@ -18,8 +18,8 @@ from triomq.protocol.command import RemotingCommand, new_request
 from triomq.protocol.frame import FrameDecoder, encode_frame
 from triomq.remoting import poller as poller_module
 from triomq.remoting.connection import Connection, ConnectionSettings
-from triomq.remoting.poller import ACCEPT_BURST, LONG_TURN_SECONDS, TURNS_IN_A_ROW, Poller
-from triomq.remoting.turn import Turn
+from triomq.remoting.poller import ACCEPT_BURST, TURNS_IN_A_ROW, Poller
+from triomq.remoting.turn import LONG_TURN_SECONDS, Turn
 
 pytestmark = pytest.mark.skipif(not poller_module.HAS_EPOLL, reason="epoll is not available here")
 
@@ -156,7 +156,7 @@ async def test_a_long_turn_leaves_the_other_sockets_to_the_next_one(
 async def test_a_turn_of_just_the_limit_is_not_long(nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench(nursery)
     now = [64.0]
-    monkeypatch.setattr(poller_module, "LONG_TURN_SECONDS", 0.5)
+    bench.turn.limit_seconds = 0.5
     for number in range(2):
         bench.connection()[1].sendall(frame(b"%d" % number))
 

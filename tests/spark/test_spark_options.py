@@ -124,7 +124,7 @@ def test_a_flag_is_true_or_false_in_any_case(kind: str, name: str, field: str) -
 def test_a_choice_is_one_of_those_listed_in_any_case(kind: str, name: str, field: str, choices: str) -> None:
     found = [value_at(read_by(kind, {name: text.upper()}), field) for text in choices.split(", ")]
     assert found == ([True, False] if name == "idempotence" else choices.split(", "))
-    with pytest.raises(OptionError, match=f"^option {name}: 'other' is none of {choices}$"):
+    with pytest.raises(OptionError, match=f"^option {name}: 'other' is not one of {choices}$"):
         read_by(kind, {name: "other"})
 
 
@@ -157,7 +157,7 @@ def test_every_option_is_tested_and_documented() -> None:
         ({**GOOD, "maxOffsetsPerTrigger": "0"}, "option maxOffsetsPerTrigger: 0 is less than 1"),
         ({**GOOD, "maxOffsetsPerTrigger": "5", "minOffsetsPerTrigger": "6"}, "option minOffsetsPerTrigger: 6 is more"),
         ({**GOOD, "failOnDataLoss": "yes"}, "option failOnDataLoss: 'yes' is neither true nor false"),
-        ({**GOOD, "rowFormat": "avro"}, "option rowFormat: 'avro' is none of rocketmq, kafka"),
+        ({**GOOD, "rowFormat": "avro"}, "option rowFormat: 'avro' is not one of rocketmq, kafka"),
         ({**GOOD, "filter": "||"}, "option filter: "),
         ({**GOOD, "accessKey": "a"}, "option accessKey: accessKey and secretKey"),
         (
@@ -202,7 +202,7 @@ def test_option_names_have_no_case_and_secrets_are_not_shown() -> None:
 def test_store_and_sink_options() -> None:
     with pytest.raises(OptionError, match="option path: missing"):
         store_options({})
-    with pytest.raises(OptionError, match="option idempotence: 'maybe' is none of batch, none"):
+    with pytest.raises(OptionError, match="option idempotence: 'maybe' is not one of batch, none"):
         sink_options({"nameServer": "h:1", "idempotence": "maybe"})
     assert store_options({"path": "file:///data/store/"}).root == "/data/store"
 

@@ -84,7 +84,7 @@ def test_damage_is_data_loss_or_skipped(
 @pytest.mark.parametrize(
     ("options", "schema", "message"),
     [
-        ({"rowFormat": "avro"}, None, "option rowFormat: 'avro' is none of rocketmq, kafka"),
+        ({"rowFormat": "avro"}, None, "option rowFormat: 'avro' is not one of rocketmq, kafka"),
         ({}, "body string", "schema: column 'body' is binary, not string"),
         ({"path": "/nonexistent"}, None, "option path: no commit log files in /nonexistent/commitlog"),
     ],

@@ -24,7 +24,7 @@ def schema(**kinds: str) -> Any:
 
 def test_columns_of_the_sink() -> None:
     assert sink_columns(schema(queueOffset="bigint", value="string", key="string"), "T") == {"body": 1, "keys": 2}
-    with pytest.raises(OptionError, match="sink: column 'boddy' is none of body,"):
+    with pytest.raises(OptionError, match="sink: column 'boddy' is not one of body,"):
         sink_columns(schema(boddy="binary"), "T")
     with pytest.raises(OptionError, match="sink: column 'body' is int, not binary or string"):
         sink_columns(schema(body="int"), "T")

@@ -110,7 +110,7 @@ async def test_a_mark_that_cannot_be_used_holds_everything(
     with capture_logs() as logs:
         assert await store._retention.clean() == 0
     assert [entry["log_level"] for entry in logs] == ["error", "warning"]
-    assert "archive" in logs[0]["error"] or "not of this log" in logs[0]["error"]
+    assert "archive" in logs[0]["error"] or "beyond the end of this log" in logs[0]["error"]
     await store.close()
 
 
@@ -147,3 +147,13 @@ def test_a_mark_is_whole_or_the_old_one(tmp_path: Path) -> None:
     assert read_mark(Files(), path) == 10_000_000_000
     mark(tmp_path, 5)
     assert read_mark(Files(), path) == 5
+
+
+def test_a_mark_of_zero_is_a_mark_and_what_is_no_number_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "archived.json"
+    write_mark(Files(), str(path), 0, archive="/archive", now_ms=1)
+    assert read_mark(Files(), str(path)) == 0
+    for text in ('{"archivedUntil": -1}', '{"archivedUntil": "5"}', '{"archivedUntil": true}', "[]", "{}", "{"):
+        path.write_text(text)
+        with pytest.raises(ValueError, match="archivedUntil"):
+            read_mark(Files(), str(path))

@@ -118,7 +118,7 @@ async def check_nothing_is_lost(tmp_path: Path, store: MessageStore, **changes: 
     """The store takes nothing more, ends its own tasks, leaves what a crash leaves, and comes back whole."""
     assert store.is_broken
     refused = put(store, b"refused")
-    assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE and "opened anew" in refused.reason
+    assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE and "restart to recover" in refused.reason
     for mark in (store.committed, store.accepted, store.flushed):
         told = Waits()
         mark.call_beyond(1 << 40, told)
@@ -239,7 +239,7 @@ async def test_a_callback_that_raises_in_a_commit_to_memory(tmp_path: Path, erro
     store = await open_store(tmp_path, **settings)
     for body in KEPT:
         put(store, body)
-    store._appending.commit()
+    store._committing.commit()
     result = put(store, b"doubtful")
     store.accepted.call_beyond(result.last_offset, Waits(error))
     commit_fails(store, error)

@@ -15,7 +15,7 @@ from store_support import WallClock, abandon, inline
 from triomq.protocol import properties, record
 from triomq.protocol.system_topics import SCHEDULE_TOPIC, is_system_topic
 from triomq.store.delay import DelayLevels
-from triomq.store.log.log_scan import scanned
+from triomq.store.log.scanned_record import scanned
 from triomq.store.message_store import MessageStore
 from triomq.store.results import MessageToStore
 

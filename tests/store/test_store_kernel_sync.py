@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import platform
+import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,7 +17,7 @@ from store_support import WallClock, message, small_settings
 
 from triomq.store.config import FlushDiskType
 from triomq.store.disk.files import Files, UnsyncedFiles
-from triomq.store.disk.kernel_sync import KernelSync
+from triomq.store.disk.kernel_sync import _NUMBERS, KernelSync
 from triomq.store.errors import StoreBroken
 from triomq.store.message_store import MessageStore
 
@@ -51,6 +53,21 @@ async def running(root: Path, files: Files | None = None) -> AsyncIterator[Messa
         yield store
         nursery.cancel_scope.cancel()
     await store.close()
+
+
+def test_a_kernel_that_can_is_asked() -> None:
+    """Without this, a request that no kernel accepts would look like a kernel that cannot."""
+    numbers = _NUMBERS.get(platform.machine())
+    release = tuple(int(part) for part in platform.release().split(".")[:2] if part.isdigit())
+    if sys.platform != "linux" or numbers is None or release < (4, 18):
+        pytest.skip("asynchronous fdatasync came with Linux 4.18")
+    try:
+        KernelSync(numbers).close()
+    except OSError:
+        pytest.skip("this system forbids asynchronous requests")
+    made = KernelSync.open()
+    assert made is not None
+    made.close()
 
 
 async def test_one_after_the_other(kernel_sync: KernelSync, tmp_path: Path) -> None:

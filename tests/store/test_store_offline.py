@@ -12,6 +12,7 @@ from store_support import message, open_store, small_settings, unique_key
 
 from triomq.store.__main__ import main
 from triomq.store.upkeep.offline import verify
+from triomq.store.upkeep.progress import Progress, unseen
 
 
 def picture(root: Path) -> dict[str, tuple[int, bytes]]:
@@ -129,3 +130,29 @@ async def test_entries_that_lead_nowhere_are_found(tmp_path: Path) -> None:
         problems = verify(small_settings(tmp_path)).problems
         assert problems == [f"queue Stays/0: 1 entries do not lead to their messages, {text}"]
         file.write_bytes(sound)
+
+
+async def test_verify_counts_records_queues_and_entries(tmp_path: Path) -> None:
+    store = await open_store(tmp_path)
+    for number in range(25):
+        assert store.append(message("T" if number < 10 else "U", number % 2)).is_ok
+    await store.close()
+    found = verify(small_settings(tmp_path))
+    assert (found.records, found.queues, found.queue_entries, found.missing_entries) == (25, 4, 25, 0)
+    assert (found.log_begin, found.problems) == (0, [])
+
+
+async def test_the_progress_of_verify_covers_the_log_and_what_the_queues_have(tmp_path: Path) -> None:
+    store = await open_store(tmp_path)
+    for _ in range(25):
+        assert store.append(message()).is_ok
+    await store.close()
+    (tmp_path / "consumequeue" / "T" / "0" / f"{0:020d}").unlink()
+    begun: list[tuple[str, int, int]] = []
+
+    def start(what: str, begin: int, end: int) -> Progress:
+        begun.append((what, begin, end))
+        return unseen(what, begin, end)
+
+    assert verify(small_settings(tmp_path), start).queue_entries == 15
+    assert begun == [("reading the log", 0, 4096), ("checking queues", 0, 15 * 20)]

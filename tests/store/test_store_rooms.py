@@ -14,7 +14,7 @@ ROOMS = {
     "upkeep": {"disk", "log", "queues", "upkeep"},
 }
 # Modules beside the rooms that only MessageStore puts together: no room may know them.
-ABOVE = {"appending", "message_store", "reading", "replica"}
+ABOVE = {"appending", "committing", "message_store", "reading", "replica"}
 
 
 def imported(path: Path) -> set[str]:

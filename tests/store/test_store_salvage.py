@@ -22,7 +22,7 @@ from store_faults import FailingFiles, RecordingFiles, replay_onto
 from store_support import abandon, message, open_store, small_settings
 from structlog.testing import capture_logs
 
-from triomq.store.disk.files import Files
+from triomq.store.disk.files import Data, Files
 from triomq.store.disk.layout import Layout
 from triomq.store.log.salvage import Salvage
 
@@ -67,6 +67,37 @@ async def test_what_cannot_be_saved_is_not_taken_out(tmp_path: Path) -> None:
     assert (tmp_path / "commitlog" / f"{0:020d}").read_bytes() == log
     abandon(await open_store(tmp_path))
     assert saved_in(tmp_path) == {name: data}
+
+
+class FullBehindTheName(Files):
+    """Makes the file and then has no room for its bytes; knows how many descriptors are open."""
+
+    def __init__(self) -> None:
+        self.salvage_fd = -1
+
+    def create(self, path: str, size_bytes: int) -> int:
+        fd = super().create(path, size_bytes)
+        if "salvage" in path:
+            self.salvage_fd = fd
+        return fd
+
+    def close(self, fd: int) -> None:
+        super().close(fd)
+        if fd == self.salvage_fd:
+            self.salvage_fd = -1
+
+    def pwrite(self, fd: int, data: Data, at: int) -> None:
+        if fd == self.salvage_fd:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        super().pwrite(fd, data, at)
+
+
+async def test_what_was_begun_and_cannot_be_finished_takes_no_room_and_no_descriptor(tmp_path: Path) -> None:
+    await damaged_store(tmp_path)
+    files = FullBehindTheName()
+    with pytest.raises(OSError, match="No space left"):
+        await open_store(tmp_path, files=files)
+    assert (list((tmp_path / "salvage").iterdir()), files.salvage_fd) == ([], -1)
 
 
 async def test_at_any_power_failure_the_saved_bytes_are_whole_or_still_in_the_log(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from triomq.protocol import record, speedups, sys_flag
 from triomq.protocol.java import string_hash
-from triomq.store.log import log_scan
+from triomq.store.log import scanned_record
 from triomq.store.queues import consume_queue, index_file
 
 any_text = st.text(st.characters(exclude_categories=[]), max_size=40)
@@ -102,14 +102,14 @@ def test_what_lies_outside_is_refused(c: ModuleType) -> None:
 def test_every_function_has_a_definition_in_python_with_the_same_parameters(c: ModuleType) -> None:
     references = [
         *(index_file.key_hash_reference, index_file.write_keys_reference),
-        *(consume_queue.add_queue_entry_reference, log_scan.scan_record_reference),
+        *(consume_queue.add_queue_entry_reference, scanned_record.scan_record_reference),
     ]
     in_python = {each.__name__.removesuffix("_reference"): speedups_contract.parameters_of(each) for each in references}
     in_c = speedups_contract.functions_of(c)
     assert {name: speedups_contract.parameters_of(each) for name, each in in_c.items()} == in_python
 
 
-@pytest.mark.parametrize("reference", [index_file.key_hash_reference, log_scan.scan_record_reference])
+@pytest.mark.parametrize("reference", [index_file.key_hash_reference, scanned_record.scan_record_reference])
 def test_a_built_extension_runs_instead_of_the_definitions(
     c: ModuleType, reference: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,7 +135,7 @@ def test_constants_are_those_of_the_python_modules(c: ModuleType) -> None:
         "SLOT_BYTES": index_file.SLOT_BYTES,
         "ENTRY_BYTES": index_file.ENTRY_BYTES,
         "PAGE_BYTES": index_file.PAGE_BYTES,
-        "HEAD_BYTES": log_scan.HEAD_BYTES,
+        "HEAD_BYTES": scanned_record.HEAD_BYTES,
     }
     assert index_file.ENTRY_BYTES == consume_queue.ENTRY_BYTES
 
@@ -191,7 +191,7 @@ def test_scan_record(c: ModuleType, data: bytearray, before: int, room: int, cha
         data[change[0]] = change[1]
     end = before + len(data) + room
     whole = bytes(before) + bytes(data) + b"behind"[: max(0, room)]
-    assert c.scan_record(whole, before, end) == log_scan.scan_record_reference(whole, before, end)
+    assert c.scan_record(whole, before, end) == scanned_record.scan_record_reference(whole, before, end)
 
 
 far = st.integers(-100, 300) | st.sampled_from([-(2**63), 2**63 - 1])
@@ -200,7 +200,7 @@ far = st.integers(-100, 300) | st.sampled_from([-(2**63), 2**63 - 1])
 @given(far, far)
 def test_no_record_lies_outside(c: ModuleType, at: int, end: int) -> None:
     data = bytes(some_record(b"body", b"t", b"", 0))
-    assert c.scan_record(data, at, end) == log_scan.scan_record_reference(data, at, end)
+    assert c.scan_record(data, at, end) == scanned_record.scan_record_reference(data, at, end)
 
 
 def test_a_record_is_scanned(c: ModuleType) -> None:

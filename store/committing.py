@@ -1,0 +1,209 @@
+"""Committing: what is appended goes to the log, into queues and index, and is published by the watermarks.
+
+`pending` holds the dispatch entries of messages that are appended but not committed, in the order of the log. `commit`
+writes the log once, dispatches from memory, and then advances the watermarks. All of these are plain functions that
+never await, and only the store's own thread may call them.
+
+If the log cannot be written, the whole commit is undone: queue offsets, bytes, and the results, which turn into
+refusals. If only a queue or the index cannot be written, the log has the messages already. Their entries stay in memory
+for the next attempt, and puts are refused until a queue write succeeds.
+"""
+
+from __future__ import annotations
+
+import errno
+
+import structlog
+
+from triomq.store.contents import Contents, Marks, Opened
+from triomq.store.disk.files import PAGE_BYTES
+from triomq.store.errors import StoreBroken, StoreError, StoreFull
+from triomq.store.fail_stop import FailStop
+from triomq.store.live_settings import LiveSettings
+from triomq.store.queues.consume_queue import ConsumeQueue
+from triomq.store.queues.dispatch import Dispatch, DispatchEntry
+from triomq.store.refusals import Refusals
+from triomq.store.results import PutStatus
+
+log = structlog.get_logger("triomq.store.append")
+
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+class Committing:
+    """Commits (see the module docstring). `has_backlog`: queue entries wait for space on the disk. Appending fills
+    `pending`, and nobody else does."""
+
+    __slots__ = (
+        "_buffer_bytes",
+        "_dispatch",
+        "_fail_stop",
+        "_log",
+        "_marks",
+        "_queues",
+        "_refusals",
+        "has_backlog",
+        "last_store_timestamp",
+        "pending",
+    )
+
+    def __init__(
+        self,
+        contents: Contents,
+        settings: LiveSettings,
+        marks: Marks,
+        dispatch: Dispatch,
+        refusals: Refusals,
+        fail_stop: FailStop,
+    ) -> None:
+        self._log = contents.log
+        self._queues = contents.queues
+        self._marks = marks
+        self._dispatch = dispatch
+        self._refusals = refusals
+        self._fail_stop = fail_stop
+        self.pending: list[DispatchEntry] = []
+        self._buffer_bytes = 0
+        if settings.has_buffer:
+            self._buffer_bytes = max(1, settings.now.commit_commit_log_least_pages) * PAGE_BYTES
+        self.has_backlog = False
+        self.last_store_timestamp = 0
+
+    def begin(self, opened: Opened) -> None:
+        """Set the watermarks of a newly opened store: committed to the log's end, flushed as far as recovery knows."""
+        marks = self._marks
+        marks.committed.value = marks.accepted.value = opened.log_end
+        marks.flushed.value = opened.synced_end
+        self.last_store_timestamp = opened.last_store_timestamp
+
+    def begin_log_at(self, physical_offset: int) -> None:
+        """Start the log of an empty slave at `physical_offset`, where its master's log starts."""
+        self._log.set_end(physical_offset)
+        self._marks.committed.value = self._marks.flushed.value = physical_offset
+
+    def was_cut(self, last_store_timestamp: int) -> None:
+        """Note that the log was truncated; its last message was stored at `last_store_timestamp` (ms)."""
+        self.last_store_timestamp = last_store_timestamp
+
+    @property
+    def has_pending(self) -> bool:
+        return bool(self.pending) or self._log.pending_bytes > 0
+
+    def commit(self, *, buffered: bool = False) -> None:
+        """See MessageStore.commit. With `buffered`, a store with a buffer (transientStorePoolEnable) may defer it."""
+        if self._fail_stop.failure is not None:
+            self._fail_stop.check()
+        is_empty = self._log.next_offset == self._log.committed_offset
+        if is_empty and not self.has_backlog:
+            return
+        pending = self.pending
+        try:
+            if is_empty:
+                self._write_queues()
+            elif buffered and self._log.pending_bytes < self._buffer_bytes:
+                self._marks.accepted.advance(self._log.next_offset)
+            else:
+                self.pending = []
+                self._write(pending)
+        except BaseException as error:
+            _refuse(pending, "the commit failed")
+            self._fail_stop.fail("a commit", error)
+
+    def write_backlog(self) -> None:
+        """Retry the writes that a full disk delayed, if there are any."""
+        if self.has_backlog:
+            self.commit()
+
+    def _write(self, pending: list[DispatchEntry]) -> None:
+        """Commit these entries and the log's pending bytes."""
+        try:
+            self._log.write_pending()
+        except OSError as error:
+            if self._buffer_bytes and error.errno in _DISK_FULL:
+                self._keep_buffered(pending, error)
+            else:
+                self._take_back(pending, error)
+            return
+        if self._refusals.has("log"):
+            self._refusals.set("log", None)
+            log.info("commit log could be written again")
+        for entry in pending:
+            self._dispatch.apply(entry)
+        if pending:
+            self.last_store_timestamp = pending[-1].store_timestamp
+        self._write_queues()
+        self._marks.committed.advance(self._log.committed_offset)
+        if self._marks.accepted is not self._marks.committed:
+            self._marks.accepted.advance(self._log.committed_offset)
+
+    def _keep_buffered(self, pending: list[DispatchEntry], error: OSError) -> None:
+        """Keep these messages, which are already accepted, in memory for a retry, and refuse further ones."""
+        self.pending = pending + self.pending
+        if not self._refusals.has("log"):
+            self._refusals.set("log", f"the commit log cannot be written: {error}")
+            log.error("commit log cannot be written, puts are refused until it can", error=str(error))
+
+    def dispatched(self, store_timestamp: int) -> None:
+        """Write and publish the queue entries of records that arrived as raw bytes (on a slave). The caller has
+        dispatched the records."""
+        self.last_store_timestamp = max(self.last_store_timestamp, store_timestamp)
+        self._write_queues()
+        self._marks.committed.advance(self._log.committed_offset)
+
+    def _write_queues(self) -> None:
+        """Write the queues with buffered entries and publish those that were written."""
+        written: list[ConsumeQueue] = []
+        try:
+            self._queues.write_touched(written)
+        except OSError as error:
+            self._queue_failed(error)
+        else:
+            if self.has_backlog:
+                self.has_backlog = False
+                self._refusals.set("queue", None)
+                log.info("consume queues could be written again")
+        for queue in written:
+            queue.publish()
+
+    def _queue_failed(self, error: OSError) -> None:
+        if error.errno not in _DISK_FULL:
+            self._fail_stop.broke(f"a consume queue cannot be written: {error}")
+        elif not self.has_backlog:
+            self.has_backlog = True
+            self._refusals.set("queue", f"a consume queue cannot be written: {error}")
+            log.error("consume queues cannot be written, puts are refused until they can", error=str(error))
+
+    def _take_back(self, pending: list[DispatchEntry], error: OSError) -> None:
+        """Undo this commit: restore queue offsets, discard the bytes, and refuse the messages."""
+        committed = self._log.committed_offset
+        for entry in reversed(pending):  # so that the first entry of each queue is applied last
+            if entry.queue is not None:
+                entry.queue.next_offset = entry.queue_offset
+                for more, queue_offset in entry.more_queues or ():
+                    more.next_offset = queue_offset
+        failure: StoreError
+        is_full = error.errno in _DISK_FULL
+        try:
+            self._log.take_back()
+        except OSError as second:
+            is_full = False
+            error = second
+        if is_full:
+            failure = StoreFull(f"no space for {len(pending)} messages in the commit log: {error}")
+            log.error("commit log cannot be written, messages refused", messages=len(pending), error=str(error))
+        else:
+            failure = StoreBroken(f"the commit log cannot be written: {error}")
+            self._fail_stop.broke(str(failure))
+        self._marks.accepted.reject(failure, committed)
+        _refuse(pending, str(failure))
+        if self._marks.committed is not self._marks.accepted:  # else this would reject waits that began meanwhile
+            self._marks.committed.reject(failure, committed)
+        self._marks.flushed.reject(failure, committed)
+
+
+def _refuse(pending: list[DispatchEntry], reason: str) -> None:
+    """Turn the results of these entries, which were PUT_OK, into refusals."""
+    for entry in pending:
+        if entry.result is not None:
+            entry.result.status = PutStatus.SERVICE_NOT_AVAILABLE
+            entry.result.reason = reason

@@ -1,0 +1,371 @@
+"""The keys of RocketMQ's MessageStoreConfig, each under its own name, with its default and meaning.
+
+Keys that are not changeable determine the layout of files on disk or which parts exist; all others may be changed while
+the broker runs. `StoreSettings` (config.py) adds the keys that only this store has.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from triomq.protocol.settings import setting
+
+_NO_EFFECT = "accepted for compatibility, has no effect"
+
+
+class BrokerRole(Enum):
+    ASYNC_MASTER = "ASYNC_MASTER"
+    SYNC_MASTER = "SYNC_MASTER"
+    SLAVE = "SLAVE"
+
+
+class FlushDiskType(Enum):
+    SYNC_FLUSH = "SYNC_FLUSH"
+    ASYNC_FLUSH = "ASYNC_FLUSH"
+
+
+def _default_root() -> str:
+    return str(Path.home() / "store")
+
+
+@dataclass(frozen=True, slots=True)
+class RocketMQStoreSettings:
+    """MessageStoreConfig of RocketMQ 4.9.7."""
+
+    store_path_root_dir: str = setting("storePathRootDir", _default_root, meaning="store root", important=True)
+    store_path_commit_log: str | None = setting(
+        "storePathCommitLog",
+        None,
+        meaning="CommitLog directory; several separated by ',' allowed; null = <root>/commitlog",
+        important=True,
+    )
+    store_path_dledger_commit_log: str | None = setting(
+        "storePathDLedgerCommitLog",
+        None,
+        meaning=_NO_EFFECT,
+        important=True,
+    )
+    read_only_commit_log_store_paths: str | None = setting(
+        "readOnlyCommitLogStorePaths", None, meaning="extra CommitLog directories only read from"
+    )
+    mapped_file_size_commit_log_bytes: int = setting(
+        "mappedFileSizeCommitLog", 1_073_741_824, meaning="CommitLog file size", minimum=1024, maximum=2_147_483_647
+    )
+    mapped_file_size_consume_queue_bytes: int = setting(
+        "mappedFileSizeConsumeQueue",
+        6_000_000,
+        meaning="consume queue file size, rounded up to a multiple of 20",
+        minimum=20,
+        maximum=2_147_483_647,
+    )
+    enable_consume_queue_ext: bool = setting(
+        "enableConsumeQueueExt", False, meaning="write consumequeue_ext (tags code, store time, bit map)"
+    )
+    mapped_file_size_consume_queue_ext_bytes: int = setting(
+        "mappedFileSizeConsumeQueueExt", 50_331_648, meaning="ext file size", minimum=64
+    )
+    bit_map_length_consume_queue_ext: int = setting(
+        "bitMapLengthConsumeQueueExt", 64, meaning=_NO_EFFECT
+    )
+    flush_interval_commit_log_ms: int = setting(
+        "flushIntervalCommitLog",
+        500,
+        meaning="ms between asynchronous flushes",
+        important=True,
+        minimum=1,
+        changeable=True,
+    )
+    commit_interval_commit_log_ms: int = setting(
+        "commitIntervalCommitLog",
+        200,
+        meaning="ms between commits of the transient pool",
+        important=True,
+        minimum=1,
+        changeable=True,
+    )
+    use_reentrant_lock_when_put_message: bool = setting(
+        "useReentrantLockWhenPutMessage", True, meaning=_NO_EFFECT, changeable=True
+    )
+    flush_commit_log_timed: bool = setting(
+        "flushCommitLogTimed",
+        True,
+        meaning=_NO_EFFECT,
+        important=True,
+        changeable=True,
+    )
+    flush_interval_consume_queue_ms: int = setting(
+        "flushIntervalConsumeQueue", 1000, meaning="ms between consume queue flushes", minimum=1, changeable=True
+    )
+    clean_resource_interval_ms: int = setting(
+        "cleanResourceInterval", 10_000, meaning="ms between runs of the file cleaner", minimum=1, changeable=True
+    )
+    delete_commit_log_files_interval_ms: int = setting(
+        "deleteCommitLogFilesInterval",
+        100,
+        meaning="ms pause between deleting two CommitLog files",
+        minimum=0,
+        changeable=True,
+    )
+    delete_consume_queue_files_interval_ms: int = setting(
+        "deleteConsumeQueueFilesInterval",
+        100,
+        meaning="ms pause between deleting two consume queue or index files",
+        minimum=0,
+        changeable=True,
+    )
+    destroy_mapped_file_interval_forcibly_ms: int = setting(
+        "destroyMapedFileIntervalForcibly",
+        120_000,
+        meaning=_NO_EFFECT,
+        changeable=True,
+    )
+    redelete_hung_file_interval_ms: int = setting(
+        "redeleteHangedFileInterval",
+        120_000,
+        meaning="ms after which a file that could not be deleted is tried again",
+        minimum=1,
+        changeable=True,
+    )
+    delete_when: str = setting(
+        "deleteWhen",
+        "04",
+        meaning="hours of the day at which expired files go, '04' or '04;16'",
+        important=True,
+        changeable=True,
+    )
+    disk_max_used_space_ratio_percent: int = setting(
+        "diskMaxUsedSpaceRatio",
+        75,
+        meaning="percent used at which cleaning starts at any time; limited to 10..95",
+        changeable=True,
+    )
+    file_reserved_time_hours: int = setting(
+        "fileReservedTime",
+        72,
+        meaning="hours a file is kept after its last modification",
+        important=True,
+        minimum=0,
+        changeable=True,
+    )
+    put_msg_index_high_water: int = setting(
+        "putMsgIndexHightWater", 600_000, meaning=_NO_EFFECT, changeable=True
+    )
+    max_message_size_bytes: int = setting(
+        "maxMessageSize", 4_194_304, meaning="largest message body in bytes", minimum=1, changeable=True
+    )
+    check_crc_on_recover: bool = setting(
+        "checkCRCOnRecover", True, meaning="check body CRC in recovery", changeable=True
+    )
+    flush_commit_log_least_pages: int = setting(
+        "flushCommitLogLeastPages",
+        4,
+        meaning="pages (4 KiB) that must be dirty for a flush",
+        minimum=0,
+        changeable=True,
+    )
+    commit_commit_log_least_pages: int = setting(
+        "commitCommitLogLeastPages", 4, meaning="pages needed for a commit of the transient pool", changeable=True
+    )
+    flush_least_pages_when_warm_mapped_file: int = setting(
+        "flushLeastPagesWhenWarmMapedFile", 4096, meaning=_NO_EFFECT, changeable=True
+    )
+    flush_consume_queue_least_pages: int = setting(
+        "flushConsumeQueueLeastPages", 2, meaning="pages needed for a consume queue flush", minimum=0, changeable=True
+    )
+    flush_commit_log_thorough_interval_ms: int = setting(
+        "flushCommitLogThoroughInterval",
+        10_000,
+        meaning="ms after which a flush ignores the page minimum",
+        changeable=True,
+    )
+    commit_commit_log_thorough_interval_ms: int = setting(
+        "commitCommitLogThoroughInterval",
+        200,
+        meaning=_NO_EFFECT,
+        changeable=True,
+    )
+    flush_consume_queue_thorough_interval_ms: int = setting(
+        "flushConsumeQueueThoroughInterval",
+        60_000,
+        meaning="ms after which a consume queue flush ignores the page minimum and the checkpoint is written",
+        changeable=True,
+    )
+    max_transfer_bytes_on_message_in_memory: int = setting(
+        "maxTransferBytesOnMessageInMemory",
+        262_144,
+        meaning="bytes for one pull of recent messages",
+        important=True,
+        minimum=1,
+        changeable=True,
+    )
+    max_transfer_count_on_message_in_memory: int = setting(
+        "maxTransferCountOnMessageInMemory",
+        32,
+        meaning="messages for one pull of recent messages",
+        important=True,
+        minimum=1,
+        changeable=True,
+    )
+    max_transfer_bytes_on_message_in_disk: int = setting(
+        "maxTransferBytesOnMessageInDisk",
+        65_536,
+        meaning="bytes for one pull of old messages",
+        important=True,
+        minimum=1,
+        changeable=True,
+    )
+    max_transfer_count_on_message_in_disk: int = setting(
+        "maxTransferCountOnMessageInDisk",
+        8,
+        meaning="messages for one pull of old messages",
+        important=True,
+        minimum=1,
+        changeable=True,
+    )
+    access_message_in_memory_max_ratio_percent: int = setting(
+        "accessMessageInMemoryMaxRatio",
+        40,
+        meaning="percent of physical memory that counts as 'recent' CommitLog data",
+        important=True,
+        minimum=0,
+        changeable=True,
+    )
+    message_index_enable: bool = setting("messageIndexEnable", True, meaning="build index files", important=True)
+    max_hash_slot_num: int = setting("maxHashSlotNum", 5_000_000, meaning="hash slots per index file", minimum=1)
+    max_index_num: int = setting("maxIndexNum", 20_000_000, meaning="entries per index file", minimum=3)
+    max_msgs_num_batch: int = setting(
+        "maxMsgsNumBatch", 64, meaning="most messages returned for one key query", minimum=1, changeable=True
+    )
+    message_index_safe: bool = setting(
+        "messageIndexSafe", False, meaning="recovery also respects indexMsgTimestamp", important=True, changeable=True
+    )
+    ha_listen_port: int = setting("haListenPort", 10_912, meaning="no effect: always listenPort + 1")
+    ha_send_heartbeat_interval_ms: int = setting(
+        "haSendHeartbeatInterval", 5000, meaning="ms of silence after which HA sides send a heartbeat", changeable=True
+    )
+    ha_housekeeping_interval_ms: int = setting(
+        "haHousekeepingInterval",
+        20_000,
+        meaning="ms of silence after which an HA connection is closed",
+        changeable=True,
+    )
+    ha_transfer_batch_size_bytes: int = setting(
+        "haTransferBatchSize", 32_768, meaning="bytes per HA frame", minimum=1, changeable=True
+    )
+    ha_master_address: str | None = setting(
+        "haMasterAddress",
+        None,
+        meaning="fixed HA address of the master 'ip:port'; null = learnt at registration",
+        important=True,
+        changeable=True,
+    )
+    ha_slave_fallbehind_max_bytes: int = setting(
+        "haSlaveFallbehindMax", 268_435_456, meaning="bytes a slave may lag to count as usable", changeable=True
+    )
+    broker_role: BrokerRole = setting(
+        "brokerRole", BrokerRole.ASYNC_MASTER, meaning="ASYNC_MASTER, SYNC_MASTER or SLAVE", important=True
+    )
+    flush_disk_type: FlushDiskType = setting(
+        "flushDiskType", FlushDiskType.ASYNC_FLUSH, meaning="ASYNC_FLUSH or SYNC_FLUSH", important=True
+    )
+    sync_flush_timeout_ms: int = setting(
+        "syncFlushTimeout", 5000, meaning="ms limit for a sync flush", minimum=1, changeable=True
+    )
+    slave_timeout_ms: int = setting(
+        "slaveTimeout", 3000, meaning="ms limit for the slave confirmation", minimum=1, changeable=True
+    )
+    message_delay_level: str = setting(
+        "messageDelayLevel",
+        "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
+        meaning="delay table, units s m h d",
+        changeable=True,
+    )
+    flush_delay_offset_interval_ms: int = setting(
+        "flushDelayOffsetInterval", 10_000, meaning="ms between writes of delayOffset.json", changeable=True
+    )
+    clean_file_forcibly_enable: bool = setting(
+        "cleanFileForciblyEnable",
+        True,
+        meaning="above the forcible ratio delete although unexpired",
+        important=True,
+        changeable=True,
+    )
+    warm_mapped_file_enable: bool = setting(
+        "warmMapedFileEnable", False, meaning="touch and lock the pages of new CommitLog files", changeable=True
+    )
+    offset_check_in_slave: bool = setting(
+        "offsetCheckInSlave", False, meaning="a slave corrects pull offsets itself", changeable=True
+    )
+    debug_lock_enable: bool = setting(
+        "debugLockEnable", False, meaning=_NO_EFFECT, changeable=True
+    )
+    duplication_enable: bool = setting(
+        "duplicationEnable",
+        False,
+        meaning="only messages below the confirm offset reach consumers; true is refused, as a plug-in has to set it",
+    )
+    disk_fall_recorded: bool = setting(
+        "diskFallRecorded", True, meaning="record how far reads are behind", changeable=True
+    )
+    os_page_cache_busy_time_out_ms: int = setting(
+        "osPageCacheBusyTimeOutMills",
+        1000,
+        meaning="ms the put lock may be held before the page cache counts as busy",
+        changeable=True,
+    )
+    default_query_max_num: int = setting(
+        "defaultQueryMaxNum", 32, meaning="maxNum for unique key queries", changeable=True
+    )
+    transient_store_pool_enable: bool = setting(
+        "transientStorePoolEnable",
+        False,
+        meaning="off-heap write buffers; used only with ASYNC_FLUSH and role not SLAVE",
+        important=True,
+    )
+    transient_store_pool_size: int = setting(
+        "transientStorePoolSize",
+        5,
+        meaning=_NO_EFFECT,
+        minimum=1,
+        changeable=True,
+    )
+    fast_fail_if_no_buffer_in_store_pool: bool = setting(
+        "fastFailIfNoBufferInStorePool", False, meaning=_NO_EFFECT, changeable=True
+    )
+    enable_dleger_commit_log: bool = setting(
+        "enableDLegerCommitLog", False, meaning="DLedger instead of the plain CommitLog"
+    )
+    dleger_group: str | None = setting("dLegerGroup", None, meaning=_NO_EFFECT)
+    dleger_peers: str | None = setting("dLegerPeers", None, meaning=_NO_EFFECT)
+    dleger_self_id: str | None = setting("dLegerSelfId", None, meaning=_NO_EFFECT)
+    preferred_leader_id: str | None = setting(
+        "preferredLeaderId", None, meaning=_NO_EFFECT, changeable=True
+    )
+    enable_batch_push: bool = setting(
+        "enableBatchPush",
+        False,
+        meaning=_NO_EFFECT,
+        changeable=True,
+        shown_as="isEnableBatchPush",
+    )
+    enable_schedule_message_stats: bool = setting(
+        "enableScheduleMessageStats", True, meaning="count delivered delay messages in the statistics", changeable=True
+    )
+    enable_lmq: bool = setting("enableLmq", False, meaning="light message queues: separate offsets, %LMQ% handling")
+    enable_multi_dispatch: bool = setting(
+        "enableMultiDispatch", False, meaning="dispatch one message to several %LMQ% queues"
+    )
+    max_lmq_consume_queue_num: int = setting(
+        "maxLmqConsumeQueueNum", 20_000, meaning=_NO_EFFECT, changeable=True
+    )
+    enable_schedule_async_deliver: bool = setting(
+        "enableScheduleAsyncDeliver", False, meaning="asynchronous delivery of delay messages", changeable=True
+    )
+    schedule_async_deliver_max_pending_limit: int = setting(
+        "scheduleAsyncDeliverMaxPendingLimit", 2000, meaning=_NO_EFFECT, changeable=True
+    )
+    schedule_async_deliver_max_resend_num_to_block: int = setting(
+        "scheduleAsyncDeliverMaxResendNum2Blocked", 3, meaning=_NO_EFFECT, changeable=True
+    )

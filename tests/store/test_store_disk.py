@@ -1,0 +1,202 @@
+"""Mapped files and the bound of their descriptors, and JSON files with a backup."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from store_support import small_settings
+
+from triomq.store.disk.directory_lock import DirectoryLock
+from triomq.store.disk.files import Data, Files
+from triomq.store.disk.json_config import JsonFile
+from triomq.store.disk.layout import Layout
+from triomq.store.disk.mapped_file import MappedFile, OpenFiles
+
+
+class Descriptors(Files):
+    """Knows which files are open, by name."""
+
+    def __init__(self) -> None:
+        self._names: dict[int, str] = {}
+
+    def open(self, path: str, *, write: bool = True) -> int:
+        fd = super().open(path, write=write)
+        self._names[fd] = Path(path).name
+        return fd
+
+    def create(self, path: str, size_bytes: int) -> int:
+        fd = super().create(path, size_bytes)
+        self._names[fd] = Path(path).name
+        return fd
+
+    def close(self, fd: int) -> None:
+        del self._names[fd]
+        super().close(fd)
+
+    @property
+    def names(self) -> set[str]:
+        return set(self._names.values())
+
+
+def made(pool: OpenFiles, directory: Path, name: str) -> MappedFile:
+    file = MappedFile(pool, str(directory), 0, 100, name)
+    file.create()
+    return file
+
+
+# -- descriptors ---------------------------------------------------------------------------------------------------
+
+
+def test_beyond_the_limit_the_oldest_file_that_was_not_used_is_closed(tmp_path: Path) -> None:
+    files = Descriptors()
+    pool = OpenFiles(files, 2)
+    used = made(pool, tmp_path, "used")
+    made(pool, tmp_path, "idle")
+    used.fd()
+    made(pool, tmp_path, "new")
+    assert files.names == {"used", "new"}
+    made(pool, tmp_path, "newer")  # a second chance is one: it was not used since
+    assert "newer" in files.names
+    assert pool.count == 2
+
+
+def test_a_pinned_file_and_the_one_that_opens_stay_even_beyond_the_limit(tmp_path: Path) -> None:
+    files = Descriptors()
+    pool = OpenFiles(files, 1)
+    pinned = made(pool, tmp_path, "pinned")
+    pinned.is_pinned = True
+    made(pool, tmp_path, "new")
+    assert files.names == {"pinned", "new"}
+    pinned.is_pinned = False
+    made(pool, tmp_path, "newer")
+    assert files.names == {"newer"}
+
+
+def test_a_closed_file_opens_again_when_it_is_used(tmp_path: Path) -> None:
+    files = Descriptors()
+    pool = OpenFiles(files, 1)
+    first = made(pool, tmp_path, "first")
+    first.write(b"kept", 10)
+    first.was_used = False
+    made(pool, tmp_path, "second")
+    assert files.names == {"second"}
+    assert first.read(10, 4) == b"kept"
+    pool.close_all()
+    assert files.names == set() and pool.count == 0
+
+
+# -- JSON files ----------------------------------------------------------------------------------------------------
+
+
+def json_file(tmp_path: Path) -> JsonFile[dict[str, int]]:
+    return JsonFile(Files(), str(tmp_path / "table.json"), json.loads)
+
+
+def test_a_table_comes_from_the_file_or_else_from_its_backup(tmp_path: Path) -> None:
+    table = json_file(tmp_path)
+    assert table.load() is None and table.peek() is None
+    table.save(b'{"a": 1}')
+    assert table.load() == {"a": 1}
+    table.save(b'{"a": 2}')
+    assert (tmp_path / "table.json.bak").read_bytes() == b'{"a": 1}'
+    assert table.load() == table.peek() == {"a": 2}
+    for broken in (b"", b" \n", b"{"):
+        (tmp_path / "table.json").write_bytes(broken)
+        assert table.load() == table.peek() == {"a": 1}, broken
+    (tmp_path / "table.json").unlink()
+    assert table.load() == table.peek() == {"a": 1}
+
+
+def test_only_when_no_table_is_left_broken_files_are_put_aside(tmp_path: Path) -> None:
+    table = json_file(tmp_path)
+    (tmp_path / "table.json").write_bytes(b"{")
+    (tmp_path / "table.json.bak").write_bytes(b"[")
+    assert table.peek() is None
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["table.json", "table.json.bak"]
+    assert table.load() is None
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {
+        "table.json.broken": b"{", "table.json.bak.broken": b"[",
+    }  # fmt: skip
+    table.save(b'{"a": 3}')
+    assert table.load() == {"a": 3}
+
+
+def test_a_broken_file_never_replaces_the_backup(tmp_path: Path) -> None:
+    table = json_file(tmp_path)
+    table.save(b'{"a": 1}')
+    table.save(b'{"a": 2}')
+    (tmp_path / "table.json").write_bytes(b"{")
+    table.save(b'{"a": 3}')
+    assert (tmp_path / "table.json.bak").read_bytes() == b'{"a": 1}'
+    assert table.load() == {"a": 3}
+
+
+# -- ends of data --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("at", [0, 1, 4095, 4096, 9000])
+def test_data_behind_a_position_is_found_wherever_it_lies(tmp_path: Path, at: int) -> None:
+    pool = OpenFiles(Files(), 10)
+    file = MappedFile(pool, str(tmp_path), 0, 200_000)
+    file.create()
+    assert not file.has_data_from(at, unsure=True)
+    assert not file.has_data_from(200_000, unsure=True)
+    for place in (at, at + 1, 4096 * 4, 199_999):
+        file.write(b"x", place)
+        assert file.has_data_from(at, unsure=False), place
+        assert not file.has_data_from(place + 1, unsure=False), place
+        file.clear_from(at)
+        assert not file.has_data_from(at, unsure=True), place
+    pool.close_all()
+
+
+def test_what_is_cleared_reads_as_zeros_and_what_is_before_it_stays(tmp_path: Path) -> None:
+    pool = OpenFiles(Files(), 10)
+    file = MappedFile(pool, str(tmp_path), 0, 10_000)
+    file.create()
+    file.write(b"x" * 10_000, 0)
+    file.clear_from(5000)
+    assert (tmp_path / file.name).read_bytes() == b"x" * 5000 + bytes(5000)
+    pool.close_all()
+
+
+def test_long_zeros_that_were_written_leave_it_unsure_what_is_behind_them(tmp_path: Path) -> None:
+    pool = OpenFiles(Files(), 10)
+    file = MappedFile(pool, str(tmp_path), 0, 400_000)
+    file.create()
+    file.write(bytes(300_000), 0)
+    file.write(b"x", 300_000)
+    assert file.has_data_from(0, unsure=True) and not file.has_data_from(0, unsure=False)
+    file.clear_from(0)
+    assert (tmp_path / file.name).read_bytes() == bytes(400_000)
+    pool.close_all()
+
+
+def test_a_lock_is_released_whatever_number_its_descriptor_has(tmp_path: Path) -> None:
+    """Without a standard input, the first file that a process opens has descriptor 0."""
+
+    class Numbered(Files):
+        def __init__(self) -> None:
+            self.closed: list[int] = []
+
+        def create(self, path: str, size_bytes: int) -> int:
+            return 0
+
+        def lock(self, fd: int) -> bool:
+            return True
+
+        def pwrite(self, fd: int, data: Data, at: int) -> None:
+            return
+
+        def close(self, fd: int) -> None:
+            self.closed.append(fd)
+
+    files = Numbered()
+    lock = DirectoryLock(files, Layout(small_settings(tmp_path)))
+    lock.take()
+    lock.take()
+    lock.release()
+    lock.release()
+    assert files.closed == [0]

@@ -1,0 +1,92 @@
+"""How much one read returns, and which of two neighbours a search returns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from store_support import abandon, message, open_store
+
+from triomq.store.config import BrokerRole
+from triomq.store.results import GetStatus, PutStatus
+
+MEMORY = {"access_message_in_memory_max_ratio_percent": 40}
+DISK = {"access_message_in_memory_max_ratio_percent": 0}
+
+
+@pytest.mark.parametrize("where", ["memory", "disk"])
+@pytest.mark.parametrize(("spare_bytes", "count"), [(-1, 2), (0, 3), (1, 3)])
+async def test_a_read_returns_as_many_bytes_as_the_limit_and_no_more(
+    tmp_path: Path, where: str, spare_bytes: int, count: int
+) -> None:
+    """Records that lie far behind the end of the log have limits of their own."""
+    store = await open_store(tmp_path)
+    puts = [store.append(message(body=b"%d" % number)) for number in range(5)]
+    size = puts[0].size_bytes
+    await store.close()
+    limits = {
+        f"max_transfer_bytes_on_message_in_{where}": 3 * size + spare_bytes,
+        f"max_transfer_bytes_on_message_in_{'disk' if where == 'memory' else 'memory'}": 1,
+        **(MEMORY if where == "memory" else DISK),
+    }
+    store = await open_store(tmp_path, **limits)
+    found = store.reading.get_messages("T", 0, 0, 32)
+    assert (found.message_count, found.next_begin_offset, found.size_bytes) == (count, count, count * size)
+    abandon(store)
+
+
+@pytest.mark.parametrize("where", ["memory", "disk"])
+@pytest.mark.parametrize(("limit", "asked", "count"), [(3, 32, 3), (32, 3, 3), (1, 32, 1), (32, 1, 1)])
+async def test_a_read_returns_as_many_messages_as_the_limit_and_no_more(
+    tmp_path: Path, where: str, limit: int, asked: int, count: int
+) -> None:
+    limits = {
+        f"max_transfer_count_on_message_in_{where}": limit,
+        f"max_transfer_count_on_message_in_{'disk' if where == 'memory' else 'memory'}": 1,
+        **(MEMORY if where == "memory" else DISK),
+    }
+    store = await open_store(tmp_path, **limits)
+    for number in range(5):
+        assert store.append(message(body=b"%d" % number)).is_ok
+    store.commit()
+    assert store.reading.get_messages("T", 0, 0, asked).message_count == count
+    abandon(store)
+
+
+async def test_one_record_is_returned_even_if_it_exceeds_the_limit(tmp_path: Path) -> None:
+    """Otherwise its consumer would never get past it."""
+    store = await open_store(tmp_path, max_transfer_bytes_on_message_in_memory=10)
+    store.append(message(body=bytes(100)))
+    store.commit()
+    assert store.reading.get_messages("T", 0, 0, 32).message_count == 1
+    abandon(store)
+
+
+@pytest.mark.parametrize("is_checked", [False, True])
+async def test_a_slave_leaves_the_offset_that_was_asked_for_unless_it_checks_offsets(
+    tmp_path: Path, is_checked: bool
+) -> None:
+    """Its own queues may be behind its master's."""
+    store = await open_store(tmp_path)
+    for number in range(3):
+        assert store.append(message(body=b"%d" % number)).is_ok
+    await store.close()
+    store = await open_store(tmp_path, broker_role=BrokerRole.SLAVE, offset_check_in_slave=is_checked)
+    found = store.reading.get_messages("T", 0, 9, 32)
+    assert (found.status, found.next_begin_offset) == (GetStatus.OFFSET_OVERFLOW_BADLY, 3 if is_checked else 9)
+    found = store.reading.get_messages("Unknown", 0, 9, 32)
+    assert (found.status, found.next_begin_offset) == (GetStatus.NO_MESSAGE_IN_QUEUE, 0 if is_checked else 9)
+    abandon(store)
+
+
+def test_statuses_are_those_of_rocketmq_in_its_order() -> None:
+    assert {status.name: status.value for status in PutStatus} == {
+        "PUT_OK": 0, "FLUSH_DISK_TIMEOUT": 1, "FLUSH_SLAVE_TIMEOUT": 2, "SLAVE_NOT_AVAILABLE": 3,
+        "SERVICE_NOT_AVAILABLE": 4, "CREATE_MAPEDFILE_FAILED": 5, "MESSAGE_ILLEGAL": 6, "PROPERTIES_SIZE_EXCEEDED": 7,
+        "OS_PAGECACHE_BUSY": 8, "UNKNOWN_ERROR": 9, "LMQ_CONSUME_QUEUE_NUM_EXCEEDED": 10,
+    }  # fmt: skip
+    assert {status.name: status.value for status in GetStatus} == {
+        "FOUND": 0, "NO_MATCHED_MESSAGE": 1, "MESSAGE_WAS_REMOVING": 2, "OFFSET_FOUND_NULL": 3,
+        "OFFSET_OVERFLOW_BADLY": 4, "OFFSET_OVERFLOW_ONE": 5, "OFFSET_TOO_SMALL": 6, "NO_MATCHED_LOGIC_QUEUE": 7,
+        "NO_MESSAGE_IN_QUEUE": 8, "OFFSET_RESET": 9,
+    }  # fmt: skip
