@@ -101,7 +101,7 @@ def _administration(serving: Serving) -> list[Handles]:
     return [
         QueueLockProcessor(tables.queue_locks),
         OffsetAdminProcessor(store, offsets, lambda: dict(tables.delay_offsets.items())),
-        TopicAdminProcessor(configuration, topics, store, stats, serving.registration),
+        TopicAdminProcessor(configuration, topics, offsets, store, stats, serving.registration),
         GroupAdminProcessor(configuration, groups, offsets, stats),
         ProducerAdminProcessor(metadata.producers),
         ResetProcessor(configuration, topics, metadata.consumers, offsets, store),
