@@ -218,6 +218,8 @@ class LongPolling:
             parked.scanned_offset = found.next_begin_offset
             if parked.scanned_offset >= found.max_offset:
                 return False
+            if parked.connection.must_wait():
+                return True
         return True
 
     def _finish(self, parked: ParkedPull) -> None:

@@ -25,6 +25,7 @@ from triomq.protocol.system_topics import TRACE_TOPIC, group_of_retry_topic, is_
 from triomq.remoting.connection import Connection
 
 log = structlog.get_logger("triomq.broker.acl")
+audit = structlog.get_logger("triomq.broker.audit")
 
 TopicCheck = Callable[[Connection, RemotingCommand, "str | None", int], None]
 """AccessControl.check_topic, for processors."""
@@ -77,6 +78,16 @@ class AccessControl:
             raise self._refusal(connection, request, text, _NO_DEFAULT)
         self._check_resource(connection, request, account, topic, wanted)
 
+    def who(self, connection: Connection, request: RemotingCommand) -> str:
+        """Return the account of a request that passed, for the audit. An address may stand for a signature."""
+        remote = connection.remote
+        if any(pattern.matches(remote) for pattern in self._table.white_addresses):
+            return "(white address)"
+        access_key = (request.ext_fields or {}).get(signature.ACCESS_KEY, "")
+        account = self._table.account(access_key)
+        is_white = account is not None and account.white_addresses.matches(remote)
+        return f"{access_key} (white address)" if is_white else access_key
+
     def _account(self, connection: Connection, request: RemotingCommand) -> Account | None:
         """Return the account that the request names; None for an address that needs none. Raises AccessDenied."""
         for pattern in self._table.white_addresses:
@@ -119,6 +130,12 @@ class AccessControl:
     def _check_admin(self, connection: Connection, request: RemotingCommand, account: Account) -> None:
         if not account.is_admin:
             text = f"Need admin permission for request code={request.code}, but accessKey={account.access_key} is not"
+            audit.info(
+                "administration refused",
+                account=account.access_key,
+                remote=connection.remote.text,
+                code=request.code,
+            )
             raise self._refusal(connection, request, text, _NOT_ADMIN)
 
     def _check_resource(

@@ -211,4 +211,4 @@ def _literal(host: str) -> str:
         try:
             return str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])
         except OSError as error:
-            raise StartError(f"brokerIP1={host} is no address and does not resolve: {error.strerror}") from None
+            raise StartError(f"brokerIP1={host} is not an address and does not resolve: {error.strerror}") from None

@@ -204,7 +204,7 @@ class SendProcessor:
         if len(message.topic) > TOPIC_MAX_LENGTH:
             raise RequestRefused(ResponseCode.MESSAGE_ILLEGAL, f"message topic length too long {len(message.topic)}")
         try:
-            units = split_batch(message.body)
+            units = split_batch(message.body, self._settings.max_messages_per_batch)
         except RecordError as error:
             raise RequestRefused(ResponseCode.MESSAGE_ILLEGAL, f"the batch cannot be read: {error}") from None
         if not units:

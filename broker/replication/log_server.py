@@ -119,7 +119,7 @@ class SlaveLink:
             self._begun.set()
         elif reports[-1] > self._store.reading.max_physical_offset:
             end = self._store.reading.max_physical_offset
-            raise LinkClosed(f"the slave reports {reports[-1]}, more than the {end} here")
+            raise LinkClosed(f"the slave reports {reports[-1]}, beyond the end of this log at {end}")
         self.reported = reports[-1]
         # A slave that is ahead has other records there, so its report says nothing about the log here.
         if self.reported <= self._store.reading.max_physical_offset:
@@ -133,7 +133,7 @@ class SlaveLink:
         await self._begun.wait()
         if 0 <= self.sent < self._store.reading.min_physical_offset:
             log.warning(
-                "a slave asks for log that was deleted here; give it an empty store directory to begin anew",
+                "a slave requests log that this broker has deleted; give it an empty store directory",
                 slave=self.remote,
                 physical_offset=self.sent,
                 min_offset=self._store.reading.min_physical_offset,
@@ -324,11 +324,11 @@ class LogServer:
         link = SlaveLink(stream, remote, self._configuration, self._store, self.replicated, write_now)
         self._links.add(link)
         log.info("slave connected", slave=remote)
-        reason = "the broker stops"
+        reason = "the broker is stopping"
         try:
             reason = await link.run()
         except Exception:
-            reason = "an error of our own"
+            reason = "an internal error"
             log.exception("serving a slave failed", slave=remote)
         finally:
             self._links.discard(link)

@@ -205,9 +205,9 @@ class Guarded:
         return next(reason for text, reason in REASONS.items() if text in remark)
 
 
-def guarded_broker(folder: Path, **settings: str) -> Any:
+def guarded_broker(folder: Path, accounts: str = ACCOUNTS, **settings: str) -> Any:
     (folder / "conf").mkdir()
-    (folder / "conf/plain_acl.yml").write_text(ACCOUNTS)
+    (folder / "conf/plain_acl.yml").write_text(accounts)
     return whole_broker(folder, **{"aclEnable": "true", "rocketmqHome": str(folder), **settings})
 
 

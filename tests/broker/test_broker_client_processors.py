@@ -12,7 +12,7 @@ from golden_data import golden_frames
 from triomq.broker.client_notifier import ClientNotifier
 from triomq.broker.config import BrokerSettings
 from triomq.broker.configuration import Configuration
-from triomq.broker.processors.client import ClientProcessor
+from triomq.broker.processors.client import MAX_HEARTBEAT_BYTES, ClientProcessor
 from triomq.broker.processors.offset_admin import OffsetAdminProcessor
 from triomq.broker.processors.offsets import OffsetProcessor
 from triomq.broker.processors.query import QueryProcessor
@@ -114,6 +114,9 @@ def consumers(*names: str, topics: int = 0) -> list[dict[str, object]]:
     return [{"groupName": name, "subscriptionDataSet": subscriptions} for name in names]
 
 
+TOO_LONG = {"topic": "T", "subString": "a" * 32_768}
+
+
 @pytest.mark.parametrize(
     ("changes", "code", "reason"),
     [
@@ -123,6 +126,12 @@ def consumers(*names: str, topics: int = 0) -> list[dict[str, object]]:
         ({"clientID": "a" * 1025}, 1, "1025 characters, the longest is 1024"),
         ({"consumerDataSet": consumers("a", "b", topics=5001)}, 2, "10002 subscriptions"),
         ({"consumerDataSet": [{"groupName": "G", "subscriptionDataSet": [{"topic": "t" * 128}]}]}, 1, "longest is 127"),
+        (
+            {"consumerDataSet": [{"groupName": "G", "subscriptionDataSet": [TOO_LONG]}]},
+            2,
+            "subscription to T has 32768 characters, the limit is 32767",
+        ),
+        ({"unknown": "a" * MAX_HEARTBEAT_BYTES}, 2, f"bytes, the limit is {MAX_HEARTBEAT_BYTES}"),
     ],
 )
 def test_a_heartbeat_beyond_a_limit_registers_nothing(changes: dict[str, Any], code: int, reason: str) -> None:

@@ -127,7 +127,7 @@ def test_what_is_named_is_made_with_the_configuration(installed: Path) -> None:
     ("keys", "reason"),
     [
         ({"extensions": "nobody"}, r"extensions: 'nobody' is not installed; .*counting"),
-        ({"extensions": "broken"}, r"'broken' .* cannot be made: ValueError: no such table$"),
+        ({"extensions": "broken"}, r"'broken' .* cannot be created: ValueError: no such table$"),
         ({"extensions": "absent"}, r"'absent' .* cannot be loaded: AttributeError"),
         ({"extensions": "missing"}, r"'missing' .* cannot be loaded: ModuleNotFoundError"),
         ({"extensions": "one,two"}, r"more than one triomq.transaction_stores is wanted"),
@@ -181,7 +181,7 @@ def test_mqbroker_says_in_one_line_what_it_cannot_load(tmp_path: Path, installed
     done = run_broker(tmp_path, installed, extensions="broken")
     assert done.returncode == 253
     lines = [line for line in (done.stdout + done.stderr).splitlines() if "broken" in line]
-    assert any("cannot be made: ValueError: no such table" in line for line in lines)
+    assert any("cannot be created: ValueError: no such table" in line for line in lines)
     assert "Traceback" not in done.stdout + done.stderr
 
 

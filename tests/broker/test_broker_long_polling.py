@@ -220,6 +220,8 @@ async def test_no_pull_is_held_longer_than_the_longest_hold(
 
 
 class RaisingFilter:
+    cost = 0
+
     def matches_entry(self, tags_code: int, ext: ExtUnit | None) -> bool:
         raise KeyError("our fault")
 
@@ -260,6 +262,16 @@ async def test_answered_pulls_are_not_kept_until_their_time_would_have_come(held
     assert first() is not None
     kept = sum(type(each) is ParkedPull for each in gc.get_objects())
     assert kept < 1100
+    await held.lab.store.close()
+
+
+async def test_no_more_than_four_times_as_many_pulls_are_kept_as_are_held(held: Held) -> None:
+    waiting = [held.park(0) for _ in range(300)]
+    for _ in range(1150):
+        held.polling.connection_closed(held.park(0))  # type: ignore[arg-type]
+    gc.collect()
+    kept = sum(type(each) is ParkedPull for each in gc.get_objects())
+    assert len(waiting) <= kept <= 1201
     await held.lab.store.close()
 
 
@@ -405,6 +417,31 @@ async def test_other_tasks_run_while_many_pulls_end(held: Held) -> None:
         await trio.sleep(1)
         nursery.cancel_scope.cancel()
     assert RESPONSES_IN_A_ROW in counts
+    await held.lab.store.close()
+
+
+class CostlyFilter:
+    """Wants nothing. The store evaluates it for one record at a time. At the first, the turn of its peer is over."""
+
+    cost = 1_000_000
+
+    def __init__(self, connection: FakeConnection) -> None:
+        self.connection = connection
+
+    def matches_entry(self, tags_code: int, ext: ExtUnit | None) -> bool:
+        return True
+
+    def matches_record(self, record: bytes) -> bool:
+        self.connection.is_full = True
+        return False
+
+
+async def test_a_search_among_new_entries_ends_with_the_turn(held: Held) -> None:
+    for _ in range(3):
+        await held.lab.put("T")
+    connection = FakeConnection()
+    held.park(0, CostlyFilter(connection), connection=connection)
+    assert [parked.scanned_offset for parked in held.answered] == [1]
     await held.lab.store.close()
 
 

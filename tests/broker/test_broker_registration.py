@@ -349,7 +349,7 @@ async def test_an_unreachable_nameserver_is_logged_once_until_it_is_back(surroun
         await around.registration.register_all()
     assert [entry["event"] for entry in captured] == [
         "NameServer unreachable; retrying",
-        "NameServer is back",
+        "NameServer responds again",
         "NameServer unreachable; retrying",
     ]
     assert captured[0]["nameserver"] == A

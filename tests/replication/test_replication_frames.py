@@ -81,7 +81,7 @@ def test_any_bytes_come_back(data: bytes, offset: int, batch_bytes: int, piece_b
 
 @pytest.mark.parametrize(("offset", "size"), [(0, -1), (-1, 5), (5, 1 << 30), (-(1 << 63), 0)])
 def test_what_is_no_transfer_is_told(offset: int, size: int) -> None:
-    with pytest.raises(FrameError, match="no master"):
+    with pytest.raises(FrameError, match="not a master"):
         TransferDecoder().feed(HEADER.pack(offset, size))
 
 

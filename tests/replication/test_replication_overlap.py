@@ -110,7 +110,7 @@ def test_offsets_that_skip_or_repeat_are_refused() -> None:
 def test_a_gap_in_the_own_log_is_named() -> None:
     own = OwnBytes(pattern(50), 10)
     own.piece_bytes = 0
-    with pytest.raises(OutOfStep, match=r"the log here has a gap at 1$"):
+    with pytest.raises(OutOfStep, match=r"this log has a gap at 1$"):
         Overlap(own, 0).take(1, b"xyz")
 
 

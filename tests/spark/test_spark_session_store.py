@@ -74,7 +74,7 @@ def test_damage_is_data_loss_or_skipped(
     spark: Any, unpacked: Callable[[str], Path], expected: Callable[[str], Any]
 ) -> None:
     name = "c05_flip_magic_second_last_file"
-    with pytest.raises(Exception, match=r"physical offset 243147: bytes that are no record.*failOnDataLoss=false"):
+    with pytest.raises(Exception, match=r"physical offset 243147: bytes that are not a record.*failOnDataLoss=false"):
         read(spark, unpacked(name)).collect()
     recovered = read(spark, unpacked(name), logEnd="recovered").count()
     assert recovered == len(expected(name)["messages"])
@@ -153,7 +153,7 @@ def test_audit_tells_sound_from_damaged(
     assert damage["queue: dangling"] > 0 and damage["index: dangling"] > 0
     kinds = ("wrong size", "tags code", "order", "gap", "wrong queue")
     assert [damage[f"queue: {kind}"] for kind in kinds] == [1, 1, 1, 2, 1]
-    assert "GoldBatch/1: queue offset 12 leads to a record of %DLQ%GID_Gold_retry/0" in text
+    assert "GoldBatch/1: queue offset 12 points to a record of %DLQ%GID_Gold_retry/0" in text
     page = (tmp_path / "page.html").read_text("utf-8")
     assert "<svg" in page and "damaged" in page
 

@@ -252,7 +252,7 @@ def test_the_command_kills_writers_and_leaves_nothing_behind(
 
 def test_a_directory_that_cannot_be_tested_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["selftest", str(tmp_path / "absent")]) == 2
-    assert "is no directory; make it first" in capsys.readouterr().err
+    assert "is not a directory; create it first" in capsys.readouterr().err
     with pytest.raises(StoreError, match="needs 64 MiB"):
         run(tmp_path, Limits(1, 63), lambda line: None)
     with pytest.raises(StoreError, match="MiB free, and the self-test may use"):
