@@ -4,6 +4,7 @@ RequestRefused (protocol)
 ├── TableFull              a table reached its limit: answered with SYSTEM_BUSY, the connection survives
 ├── TableTooLarge          likewise, by the size of the table when it is sent
 ├── TooManyFailures        an address signed wrongly too often: answered with SYSTEM_BUSY, the connection survives
+├── TransactionEnded       END_TRANSACTION contradicts how the transaction ended, or that is no longer known
 └── (others are raised as RequestRefused with RocketMQ's code and remark)
 FilterError                an SQL92 expression does not compile
 AccessDenied               the ACL refuses a request: answered with SYSTEM_ERROR as RocketMQ does
@@ -48,6 +49,13 @@ class TooManyFailures(RequestRefused):
             f"too many wrong signatures for accessKey={access_key} from {ip}: correct the secret key of the clients "
             f"there and wait {math.ceil(seconds)} s (aclFailuresPerMinute)",
         )
+
+
+class TransactionEnded(RequestRefused):
+    """A producer ends a transaction in another way than it ended already, or long after it was checked."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(ResponseCode.SYSTEM_ERROR, reason)
 
 
 class FilterError(ValueError):

@@ -107,7 +107,7 @@ def _administration(serving: Serving, audit: Audit) -> list[Handles]:
     return [
         QueueLockProcessor(tables.queue_locks),
         OffsetAdminProcessor(store, offsets, lambda: dict(tables.delay_offsets.items())),
-        TopicAdminProcessor(configuration, topics, store, stats, serving.registration, audit),
+        TopicAdminProcessor(configuration, topics, offsets, store, stats, serving.registration, audit),
         GroupAdminProcessor(configuration, groups, offsets, stats, audit),
         ProducerAdminProcessor(metadata.producers),
         ResetProcessor(configuration, topics, metadata.consumers, offsets, store, audit),
