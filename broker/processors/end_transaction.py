@@ -9,6 +9,7 @@ from triomq.broker.acl.access_control import TopicCheck
 from triomq.broker.acl.accounts import PUB
 from triomq.broker.audit import UNNAMED, Audit
 from triomq.broker.configuration import Configuration
+from triomq.broker.errors import TransactionEnded
 from triomq.broker.message_writer import PendingPut
 from triomq.broker.put_responses import COMMIT_CODES, COMMIT_REMARKS, NOT_SET, STORED
 from triomq.broker.transaction_check import HalfMessage
@@ -80,6 +81,9 @@ class EndTransactionProcessor:
         except RecordError as error:
             self._pool.left(answer)
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from None
+        except TransactionEnded:
+            self._pool.left(answer)
+            raise
         return None
 
     def _half(self, header: EndTransactionRequestHeader) -> HalfMessage:

@@ -12,6 +12,7 @@ from triomq.broker.audit import UNNAMED, Audit
 from triomq.broker.configuration import Configuration
 from triomq.broker.metrics.stats import BrokerStats
 from triomq.broker.put_responses import NOT_SET
+from triomq.broker.tables.offsets import OffsetTable
 from triomq.broker.tables.topics import TopicTable
 from triomq.protocol import permission
 from triomq.protocol.bodies.consume_stats import TopicOffset, TopicStatsTable
@@ -52,6 +53,7 @@ class TopicAdminProcessor:
         self,
         configuration: Configuration,
         topics: TopicTable,
+        offsets: OffsetTable,
         store: MessageStore,
         stats: BrokerStats,
         registration: TopicRegistration,
@@ -60,6 +62,7 @@ class TopicAdminProcessor:
         self._audit = audit
         self._configuration = configuration
         self._topics = topics
+        self._offsets = offsets
         self._store = store
         self._stats = stats
         self._registration = registration
@@ -111,8 +114,8 @@ class TopicAdminProcessor:
         return new_response(request, remark=NOT_SET)
 
     async def delete(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """Handle DELETE_TOPIC_IN_BROKER: delete the configuration and the consume queues. The messages stay until their
-        log files are deleted."""
+        """Handle DELETE_TOPIC_IN_BROKER: delete the configuration, the consume queues and the consumer offsets, which
+        would mean nothing to a topic of the same name. The messages stay until their log files are deleted."""
         refuse_on_slave(self._configuration)
         topic = request.header(DeleteTopicRequestHeader).topic
         check_topic_name(topic)
@@ -120,6 +123,7 @@ class TopicAdminProcessor:
         known = self._topics.get(topic)
         self._topics.delete(topic)
         self._store.upkeep.delete_topic(topic)
+        self._offsets.remove_topic(topic)
         self._audit.done(connection, request, "topic deleted", topic=topic, before=known)
         if self._configuration.broker.auto_delete_unused_stats:
             self._stats.forget_topic(topic)

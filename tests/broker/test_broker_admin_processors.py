@@ -55,7 +55,7 @@ class Admin:
         self.store = FakeStore()
         self.stats = BrokerStats("C", now_ms=self.clock)
         self.registrations: list[dict[str, TopicConfig]] = []
-        self.topic = TopicAdminProcessor(self.configuration, self.topics, self.store, self.stats, self)
+        self.topic = TopicAdminProcessor(self.configuration, self.topics, self.offsets, self.store, self.stats, self)
         self.group = GroupAdminProcessor(self.configuration, self.groups, self.offsets, self.stats)
         self.consume = ConsumeAdminProcessor(
             self.configuration,
