@@ -14,7 +14,8 @@ from store_support import WallClock, message, open_store
 
 from triomq.broker.configuration import Configuration
 from triomq.broker.replication.log_follower import LogFollower
-from triomq.broker.replication.log_server import LogServer, Write
+from triomq.broker.replication.log_server import LogServer
+from triomq.broker.replication.slave_link import Write
 from triomq.store.config import BrokerRole, FlushDiskType
 from triomq.store.disk.files import Files
 from triomq.store.message_store import MessageStore

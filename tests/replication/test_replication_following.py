@@ -19,7 +19,7 @@ from structlog.testing import capture_logs
 from trio.testing import MockClock
 
 from triomq.broker.replication import log_follower
-from triomq.broker.replication.log_server import GIVE_WAY_BYTES, GIVE_WAY_SECONDS, TURN_BYTES, CatchUp
+from triomq.broker.replication.slave_link import GIVE_WAY_BYTES, GIVE_WAY_SECONDS, TURN_BYTES, CatchUp
 from triomq.protocol import sys_flag
 from triomq.store.config import BrokerRole, FlushDiskType
 from triomq.store.disk.files import Files
