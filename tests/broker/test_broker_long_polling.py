@@ -265,6 +265,16 @@ async def test_answered_pulls_are_not_kept_until_their_time_would_have_come(held
     await held.lab.store.close()
 
 
+async def test_no_more_than_four_times_as_many_pulls_are_kept_as_are_held(held: Held) -> None:
+    waiting = [held.park(0) for _ in range(300)]
+    for _ in range(1150):
+        held.polling.connection_closed(held.park(0))  # type: ignore[arg-type]
+    gc.collect()
+    kept = sum(type(each) is ParkedPull for each in gc.get_objects())
+    assert len(waiting) <= kept <= 1201
+    await held.lab.store.close()
+
+
 async def test_what_ends_first_is_answered_first_when_the_forgotten_were_cleared_away(
     held: Held, nursery: trio.Nursery
 ) -> None:

@@ -142,6 +142,23 @@ async def test_offsets_inside_at_and_outside_of_the_queue(
         assert pulls.moved == ([] if moved_to is None else [moved_to])
 
 
+async def test_an_empty_queue_moves_every_offset_but_the_first(tmp_path: Path) -> None:
+    async with open_pulls(tmp_path) as pulls:
+        pulls.lab.topics.update(TopicConfig(topic_name="T", read_queue_nums=2, write_queue_nums=2))
+        assert pulls.code(queue_id=1, queue_offset=0) == ResponseCode.PULL_NOT_FOUND
+        assert pulls.moved == []
+        assert pulls.code(queue_id=1, queue_offset=1) == ResponseCode.PULL_OFFSET_MOVED
+        assert pulls.moved == [0]
+
+
+async def test_offset_0_is_moved_when_the_first_messages_are_gone(tmp_path: Path) -> None:
+    async with open_pulls(tmp_path) as pulls:
+        pulls.lab.store.contents.queues.get("T", 0).min_offset = 2
+        assert pulls.code(queue_offset=0) == ResponseCode.PULL_OFFSET_MOVED
+        assert pulls.moved == [2]
+        assert pulls.code(queue_offset=2) == ResponseCode.SUCCESS
+
+
 async def test_who_may_not_pull(tmp_path: Path) -> None:
     def refusal(pulls: Pulls, **changes: Any) -> tuple[int, str]:
         with pytest.raises(RequestRefused) as refused:

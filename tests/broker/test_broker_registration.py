@@ -320,6 +320,23 @@ async def test_without_force_the_version_is_asked_first(surround: Surround) -> N
     assert around.client.take()[2:] == [(A, register), (B, register)], "who does not answer may need it"
 
 
+async def test_an_answer_about_the_version_that_cannot_be_read_counts_as_another_version(surround: Surround) -> None:
+    """Registering once too often does no harm; not registering hides the broker's topics."""
+    around = surround(forceRegister="false")
+    query, register = RequestCode.QUERY_DATA_VERSION, RequestCode.REGISTER_BROKER
+    await around.registration.start()
+    around.client.take()
+
+    def answer(request: RemotingCommand) -> RemotingCommand:
+        if request.code != query:
+            return new_response(request)
+        return new_response(request, header=QueryDataVersionResponseHeader(changed=False), body=b"{broken")
+
+    around.client.answers[A] = answer
+    await around.registration.register_all()
+    assert (A, register) in around.client.take()
+
+
 async def test_a_silent_nameserver_costs_the_others_nothing(surround: Surround, autojump_clock: MockClock) -> None:
     around = surround(registerBrokerTimeoutMills="6000")
     around.client.seconds[A] = 1e9

@@ -18,6 +18,7 @@ from triomq.broker.transaction_check import (
     OpMessage,
     OpPull,
 )
+from triomq.broker.transaction_ends import DISCARDED, ENDED
 
 TIMEOUT_MS, CHECK_MAX, RESERVED_MS = 6_000, 3, 72 * 3_600_000
 NOW_MS = 1_700_000_000_000
@@ -46,7 +47,8 @@ class Queues:
     """Half and op messages, and the actions that a run requested."""
 
     halves: dict[int, HalfMessage | HalfRead] = field(default_factory=dict)
-    ops: list[tuple[int | None, int]] = field(default_factory=list)  # half offset -> how many ms ago it was born
+    ops: list[tuple[int | None, int]] = field(default_factory=list)  # half offset, born before now by ms
+    copies: dict[int, int] = field(default_factory=dict)  # op offset -> offset of the copy that it names
     done: list[tuple[Kind, int]] = field(default_factory=list)
     fails: bool = False
     pulls: list[int] = field(default_factory=list)
@@ -56,7 +58,7 @@ class Queues:
         if queue_offset > len(self.ops):
             return OpPull([], len(self.ops), is_moved=True)
         messages = [
-            OpMessage(offset, half_offset, NOW_MS - age_ms)
+            OpMessage(offset, half_offset, NOW_MS - age_ms, self.copies.get(offset, ENDED))
             for offset, (half_offset, age_ms) in enumerate(self.ops)
             if queue_offset <= offset < queue_offset + 32
         ]
@@ -185,6 +187,23 @@ def test_a_copy_is_ended_by_the_op_of_the_first_one(begin: int) -> None:
     run = queues.run(half_offset=begin)
     assert queues.done == []
     assert (run.half_offset, run.op_offset) == (10, 4)
+
+
+@pytest.mark.parametrize("state", [3, DISCARDED])
+@pytest.mark.parametrize("at", [0, 35])
+def test_an_op_of_one_that_was_put_back_ends_that_one_and_no_copy_of_it(at: int, state: int) -> None:
+    """Also when it is read after the run passed that one, and when the run begins behind it."""
+    copy = half(3, 10_000, CHECK_IMMUNITY_TIME_IN_SECONDS="60", TRAN_PREPARED_QUEUE_OFFSET="1")
+    halves = {1: half(1, 10_000, CHECK_IMMUNITY_TIME_IN_SECONDS="60"), 2: half(2), 3: copy}
+    ops: list[tuple[int | None, int]] = [(None, 10_000)] * 40
+    ops[at] = (1, 10_000)
+    queues = Queues({**halves}, ops=ops, copies={at: state})
+    run = queues.run(half_offset=1)
+    assert queues.done == ([] if at == 0 else [(Kind.PUT_BACK, 1)]) + [(Kind.CHECK, 2), (Kind.PUT_BACK, 3)]
+    assert run.op_offset == 40
+    again = Queues({3: copy}, ops=ops, copies={at: state})
+    again.run(half_offset=3)
+    assert again.done == [(Kind.PUT_BACK, 3)]
 
 
 @pytest.mark.parametrize(("immunity", "wanted"), [("5", Kind.CHECK), ("x", Kind.CHECK), ("", Kind.CHECK)])

@@ -5,8 +5,9 @@
     bin/mutate --list [AREA...]                                     print how many mutants there are
 
 A run works in a copy of the project. First it runs the tests of an area once and notes which functions each enters. A
-mutant then meets only tests that enter its function, shortest first, up to a bound of time; a mutant outside of
-functions meets the tests that enter any function of its file. The verdict is
+mutant then meets only tests that enter its function, up to a bound of time: first those whose file is named after the
+mutant's, then the others, shortest first. A mutant outside of functions meets the tests that enter any function of its
+file. The verdict is
 
     killed       a test failed
     timeout      the tests did not end in time, as with an endless loop; counted as killed
@@ -110,7 +111,7 @@ class Laboratory:
         return (self.copy / ".trial.out").read_text(errors="replace")
 
     def tests_for(self, area: str, mutant: Mutant) -> list[str]:
-        """Return the tests that enter the mutant's function, shortest first, for at most TESTS_SECONDS in total."""
+        """Return the tests that enter the mutant's function: its own first, then the shortest; at most TESTS_SECONDS."""
         baseline = self.baseline(area)
         enter = [
             test
@@ -118,7 +119,7 @@ class Laboratory:
             if test in baseline.passed
             and any(path == mutant.path and mutant.function_line in (line, 0) for path, line in functions)
         ]
-        enter.sort(key=lambda test: baseline.passed[test])
+        enter.sort(key=lambda test: (not is_own_test(test, mutant.path), baseline.passed[test]))
         chosen: list[str] = []
         seconds = 0.0
         for test in enter:
@@ -158,6 +159,12 @@ class Laboratory:
         """
         path.write_text(text, "utf-8")
         Path(cache_from_source(str(path))).unlink(missing_ok=True)
+
+
+def is_own_test(test: str, path: str) -> bool:
+    """Return whether the test's file is named after this source file: they share a word that is not the room's."""
+    words = set(Path(test.partition("::")[0]).stem.split("_")[2:])
+    return not words.isdisjoint(Path(path).stem.split("_"))
 
 
 def judge(trial: Trial) -> tuple[str, str]:

@@ -223,3 +223,26 @@ async def test_topics_and_expired_queues(tmp_path: Path, autojump_clock: trio.te
     store = await open_store(tmp_path)
     assert store.reading.queues() == {"T": [0, 1], "Unused": [1]}
     await store.close()
+
+
+async def test_between_two_files_of_a_kind_the_cleaner_pauses(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    """Deleting a large file keeps the disk busy; the pauses leave it to readers and writers."""
+    clock = WallClock(NOON_MS)
+    pauses = {"delete_commit_log_files_interval_ms": 10_000, "delete_consume_queue_files_interval_ms": 1000}
+    store = await filled(tmp_path, clock, DiskFiles(), **pauses)
+
+    def count(name: str) -> int:
+        return sum(path.is_file() for path in (tmp_path / name).rglob("*"))
+
+    before = {name: count(name) for name in ("commitlog", "consumequeue", "index")}
+    clock.now_ms += 80 * HOUR_MS
+    store.upkeep.delete_files_now()
+    began = trio.current_time()
+    gone = await store._retention.clean()
+    others = sum(before[name] - count(name) for name in ("consumequeue", "index"))
+    assert gone == before["commitlog"] - count("commitlog") > 2
+    assert before["consumequeue"] - count("consumequeue") > 2 and before["index"] - count("index") > 2
+    assert trio.current_time() - began == (gone - 1) * 10 + others * 1
+    await store.close()
