@@ -47,7 +47,7 @@ class Queues:
     """Half and op messages, and the actions that a run requested."""
 
     halves: dict[int, HalfMessage | HalfRead] = field(default_factory=dict)
-    ops: list[tuple[int | None, int]] = field(default_factory=list)  # half offset, born before now by ms
+    ops: list[tuple[int | None, int]] = field(default_factory=list)  # half offset -> age in ms
     copies: dict[int, int] = field(default_factory=dict)  # op offset -> offset of the copy that it names
     done: list[tuple[Kind, int]] = field(default_factory=list)
     fails: bool = False

@@ -111,7 +111,7 @@ class Laboratory:
         return (self.copy / ".trial.out").read_text(errors="replace")
 
     def tests_for(self, area: str, mutant: Mutant) -> list[str]:
-        """Return the tests that enter the mutant's function: its own first, then the shortest; at most TESTS_SECONDS."""
+        """Return the tests that enter the mutant's function: its own first, then the shortest, up to TESTS_SECONDS."""
         baseline = self.baseline(area)
         enter = [
             test
