@@ -266,6 +266,11 @@ class MessageStore:
         properties; its properties are appended to those of each unit."""
         return self._appending.append_batch(message, units)
 
+    @property
+    def appended_offset(self) -> int:
+        """Return the physical offset behind the last appended message, which may not be written yet."""
+        return self.contents.log.next_offset
+
     def commit(self) -> None:
         """Write, dispatch and publish all appended messages.
 

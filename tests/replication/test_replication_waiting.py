@@ -1,4 +1,4 @@
-"""Puts that wait for slaves: which status they end with, and when (RocketMQ: CommitLog.submitReplicaRequest)."""
+"""Puts that wait for slaves: the status that they end with, and when (RocketMQ: CommitLog.submitReplicaRequest)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from triomq.store.watermark import Watermark
 
 
 class FakeReplicas:
-    """Slaves that are as near as is said."""
+    """Slaves that are as far behind as the test says."""
 
     def __init__(self, near: bool = True) -> None:
         self.replicated = Watermark()
@@ -34,7 +34,7 @@ class FakeReplicas:
 
 
 class Bench:
-    """A writer on a store whose commits and flushes are made by hand."""
+    """A writer on a store whose commits and flushes the test performs."""
 
     def __init__(self, store: MessageStore, replicas: FakeReplicas | LogServer, nursery: trio.Nursery) -> None:
         self.store = store
@@ -61,7 +61,7 @@ async def opened(tmp_path: Path) -> AsyncIterator[Any]:
 
 
 async def status_after(put: AwaitedPut, seconds: float) -> tuple[PutStatus, float]:
-    """Status and how long it took."""
+    """Return the status and how long it took."""
     begun = trio.current_time()
     with trio.fail_after(seconds):
         result = await put.wait()

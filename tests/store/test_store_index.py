@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from store_faults import FULL, FailingFiles
 from store_support import WallClock, abandon, message, open_store
+
+from triomq.store.disk.files import Files
+from triomq.store.disk.mapped_file import OpenFiles
+from triomq.store.queues.index_file import IndexFile
 
 
 async def test_a_query_by_key_includes_both_ends_of_its_time(tmp_path: Path) -> None:
@@ -38,3 +43,18 @@ async def test_an_index_whose_file_is_full_has_room_only_when_a_new_file_can_be_
     assert index.has_room()
     assert [file.is_full for file in index.files] == [True, False]
     abandon(store)
+
+
+def test_an_empty_slot_leads_to_no_entry_not_even_to_one_of_zeros(tmp_path: Path) -> None:
+    """Entry 0 is never used and reads as zeros, which is a possible hash at a possible offset."""
+    files = Files()
+    file = IndexFile(OpenFiles(files, 10), str(tmp_path), "20260101000000000", 50, 60)
+    file.create(None)
+    file.open_for_writing(files)
+    assert not file.has(0, 0)
+    found: list[int] = []
+    file.find(0, 0, 1 << 60, 9, found)
+    assert found == []
+    file.close()
+    with pytest.raises(RuntimeError, match="not open for writing"):
+        file.put("T", "u", None, 0, 1)
