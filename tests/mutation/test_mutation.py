@@ -1,4 +1,4 @@
-"""The mutation driver: which changes it finds, and its verdicts on a small project of two modules."""
+"""The mutation driver: the changes that it finds, and its verdicts on a small project of two modules."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ for mutant in mutate.area_mutants(project, AREAS["small"]):
 
 
 def test_a_small_project_gets_the_right_verdicts(tmp_path: Path) -> None:
-    """Each verdict once, and the source is as it was."""
+    """Each verdict occurs once, and the source is unchanged afterwards."""
     source = (
         "def held(x):\n    return x < 3\n\n\n"
         "def loose(x):\n    return x < 3\n\n\n"

@@ -1,4 +1,4 @@
-"""With archiveBeforeDelete, what is not archived stays; and the mark that tells what is."""
+"""With archiveBeforeDelete, files that are not archived stay; and the mark that says what is archived."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def warnings(logs: list[Any]) -> list[Any]:
 
 
 async def expired(root: Path, **changes: object) -> MessageStore:
-    """A store whose files may all go by age, but for the archive."""
+    """A store whose files have all expired, except that the archive lacks them."""
     clock = WallClock(NOON_MS)
     store = await filled(root, clock, DiskFiles(), archive_before_delete=True, **changes)
     clock.now_ms += 80 * HOUR_MS
@@ -45,7 +45,7 @@ async def test_only_archived_files_go(tmp_path: Path, autojump_clock: trio.testi
     [line] = warnings(logs)
     assert (line["log_level"], line["files"], line["archived_until"]) == ("warning", len(before) - 1, 0)
     assert line["size_bytes"] == before[-1]
-    # two files, and half of the third one, which must stay
+    # two files and half of the third one, which must stay
     mark(tmp_path, 2 * FILE_BYTES + 2000)
     with capture_logs() as logs:
         assert await store._retention.clean() == 2
@@ -82,7 +82,9 @@ async def test_it_can_be_switched_while_running(tmp_path: Path, autojump_clock: 
 async def test_neither_size_nor_a_full_disk_overrule_the_archive(
     tmp_path: Path, autojump_clock: trio.testing.MockClock, changes: dict[str, Any]
 ) -> None:
-    """Above the warning ratio writes are refused, as without an archive; that is better than losing what is kept."""
+    """Above the warning ratio the store refuses writes, as it does without an archive: that is better than losing kept
+    files.
+    """
     files = DiskFiles()
     store = await filled(tmp_path, WallClock(NOON_MS), files, archive_before_delete=True, **changes)
     before = log_files(tmp_path)

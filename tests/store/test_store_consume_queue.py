@@ -1,4 +1,4 @@
-"""One consume queue by itself: fillers, the search by log offset, the minimum."""
+"""One consume queue alone: fillers, the search by log offset, the minimum."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_a_cut_lowers_what_counts_as_synced_and_never_raises_it(tmp_path: Path) 
 def test_the_search_finds_what_a_walk_finds_whatever_fillers_are_between(
     tmp_path_factory: pytest.TempPathFactory, steps: list[int | None], physical_offset: int
 ) -> None:
-    """A step is the distance to the message before, None a filler."""
+    """A step is the distance to the previous message, None a filler."""
     queue = queue_at(tmp_path_factory.mktemp("queue"))
     offsets: dict[int, int] = {}
     end = 0

@@ -34,7 +34,7 @@ def kernel_sync() -> Iterator[KernelSync]:
 
 
 class Counted(Files):
-    """Counts the syncs that are made in the usual way."""
+    """Counts the syncs that do not use the kernel's interface."""
 
     def __init__(self) -> None:
         self.syncs = 0
@@ -46,7 +46,7 @@ class Counted(Files):
 
 @asynccontextmanager
 async def running(root: Path, files: Files | None = None) -> AsyncIterator[MessageStore]:
-    """A store as a broker has it: nothing is said of threads."""
+    """A store as a broker creates it: with the default threads."""
     settings = small_settings(root, flush_disk_type=FlushDiskType.SYNC_FLUSH)
     store = MessageStore(settings, now_ms=WallClock(step_ms=1), files=files)
     await store.load()
@@ -144,7 +144,7 @@ async def test_a_store_on_real_files_asks_the_kernel(
             result = store.append(message(body=b"%d" % number))
             store.commit()
             await store.flushed.wait_beyond(result.last_offset)
-    assert len(asked) >= 2  # the first one comes with a directory to be synced, in a thread
+    assert len(asked) >= 2  # the first one also syncs a directory, in a thread
     async with running(tmp_path) as store:
         assert store.reading.max_offset("T", 0) == 3
 
