@@ -22,8 +22,10 @@ from triomq.protocol.frame import MAX_REQUEST_HEADER_BYTES
 from triomq.remoting import network
 from triomq.remoting.admission import Admission, AdmissionLimits, Place
 from triomq.remoting.config import ServerSettings
-from triomq.remoting.connection import Connection, ConnectionEvents, ConnectionSettings
+from triomq.remoting.connection import Connection
+from triomq.remoting.connection_settings import ConnectionEvents, ConnectionSettings
 from triomq.remoting.log import get_logger
+from triomq.remoting.memory import budget_of
 from triomq.remoting.poller import HAS_EPOLL, Poller
 from triomq.remoting.processor_table import ProcessorTable
 from triomq.remoting.stream_transport import serve_stream
@@ -89,6 +91,7 @@ class RemotingServer:
         self._tls_mode = tls_mode
         self._tls_context = tls_context
         self._bound: list[tuple[network.Listening, ProcessorTable]] = []
+        self._memory = budget_of(settings.max_request_bytes, settings.max_frame_bytes)
         self._admission = Admission(AdmissionLimits.of(settings))
         self._connections: dict[Connection, Place] = {}
         self._poller: Poller | None = None
@@ -117,6 +120,7 @@ class RemotingServer:
                 self._nursery = nursery
                 nursery.start_soon(self._turn.run)
                 nursery.start_soon(self._sweep)
+                nursery.start_soon(self._memory.run)
                 if HAS_EPOLL:
                     self._poller = Poller(self._turn)
                     nursery.start_soon(self._poller.run)
@@ -182,6 +186,7 @@ class RemotingServer:
                 high_water_bytes=settings.write_high_water_bytes,
                 low_water_bytes=settings.write_low_water_bytes,
                 serialize_type=self._serialize_type,
+                memory=self._memory,
             ),
             on_close=self._closed,
         )

@@ -297,7 +297,7 @@ LAYOUT_AND_PARTS = {
 }  # fmt: skip
 CONNECTIONS = {
     "listenPort", "bindAddress", "serverMaxConnections", "serverMaxConnectionsPerAddress",
-    "serverReservedDescriptors", "serverSilentSeconds", "frameMaxLength", "useTLS",
+    "serverReservedDescriptors", "serverSilentSeconds", "maxRequestBytes", "frameMaxLength", "useTLS",
 }  # fmt: skip
 SYSTEM_PROPERTIES = {"rebalanceLockMaxLiveTime"}  # RocketMQ reads them at the start only, and lists them nowhere
 
