@@ -169,7 +169,7 @@ class Limits:
     def commit_took(self, elapsed_ms: float) -> None:
         """Note the duration in ms of the commit at the end of a turn."""
         if elapsed_ms > self._configuration.store.os_page_cache_busy_time_out_ms:
-            log.warning("a commit of the store took long; sends are refused for a moment", elapsed_ms=int(elapsed_ms))
+            log.warning("slow commit of the store; sends are refused briefly", elapsed_ms=int(elapsed_ms))
             self._send.was_slow(elapsed_ms / 1000)
         else:
             self._send.look()
@@ -182,5 +182,5 @@ class Limits:
         """Log one line if requests were refused since the last one. A task calls this every second."""
         total = sum(gate.refused for gate in self._gates.values())
         if total != self._logged:
-            log.warning("requests refused to keep up", requests=total - self._logged, **self.refused())
+            log.warning("overloaded; requests were refused", requests=total - self._logged, **self.refused())
             self._logged = total

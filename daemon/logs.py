@@ -54,6 +54,7 @@ BROKER_LOG_FILES: tuple[LogFileRule, ...] = (
     LogFileRule("", "broker_default.log", 100 * _MIB, 10),
     LogFileRule("triomq.broker", "broker.log", 128 * _MIB, 20),
     LogFileRule("triomq.daemon", "broker.log", 128 * _MIB, 20),
+    LogFileRule("triomq.broker.audit", "audit.log", 100 * _MIB, 20),
     LogFileRule("triomq.broker.protection", "protection.log", 100 * _MIB, 10),
     LogFileRule("triomq.broker.watermark", "watermark.log", 100 * _MIB, 10),
     LogFileRule("triomq.broker.transactions", "transaction.log", 100 * _MIB, 10),

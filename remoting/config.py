@@ -85,7 +85,7 @@ class ServerSettings:
     )
     reserved_descriptors: int = setting(
         "serverReservedDescriptors",
-        2_500,
+        5_000,
         meaning="file descriptors that connections never take, for store files, logs and outgoing connections; at most "
         "half of the process's limit (TrioMQ only)",
         minimum=0,

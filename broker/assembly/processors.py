@@ -8,8 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol
 
-from triomq.broker.acl.access_control import AccessControl, TopicCheck
+import trio
+
+from triomq.broker.acl.access_control import AccessControl
+from triomq.broker.acl.failed_signatures import FailedSignatures
 from triomq.broker.assembly.serving import Serving
+from triomq.broker.audit import Audit
 from triomq.broker.extensions import AccessValidator
 from triomq.broker.processors.acl import AclProcessor
 from triomq.broker.processors.client import ClientProcessor
@@ -51,7 +55,7 @@ SENDS = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND
 def register(serving: Serving, table: ProcessorTable, fast_table: ProcessorTable) -> None:
     """Fill the tables of the two ports, and have each request checked before its processor runs."""
     access = _access_control(serving)
-    for codes, processor, pool in processor_list(serving, access.check_topic if access is not None else None):
+    for codes, processor, pool in processor_list(serving, access):
         table.register(codes, processor, pool)
         if RequestCode.PULL_MESSAGE not in codes:
             fast_table.register(codes, processor, pool)
@@ -60,8 +64,10 @@ def register(serving: Serving, table: ProcessorTable, fast_table: ProcessorTable
         fast_table.before(hook)
 
 
-def processor_list(serving: Serving, check_topic: TopicCheck | None) -> list[Row]:
-    """Return every request code that a broker handles, once. `check_topic` is None without access control."""
+def processor_list(serving: Serving, access: AccessControl | None) -> list[Row]:
+    """Return every request code that a broker handles, once."""
+    check_topic = access.check_topic if access is not None else None
+    audit = Audit(access.who if access is not None else None)
     tables, transactions = serving.tables, serving.transactions
     configuration, store, metadata, pools = tables.configuration, tables.store, tables.metadata, tables.pools
     send_back = SendBackProcessor(configuration, metadata, store, serving.writer, tables.stats, check_topic)
@@ -82,18 +88,18 @@ def processor_list(serving: Serving, check_topic: TopicCheck | None) -> list[Row
         Row(SENDS, serving.send, pools.send),
         Row((RequestCode.CONSUMER_SEND_MSG_BACK,), send_back, pools.send),
         Row((RequestCode.END_TRANSACTION,), end_transaction, pools.transaction),
-        Row((RequestCode.RESUME_CHECK_HALF_MESSAGE,), ResumeCheckProcessor(transactions.log), pools.admin),
+        Row((RequestCode.RESUME_CHECK_HALF_MESSAGE,), ResumeCheckProcessor(transactions.log, audit), pools.admin),
         Row((RequestCode.PULL_MESSAGE,), serving.pull, pools.pull),
         *_rows([reply], pools.reply),
         *_rows([client], pools.client),
         Row((RequestCode.HEART_BEAT,), client.heartbeat, pools.heartbeat),
         *_rows([OffsetProcessor(configuration, metadata.offsets, metadata.consumers, store)], pools.consumer),
         *_rows([QueryProcessor(configuration, store, check_topic)], pools.query),
-        *_rows(_administration(serving), pools.admin),
+        *_rows(_administration(serving, audit), pools.admin),
     ]
 
 
-def _administration(serving: Serving) -> list[Handles]:
+def _administration(serving: Serving, audit: Audit) -> list[Handles]:
     tables = serving.tables
     configuration, store, metadata, stats = tables.configuration, tables.store, tables.metadata, tables.stats
     topics, groups, offsets = metadata.topics, metadata.groups, metadata.offsets
@@ -101,15 +107,15 @@ def _administration(serving: Serving) -> list[Handles]:
     return [
         QueueLockProcessor(tables.queue_locks),
         OffsetAdminProcessor(store, offsets, lambda: dict(tables.delay_offsets.items())),
-        TopicAdminProcessor(configuration, topics, store, stats, serving.registration),
-        GroupAdminProcessor(configuration, groups, offsets, stats),
+        TopicAdminProcessor(configuration, topics, offsets, store, stats, serving.registration, audit),
+        GroupAdminProcessor(configuration, groups, offsets, stats, audit),
         ProducerAdminProcessor(metadata.producers),
-        ResetProcessor(configuration, topics, metadata.consumers, offsets, store),
+        ResetProcessor(configuration, topics, metadata.consumers, offsets, store, audit),
         ConsumeAdminProcessor(
-            configuration, metadata, store, stats, now_ms=tables.now_ms, broker_addr=serving.address
+            configuration, metadata, store, stats, now_ms=tables.now_ms, broker_addr=serving.address, audit=audit
         ),
-        RuntimeProcessor(serving.update, info, stats, store),
-        AclProcessor(configuration, tables.access, address=lambda: serving.address),
+        RuntimeProcessor(serving.update, info, stats, store, audit),
+        AclProcessor(configuration, tables.access, address=lambda: serving.address, audit=audit),
     ]
 
 
@@ -121,9 +127,12 @@ def _access_control(serving: Serving) -> AccessControl | None:
     tables = serving.tables
     if tables.access is None:
         return None
-    broker = tables.configuration.broker
+    configuration = tables.configuration
     return AccessControl(
-        tables.access, cluster=broker.broker_cluster_name, like_rocketmq=broker.acl_like_rocketmq
+        tables.access,
+        cluster=configuration.broker.broker_cluster_name,
+        like_rocketmq=configuration.broker.acl_like_rocketmq,
+        failures=FailedSignatures(lambda: configuration.broker.acl_failures_per_minute, trio.current_time),
     )
 
 

@@ -27,6 +27,7 @@ from triomq.broker.registration import Registration
 from triomq.broker.replication.log_follower import LogFollower
 from triomq.broker.replication.log_server import LogServer
 from triomq.broker.replication.master_tables import MasterTables
+from triomq.broker.replication.slave_access import SlaveAccess
 from triomq.broker.tasks import Schedule
 from triomq.broker.transactions import TransactionLog, TransactionStore
 from triomq.daemon.errors import StartError
@@ -41,6 +42,7 @@ from triomq.store.message_store import MessageStore
 class Replication:
     """Both sides: a master serves its log, a slave follows one and copies its tables."""
 
+    access: SlaveAccess
     log_server: LogServer
     follower: LogFollower
     master_tables: MasterTables
@@ -163,14 +165,17 @@ def _registration(tables: Tables, client: RemotingClient, replication: Replicati
         address_server=AddressServer.from_properties(configuration.properties),
         on_master=master_known,
     )
+    replication.access.nameservers = lambda: registration.nameservers
     topics.on_change = registration.topic_changed
     topics.on_created_by_use = registration.register_soon
+    topics.on_new = lambda topic: tables.metadata.offsets.remove_outlived(topic, tables.store.reading.max_offset)
     return registration
 
 
 def _replication(tables: Tables, client: RemotingClient) -> Replication:
     metadata = tables.metadata
-    log_server = LogServer(tables.configuration, tables.store)
+    access = SlaveAccess(tables.configuration, client.invoke)
+    log_server = LogServer(tables.configuration, tables.store, access)
     follower = LogFollower(tables.configuration, tables.store, on_cut=log_server.close_links)
     master_tables = MasterTables(
         client,
@@ -180,7 +185,7 @@ def _replication(tables: Tables, client: RemotingClient) -> Replication:
         tables.delay_offsets,
         is_trusted=lambda: follower.agrees,
     )
-    return Replication(log_server, follower, master_tables)
+    return Replication(access, log_server, follower, master_tables)
 
 
 def _transactions(tables: Tables, writer: MessageWriter, store_host: bytes) -> Transactions:
@@ -210,4 +215,4 @@ def _literal(host: str) -> str:
         try:
             return str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])
         except OSError as error:
-            raise StartError(f"brokerIP1={host} is no address and does not resolve: {error.strerror}") from None
+            raise StartError(f"brokerIP1={host} is not an address and does not resolve: {error.strerror}") from None

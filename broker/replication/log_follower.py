@@ -54,8 +54,8 @@ class Ending(Enum):
     """How a connection ended; determines the next step."""
 
     LOST = "the connection ended"
-    FRUITLESS = "the connection ended before anything came"
-    LOOK_BACK = "the master has nothing where the comparison began"
+    FRUITLESS = "the connection ended before any data arrived"
+    LOOK_BACK = "the master has nothing at the first compared offset"
     DIVERGED = "the log differs from the master's"
     NOT_WRITTEN = "the log cannot be written"
 
@@ -103,7 +103,7 @@ class LogFollower:
         """Learn the master's HA address from a NameServer. A response without a master changes nothing, because the
         master may return."""
         if ha_address and ha_address != self._learnt:
-            log.info("master to follow", address=ha_address, before=self._learnt)
+            log.info("the master's HA address", address=ha_address, before=self._learnt)
             self._learnt = ha_address
             self._address_changed.set()
 
@@ -158,7 +158,7 @@ class LogFollower:
         if overlap.reaches_start:
             return self._refuse(address, overlap.begin)
         self._steps_back += 1
-        log.warning("the master does not have the end of the log here", master=address, physical_offset=overlap.begin)
+        log.warning("the master does not have the end of this log", master=address, physical_offset=overlap.begin)
         return RECONNECT_SECONDS
 
     async def _cut(self, overlap: Overlap, address: str) -> float:
@@ -182,7 +182,7 @@ class LogFollower:
         self._on_cut()
         self._steps_back = 0
         if saved is None:
-            self._failed(address, "the log cannot be cut at present")
+            self._failed(address, "the log cannot be truncated at present")
             return RETRY_SECONDS
         return 0.0
 
@@ -190,7 +190,7 @@ class LogFollower:
         self._steps_back = 0
         own = self._store.reading
         text = (
-            f"the log here ({own.min_physical_offset} to {own.max_physical_offset}) has no message in "
+            f"this log ({own.min_physical_offset} to {own.max_physical_offset}) has no message in "
             f"common with that of {address}: it is another log, or the master has deleted everything of it. Nothing is "
             "replicated. To follow this master, stop this broker and move its store directory away"
         )
@@ -300,7 +300,7 @@ class Following:
             part = rest[at : at + file_bytes - overlap.position % file_bytes]
             if not self._store.replica.append(overlap.position, part):
                 self._ending = Ending.NOT_WRITTEN
-                self._reason = self._store.replica.fault or "log bytes cannot be written here"
+                self._reason = self._store.replica.fault or "log bytes cannot be written"
                 return
             at += len(part)
             overlap.appended(overlap.position + len(part))

@@ -198,7 +198,7 @@ class FilterTable:
             data for by_group in wrapper.filter_data_by_topic.values() for data in by_group.group_filter_data.values()
         ]
         if not all(data.bloom_filter_data is None or self.bloom.fits(data.bloom_filter_data) for data in kept):
-            log.warning("kept filters ignored: they were made for another bloom filter", filters=len(kept))
+            log.warning("stored filters ignored: they belong to a bloom filter of another size", filters=len(kept))
             return
         for data in kept:
             self._revive(data)
@@ -210,7 +210,7 @@ class FilterTable:
                 topic, group, data.expression or "", data.client_version, data.born_time, data.bloom_filter_data
             )
         except FilterError as error:
-            log.warning("kept filter does not compile", topic=topic, group=group, reason=str(error))
+            log.warning("stored filter does not compile", topic=topic, group=group, reason=str(error))
             return
         # No client is connected yet: the filter is dead until its group sends a heartbeat.
         entry.dead_time = data.dead_time or max(data.born_time, self._now_ms() - _DEAD_ON_LOAD_MS)

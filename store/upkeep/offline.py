@@ -222,12 +222,12 @@ def _verify_queue(check: _QueueCheck, findings: Findings) -> None:
         check.wrong, check.first_wrong = good - check.found, queue.first_in_files
     if check.wrong:
         findings.problems.append(
-            f"{where}: {check.wrong} entries do not lead to their messages, the first at {check.first_wrong}"
+            f"{where}: {check.wrong} entries do not point to their messages, the first at {check.first_wrong}"
         )
     if ahead:
-        findings.problems.append(f"{where}: {ahead} entries lead behind the end of the log")
+        findings.problems.append(f"{where}: {ahead} entries point beyond the end of the log")
     if fillers:
-        findings.problems.append(f"{where}: {fillers} entries stand for messages that are lost")
+        findings.problems.append(f"{where}: {fillers} entries replace lost messages")
     if check.missing:
         findings.missing_entries += check.missing
         findings.problems.append(
@@ -251,7 +251,7 @@ def _verify_index(settings: StoreSettings, offline: OfflineLog, findings: Findin
         if not file.is_empty:
             end = max(end, file.end_physical_offset)
     if end >= findings.log_end:
-        findings.problems.append(f"the index leads to {end}, behind the end of the log at {findings.log_end}")
+        findings.problems.append(f"the index points to {end}, beyond the end of the log at {findings.log_end}")
 
 
 def dump(settings: StoreSettings, start: int | None = None, start_progress: StartProgress = unseen) -> Iterator[str]:

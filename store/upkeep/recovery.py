@@ -42,8 +42,9 @@ from triomq.store.queues.dispatch import Dispatch, DispatchEntry
 from triomq.store.queues.index import Index
 from triomq.store.queues.queue_table import QueueTable
 from triomq.store.results import RecoveryReport
+from triomq.store.upkeep.log_walk import walk_again
 from triomq.store.upkeep.progress import StartProgress
-from triomq.store.upkeep.queue_recovery import QueueRecovery, walk_again
+from triomq.store.upkeep.queue_recovery import QueueRecovery
 
 log = structlog.get_logger("triomq.store.recovery")
 

@@ -156,8 +156,8 @@ def test_refusals_are_one_line_a_sweep() -> None:
 @pytest.mark.parametrize(
     ("open_files", "in_all", "per_address", "reserved_from"),
     [
-        (1 << 20, 50_000, 25_000, (1 << 20) - 1250),
-        (20_000, 17_500, 8750, 18_750),
+        (1 << 20, 50_000, 25_000, (1 << 20) - 2500),
+        (20_000, 15_000, 7500, 17_500),
         (400, 200, 100, 300),
         (10, FEWEST_CONNECTIONS, FEWEST_CONNECTIONS, 8),
         (resource.RLIM_INFINITY, 50_000, 25_000, None),

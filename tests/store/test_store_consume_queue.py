@@ -1,4 +1,4 @@
-"""One consume queue by itself: fillers, the search by log offset, the minimum."""
+"""One consume queue alone: fillers, the search by log offset, the minimum."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_a_cut_lowers_what_counts_as_synced_and_never_raises_it(tmp_path: Path) 
 def test_the_search_finds_what_a_walk_finds_whatever_fillers_are_between(
     tmp_path_factory: pytest.TempPathFactory, steps: list[int | None], physical_offset: int
 ) -> None:
-    """A step is the distance to the message before, None a filler."""
+    """A step is the distance to the previous message, None a filler."""
     queue = queue_at(tmp_path_factory.mktemp("queue"))
     offsets: dict[int, int] = {}
     end = 0
@@ -109,6 +109,12 @@ def test_the_search_is_not_misled_by_a_damaged_entry(tmp_path: Path) -> None:
     queue = with_messages(tmp_path, 100, 5, 300)
     assert queue.first_at_or_beyond(100) == 0
     assert queue.first_at_or_beyond(101) == 2
+
+
+def test_a_queue_that_begins_in_the_middle_has_nothing_to_sync_before_its_first_entry(tmp_path: Path) -> None:
+    queue = queue_at(tmp_path)
+    queue.fill(12)
+    assert (queue.end, queue.synced_end, queue.buffered_count) == (10, 10, 2)
 
 
 def test_the_mark_of_the_end_follows_a_cut(tmp_path: Path) -> None:
@@ -178,3 +184,31 @@ def test_an_ext_unit_and_the_mark_behind_it_never_cross_a_file_end(tmp_path: Pat
     assert [unit.store_timestamp for at in (0, 48, 100, 200) if (unit := ext.read(at + begin))] == [0, 1, 2, 3]
     assert ext.read(begin + 296) is None, "behind the end"
     assert (tmp_path / f"{100:020d}").read_bytes()[48:50] == b"\xff\xff", "the end mark"
+
+
+def test_a_cut_below_the_minimum_lowers_the_minimum(tmp_path: Path) -> None:
+    queue = with_messages(tmp_path, 1000, 1100, 1200)
+    queue.correct_min_offset(1200)
+    assert queue.min_offset == 2
+    assert queue.truncate_beyond(1100) == 2
+    assert (queue.end, queue.min_offset) == (1, 1)
+
+
+@pytest.mark.parametrize("last_address_at", [None, 0, 3, 9, 10, 11, 17])
+@pytest.mark.parametrize("end", [1, 10, 11, 18, 24])
+def test_a_cut_keeps_the_ext_units_up_to_the_last_that_an_entry_leads_to(
+    tmp_path: Path, last_address_at: int | None, end: int
+) -> None:
+    """Not every entry has a unit, and the last that has may be in an earlier file of the queue."""
+    queue = queue_at(tmp_path / "queue")
+    (tmp_path / "queue").mkdir()
+    (tmp_path / "ext").mkdir()
+    queue.ext = ConsumeQueueExt(OpenFiles(Files(), 10), str(tmp_path / "ext"), 1000)
+    for number in range(25):
+        has_unit = last_address_at is not None and number in (last_address_at, 24)
+        tags_code = queue.ext.put(ExtUnit(5, 1, None)) if has_unit else 5
+        queue.add(number * 100, 100, tags_code)
+    written(queue)
+    queue.cut(end)
+    stays = last_address_at is not None and last_address_at < end
+    assert (queue.end, queue.ext.end, queue.ext.written_end) == (end, 20 * stays, 20 * stays)

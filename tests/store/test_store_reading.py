@@ -8,7 +8,7 @@ import pytest
 from store_support import abandon, message, open_store
 
 from triomq.store.config import BrokerRole
-from triomq.store.results import GetStatus, PutStatus
+from triomq.store.results import GetStatus, PutResult, PutStatus
 
 MEMORY = {"access_message_in_memory_max_ratio_percent": 40}
 DISK = {"access_message_in_memory_max_ratio_percent": 0}
@@ -90,3 +90,9 @@ def test_statuses_are_those_of_rocketmq_in_its_order() -> None:
         "OFFSET_OVERFLOW_BADLY": 4, "OFFSET_OVERFLOW_ONE": 5, "OFFSET_TOO_SMALL": 6, "NO_MATCHED_LOGIC_QUEUE": 7,
         "NO_MESSAGE_IN_QUEUE": 8, "OFFSET_RESET": 9,
     }  # fmt: skip
+
+
+def test_the_last_byte_of_a_put_is_the_one_before_its_end() -> None:
+    """A slave that has all but this byte does not have the message."""
+    put = PutResult(PutStatus.PUT_OK, physical_offset=100, size_bytes=50)
+    assert (put.last_offset, put.end_offset) == (149, 150)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from store_support import WallClock, abandon, message, open_store
+from store_support import WallClock, abandon, message, open_store, small_settings
 from structlog.testing import capture_logs
 
 from triomq.protocol import record
@@ -13,6 +13,7 @@ from triomq.store.disk.files import Data, Files
 from triomq.store.log.checkpoint import Checkpoint
 from triomq.store.message_store import MessageStore
 from triomq.store.results import RecoveryReport
+from triomq.store.upkeep.progress import State
 
 
 def put(store: MessageStore, count: int, queue_id: int = 0) -> None:
@@ -37,6 +38,18 @@ async def test_the_checkpoint_of_an_empty_store_claims_nothing(tmp_path: Path) -
     await store.close()
     checkpoint = checkpoint_of(tmp_path)
     assert (checkpoint.log_ms, checkpoint.queues_ms, checkpoint.index_ms) == (0, 0, 0)
+
+
+async def test_a_newest_entry_that_leads_to_no_record_has_no_time(tmp_path: Path) -> None:
+    store = await open_store(tmp_path)
+    assert store.contents.newest_store_timestamp == 0
+    put(store, 1)
+    assert store.contents.newest_store_timestamp > 0
+    queue = store.contents.queues.get("T", 0)
+    queue.add(1 << 20, 100, 0)
+    queue.write(set())
+    assert store.contents.newest_store_timestamp == 0
+    abandon(store)
 
 
 @pytest.mark.parametrize("is_closed", [True, False], ids=["closed", "killed"])
@@ -219,3 +232,124 @@ async def test_a_recovery_holds_a_bounded_number_of_entries_in_memory(tmp_path: 
     assert store.reading.max_offset("T", 0) == 50_010
     assert files.largest_bytes == 50_000 * 20
     abandon(store)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+async def test_a_log_that_ends_with_the_last_entry_where_the_note_says_is_not_read(tmp_path: Path, count: int) -> None:
+    store = await open_store(tmp_path)
+    put(store, count)
+    await store._flush.flush_thoroughly()
+    abandon(store)
+    store = await open_store(tmp_path)
+    assert report_of(store).scanned_from == store.reading.max_physical_offset > 0
+    await store.close()
+
+
+async def test_a_log_whose_last_record_is_not_that_of_the_last_entry_is_read(tmp_path: Path) -> None:
+    """Another broker has cut the log and put something else there, of the same length."""
+    store = await open_store(tmp_path)
+    put(store, 2)
+    place = store.reading.queue_entries("T", 0, 1, 1)[0][0]
+    await store._flush.flush_thoroughly()
+    abandon(store)
+    with (tmp_path / "commitlog" / f"{0:020d}").open("r+b") as file:
+        file.seek(place + 12)
+        file.write((1).to_bytes(4, "big"))  # its queue
+    store = await open_store(tmp_path)
+    assert report_of(store).scanned_from == 0
+    assert store.reading.max_offset("T", 0) == 1
+    await store.close()
+
+
+async def test_without_log_files_the_report_counts_the_entries_that_go(tmp_path: Path) -> None:
+    store = await open_store(tmp_path)
+    put(store, 7)
+    put(store, 3, queue_id=1)
+    abandon(store)
+    for path in (tmp_path / "commitlog").iterdir():
+        path.unlink()
+    store = await open_store(tmp_path)
+    assert (report_of(store).truncated_entries, store.reading.queues()) == (10, {})
+    await store.close()
+
+
+@pytest.mark.parametrize("is_closed", [True, False], ids=["closed", "killed"])
+async def test_an_index_file_of_another_size_is_removed_and_made_anew(tmp_path: Path, is_closed: bool) -> None:
+    store = await open_store(tmp_path)
+    put(store, 10)
+    await store.close() if is_closed else abandon(store)
+    store = await open_store(tmp_path, max_index_num=70)
+    assert len(list((tmp_path / "index").iterdir())) == 1
+    for number in range(10):
+        assert len(store.reading.query_by_key("T", f"0-{number}", 9, 0, 1 << 60).records) == 1
+    await store.close()
+
+
+class CountedSteps:
+    """Is told after each step of a scan."""
+
+    every_ms = 0
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def tell(self, state: State) -> None:
+        self.count += 1
+
+    def end(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("count", "body_bytes", "steps"), [(1000, 0, 0), (2500, 0, 2), (14, 1 << 20, 2)], ids=["one", "records", "bytes"]
+)
+async def test_a_step_of_recovery_is_1024_records_or_4_mib(
+    tmp_path: Path, count: int, body_bytes: int, steps: int
+) -> None:
+    """Long enough to cost nothing, short enough to notice a signal."""
+    sizes = {"mapped_file_size_commit_log_bytes": 1 << 25, "max_message_size_bytes": 2 << 20}
+    store = await open_store(tmp_path, **sizes)
+    for _ in range(count):
+        assert store.append(message(body=bytes(body_bytes))).is_ok
+    store.commit()
+    abandon(store)
+    (tmp_path / "checkpoint").unlink(missing_ok=True)
+    counted = CountedSteps()
+    store = MessageStore(small_settings(tmp_path, **sizes), now_ms=WallClock())
+    await store.load(counted)
+    assert (report_of(store).records, counted.count) == (count, steps)
+    abandon(store)
+
+
+async def test_a_checkpoint_during_retention_says_that_it_counted_no_entries(tmp_path: Path) -> None:
+    """The log has lost files, and their entries are still in the queues: their number would soon be wrong."""
+    store = await open_store(tmp_path)
+    for _ in range(5):
+        assert store.append(message(body=bytes(2900))).is_ok
+    store.commit()
+    await store._flush.flush_thoroughly()
+    assert checkpoint_of(tmp_path).safe_entries == 5
+    store.contents.log.sequence.drop_first()
+    await store._flush.flush_thoroughly()
+    assert (checkpoint_of(tmp_path).safe_entries, checkpoint_of(tmp_path).safe_begin) == (-1, 4096)
+    abandon(store)
+
+
+async def test_the_record_in_place_of_a_damaged_one_is_a_rolled_back_one_of_a_topic_of_its_own(tmp_path: Path) -> None:
+    """Every reader, RocketMQ included, passes over it. Its time is that of the next record, which the search by time
+    and the start of a later recovery need."""
+    store = await open_store(tmp_path, clock=WallClock(step_ms=1000))
+    places = [store.append(message(body=b"%d" % number * 100)) for number in range(5)]
+    store.commit()
+    abandon(store)
+    with (tmp_path / "commitlog" / f"{0:020d}").open("r+b") as file:
+        file.seek(places[2].physical_offset + 100)
+        file.write(b"damage")
+    store = await open_store(tmp_path)
+    found = record.decode_record(store.contents.log.record_at(places[2].physical_offset) or b"")
+    assert (found.topic, found.queue_id, found.queue_offset, found.flag) == ("rmq_sys_TRIOMQ_LOST", 0, 0, 0)
+    assert (found.sys_flag, found.reconsume_times, found.prepared_transaction_offset) == (12, 0, 0)
+    assert found.store_timestamp == found.born_timestamp == places[3].store_timestamp
+    assert b"the body does not match its CRC" in found.body and found.properties == {}
+    assert store.reading.record_at(places[2].physical_offset) is None
+    await store.close()
