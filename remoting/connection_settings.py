@@ -1,15 +1,12 @@
-"""What a connection is given (remoting.connection): its bounds, its driver, and who observes it."""
+"""What a connection is given (remoting.connection): its bounds and its driver."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from triomq.protocol.frame import MAX_FRAME_BYTES
 from triomq.remoting.memory import MemoryBudget
-
-if TYPE_CHECKING:
-    from triomq.remoting.connection import Connection
 
 DEFAULT_HIGH_WATER_BYTES = 4 * 1024 * 1024
 TIGHT_HIGH_WATER_BYTES = 64 * 1024
@@ -26,14 +23,6 @@ class Transport(Protocol):
     def resume_reading(self) -> None: ...
 
     def close(self) -> None: ...
-
-
-class ConnectionEvents(Protocol):
-    """Observes connections. Called on the event loop; must neither await nor raise."""
-
-    def connection_opened(self, connection: Connection) -> None: ...
-
-    def connection_closed(self, connection: Connection) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ import socket
 import ssl
 from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import Protocol
 
 import trio
 
@@ -23,7 +24,7 @@ from triomq.remoting import network
 from triomq.remoting.admission import Admission, AdmissionLimits, Place
 from triomq.remoting.config import ServerSettings
 from triomq.remoting.connection import Connection
-from triomq.remoting.connection_settings import ConnectionEvents, ConnectionSettings
+from triomq.remoting.connection_settings import ConnectionSettings
 from triomq.remoting.log import get_logger
 from triomq.remoting.memory import budget_of
 from triomq.remoting.poller import HAS_EPOLL, Poller
@@ -45,6 +46,14 @@ TLS_DISABLED, TLS_PERMISSIVE, TLS_ENFORCING = "disabled", "permissive", "enforci
 TlsContext = Callable[[], "Awaitable[ssl.SSLContext | None]"]
 """Returns the context for a new connection. Called for each, so that certificates can change while the server runs, and
 awaited, so that the first one can be created on demand (tls.ServerCertificates.context)."""
+
+
+class ConnectionEvents(Protocol):
+    """Observes connections. Called on the event loop; must neither await nor raise."""
+
+    def connection_opened(self, connection: Connection) -> None: ...
+
+    def connection_closed(self, connection: Connection) -> None: ...
 
 
 class NoEvents:
