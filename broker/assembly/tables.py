@@ -108,7 +108,7 @@ def build_tables(surroundings: Surroundings) -> Tables:
         store,
         metadata,
         DelayOffsets(kept(surroundings, "delayOffset.json")),
-        QueueLockTable(now_ms, expiry_ms=broker.queue_lock_lifetime_ms),
+        QueueLockTable(now_ms, file=kept(surroundings, "queueLocks.json"), expiry_ms=broker.queue_lock_lifetime_ms),
         notifier,
         stats,
         store_metrics,
@@ -126,6 +126,7 @@ def load_tables(tables: Tables) -> None:
     metadata = tables.metadata
     for table in (metadata.topics, metadata.groups, metadata.offsets):
         table.load()
+    tables.queue_locks.load()
     if tables.access is not None:
         try:
             tables.access.load()
