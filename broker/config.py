@@ -270,6 +270,12 @@ class BrokerSettings:
         "transactionCheckInterval", 60000, meaning="ms between check runs", important=True, minimum=1
     )
     acl_enable: bool = setting("aclEnable", False, meaning="check access with the ACL files", important=True)
+    acl_failures_per_minute: int = _changeable(
+        "aclFailuresPerMinute",
+        60,
+        meaning="wrong signatures for one account from one address; more are refused unseen, 0: no limit (TrioMQ only)",
+        minimum=0,
+    )
     acl_like_rocketmq: bool = setting(
         "aclLikeRocketMQ",
         False,

@@ -15,6 +15,7 @@ import structlog
 
 from triomq.broker.acl.access_table import AccessTable
 from triomq.broker.acl.accounts import PUB, Account
+from triomq.broker.acl.failed_signatures import FailedSignatures
 from triomq.broker.acl.needs import REPLY, NameMissing, need_of
 from triomq.broker.acl.resources import ADMIN_CODES, needed_resources
 from triomq.broker.errors import AccessDenied
@@ -44,23 +45,28 @@ class AccessControl:
     what RocketMQ 4.9.7 checks (aclLikeRocketMQ)."""
 
     def __init__(
-        self, table: AccessTable, *, cluster: str = "DefaultCluster", like_rocketmq: bool = False
+        self,
+        table: AccessTable,
+        *,
+        cluster: str = "DefaultCluster",
+        like_rocketmq: bool = False,
+        failures: FailedSignatures | None = None,
     ) -> None:
         self._table = table
+        self._failures = failures
         self._reply_topic = reply_topic(cluster)
         self._like_rocketmq = like_rocketmq
 
     def __call__(self, connection: Connection, request: RemotingCommand) -> None:
-        """Check a request. Raises AccessDenied."""
+        """Check a request. Raises AccessDenied and TooManyFailures."""
         account = self._account(connection, request)
         if account is None:
             return
         if account.white_addresses.matches(connection.remote):
             if self._like_rocketmq:
                 return
-        elif not signature.is_signed_by(request.ext_fields or {}, request.body, account.secret_key):
-            text = f"Check signature failed for accessKey={account.access_key}"
-            raise self._refusal(connection, request, text, _BAD_SIGNATURE)
+        else:
+            self._check_signature(connection, request, account)
         if self._like_rocketmq:
             self._check_like_rocketmq(connection, request, account)
         else:
@@ -100,6 +106,19 @@ class AccessControl:
         if account is None:
             raise self._refusal(connection, request, f"No acl config for {access_key}", _NO_ACCOUNT)
         return account
+
+    def _check_signature(self, connection: Connection, request: RemotingCommand, account: Account) -> None:
+        failures, access_key = self._failures, account.access_key
+        if failures is not None:
+            failures.check(connection, access_key)
+        if signature.is_signed_by(request.ext_fields or {}, request.body, account.secret_key):
+            if failures is not None:
+                failures.passed(connection, access_key)
+            return
+        if failures is not None:
+            failures.failed(connection, access_key)
+        text = f"Check signature failed for accessKey={access_key}"
+        raise self._refusal(connection, request, text, _BAD_SIGNATURE)
 
     def _check_needs(self, connection: Connection, request: RemotingCommand, account: Account) -> None:
         need = need_of(request.code)

@@ -8,7 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol
 
+import trio
+
 from triomq.broker.acl.access_control import AccessControl
+from triomq.broker.acl.failed_signatures import FailedSignatures
 from triomq.broker.assembly.serving import Serving
 from triomq.broker.audit import Audit
 from triomq.broker.extensions import AccessValidator
@@ -124,9 +127,12 @@ def _access_control(serving: Serving) -> AccessControl | None:
     tables = serving.tables
     if tables.access is None:
         return None
-    broker = tables.configuration.broker
+    configuration = tables.configuration
     return AccessControl(
-        tables.access, cluster=broker.broker_cluster_name, like_rocketmq=broker.acl_like_rocketmq
+        tables.access,
+        cluster=configuration.broker.broker_cluster_name,
+        like_rocketmq=configuration.broker.acl_like_rocketmq,
+        failures=FailedSignatures(lambda: configuration.broker.acl_failures_per_minute, trio.current_time),
     )
 
 

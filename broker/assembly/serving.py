@@ -28,6 +28,7 @@ from triomq.broker.replication.copied import CopiedPart
 from triomq.broker.replication.log_follower import LogFollower
 from triomq.broker.replication.log_server import LogServer
 from triomq.broker.replication.master_tables import MasterTables
+from triomq.broker.replication.slave_access import SlaveAccess
 from triomq.broker.tasks import Schedule
 from triomq.broker.transactions import TransactionLog, TransactionStore
 from triomq.daemon.errors import StartError
@@ -42,6 +43,7 @@ from triomq.store.message_store import MessageStore
 class Replication:
     """Both sides: a master serves its log, a slave follows one and copies its tables."""
 
+    access: SlaveAccess
     log_server: LogServer
     follower: LogFollower
     master_tables: MasterTables
@@ -171,6 +173,7 @@ def _registration(tables: Tables, client: RemotingClient, replication: Replicati
         address_server=AddressServer.from_properties(configuration.properties),
         on_master=master_known,
     )
+    replication.access.nameservers = lambda: registration.nameservers
     topics.on_change = registration.topic_changed
     topics.on_created_by_use = registration.register_soon
     topics.on_new = lambda topic: tables.metadata.offsets.remove_outlived(topic, tables.store.reading.max_offset)
@@ -179,7 +182,8 @@ def _registration(tables: Tables, client: RemotingClient, replication: Replicati
 
 def _replication(tables: Tables, client: RemotingClient) -> Replication:
     metadata = tables.metadata
-    log_server = LogServer(tables.configuration, tables.store)
+    access = SlaveAccess(tables.configuration, client.invoke)
+    log_server = LogServer(tables.configuration, tables.store, access)
     copied = CopiedPart(kept(tables.surroundings, "copied.json"))
     follower = LogFollower(tables.configuration, tables.store, copied=copied, on_cut=log_server.close_links)
     master_tables = MasterTables(
@@ -190,7 +194,7 @@ def _replication(tables: Tables, client: RemotingClient) -> Replication:
         tables.delay_offsets,
         is_trusted=lambda: follower.agrees,
     )
-    return Replication(log_server, follower, master_tables)
+    return Replication(access, log_server, follower, master_tables)
 
 
 def _transactions(tables: Tables, writer: MessageWriter, store_host: bytes) -> Transactions:

@@ -1,4 +1,4 @@
-"""Processors that clients use: heartbeats, offsets, locks, queries."""
+"""The processors for clients: heartbeats, offsets, locks, queries."""
 
 import json
 import re
@@ -54,7 +54,7 @@ HEARTBEAT = {
 
 
 class Surroundings:
-    """A broker's tables, wired as in the controller."""
+    """A broker's tables, wired as the controller wires them."""
 
     def __init__(self, **settings: Any) -> None:
         clock = FakeClock()
@@ -195,7 +195,7 @@ def test_heartbeat_of_a_unit_and_of_a_client_that_says_little(around: Surroundin
 def test_heartbeat_of_a_cpp_client(
     around: Surroundings, members: dict[str, object], expected: tuple[str, str, str]
 ) -> None:
-    """Ordinals for names, texts for numbers, and no empty lists: what rocketmq-client-cpp writes."""
+    """rocketmq-client-cpp writes ordinals in place of names, text in place of numbers, and no empty lists."""
     subscription = {"topic": "T", "subString": "*", "subVersion": "1700000000000"}
     around.beat(
         FakeConnection(),

@@ -1,4 +1,4 @@
-"""Pulls that wait: each is answered once, as soon as there is something for it, and leaves nothing behind."""
+"""Held pulls: each gets one response, as soon as there is a message for it, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TAG_A = TagFilter(frozenset([string_hash("A") & 0xFFFFFFFF]))
 
 
 class Held:
-    """A store, the pulls held on its queue T/0, and which of them were answered, in order."""
+    """A store, the pulls held on its queue T/0, and those that got a response, in order."""
 
     def __init__(self, lab: Lab) -> None:
         self.lab = lab
@@ -278,7 +278,7 @@ async def test_no_more_than_four_times_as_many_pulls_are_kept_as_are_held(held: 
 async def test_what_ends_first_is_answered_first_when_the_forgotten_were_cleared_away(
     held: Held, nursery: trio.Nursery
 ) -> None:
-    """Clearing keeps the order in which the others end."""
+    """Removing cancelled pulls keeps the order of the other deadlines."""
     nursery.start_soon(held.polling.run)
     await trio.testing.wait_all_tasks_blocked()
     began = trio.current_time()

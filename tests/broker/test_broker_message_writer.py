@@ -1,4 +1,4 @@
-"""Many puts in one commit: each is finished once, with what became of its own commit."""
+"""Many puts in one commit: each is finished once, with the outcome of its own commit."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OK, REFUSED, LATE = PutStatus.PUT_OK, PutStatus.SERVICE_NOT_AVAILABLE, PutStatus
 
 
 class Put(PendingPut):
-    """Notes when it is finished; may put another one then."""
+    """Notes when it is finished; may start another put then."""
 
     def __init__(self, notes: list[tuple[str, PutStatus]], name: str, then: tuple[Lab, str] | None = None) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ def put(lab: Lab, notes: list[tuple[str, PutStatus]], *names: str, wait: bool = 
 
 
 def break_log(lab: Lab, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
-    """The next write of the log fails."""
+    """Make the next write of the log fail."""
     original = lab.store.files.pwrite
     failures = [code]
 
@@ -158,7 +158,7 @@ async def test_what_is_on_disk_is_not_kept_until_its_deadline(
 
 
 class Slaves:
-    """One slave that is near, and how far it has the log."""
+    """One slave that is close enough, and the end of its log."""
 
     def __init__(self) -> None:
         self.replicated = Watermark()

@@ -1,4 +1,4 @@
-"""Frames in pieces, frames in a row, frames that are none."""
+"""Frames in pieces, consecutive frames, and bytes that are not frames."""
 
 from __future__ import annotations
 

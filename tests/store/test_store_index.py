@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from pathlib import Path
 
 import pytest
@@ -58,3 +59,43 @@ def test_an_empty_slot_leads_to_no_entry_not_even_to_one_of_zeros(tmp_path: Path
     file.close()
     with pytest.raises(RuntimeError, match="not open for writing"):
         file.put("T", "u", None, 0, 1)
+
+
+@pytest.mark.parametrize("is_closed", [True, False], ids=["closed", "killed"])
+async def test_after_a_start_keys_go_on_in_the_file_that_is_not_full(tmp_path: Path, is_closed: bool) -> None:
+    for number in range(2):
+        store = await open_store(tmp_path)
+        assert store.append(message(uniq_key=f"u{number}")).is_ok
+        store.commit()
+        await store.close() if is_closed else abandon(store)
+    store = await open_store(tmp_path)
+    assert len(store.contents.index.files) == 1
+    for number in range(2):
+        assert len(store.reading.query_by_key("T", f"u{number}", 9, 0, 1 << 60).records) == 1
+    await store.close()
+
+
+class Mappings(Files):
+    def __init__(self) -> None:
+        self.made: list[mmap.mmap] = []
+
+    def map_read(self, fd: int, size_bytes: int) -> mmap.mmap:
+        self.made.append(super().map_read(fd, size_bytes))
+        return self.made[-1]
+
+    def map_private(self, fd: int, size_bytes: int) -> mmap.mmap:
+        self.made.append(super().map_private(fd, size_bytes))
+        return self.made[-1]
+
+
+async def test_a_closed_store_maps_nothing(tmp_path: Path) -> None:
+    """Slots alone are 20 MB for each index file that is written."""
+    files = Mappings()
+    store = await open_store(tmp_path, files=files)
+    for number in range(100):  # more than one index file has room for
+        assert store.append(message(uniq_key=f"u{number}")).is_ok
+    store.commit()
+    assert len(store.reading.query_by_key("T", "u3", 9, 0, 1 << 60).records) == 1
+    assert len(files.made) >= 3
+    await store.close()
+    assert [made for made in files.made if not made.closed] == []
