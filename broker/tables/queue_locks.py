@@ -6,8 +6,8 @@ groups; expired ones are swept before one is refused.
 
 The holders are kept in queueLocks.json, which RocketMQ does not have: a client goes on consuming for up to 30 s while
 it cannot renew, so a broker that forgot its locks would give the same queue to a second client. A new holder is in the
-file before the response says so (`wait_saved`); renewals are not, but `still_alive` notes every few seconds when the broker was
-alive. Locks that are loaded count as renewed at that time, so those of clients that died with the broker expire.
+file before the response says so (`wait_saved`); renewals are not, but `still_alive` notes every few seconds when the
+broker was alive. Locks that are loaded count as renewed at that time, so those of clients that died with it expire.
 """
 
 from __future__ import annotations
