@@ -19,7 +19,7 @@ _STRING_OR_NUMBER_KEY = re.compile(r'"(?:[^"\\]|\\.)*"|(?<=[{,])(\s*)(-?\d+)(?=\
 
 
 def loads(body: bytes) -> Any:
-    """The value of a body. Raises AdminError for one that is no JSON in either reader."""
+    """The value of a body. Raises AdminError for a body that neither reader can parse."""
     text = body.decode("utf-8", "replace")
     if not text.strip():
         raise AdminError("the response has no body")
@@ -36,7 +36,7 @@ def loads(body: bytes) -> Any:
         try:
             return read_fastjson(body)
         except BodyError as error:
-            raise AdminError(f"the body of the response is no JSON: {error}") from error
+            raise AdminError(f"the body of the response is not JSON: {error}") from error
 
 
 def dumps(value: Any) -> bytes:

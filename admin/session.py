@@ -198,7 +198,7 @@ class Session:
         names = self.cluster_info().get("clusterAddrTable", {}).get(cluster)
         if not names:
             raise NotFound(
-                f"no cluster {cluster!r} at {';'.join(self.name_servers)}: "
+                f"no NameServer of {';'.join(self.name_servers)} knows a cluster {cluster!r}: "
                 "the name may be wrong, or these NameServers belong to another cluster"
             )
         return list(names)

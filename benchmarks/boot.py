@@ -136,7 +136,7 @@ def wait_for_success(process: subprocess.Popen[bytes], port: int, request: bytes
         if process.poll() is not None:
             raise SystemExit(f"the daemon ended with exit code {process.returncode}")
         if time.perf_counter() - began > GIVE_UP_SECONDS:
-            raise SystemExit(f"no answer within {GIVE_UP_SECONDS:g} s")
+            raise SystemExit(f"no response within {GIVE_UP_SECONDS:g} s")
         try:
             if answer_code(port, request) == 0:
                 return

@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import math
 import sys
 import tempfile
 import time
@@ -42,7 +43,8 @@ from triomq.protocol.frame import encode_frame
 from triomq.protocol.speedups import running_build
 from triomq.remoting.client import open_client
 from triomq.remoting.config import ClientSettings
-from triomq.remoting.connection import Connection, ConnectionSettings
+from triomq.remoting.connection import Connection
+from triomq.remoting.connection_settings import ConnectionSettings
 from triomq.remoting.processor_table import ProcessorTable
 from triomq.remoting.turn import Turn
 from triomq.store.disk.files import Files
@@ -279,6 +281,7 @@ async def for_each(workloads: tuple[Workload, ...], look: Callable[[HotPath, Wor
     }
     configuration = Configuration.from_values(values)
     turn = Turn()
+    turn.limit_seconds = math.inf  # here, too: every turn handles everything
     table = ProcessorTable()
     tables = build_tables(Surroundings(configuration, turn, system_now_ms, Files(), None, Extensions()))
     await tables.store.load()

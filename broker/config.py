@@ -193,15 +193,18 @@ class BrokerSettings:
         "registerBrokerTimeoutMills", 6000, meaning="ms to register at all NameServers", minimum=1
     )
     slave_read_enable: bool = _changeable(
-        "slaveReadEnable", False, meaning="send consumers of old messages to the slave the group settings name"
+        "slaveReadEnable", False, meaning="direct consumers of old messages to the slave that their group names"
     )
     disable_consume_if_consumer_read_slowly: bool = _changeable(
         "disableConsumeIfConsumerReadSlowly",
         False,
-        meaning="stop groups that fall behind by more than consumerFallbehindThreshold, looked at every 3 min",
+        meaning="stop groups that fall behind by more than consumerFallbehindThreshold, checked every 3 min",
     )
     consumer_fallbehind_threshold_bytes: int = _changeable(
-        "consumerFallbehindThreshold", 16 * 1024**3, meaning="bytes of that limit", minimum=0
+        "consumerFallbehindThreshold",
+        16 * 1024**3,
+        meaning="bytes of lag above which disableConsumeIfConsumerReadSlowly stops a group",
+        minimum=0,
     )
     broker_fast_failure_enable: bool = _changeable(
         "brokerFastFailureEnable", True, meaning="answer requests that waited too long in a pool with SYSTEM_BUSY"
@@ -228,13 +231,13 @@ class BrokerSettings:
         meaning="evaluate SQL92 filters when messages are dispatched (stored with enableConsumeQueueExt)",
     )
     expect_consumer_num_use_filter: int = _changeable(
-        "expectConsumerNumUseFilter", 32, meaning="groups the bloom filter is laid out for", minimum=1, maximum=100000
+        "expectConsumerNumUseFilter", 32, meaning="number of groups in the bloom filter", minimum=1, maximum=100000
     )
     max_error_rate_of_bloom_filter: int = _changeable(
-        "maxErrorRateOfBloomFilter", 20, meaning="percent of false hits of the bloom filter", minimum=1, maximum=99
+        "maxErrorRateOfBloomFilter", 20, meaning="percent of false positives in the bloom filter", minimum=1, maximum=99
     )
     filter_data_clean_time_span_ms: int = _changeable(
-        "filterDataCleanTimeSpan", 86400000, meaning="ms after which the SQL92 filter of a gone group is dropped"
+        "filterDataCleanTimeSpan", 86400000, meaning="ms for which the SQL92 filter of an offline group is kept"
     )
     filter_support_retry: bool = _changeable(
         "filterSupportRetry", False, meaning="evaluate SQL92 filters on retry topics too"
@@ -267,6 +270,18 @@ class BrokerSettings:
         "transactionCheckInterval", 60000, meaning="ms between check runs", important=True, minimum=1
     )
     acl_enable: bool = setting("aclEnable", False, meaning="check access with the ACL files", important=True)
+    acl_failures_per_minute: int = _changeable(
+        "aclFailuresPerMinute",
+        60,
+        meaning="wrong signatures for one account from one address; more are refused unseen, 0: no limit (TrioMQ only)",
+        minimum=0,
+    )
+    acl_like_rocketmq: bool = setting(
+        "aclLikeRocketMQ",
+        False,
+        meaning="with aclEnable, check only what RocketMQ 4.9.7 checks, so that any account becomes an administrator "
+        "(TrioMQ only)",
+    )
     store_reply_message_enable: bool = _changeable(
         "storeReplyMessageEnable", True, meaning="store reply messages after they were pushed"
     )
@@ -303,6 +318,12 @@ class BrokerSettings:
         "queues above are refused (TrioMQ only)",
         minimum=65536,
         maximum=1024**3,
+    )
+    max_messages_per_batch: int = _changeable(
+        "maxMessagesPerBatch",
+        16_384,
+        meaning="messages of one batch; larger ones are refused (TrioMQ only)",
+        minimum=1,
     )
     max_groups_per_client: int = _changeable(
         "maxGroupsPerClient",

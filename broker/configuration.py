@@ -94,8 +94,8 @@ class Configuration:
             raise SettingError(
                 "configuration",
                 "duplicationEnable",
-                "with true only messages below the confirm offset are handed out, which only a Java store plug-in "
-                "sets; without one RocketMQ itself hands out none. Set it to false; copies are kept by a SLAVE",
+                "true delivers only messages below the confirm offset, which only a Java store plug-in sets; without "
+                "one RocketMQ itself delivers none. Set it to false; a SLAVE keeps copies",
             )
 
     def records(self) -> tuple[BrokerSettings, ServerSettings, ClientSettings, StoreSettings]:

@@ -43,6 +43,8 @@ _LINES = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 Records = tuple[BrokerSettings, ServerSettings, ClientSettings, StoreSettings]
 Listener = Callable[[frozenset[str]], None]
 """Called with the changed keys, after the change. It must not raise or await."""
+Changed = Callable[[Mapping[str, str], Mapping[str, str]], None]
+"""Called with the values of the changed keys before and after one update. It must not raise or await."""
 
 NOT_ALLOWED = (
     "this broker has no access control, so its configuration is not changed over the network: "
@@ -73,8 +75,9 @@ class ConfigurationUpdate:
             listed.update(to_text(record))
         return listed
 
-    async def update(self, body: bytes, *, remote: str) -> frozenset[str]:
-        """Apply properties text; return the changed keys. Raises RequestRefused with nothing changed."""
+    async def update(self, body: bytes, *, remote: str, changed: Changed | None = None) -> frozenset[str]:
+        """Apply properties text; return the changed keys. Raises RequestRefused with nothing changed. `changed`
+        observes the change that this makes."""
         broker = self._configuration.broker
         if not broker.acl_enable and not broker.config_update_without_acl:
             log.warning("update refused without access control", remote=remote)
@@ -84,7 +87,7 @@ class ConfigurationUpdate:
         except (PropertiesError, UnicodeDecodeError) as error:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"string2Properties error, {error}") from None
         async with self._updating:
-            return await self._apply(values, remote)
+            return await self._apply(values, remote, changed)
 
     def take(self, values: Mapping[str, str]) -> frozenset[str]:
         """Apply edits of the configuration file; return the changed keys. Raises SettingError with nothing changed.
@@ -94,7 +97,7 @@ class ConfigurationUpdate:
             self._install(records, keys, "configuration file")
         return keys
 
-    async def _apply(self, values: Mapping[str, str], remote: str) -> frozenset[str]:
+    async def _apply(self, values: Mapping[str, str], remote: str, changed: Changed | None) -> frozenset[str]:
         configuration = self._configuration
         try:
             records, keys = self._changed(values, refused=REFUSED_KEYS)
@@ -109,7 +112,10 @@ class ConfigurationUpdate:
         names, listed = _file_keys(records), _texts(records)
         await self._write({names[key]: listed[key] for key in keys})
         records, keys = self._changed(values, refused=REFUSED_KEYS)  # the file may have been reloaded since
+        before, after = _texts(configuration.records()), _texts(records)
         self._install(records, keys, remote)
+        if changed is not None:
+            changed({key: before[key] for key in sorted(keys)}, {key: after[key] for key in sorted(keys)})
         return keys
 
     def _changed(self, values: Mapping[str, str], *, refused: Collection[str]) -> tuple[Records, frozenset[str]]:

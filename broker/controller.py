@@ -131,6 +131,7 @@ class BrokerController:
                     await store_nursery.start(tables.store.run)
                     self.serving = serving = build_serving(tables, self.port, client)
                     register(serving, table, fast_table)
+                    await serving.prepare()
                     add_tasks(serving)
                     follow_settings(serving)
                     if self._on_jump is not None:

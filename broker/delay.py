@@ -264,7 +264,7 @@ class DelayedDelivery:
         fill a rebuilt queue have a size that no record has."""
         data = self._store.reading.record_at(physical_offset)
         if data is None or len(data) != entry_bytes:
-            log.warning("a delayed message cannot be read, it is skipped", physical_offset=physical_offset)
+            log.warning("a delayed message cannot be read; it is skipped", physical_offset=physical_offset)
             return None
         try:
             message, properties = real_message(data)
@@ -292,7 +292,7 @@ class DelayedDelivery:
         try:
             self._offsets.persist()
         except OSError as error:
-            log.error("delay offsets cannot be written, the next write tries again", error=str(error))
+            log.error("delay offsets cannot be written; the next write tries again", error=str(error))
 
 
 class _Delivery(PendingPut):

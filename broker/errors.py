@@ -3,12 +3,16 @@
 RequestRefused (protocol)
 ├── TableFull              a table reached its limit: answered with SYSTEM_BUSY, the connection survives
 ├── TableTooLarge          likewise, by the size of the table when it is sent
+├── TooManyFailures        an address signed wrongly too often: answered with SYSTEM_BUSY, the connection survives
+├── TransactionEnded       END_TRANSACTION contradicts how the transaction ended, or that is no longer known
 └── (others are raised as RequestRefused with RocketMQ's code and remark)
 FilterError                an SQL92 expression does not compile
 AccessDenied               the ACL refuses a request: answered with SYSTEM_ERROR as RocketMQ does
 """
 
 from __future__ import annotations
+
+import math
 
 from triomq.protocol.codes import ResponseCode
 from triomq.protocol.errors import RequestRefused
@@ -34,6 +38,24 @@ class TableTooLarge(RequestRefused):
             f"the broker's table of {table} is full ({limit_bytes} bytes when sent, the limit {key}), {what} refused; "
             "remove unused ones or spread the clients over more brokers",
         )
+
+
+class TooManyFailures(RequestRefused):
+    """An address signed wrongly for an account too often; the text says how long it has to wait."""
+
+    def __init__(self, access_key: str, ip: str, seconds: float) -> None:
+        super().__init__(
+            ResponseCode.SYSTEM_BUSY,
+            f"too many wrong signatures for accessKey={access_key} from {ip}: correct the secret key of the clients "
+            f"there and wait {math.ceil(seconds)} s (aclFailuresPerMinute)",
+        )
+
+
+class TransactionEnded(RequestRefused):
+    """A producer ends a transaction in another way than it ended already, or long after it was checked."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(ResponseCode.SYSTEM_ERROR, reason)
 
 
 class FilterError(ValueError):

@@ -184,7 +184,7 @@ def _called(factory: Any, what: str, *arguments: Any) -> Any:
     except StartError:
         raise
     except Exception as error:
-        raise StartError(f"{what} cannot be made: {_reason(error)}") from error
+        raise StartError(f"{what} cannot be created: {_reason(error)}") from error
 
 
 def _reason(error: Exception) -> str:

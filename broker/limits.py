@@ -3,8 +3,9 @@
 RocketMQ reads its sockets immediately and queues requests in its executors; it refuses them beyond ten thousand, or
 after waitTimeMillsIn*Queue. Here the sockets are the queues. A turn reads what it can handle in its time
 (remoting/poller.py), the rest stays unread, and TCP slows the senders down: pipelined sends are delayed, not refused.
-As in RocketMQ a request's age counts from the time it was read, which is the beginning of its turn. Requests ahead of
-it in the same turn may still be slow; then its sender has given up or soon will, and a refusal shortens the turn:
+As in RocketMQ a request's age counts from the time it was read, which is the beginning of the turn that read it.
+Requests ahead of it in the same read may still be slow; then its sender has given up or soon will, and a refusal saves
+the work:
 
     [TIMEOUT_CLEAN_QUEUE]   the request waited longer than its kind may
     [PCBUSY_CLEAN_QUEUE]    a send that arrived while a commit took longer than osPageCacheBusyTimeOutMills
@@ -54,7 +55,7 @@ class Gate:
 
     def __call__(self) -> str | None:
         now = self._pool.now = self._clock()
-        waited = now - self._turn.began
+        waited = now - self._turn.arrived
         if waited <= self.limit_seconds:
             return None
         return self.refuse("[TIMEOUT_CLEAN_QUEUE]", waited)
@@ -103,7 +104,7 @@ class SendGate(Gate):
 
     def __call__(self) -> str | None:
         now = self._pool.now = self._clock()
-        waited = now - self._turn.began
+        waited = now - self._turn.arrived
         if waited <= self.limit_seconds:
             return None
         if self.limit_seconds >= 0:
@@ -118,7 +119,7 @@ class SendGate(Gate):
             self._busy_since = None
             self.limit_seconds = self._wait_seconds
             return None if waited <= self._wait_seconds else self.refuse("[TIMEOUT_CLEAN_QUEUE]", waited)
-        began = self._turn.began
+        began = self._turn.arrived
         if self._drained_turn is None:
             self._drained_turn = began
         if began <= max(self._busy_since, self._drained_turn):
@@ -168,7 +169,7 @@ class Limits:
     def commit_took(self, elapsed_ms: float) -> None:
         """Note the duration in ms of the commit at the end of a turn."""
         if elapsed_ms > self._configuration.store.os_page_cache_busy_time_out_ms:
-            log.warning("a commit of the store took long; sends are refused for a moment", elapsed_ms=int(elapsed_ms))
+            log.warning("slow commit of the store; sends are refused briefly", elapsed_ms=int(elapsed_ms))
             self._send.was_slow(elapsed_ms / 1000)
         else:
             self._send.look()
@@ -181,5 +182,5 @@ class Limits:
         """Log one line if requests were refused since the last one. A task calls this every second."""
         total = sum(gate.refused for gate in self._gates.values())
         if total != self._logged:
-            log.warning("requests refused to keep up", requests=total - self._logged, **self.refused())
+            log.warning("overloaded; requests were refused", requests=total - self._logged, **self.refused())
             self._logged = total

@@ -5,12 +5,14 @@ match answers the pull, otherwise it keeps waiting behind them. When its time is
 by then. There is no table to rescan: a queue without news costs nothing, however many pulls wait on it.
 
 One heap holds all deadlines; answered pulls stay in it until their time comes. The pull pool bounds the number of
-parked pulls. Only the event loop touches any of this.
+parked pulls. When it is full, or memory is tight, the connection that holds the most makes room for the others: its
+oldest pulls get their response early. Only the event loop touches any of this.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 from math import inf
@@ -33,6 +35,15 @@ SCAN_ENTRIES: Final = 4096
 """Entries examined for one parked pull at a time. If such a window holds no match, the client gets a response and pulls
 again. So no commit scans without bound."""
 
+LEAVE_SHARE: Final = 16
+"""One of so many pulls of the connection that holds the most leaves at a time, so that looking for it is rare."""
+
+PARKED_BYTES: Final = 3072
+"""About the memory that a parked pull takes, beside its subscription."""
+
+RESPONSES_IN_A_ROW: Final = 64
+"""Responses to pulls whose time is over, after which other tasks run."""
+
 _NO_MATCH: Final = GetStatus.NO_MATCHED_MESSAGE
 
 
@@ -43,6 +54,7 @@ class ParkedPull:
         "connection",
         "deadline",
         "header",
+        "held_bytes",
         "is_parked",
         "message_filter",
         "request",
@@ -65,6 +77,7 @@ class ParkedPull:
         self.message_filter = message_filter
         self.scanned_offset = scanned_offset
         self.deadline = deadline
+        self.held_bytes = PARKED_BYTES + len(request.body) + len(header.subscription or "")
         self.is_parked = True
         self.waiter: Waiter | None = None
 
@@ -78,8 +91,12 @@ class LongPolling:
         self._answer = answer
         self._deadlines: list[tuple[float, int, ParkedPull]] = []
         self._numbers = count()
-        self._by_connection: dict[Connection, set[ParkedPull]] = {}
+        self._by_connection: dict[Connection, dict[ParkedPull, None]] = {}  # the oldest first
+        self._by_address: dict[str, dict[Connection, None]] = {}
+        self._greediest: Connection | None = None
+        self._greediest_held = 0
         self._sooner = trio.Event()
+        pool.make_room = self.make_room
 
     def __len__(self) -> int:
         return sum(map(len, self._by_connection.values()))
@@ -96,16 +113,71 @@ class LongPolling:
         deadline = trio.current_time() + wait_seconds
         parked = ParkedPull(connection, request, header, message_filter, header.queue_offset, deadline)
         self._pool.entered(parked)
-        self._by_connection.setdefault(connection, set()).add(parked)
+        mine = self._by_connection.get(connection)
+        if mine is None:
+            mine = self._by_connection[connection] = {}
+            self._by_address.setdefault(connection.remote.ip, {})[connection] = None
+        mine[parked] = None
         if not self._deadlines or deadline < self._deadlines[0][0]:
             self._sooner.set()
         heappush(self._deadlines, (deadline, next(self._numbers), parked))
         self._wait(parked)
+        if connection.hold(parked.held_bytes):
+            greediest = self._find_greediest()
+            if greediest is not None:
+                self._dismiss(greediest)
 
     def connection_closed(self, connection: Connection) -> None:
         """Drop the pulls of a closed connection."""
-        for parked in self._by_connection.pop(connection, ()):
-            self._forget(parked)
+        held = self._by_connection.get(connection)
+        if held is not None:
+            self._leave(connection)
+            for parked in held:
+                self._forget(parked)
+
+    def make_room(self, connection: Connection) -> bool:
+        """Give the oldest pulls of the connection that holds the most their response, for one of `connection`. Return
+        whether there is room now: there is none if that is the connection that holds the most."""
+        greediest = self._find_greediest()
+        if greediest is None or greediest is connection:
+            return False
+        self._dismiss(greediest)
+        return True
+
+    def _dismiss(self, connection: Connection) -> None:
+        """Give the oldest pulls of a connection their response."""
+        held = self._by_connection[connection]
+        now = trio.current_time()
+        for parked in list(held)[: len(held) // LEAVE_SHARE + 1]:
+            parked.deadline = now
+            self._finish(parked)
+
+    def _find_greediest(self) -> Connection | None:
+        """Return the connection that holds the most pulls, of the address that holds the most."""
+        known = self._greediest
+        if known is not None and 4 * len(self._by_connection.get(known, ())) > 3 * self._greediest_held:
+            return known
+        held = self._by_connection
+
+        def of_address(connections: dict[Connection, None]) -> int:
+            return sum([len(held[connection]) for connection in connections])
+
+        if not held:
+            return None
+        connections = max(self._by_address.values(), key=of_address)
+        self._greediest = max(connections, key=lambda connection: len(held[connection]))
+        self._greediest_held = len(held[self._greediest])
+        return self._greediest
+
+    def _leave(self, connection: Connection) -> None:
+        """Forget a connection that holds no pull any more."""
+        del self._by_connection[connection]
+        same_address = self._by_address[connection.remote.ip]
+        del same_address[connection]
+        if not same_address:
+            del self._by_address[connection.remote.ip]
+        if self._greediest is connection:
+            self._greediest = None
 
     def time_jumped(self, seconds: float) -> None:
         """Shift the deadlines: the clock jumped ahead, but the clients did not wait that long."""
@@ -117,13 +189,22 @@ class LongPolling:
         end = self._store.reading.queue_end(parked.header.topic, parked.header.queue_id)
 
         def reached(error: Exception | None) -> None:
-            if parked.is_parked:
-                if error is not None or self._matches(parked):
-                    self._finish(parked)
-                else:
-                    self._wait(parked)
+            self._look(parked, error is not None)
 
         parked.waiter = end.call_beyond(parked.scanned_offset, reached)
+
+    def _look(self, parked: ParkedPull, has_failed: bool) -> None:
+        """Look for a message for this pull, once its queue has grown or failed. One commit may wake thousands, and so
+        those that the turn has no time for, or their peer no room, are looked at later."""
+        if not parked.is_parked:
+            return
+        connection = parked.connection
+        if connection.must_wait():
+            connection.postpone(partial(self._look, parked, has_failed))
+        elif has_failed or self._matches(parked):
+            self._finish(parked)
+        else:
+            self._wait(parked)
 
     def _matches(self, parked: ParkedPull) -> bool:
         """Return whether the store has something to return for this pull, or cannot tell soon; otherwise the entries
@@ -150,19 +231,22 @@ class LongPolling:
             parked.scanned_offset = found.next_begin_offset
             if parked.scanned_offset >= found.max_offset:
                 return False
+            if parked.connection.must_wait():
+                return True
         return True
 
     def _finish(self, parked: ParkedPull) -> None:
         mine = self._by_connection.get(parked.connection)
         if mine is not None:
-            mine.discard(parked)
+            mine.pop(parked, None)
             if not mine:
-                del self._by_connection[parked.connection]
+                self._leave(parked.connection)
         self._forget(parked)
         self._answer(parked)
 
     def _forget(self, parked: ParkedPull) -> None:
         parked.is_parked = False
+        parked.connection.hold(-parked.held_bytes)
         self._pool.left(parked)
         if parked.waiter is not None:
             parked.waiter.cancel()
@@ -173,6 +257,7 @@ class LongPolling:
 
     async def run(self) -> None:
         """Respond to pulls whose time is over; runs until cancelled."""
+        in_a_row = 0
         while True:
             while self._deadlines and not self._deadlines[0][2].is_parked:
                 heappop(self._deadlines)
@@ -180,7 +265,10 @@ class LongPolling:
             due = self._deadlines[0][0] if self._deadlines else inf
             if due <= trio.current_time():
                 self._finish(heappop(self._deadlines)[2])
-                continue
+                in_a_row += 1
+                if in_a_row < RESPONSES_IN_A_ROW:
+                    continue
+            in_a_row = 0
             # Wait until the exact time: a wait for the difference may round to zero, and a virtual clock would stand
             # still.
             with trio.move_on_at(due):

@@ -78,6 +78,9 @@ class PendingPut:
     def finish(self) -> None:
         """Complete the put; subclasses send the response here."""
 
+    def release_body(self) -> None:
+        """Give back the body of the message: it is in the log, and the put may wait long for the disk or a slave."""
+
     def reached(self, error: Exception | None) -> None:
         """Note that the watermark of this broker's store passed this put, or failed (called by the watermark)."""
         if self.is_finished:
@@ -159,6 +162,20 @@ class AwaitedPut(PendingPut):
         return self.result
 
 
+class WatchedPut(PendingPut):
+    """A put that calls `refused` if it is not stored."""
+
+    __slots__ = ("_refused",)
+
+    def __init__(self, refused: Callable[[PutResult], None]) -> None:
+        super().__init__()
+        self._refused = refused
+
+    def finish(self) -> None:
+        if self.result.status is not _PUT_OK:
+            self._refused(self.result)
+
+
 class MessageWriter:
     """See the module's docstring. `wake` makes a turn end soon, so that messages appended outside of one are
     committed."""
@@ -229,6 +246,22 @@ class MessageWriter:
         pending.result = self._store.append_batch(message, units)
         self._complete(pending, wait)
 
+    def when_durable(self, wait: bool, pending: PendingPut) -> None:
+        """Finish `pending` when everything that is appended by now is as durable as a put with `wait` requests."""
+        result = pending.result = PutResult(_PUT_OK, physical_offset=self._store.appended_offset)
+        if self._configuration.store is not self._settings:
+            self._take_settings()
+        if wait and self._waits_for_slave:
+            self._replicate(pending, self._settings.slave_timeout_ms)
+        # A group of its own: puts that joined it would be complete before their bytes are.
+        group = PutGroup(self._accepted.value)
+        group.puts.append(pending)
+        if wait and self._waits_for_disk:
+            self._limit(group)
+            self._flushed.call_beyond(result.last_offset, group.reached)
+        else:
+            self._accepted.call_beyond(result.last_offset, group.reached)
+
     async def put_and_wait(self, message: MessageToStore, properties: dict[str, str], wait: bool) -> PutResult:
         """Call `put` and wait for the result."""
         pending = AwaitedPut()
@@ -246,8 +279,10 @@ class MessageWriter:
         if self._configuration.store is not self._settings:
             self._take_settings()
         if wait and self._waits_for_slave:
+            pending.release_body()
             self._replicate(pending, self._settings.slave_timeout_ms)
         if wait and self._waits_for_disk:
+            pending.release_body()
             group = self._join(self._flushing, pending, self._flushed)
             if group is not self._flushing:
                 self._flushing = group

@@ -129,7 +129,7 @@ class NameServerLink:
         """Note that the NameServer responded."""
         if self.is_unreachable:
             self.is_unreachable = False
-            log.info("NameServer is back", nameserver=self.address)
+            log.info("NameServer responds again", nameserver=self.address)
 
     async def run(self) -> None:
         """Register on request, until closed or cancelled."""

@@ -65,7 +65,7 @@ class Protection:
         await self.measure()
         for group, behind_bytes in self._stats.groups_behind(broker.consumer_fallbehind_threshold_bytes).items():
             if self._groups.disable_consuming(group):
-                log.warning("group stopped, it is too far behind", group=group, behind_bytes=behind_bytes)
+                log.warning("group stopped: it is too far behind", group=group, behind_bytes=behind_bytes)
 
     def _distance(self, group: str, topic: str, queue_id: int) -> tuple[int, int]:
         """Return the distance (bytes, ms) from the next message of the group to the end of the log; zeros if it has

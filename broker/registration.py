@@ -224,7 +224,7 @@ class Registration:
                     nursery.start_soon(ask, link)
         for link in links:
             if link.address not in answers:
-                link.failed(f"no answer in {seconds:g} s")
+                link.failed(f"no response within {seconds:g} s")
         return {link.address: answers[link.address] for link in links if link.address in answers}
 
     def _timeout_seconds(self) -> float:

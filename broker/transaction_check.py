@@ -1,8 +1,9 @@
 """CheckRun: one check run over a queue of half messages, as a pure state machine (RocketMQ:
 TransactionalMessageServiceImpl.check).
 
-Half messages wait in RMQ_SYS_TRANS_HALF_TOPIC; an op message names a half message whose transaction has ended. A run
-walks the half queue from where the previous one stopped, and decides for each half message that no op message names:
+Half messages wait in RMQ_SYS_TRANS_HALF_TOPIC; an op message names a half message whose transaction has ended, or which
+was discarded or put back. A run walks the half queue from where the previous one stopped, and decides for each half
+message that no op message names:
 
     too young            the run ends here
     maybe ended          more op messages are read first
@@ -20,6 +21,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
+from triomq.broker.transaction_ends import ENDED, ENDS
 from triomq.protocol import property_names as names
 
 MAX_RUN_MS = 60_000
@@ -56,11 +58,18 @@ class HalfMessage:
 
 @dataclass(frozen=True, slots=True)
 class OpMessage:
-    """An op message: its own queue offset, and that of the half message it ends (None if its body names none)."""
+    """An op message: its own queue offset, and that of the half message that needs no further check (None if its body
+    names none). `state` says why, as in transaction_ends."""
 
     queue_offset: int
     half_offset: int | None
     born_timestamp: int
+    state: int = ENDED
+
+    @property
+    def is_end(self) -> bool:
+        """Return True if the transaction ended; False if the half message was discarded, or has a copy."""
+        return self.state in ENDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +140,7 @@ class CheckRun:
     rules: CheckRules
     _first_half_offset: int = field(init=False)
     _next_op_offset: int = field(init=False)
-    _removed: dict[int, int] = field(init=False, default_factory=dict)  # half offset -> op offset, at or behind start
+    _removed: dict[int, OpMessage] = field(init=False, default_factory=dict)  # half offset -> op, at or behind start
     _earlier: set[int] = field(init=False, default_factory=set)  # half offsets before the start that have ended
     _done: set[int] = field(init=False, default_factory=set)  # op offsets behind op_offset that are no longer needed
     _pulled: OpPull | None = field(init=False, default=None)
@@ -150,7 +159,7 @@ class CheckRun:
         for _ in range(STEPS_BEFORE_PAUSE):
             if self._is_over or now_ms - self.start_ms > MAX_RUN_MS:
                 return END
-            if self._is_ended(self.half_offset):
+            if self._is_passed(self.half_offset):
                 self._next()
                 continue
             action = self._look_at(reads, now_ms)
@@ -180,7 +189,7 @@ class CheckRun:
         if half.store_timestamp >= self.start_ms:
             return END
         first_offset = _number(half.properties.get(names.TRANSACTION_PREPARED_QUEUE_OFFSET))
-        if first_offset is not None and self._is_ended(first_offset):
+        if first_offset is not None and self._is_passed(first_offset):
             self._next()
             return None
         return self._judge(half, now_ms - half.born_timestamp, reads)
@@ -223,12 +232,12 @@ class CheckRun:
         self.half_offset += 1
         self._half = None
 
-    def _is_ended(self, half_offset: int) -> bool:
-        """Return True if an op message read so far ends this half message; that op message is then no longer needed."""
-        op_offset = self._removed.pop(half_offset, None)
-        if op_offset is None:
+    def _is_passed(self, half_offset: int) -> bool:
+        """Return True if an op message read so far names this half message; the op message is then no longer needed."""
+        op = self._removed.pop(half_offset, None)
+        if op is None:
             return half_offset in self._earlier
-        self._finish_op(op_offset)
+        self._finish_op(op.queue_offset)
         return True
 
     def _pull(self, reads: CheckReads) -> None:
@@ -237,15 +246,17 @@ class CheckRun:
             self.op_offset = pulled.next_offset
         self._next_op_offset = pulled.next_offset
         for op in pulled.messages:
-            if op.half_offset is None or op.half_offset < self._first_half_offset:
-                if op.half_offset is not None and len(self._earlier) < MAX_OPS_HELD:
+            # One that was put back and is passed already must not seem to end its copy, which is still to come.
+            begin = self._first_half_offset if op.is_end else self.half_offset
+            if op.half_offset is None or op.half_offset < begin:
+                if op.half_offset is not None and op.is_end and len(self._earlier) < MAX_OPS_HELD:
                     self._earlier.add(op.half_offset)
                 self._finish_op(op.queue_offset)
                 continue
             again = self._removed.get(op.half_offset)
-            self._removed[op.half_offset] = op.queue_offset
+            self._removed[op.half_offset] = op
             if again is not None:
-                self._finish_op(again)
+                self._finish_op(again.queue_offset)
 
     def _finish_op(self, op_offset: int) -> None:
         """Mark an op message as no longer needed; op_offset advances over all consecutive ones."""

@@ -2,11 +2,16 @@
 
 A half message waits in RMQ_SYS_TRANS_HALF_TOPIC for its producer's END_TRANSACTION. Commit stores the real message and
 then an op message, rollback only the op message; both go into the log in one commit, the op message last, so that a
-crash can lose the op message but never the message that it stands for. Nothing else is kept: after a crash the
-checks find half messages without op messages and ask their producers again.
+crash can lose the op message but never the message that it stands for. A check that puts a half message back or
+discards it writes an op message for the old one in the same way, which RocketMQ does not: the offsets of the checks are
+stored seconds later, and a crash must not multiply the copies. Nothing else is kept on disk: after a crash the checks
+find half messages without op messages and ask their producers again.
 
     TransactionLog       reads and writes those topics (RocketMQ: TransactionalMessageBridge)
     ProducerChecks       what happens to a half message that is not ended (producer_checks.py)
+    transaction_records  the bytes of half and op messages
+    HalfStates           how recent transactions ended, in memory (transaction_ends.py); a second end of a transaction
+                         stores nothing
     TransactionChecks    the task that runs the checks over the half queues (producer_checks.py)
 
 The first two may be replaced: others get them as `TransactionStore` and `CheckListener`. How far the queues are
@@ -19,25 +24,27 @@ import random
 from typing import Protocol
 
 import structlog
+import trio
 
-from triomq.broker.message_writer import MessageWriter, PendingPut, tags_code
+from triomq.broker.errors import TransactionEnded
+from triomq.broker.message_writer import MessageWriter, PendingPut, WatchedPut
 from triomq.broker.metrics.stats import BrokerStats
 from triomq.broker.put_responses import STORED
+from triomq.broker.record_border import is_border
 from triomq.broker.tables.offsets import NO_OFFSET, OffsetTable
 from triomq.broker.tables.topics import TopicTable
 from triomq.broker.transaction_check import (
     CheckReads,
     HalfMessage,
     HalfRead,
-    OpMessage,
     OpPull,
 )
-from triomq.protocol import properties as property_text
+from triomq.broker.transaction_ends import COMMITTED, DISCARDED, ENDED, OPEN, ROLLED_BACK, UNKNOWN, WINDOW, HalfStates
+from triomq.broker.transaction_records import copy_of, half_message, number, op_message, op_to_store, real_message
 from triomq.protocol import property_names as names
-from triomq.protocol import sys_flag
 from triomq.protocol.clock import NowMs
 from triomq.protocol.errors import RecordError
-from triomq.protocol.record import RecordFields, read_fields
+from triomq.protocol.record import read_fields
 from triomq.protocol.system_topics import (
     TRANS_CHECK_MAX_TIME_TOPIC,
     TRANS_CONSUMER_GROUP,
@@ -45,13 +52,19 @@ from triomq.protocol.system_topics import (
     TRANS_OP_HALF_TOPIC,
 )
 from triomq.store.message_store import MessageStore
-from triomq.store.results import GetResult, GetStatus, MessageToStore, PutResult, PutStatus
+from triomq.store.results import GetResult, GetStatus, PutResult, PutStatus
 
 log = structlog.get_logger("triomq.broker.transactions")
 
-OP_TAG = "d"
-_OP_PROPERTIES = property_text.encode({names.WAIT: "true", names.TAGS: OP_TAG})
 OP_PULL_COUNT = 32
+_UNDECIDED = (OPEN, DISCARDED)
+_COMMITTED = (COMMITTED, ENDED)
+_ROLLED_BACK = (ROLLED_BACK, ENDED)
+_WHY_NOT = {
+    COMMITTED: "The transaction is committed already.",
+    ROLLED_BACK: "The transaction is rolled back already.",
+    UNKNOWN: "The half message was checked long ago. If its transaction is undecided, its producer is asked again.",
+}
 
 
 class TransactionStore(CheckReads, Protocol):
@@ -60,12 +73,19 @@ class TransactionStore(CheckReads, Protocol):
     def half_at(self, physical_offset: int) -> HalfMessage | None:
         """Return the half message at this physical offset, None if there is none."""
 
+    async def load(self) -> None:
+        """Read how recent transactions ended; called once, before requests arrive."""
+
     def commit(self, half: HalfMessage, pending: PendingPut) -> None:
         """End the transaction by storing its message; `pending` finishes when that message is as durable as it
-        requests."""
+        requests. If it is committed already, wait for the message that is stored. Raises TransactionEnded."""
 
     def rollback(self, half: HalfMessage) -> bool:
-        """End the transaction without a message. Return False if that could not be stored."""
+        """End the transaction without a message. Return False if that could not be stored. Raises TransactionEnded if
+        it is committed."""
+
+    def is_settled(self, half: HalfMessage) -> bool:
+        """Return True if this half message is known to need no further check."""
 
     def put_back(self, half: HalfMessage) -> bool:
         """Store a copy behind the other half messages and give `half` the copy's offsets. Return False on failure."""
@@ -121,6 +141,8 @@ class TransactionLog:
         self._offsets = offsets
         self._store_host = store_host
         self._now_ms = now_ms
+        self._states: dict[int, HalfStates] = {}
+        self._next_ops: dict[int, int] = {}  # queue id -> the first op message that the states do not cover
 
     # -- ending ------------------------------------------------------------------------------------------------------
 
@@ -133,46 +155,129 @@ class TransactionLog:
         except RecordError as error:
             log.warning("a half message cannot be read", physical_offset=physical_offset, error=str(error))
             return None
-        return _half(data, record) if record.topic == TRANS_HALF_TOPIC.encode() else None
+        if record.topic != TRANS_HALF_TOPIC.encode():
+            return None
+        if not is_border(self._store.reading, physical_offset, data, record):
+            log.warning("no half message begins here", physical_offset=physical_offset)
+            return None
+        return half_message(data, record)
 
     def commit(self, half: HalfMessage, pending: PendingPut) -> None:
-        message, properties = _real_message(half)
+        state = self._states_of(half.queue_id).state(half.queue_offset)
+        if state not in _UNDECIDED and state not in _COMMITTED:
+            raise TransactionEnded(_WHY_NOT[state])
+        message, properties = real_message(half)
         wait = properties.get(names.WAIT, "true") != "false"
+        if state in _COMMITTED:
+            self._writer.when_durable(wait, pending)
+            return
         self._writer.put(message, properties, wait, pending)
         if pending.result.status in STORED:
-            self._put_op(half)
+            self._end(half, COMMITTED)
 
     def rollback(self, half: HalfMessage) -> bool:
-        return self._put_op(half)
-
-    def _put_op(self, half: HalfMessage) -> bool:
-        """Store the op message that ends `half`; its body is the half message's queue offset, in decimal. Return False
-        if the store refuses it."""
-        pending = PendingPut()
-        op = MessageToStore(
-            TRANS_OP_HALF_TOPIC,
-            half.queue_id,
-            b"%d" % half.queue_offset,
-            _OP_PROPERTIES,
-            born_timestamp=self._now_ms(),
-            born_host=self._store_host,
-            store_host=self._store_host,
-            tags_code=tags_code(OP_TAG),
-        )
-        self._writer.put(op, {}, False, pending)
-        if pending.result.status is PutStatus.PUT_OK:
+        state = self._states_of(half.queue_id).state(half.queue_offset)
+        if state in _ROLLED_BACK:
             return True
-        log.warning("an op message was not stored", status=pending.result.status.name, queue_offset=half.queue_offset)
-        return False
+        if state not in _UNDECIDED:
+            raise TransactionEnded(_WHY_NOT[state])
+        return self._end(half, ROLLED_BACK)
+
+    def _end(self, half: HalfMessage, state: int) -> bool:
+        """Store the op message that ends the transaction of `half`. Return False if the store refuses it."""
+        states = self._states_of(half.queue_id)
+        last = states.last_copy(half.queue_offset)
+        before = states.state(last)
+
+        def refused(result: PutResult) -> None:
+            states.reopen(last, before)
+            self._next_ops[half.queue_id] = min(self._next_ops[half.queue_id], max(0, result.queue_offset))
+
+        pending = WatchedPut(refused)
+        self._put_op(half.queue_id, last, state, pending)
+        if pending.result.status is not PutStatus.PUT_OK:
+            return False
+        states.note_end(last, state)
+        self._noted(half.queue_id, pending.result)
+        return True
+
+    def _put_op(self, queue_id: int, half_offset: int, state: int, pending: PendingPut) -> None:
+        """Append the op message of a half message."""
+        op = op_to_store(queue_id, half_offset, state, now_ms=self._now_ms(), host=self._store_host)
+        self._writer.put(op, {}, False, pending)
+        if pending.result.status is not PutStatus.PUT_OK:
+            log.warning("an op message was not stored", status=pending.result.status.name, queue_offset=half_offset)
+
+    # -- how transactions ended --------------------------------------------------------------------------------------
+
+    async def load(self) -> None:
+        topic = self._topics.get(TRANS_HALF_TOPIC)
+        for queue_id in range(topic.read_queue_nums if topic is not None else 1):
+            states = self._begun(queue_id)
+            while self._has_unread_ops(queue_id):
+                self._read_ops(queue_id, states)
+                await trio.lowlevel.checkpoint()
+
+    def is_settled(self, half: HalfMessage) -> bool:
+        states = self._states_of(half.queue_id)
+        first = number(half.properties.get(names.TRANSACTION_PREPARED_QUEUE_OFFSET, ""))
+        return states.is_passed(half.queue_offset) or (first is not None and states.has_ended(first))
+
+    def _states_of(self, queue_id: int) -> HalfStates:
+        """Return the states as of now: all op messages that this object did not append are read first. Only a broker
+        without `load` finds more than a few here."""
+        states = self._begun(queue_id)
+        while self._has_unread_ops(queue_id):
+            self._read_ops(queue_id, states)
+        return states
+
+    def _begun(self, queue_id: int) -> HalfStates:
+        """Return the states of this queue. What a check has passed before this broker started is in front of them."""
+        states = self._states.get(queue_id)
+        if states is None:
+            end = self._store.reading.max_offset(TRANS_HALF_TOPIC, queue_id)
+            states = self._states[queue_id] = HalfStates(min(self.half_offset(queue_id), end))
+            end = self._store.reading.max_offset(TRANS_OP_HALF_TOPIC, queue_id)
+            self._next_ops[queue_id] = max(self.op_offset(queue_id), end - WINDOW)
+        return states
+
+    def _has_unread_ops(self, queue_id: int) -> bool:
+        return self._next_ops[queue_id] < self._store.reading.max_offset(TRANS_OP_HALF_TOPIC, queue_id)
+
+    def _read_ops(self, queue_id: int, states: HalfStates) -> None:
+        begin = self._next_ops[queue_id]
+        found = self._get(TRANS_OP_HALF_TOPIC, queue_id, begin, OP_PULL_COUNT)
+        end = self._store.reading.max_offset(TRANS_HALF_TOPIC, queue_id)
+        for op in map(op_message, found.records):
+            if op is None or op.half_offset is None or op.half_offset >= end:
+                continue
+            if op.is_end:
+                states.note_end(op.half_offset, op.state)
+            elif op.state == DISCARDED:
+                states.note_discarded(op.half_offset)
+            elif op.state < end:
+                states.note_copy(op.half_offset, op.state)
+        self._next_ops[queue_id] = max(found.next_begin_offset, begin + 1)
+
+    def _noted(self, queue_id: int, result: PutResult) -> None:
+        """Count an appended op message as read, unless there are others in front of it."""
+        if result.queue_offset == self._next_ops[queue_id]:
+            self._next_ops[queue_id] += 1
 
     # -- checking ----------------------------------------------------------------------------------------------------
 
     def put_back(self, half: HalfMessage) -> bool:
-        copy = _copy(half, TRANS_HALF_TOPIC, half.queue_id, store_host=self._store_host)
-        result = self._put_now(copy)
+        queue_id, old = half.queue_id, half.queue_offset
+        states, pending = self._states_of(queue_id), PendingPut()
+        self._writer.put(copy_of(half, TRANS_HALF_TOPIC, queue_id, store_host=self._store_host), {}, False, pending)
+        result = pending.result
+        if result.is_ok:
+            self._put_op(queue_id, old, result.queue_offset, PendingPut())
+        self._store.commit()
         if result.status is not PutStatus.PUT_OK:
-            log.warning("a half message was not put back", status=result.status.name, queue_offset=half.queue_offset)
+            log.warning("a half message was not put back", status=result.status.name, queue_offset=old)
             return False
+        states.note_copy(old, result.queue_offset)
         half.queue_offset = result.queue_offset
         half.physical_offset = result.physical_offset
         half.store_host = self._store_host
@@ -181,7 +286,13 @@ class TransactionLog:
     def give_up(self, half: HalfMessage) -> bool:
         topic = self._topics.check_max_time_topic()
         queue_id = random.randrange(max(1, topic.write_queue_nums))
-        result = self._put_now(_copy(half, TRANS_CHECK_MAX_TIME_TOPIC, queue_id, store_host=half.store_host))
+        pending = PendingPut()
+        message = copy_of(half, TRANS_CHECK_MAX_TIME_TOPIC, queue_id, store_host=half.store_host)
+        self._writer.put(message, {}, False, pending)
+        result = pending.result
+        if result.is_ok:
+            self._put_op(half.queue_id, half.queue_offset, DISCARDED, PendingPut())
+        self._store.commit()
         log.info(
             "a half message is discarded",
             status=result.status.name,
@@ -189,29 +300,25 @@ class TransactionLog:
             physical_offset=half.physical_offset,
             group=half.properties.get(names.PRODUCER_GROUP),
         )
-        return result.status is PutStatus.PUT_OK
+        return result.is_ok
 
     def resume(self, physical_offset: int, pending: PendingPut) -> None:
         data = self._store.reading.record_at(physical_offset)
         if data is None:
             raise RecordError(f"there is no message at physical offset {physical_offset}")
-        half = _half(data, read_fields(data, 0, len(data)))
+        record = read_fields(data, 0, len(data))
+        if not is_border(self._store.reading, physical_offset, data, record):
+            raise RecordError(f"no message begins at physical offset {physical_offset}")
+        half = half_message(data, record)
         half.properties[names.TRANSACTION_CHECK_TIMES] = "0"
-        self._writer.put(_copy(half, TRANS_HALF_TOPIC, 0, store_host=half.store_host), {}, False, pending)
-
-    def _put_now(self, message: MessageToStore) -> PutResult:
-        """Append and commit, so that the message is readable when this returns."""
-        pending = PendingPut()
-        self._writer.put(message, {}, False, pending)
-        self._store.commit()
-        return pending.result
+        self._writer.put(copy_of(half, TRANS_HALF_TOPIC, 0, store_host=half.store_host), {}, False, pending)
 
     # -- reading for a check run (CheckReads) ------------------------------------------------------------------------
 
     def pull_ops(self, queue_id: int, queue_offset: int) -> OpPull:
         found = self._get(TRANS_OP_HALF_TOPIC, queue_id, queue_offset, OP_PULL_COUNT)
         if found.status is GetStatus.FOUND:
-            return OpPull([op for op in map(_op, found.records) if op is not None], found.next_begin_offset)
+            return OpPull([op for op in map(op_message, found.records) if op is not None], found.next_begin_offset)
         if found.status in (GetStatus.OFFSET_OVERFLOW_ONE, GetStatus.NO_MESSAGE_IN_QUEUE):
             return OpPull([], queue_offset)
         return OpPull([], found.next_begin_offset, is_moved=True)
@@ -221,7 +328,7 @@ class TransactionLog:
         if found.status is GetStatus.FOUND:
             data = found.records[0]
             try:
-                return HalfRead(_half(data, read_fields(data, 0, len(data))))
+                return HalfRead(half_message(data, read_fields(data, 0, len(data))))
             except RecordError as error:
                 log.warning("a half message cannot be read", queue_offset=queue_offset, error=str(error))
         is_end = found.status in (GetStatus.OFFSET_OVERFLOW_ONE, GetStatus.NO_MESSAGE_IN_QUEUE)
@@ -250,71 +357,3 @@ class TransactionLog:
         for topic, queue_offset in ((TRANS_HALF_TOPIC, half_offset), (TRANS_OP_HALF_TOPIC, op_offset)):
             if queue_offset != self._consumed(topic, queue_id):
                 self._offsets.commit(TRANS_CONSUMER_GROUP, topic, queue_id, queue_offset)
-
-
-def _half(data: bytes, record: RecordFields) -> HalfMessage:
-    return HalfMessage(
-        queue_id=record.queue_id,
-        queue_offset=record.queue_offset,
-        physical_offset=record.physical_offset,
-        store_timestamp=record.store_timestamp,
-        born_timestamp=record.born_timestamp,
-        born_host=record.born_host,
-        store_host=record.store_host,
-        flag=record.flag,
-        sys_flag=record.sys_flag,
-        reconsume_times=record.reconsume_times,
-        body=data[record.body_at : record.body_at + record.body_length],
-        properties=property_text.parse_bytes(record.properties),
-    )
-
-
-def _op(data: bytes) -> OpMessage | None:
-    try:
-        record = read_fields(data, 0, len(data))
-    except RecordError as error:
-        log.warning("an op message cannot be read", error=str(error))
-        return None
-    text = data[record.body_at : record.body_at + record.body_length]
-    is_op = property_text.parse_bytes(record.properties).get(names.TAGS) == OP_TAG
-    half_offset = int(text) if is_op and text.isdigit() and len(text) <= 19 else None
-    return OpMessage(record.queue_offset, half_offset, record.born_timestamp)
-
-
-def _real_message(half: HalfMessage) -> tuple[MessageToStore, dict[str, str]]:
-    """Return the message that a commit stores, and its properties as the store sees them. Raises RecordError.
-
-    The stored text still holds REAL_TOPIC, REAL_QID and TRAN_MSG. It is encoded again from the table, which lacks them,
-    only if the message is to be delayed.
-    """
-    properties = dict(half.properties)
-    text = property_text.encode(properties)
-    topic = properties.pop(names.REAL_TOPIC, None)
-    queue_id = properties.pop(names.REAL_QUEUE_ID, "")
-    properties.pop(names.TRANSACTION_PREPARED, None)
-    if not topic or not queue_id.isascii() or not queue_id.isdigit():
-        raise RecordError(f"REAL_TOPIC {topic!r} and REAL_QID {queue_id!r} of the half message do not name a queue")
-    message = _copy(half, topic, int(queue_id), store_host=half.store_host)
-    message.properties = text
-    message.sys_flag = sys_flag.with_transaction_type(half.sys_flag, sys_flag.TRANSACTION_COMMIT)
-    message.prepared_transaction_offset = half.physical_offset
-    return message, properties
-
-
-def _copy(half: HalfMessage, topic: str, queue_id: int, *, store_host: bytes) -> MessageToStore:
-    properties = half.properties
-    return MessageToStore(
-        topic,
-        queue_id,
-        half.body,
-        property_text.encode(properties),
-        born_timestamp=half.born_timestamp,
-        born_host=half.born_host,
-        store_host=store_host,
-        flag=half.flag,
-        sys_flag=half.sys_flag,
-        reconsume_times=half.reconsume_times,
-        tags_code=tags_code(properties.get(names.TAGS)),
-        uniq_key=properties.get(names.UNIQ_KEY),
-        keys=properties.get(names.KEYS),
-    )

@@ -54,6 +54,7 @@ BROKER_LOG_FILES: tuple[LogFileRule, ...] = (
     LogFileRule("", "broker_default.log", 100 * _MIB, 10),
     LogFileRule("triomq.broker", "broker.log", 128 * _MIB, 20),
     LogFileRule("triomq.daemon", "broker.log", 128 * _MIB, 20),
+    LogFileRule("triomq.broker.audit", "audit.log", 100 * _MIB, 20),
     LogFileRule("triomq.broker.protection", "protection.log", 100 * _MIB, 10),
     LogFileRule("triomq.broker.watermark", "watermark.log", 100 * _MIB, 10),
     LogFileRule("triomq.broker.transactions", "transaction.log", 100 * _MIB, 10),
@@ -218,7 +219,7 @@ def configure_logs(
     standard error only. Raises StartError for an unknown level."""
     level = environment.variables.get("TRIOMQ_LOG_LEVEL", "info").lower()
     if level not in _LEVELS:
-        raise StartError(f"TRIOMQ_LOG_LEVEL: {level!r} is none of {', '.join(_LEVELS)}")
+        raise StartError(f"TRIOMQ_LOG_LEVEL: {level!r} is not one of {', '.join(_LEVELS)}")
     if not to_files:
         level = "warning"
     directory = log_directory(environment) if to_files else None

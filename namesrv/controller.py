@@ -54,7 +54,7 @@ class BrokerConnections:
         gone = self._routes.drop_owner(connection)
         if gone:
             reason = connection.close_reason
-            log.warning("brokers gone, their connection closed", addresses=",".join(gone), reason=reason)
+            log.warning("brokers removed: their connection closed", addresses=",".join(gone), reason=reason)
 
 
 async def serve(
@@ -126,9 +126,9 @@ async def scan_silent_brokers(routes: RouteTable) -> None:
     await trio.sleep(SCAN_FIRST_SECONDS)
     while True:
         for address, owner in routes.drop_silent(trio.current_time()):
-            log.warning("broker gone, it was silent for too long", address=address)
+            log.warning("broker removed: it has not registered for too long", address=address)
             if isinstance(owner, Connection):
-                owner.close("its broker did not register in time")
+                owner.close("the broker has not registered for too long")
         await trio.sleep(SCAN_PERIOD_SECONDS)
 
 

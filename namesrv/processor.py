@@ -257,13 +257,13 @@ class NamesrvProcessor:
     def _wipe_write_perm(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         header = request.header(WipeWritePermOfBrokerRequestHeader)
         count = self._routes.wipe_write_perm(header.broker_name)
-        log.info("write permission taken", name=header.broker_name, topics=count, remote=connection.remote.text)
+        log.info("write permission removed", name=header.broker_name, topics=count, remote=connection.remote.text)
         return new_response(request, header=WipeWritePermOfBrokerResponseHeader(wipe_topic_count=count))
 
     def _add_write_perm(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         header = request.header(AddWritePermOfBrokerRequestHeader)
         count = self._routes.add_write_perm(header.broker_name)
-        log.info("write permission given", name=header.broker_name, topics=count, remote=connection.remote.text)
+        log.info("write permission added", name=header.broker_name, topics=count, remote=connection.remote.text)
         return new_response(request, header=AddWritePermOfBrokerResponseHeader(add_topic_count=count))
 
     # Key-value table and configuration.

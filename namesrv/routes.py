@@ -276,10 +276,10 @@ class RouteTable:
                 ResponseCode.SYSTEM_ERROR, f"{len(self._live)} brokers are registered, the limit (maxBrokerAddresses)"
             )
         if broker.name not in self._brokers and len(self._brokers) >= limit:
-            reason = f"there are {limit} names of brokers, the limit (maxBrokerAddresses)"
+            reason = f"there are {limit} broker names, the limit (maxBrokerAddresses)"
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, reason)
         if broker.cluster not in self._clusters and len(self._clusters) >= limit:
-            reason = f"there are {limit} names of clusters, the limit (maxBrokerAddresses)"
+            reason = f"there are {limit} cluster names, the limit (maxBrokerAddresses)"
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, reason)
         if len(self._queues) + len(topics) > self.limits.topic_count:
             after = len(self._queues) + sum(name not in self._queues for name in topics)

@@ -73,5 +73,5 @@ class HostPort:
 
 
 def _java_text(raw: bytes) -> str:
-    """Format as Inet6Address.getHostAddress: eight groups in lower-case hex, never shortened."""
+    """Format as Inet6Address.getHostAddress does: eight groups in lower-case hex, never shortened."""
     return ":".join(f"{group:x}" for group in struct.unpack(">8H", raw))

@@ -83,7 +83,7 @@ def decompress(body: bytes, compression: int = bits.COMPRESSION_ZLIB) -> bytes:
 
 def _whole(plain: bytes, complete: bool, name: str) -> bytes:
     if len(plain) > MAX_DECOMPRESSED_BYTES:
-        raise BodyError(f"a {name} body grows beyond {MAX_DECOMPRESSED_BYTES} bytes when decompressed")
+        raise BodyError(f"a {name} body decompresses to more than {MAX_DECOMPRESSED_BYTES} bytes")
     if not complete:
         raise BodyError(f"damaged {name} body: it ends too early")
     return plain

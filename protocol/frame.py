@@ -13,7 +13,7 @@
     MSGPACK   array [code, language, version, opaque, flag, remark | nil, extFields | nil]
 
 MSGPACK is specific to TrioMQ. RocketMQ peers never receive it, because a response uses the codec of its request.
-The decoder holds at most one incomplete frame, so its memory is bounded by `max_frame_bytes`.
+The decoder holds at most one incomplete frame in one buffer, so its memory is bounded by `max_frame_bytes`.
 """
 
 from __future__ import annotations
@@ -35,6 +35,10 @@ from triomq.protocol.speedups import fast_path
 MAX_FRAME_BYTES: Final = 16 * 1024 * 1024
 """Largest whole frame, its length field included (RocketMQ: com.rocketmq.remoting.frameMaxLength)."""
 
+MAX_REQUEST_HEADER_BYTES: Final = 1024 * 1024
+"""Largest header that a server accepts. Decoded, its fields take ten times as much. The largest field that a client
+sends, the properties of a message, has at most 32 KiB."""
+
 _LANGUAGE_MEMBERS: Final = [b'"language":"%b",' % language.name.encode() for language in sorted(LanguageCode)]
 _LANGUAGE_NUMBERS: Final[dict[str, int]] = {language.name: int(language) for language in LanguageCode}
 _FIXED: Final = struct.Struct(">hbhiii")
@@ -52,30 +56,31 @@ class FrameDecoder:
     """Decodes the bytes of one connection into commands. The bytes may arrive in pieces of any size.
 
     `feed` returns the commands of all complete frames and keeps the rest. It raises FrameError at the first bytes that
-    are not a frame. Do not use the decoder after that.
+    are not a frame. Do not use the decoder after that. `held_bytes` is the number of bytes held of an incomplete frame.
     """
 
-    def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
+    def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES, max_header_bytes: int = MAX_FRAME_BYTES) -> None:
         self._max_frame_bytes = max_frame_bytes
-        self._pieces: list[bytes] = []
-        self._held_bytes = 0
+        self._max_header_bytes = max_header_bytes
+        self._held = bytearray()
+        self.held_bytes = 0
         self._needed_bytes = 0
 
     @property
-    def held_bytes(self) -> int:
-        """The number of bytes held of an incomplete frame."""
-        return self._held_bytes
+    def needed_bytes(self) -> int:
+        """The number of bytes that the incomplete frame will have, as far as it is known; 0 if there is none."""
+        return self._needed_bytes if self.held_bytes else 0
 
     def feed(self, data: bytes | bytearray) -> list[RemotingCommand]:
         data = bytes(data)
-        if self._held_bytes:
-            self._pieces.append(data)
-            self._held_bytes += len(data)
-            if self._held_bytes < self._needed_bytes:
+        if self.held_bytes:
+            self._held += data  # one buffer: pieces of a byte or two would each cost an object
+            self.held_bytes += len(data)
+            if self.held_bytes < self._needed_bytes:
                 return []
-            data = b"".join(self._pieces)
-            self._pieces.clear()
-            self._held_bytes = 0
+            data = bytes(self._held)
+            self._held = bytearray()
+            self.held_bytes = 0
         commands: list[RemotingCommand] = []
         position = 0
         end = len(data)
@@ -92,14 +97,14 @@ class FrameDecoder:
                 needed = 4 + length
                 break
             try:
-                commands.append(_decode(data, position + 4, frame_end))
+                commands.append(_decode(data, position + 4, frame_end, self._max_header_bytes))
             except FrameError as error:
                 error.decoded = list(commands)
                 raise
             position = frame_end
         if position < end:
-            self._pieces.append(data[position:])
-            self._held_bytes = end - position
+            self._held += data[position:]
+            self.held_bytes = end - position
             self._needed_bytes = needed
         return commands
 
@@ -109,17 +114,19 @@ def decode_frame(frame: bytes) -> RemotingCommand:
     decoder = FrameDecoder(max(len(frame), 8))
     commands = decoder.feed(frame)
     if len(commands) != 1 or decoder.held_bytes:
-        raise FrameError(f"{len(frame)} bytes hold {len(commands)} frames and {decoder.held_bytes} bytes over")
+        raise FrameError(f"not one whole frame: {len(commands)} frames and {decoder.held_bytes} bytes of another")
     return commands[0]
 
 
-def _decode(data: bytes, start: int, end: int) -> RemotingCommand:
+def _decode(data: bytes, start: int, end: int, max_header_bytes: int) -> RemotingCommand:
     """Decode the frame whose bytes after the length field are data[start:end]."""
     serialize_type = data[start]
     header_start = start + 4
     header_end = header_start + int.from_bytes(data[start + 1 : header_start], "big")
     if header_end > end:
         raise FrameError(f"bad header length: {header_end - header_start} in a frame of {end - start} bytes")
+    if header_end - header_start > max_header_bytes:
+        raise FrameError(f"a header of {header_end - header_start} bytes was sent; the limit is {max_header_bytes}")
     body = data[header_end:end]
     if serialize_type == ROCKETMQ:
         binary = _read_binary_header(data, header_start, header_end) if _read_binary_header is not None else None

@@ -353,15 +353,17 @@ def encode_batch_units(units: Iterable[BatchUnit]) -> bytes:
     return bytes(body)
 
 
-def split_batch(body: Buffer) -> list[BatchUnit]:
+def split_batch(body: Buffer, max_units: int = 1 << 31) -> list[BatchUnit]:
     """Return the units of a batch request. TOTALSIZE, MAGICCODE and BODYCRC are ignored, as in RocketMQ's broker.
-    Raises RecordError if the lengths do not fit."""
+    Raises RecordError if the lengths do not fit, or if there are more than `max_units`."""
     units: list[BatchUnit] = []
     offset = 0
     end = len(body)
     while offset < end:
         if end - offset < BATCH_FIXED_BYTES:
             raise RecordError(f"{end - offset} bytes at {offset} are too few for a message of a batch")
+        if len(units) >= max_units:
+            raise RecordError(f"it has more than {max_units} messages; send several batches")
         _, _, _, flag, body_length = _BATCH_HEAD.unpack_from(body, offset)
         body_at = offset + _BATCH_HEAD.size
         properties_at = body_at + body_length + 2

@@ -203,7 +203,7 @@ def _parse(declaration: Declaration, text: str, source: str) -> Any:
         return _parse_number(declaration, text, source)
     if isinstance(wanted, type) and issubclass(wanted, Enum):
         if text not in wanted.__members__:
-            raise SettingError(source, declaration.key, f"{text!r} is none of {', '.join(wanted.__members__)}")
+            raise SettingError(source, declaration.key, f"{text!r} is not one of {', '.join(wanted.__members__)}")
         return wanted[text]
     raise TypeError(f"{declaration.key}: no way to read a {wanted}")
 

@@ -18,7 +18,8 @@ from triomq.protocol.command import RPC_ONEWAY, RemotingCommand
 from triomq.protocol.frame import MAX_FRAME_BYTES
 from triomq.remoting import network
 from triomq.remoting.config import ClientSettings
-from triomq.remoting.connection import Connection, ConnectionSettings
+from triomq.remoting.connection import Connection
+from triomq.remoting.connection_settings import ConnectionSettings
 from triomq.remoting.errors import ConnectFailed, ConnectionClosed, RemotingTimeout, TooManyRequests
 from triomq.remoting.log import get_logger
 from triomq.remoting.poller import HAS_EPOLL, Poller
@@ -85,7 +86,7 @@ class RemotingClient:
             return await connection.invoke(command, left)
         except RemotingTimeout:
             if self._settings.close_on_timeout and trio.current_time() - connection.last_active > timeout_seconds:
-                connection.close("a call timed out and nothing arrived meanwhile")
+                connection.close("a call timed out, and nothing arrived while it waited")
             raise
 
     async def invoke_oneway(self, address: str, command: RemotingCommand, timeout_seconds: float = 3.0) -> None:
@@ -125,7 +126,7 @@ class RemotingClient:
             with trio.fail_after(limit):
                 stream = await network.connect(host, port)
         except trio.TooSlowError:
-            raise ConnectFailed(f"connect to {address} failed: no answer in {limit:g} s") from None
+            raise ConnectFailed(f"connect to {address} failed: no response within {limit:g} s") from None
         except OSError as error:
             reason = error.__cause__.exceptions[0] if isinstance(error.__cause__, ExceptionGroup) else error
             raise ConnectFailed(f"connect to {address} failed: {reason}") from None
@@ -188,7 +189,7 @@ class RemotingClient:
 
     def close(self) -> None:
         for connection in list(self._connections.values()):
-            connection.close("closed by us")
+            connection.close("closed by this side")
 
 
 @asynccontextmanager

@@ -71,7 +71,38 @@ class ServerSettings:
         "useEpollNativeSelector", False, meaning="no effect: epoll is used where there is one", changeable=True
     )
     max_connections: int = setting(
-        "serverMaxConnections", 50_000, meaning="connections above this are closed at once (TrioMQ only)", minimum=1
+        "serverMaxConnections",
+        50_000,
+        meaning="most connections, counted from accept; the oldest that has sent no whole frame makes room for a new "
+        "one, else the new one is closed (TrioMQ only)",
+        minimum=1,
+    )
+    max_connections_per_address: int = setting(
+        "serverMaxConnectionsPerAddress",
+        0,
+        meaning="most connections from one address, or from one IPv6 /64 network; 0 = half of all (TrioMQ only)",
+        minimum=0,
+    )
+    reserved_descriptors: int = setting(
+        "serverReservedDescriptors",
+        5_000,
+        meaning="file descriptors that connections never take, for store files, logs and outgoing connections; at most "
+        "half of the process's limit (TrioMQ only)",
+        minimum=0,
+    )
+    silent_seconds: int = setting(
+        "serverSilentSeconds",
+        20,
+        meaning="a connection that sends nothing at all for this long after it was accepted is closed (TrioMQ only)",
+        minimum=1,
+    )
+    max_request_bytes: int = setting(
+        "maxRequestBytes",
+        0,
+        meaning="bytes that all clients together can make the process hold: frames being read, waiting requests, "
+        "responses not taken, parked pulls; at least 64 MiB; 0 = an eighth of the memory of the machine or its control "
+        "group, at least 128 MiB and at most 2 GiB (TrioMQ only)",
+        minimum=0,
     )
     max_frame_bytes: int = setting(
         "frameMaxLength", 16 * 1024 * 1024, meaning="largest frame in bytes (TrioMQ only)", minimum=1024

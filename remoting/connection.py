@@ -4,14 +4,19 @@ It holds the decoder, the output that waits for the end of the turn, the unanswe
 that the peer's requests started. It has no socket: a driver (poller, stream_transport) passes in the bytes it reads and
 sends the output. Only the event loop's thread may touch it.
 
+Requests of one read may be too many for one turn, and their responses too many for a peer that does not take them. Then
+the rest waits in `_waiting`, nothing more is read, and later turns go on (`work`). So a connection holds at most the
+requests of one read, and output of the high water mark and one response.
+
 A connection closes once, for a reason: its tasks are cancelled, its unanswered requests fail, its owner is notified.
 Nothing that one peer sends affects another connection: a malformed frame closes only the connection it arrived on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+import sys
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Protocol
 
 import trio
@@ -20,26 +25,27 @@ from triomq.protocol.address import HostPort
 from triomq.protocol.command import RPC_ONEWAY, RPC_RESPONSE, RemotingCommand
 from triomq.protocol.errors import FrameError
 from triomq.protocol.frame import FrameDecoder, encode_frame
+from triomq.remoting.connection_settings import (
+    DEFAULT_HIGH_WATER_BYTES,
+    TIGHT_HIGH_WATER_BYTES,
+    ConnectionSettings,
+    Transport,
+)
 from triomq.remoting.errors import ConnectionClosed, RemotingTimeout, TooManyRequests
 from triomq.remoting.log import get_logger
+from triomq.remoting.memory import MemoryBudget, Share
 from triomq.remoting.turn import Turn
 from triomq.remoting.unanswered import Unanswered
 
 log = get_logger("triomq.remoting.connection")
 
-DEFAULT_HIGH_WATER_BYTES = 4 * 1024 * 1024
+# Why a connection is not read.
+_UNSENT = 1  # the peer does not take its responses
+_WAITING = 2  # requests of earlier reads wait
+_NO_MEMORY = 4  # the rest of a long frame waits for a grant of the memory budget
 
-
-class Transport(Protocol):
-    """What a driver provides to its connection."""
-
-    def write(self, data: bytes) -> None: ...
-
-    def pause_reading(self) -> None: ...
-
-    def resume_reading(self) -> None: ...
-
-    def close(self) -> None: ...
+# A request that waits or runs takes about so much beside its body.
+REQUEST_BYTES = 1024
 
 
 class RequestHandler(Protocol):
@@ -48,32 +54,11 @@ class RequestHandler(Protocol):
     def handle(self, connection: Connection, request: RemotingCommand) -> None: ...
 
 
-class ConnectionEvents(Protocol):
-    """Observes connections. Called on the event loop; must neither await nor raise."""
-
-    def connection_opened(self, connection: Connection) -> None: ...
-
-    def connection_closed(self, connection: Connection) -> None: ...
-
-
 AnswerObserver = Callable[["Connection", RemotingCommand, RemotingCommand], None]
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectionSettings:
-    """Bounds of a connection, and the header codec and language of its own requests. A water mark of 0 means the
-    default: 4 MiB, and a quarter of the high one. `language` is a LanguageCode; None keeps that of each request."""
-
-    max_frame_bytes: int
-    max_unanswered: int
-    high_water_bytes: int = 0
-    low_water_bytes: int = 0
-    serialize_type: int = 0
-    language: int | None = None
-
-
 class Connection:
-    """See the module's docstring. `remote` and `local` are the two ends."""
+    """See the module's docstring. `remote` and `local` are the two ends. `has_spoken`: a whole frame has arrived."""
 
     def __init__(
         self,
@@ -91,19 +76,30 @@ class Connection:
         self.is_open = True
         self.close_reason: str | None = None
         self.last_active = trio.current_time()
+        self.has_spoken = False
         self.transport: Transport | None = None
-        self.paused = False
+        self._not_read = 0
         self._handler = handler
         self._turn = turn
         self._nursery = nursery
-        self._decoder = FrameDecoder(settings.max_frame_bytes)
+        self._decoder = FrameDecoder(settings.max_frame_bytes, settings.max_header_bytes)
+        self._waiting: deque[RemotingCommand | Callable[[], None]] = deque()
+        self._will_work = False
+        self._spent_seconds = 0.0
         self._output: list[bytes] = []
+        self._output_bytes = 0
         self._marked = False
         self._backlog_bytes = 0
         self._high_water_bytes = settings.high_water_bytes or DEFAULT_HIGH_WATER_BYTES
         self._low_water_bytes = settings.low_water_bytes or self._high_water_bytes // 4
+        self._room_bytes = self._high_water_bytes
         self._drained: trio.Event | None = None
         self._pending_close_reason: str | None = None
+        self._memory = settings.memory or MemoryBudget(sys.maxsize)
+        self._share = Share(self._memory, self)
+        self._has_frame = False
+        self._was_tight = False
+        self._waiting_bytes = 0
         self._unanswered = Unanswered(nursery)
         self._max_unanswered = settings.max_unanswered
         self._next_opaque = 0
@@ -125,12 +121,85 @@ class Connection:
             self._pending_close_reason = f"malformed frame: {error}"
             log.warning("connection closed for a malformed frame", remote=self.remote.text, error=str(error))
             self._mark()
+        if commands:
+            self.has_spoken = True
+        if self._decoder.held_bytes or self._has_frame:
+            self._read_frame(is_new=bool(commands))
+        if self._memory.is_tight is not self._was_tight:
+            self._set_room()
         handler = self._handler
+        turn = self._turn
+        many = len(commands) > 1
+        rest = iter(commands)
+        for command in rest:
+            if command.flag & RPC_RESPONSE:
+                self._unanswered.resolve(command)
+                continue
+            handler.handle(self, command)
+            if many and (self._output_bytes > self._room_bytes or turn.is_over()):
+                self._keep(rest)
+
+    def _read_frame(self, *, is_new: bool) -> None:
+        self._has_frame = self._decoder.held_bytes > 0
+        if not self._share.read_frame(self._decoder.held_bytes, self._decoder.needed_bytes, is_new=is_new):
+            self._stop_reading(_NO_MEMORY)
+
+    def _keep(self, commands: Iterable[RemotingCommand]) -> None:
+        """Let requests wait for a later turn, and the socket with them. Responses need not wait."""
+        if not self._waiting:
+            self._spent_seconds = trio.current_time() - self._turn.arrived
         for command in commands:
             if command.flag & RPC_RESPONSE:
                 self._unanswered.resolve(command)
             else:
-                handler.handle(self, command)
+                self._waiting.append(command)
+                self._waiting_bytes += REQUEST_BYTES + len(command.body)
+        self._waits()
+
+    def _waits(self) -> None:
+        if self._waiting and self.is_open:
+            self._share.set_waiting(self._waiting_bytes)
+            self._stop_reading(_WAITING)
+            self._mark()  # `flush` knows whether the peer takes what there is
+
+    def must_wait(self) -> bool:
+        """Return whether a response must wait for a later turn (`postpone`): the peer does not take what there is, or
+        the turn has lasted long enough."""
+        return self._output_bytes > self._room_bytes or self._turn.is_over()
+
+    def postpone(self, answer: Callable[[], None]) -> None:
+        """Call `answer` in a later turn, behind the requests that wait, unless the connection is closed by then."""
+        self._waiting.append(answer)
+        self._waits()
+
+    def work(self) -> bool:
+        """Handle requests that wait (called by Turn.run). Return whether there are more for the next turn."""
+        waiting = self._waiting
+        began = trio.current_time()
+        self._turn.arrived = began - self._spent_seconds
+        try:
+            while waiting and self._output_bytes <= self._room_bytes:
+                each = waiting.popleft()
+                if isinstance(each, RemotingCommand):
+                    self._handler.handle(self, each)
+                else:
+                    each()
+                if self._turn.is_over():
+                    break
+        except Exception:
+            log.exception("connection failed", remote=self.remote.text)
+            self.close("internal error; see the log")
+        self._spent_seconds += trio.current_time() - began
+        if waiting and self._output_bytes <= self._room_bytes:
+            return True
+        self._will_work = False
+        if not waiting and self.is_open:
+            self._waiting_bytes = 0
+            self._share.set_waiting(0)
+            self._resume_reading(_WAITING)
+        if self.is_open:
+            self._mark()  # `flush` goes on, or closes after a malformed frame
+        return False
 
     def flush(self) -> None:
         """Pass the turn's output to the transport (called by Turn.end)."""
@@ -139,23 +208,67 @@ class Connection:
         if output and self.transport is not None:
             data = output[0] if len(output) == 1 else b"".join(output)
             self._output = []
+            self._output_bytes = 0
             self.transport.write(data)
-        if self._pending_close_reason is not None:
+        if self._waiting:
+            self._work_soon()
+        elif self._pending_close_reason is not None:
             self.close(self._pending_close_reason)
 
     def wrote(self, backlog_bytes: int) -> None:
         """Apply back-pressure after the transport's backlog (bytes accepted but not sent) has changed."""
         self._backlog_bytes = backlog_bytes
+        self._share.set_backlog(backlog_bytes)
+        self._set_room()
         if self._drained is not None:
             self._drained.set()
             self._drained = None
-        if backlog_bytes > self._high_water_bytes:
-            if not self.paused and self.transport is not None:
-                self.paused = True
+        if self._room_bytes < 0:
+            self._stop_reading(_UNSENT)
+        elif backlog_bytes <= self._low_water_bytes:
+            self._resume_reading(_UNSENT)
+            if self._waiting:
+                self._spent_seconds = 0.0  # that the peer took nothing does not make its requests old
+                self._work_soon()
+
+    def _set_room(self) -> None:
+        """Compute how much output this turn may add: less while memory is tight."""
+        self._was_tight = self._memory.is_tight
+        high = min(self._high_water_bytes, TIGHT_HIGH_WATER_BYTES) if self._was_tight else self._high_water_bytes
+        self._room_bytes = high - self._backlog_bytes
+
+    def hold(self, count: int) -> bool:
+        """Count these bytes (a negative number: no longer) as held for the peer. Return whether memory is tight."""
+        if self.is_open:
+            self._share.keep(count)
+        return self._memory.is_tight
+
+    def may_read(self) -> None:
+        """Go on reading (called by `_share`)."""
+        self._resume_reading(_NO_MEMORY)
+
+    def _work_soon(self) -> None:
+        """Go on with the requests that wait, once the peer has taken enough."""
+        if self._backlog_bytes <= self._low_water_bytes and not self._will_work and self.is_open:
+            self._will_work = True
+            self._turn.postpone(self)
+
+    @property
+    def paused(self) -> bool:
+        """Whether the transport does not read."""
+        return self._not_read != 0
+
+    def _stop_reading(self, reason: int) -> None:
+        if self.transport is not None:
+            if not self._not_read:
                 self.transport.pause_reading()
-        elif self.paused and backlog_bytes <= self._low_water_bytes and self.transport is not None:
-            self.paused = False
-            self.transport.resume_reading()
+            self._not_read |= reason
+
+    def _resume_reading(self, reason: int) -> None:
+        if self._not_read & reason and self.transport is not None:
+            self._not_read &= ~reason
+            if not self._not_read:
+                self.transport.resume_reading()
 
     # What processors call.
 
@@ -167,7 +280,9 @@ class Connection:
             self.on_answer(self, request, response)
         if request.flag & RPC_ONEWAY or not self.is_open:
             return
-        self._output.append(encode_frame(response))
+        frame = encode_frame(response)
+        self._output.append(frame)
+        self._output_bytes += len(frame)
         if not self._marked:
             self._marked = True
             self._turn.mark(self)
@@ -202,14 +317,16 @@ class Connection:
             with trio.move_on_at(deadline) as limit:
                 await self.wait_drained()
             if limit.cancelled_caught:
-                raise RemotingTimeout(f"{self.remote.text} does not read; request {command.code} was not sent")
+                raise RemotingTimeout(f"{self.remote.text} reads nothing; request {command.code} was not sent")
             self._check_open()
             self._check_room()  # other tasks that waited may have sent requests meanwhile
         opaque = self._assign_opaque(command)
         self._send(command)
         response = await self._unanswered.answer(opaque, deadline)
         if response is None:
-            raise RemotingTimeout(f"{self.remote.text} did not answer request {command.code} in {timeout_seconds:g} s")
+            raise RemotingTimeout(
+                f"no response from {self.remote.text} to request {command.code} in {timeout_seconds:g} s"
+            )
         return response
 
     def _check_open(self) -> None:
@@ -244,6 +361,8 @@ class Connection:
         self.is_open = False
         self.close_reason = reason
         self._output.clear()
+        self._output_bytes = 0
+        self._waiting.clear()
         if self._drained is not None:
             self._drained.set()
         for scope in list(self._scopes):
@@ -253,6 +372,7 @@ class Connection:
             self.transport.close()
             # Break the reference cycle, so that both are freed now and not at the next (rare) garbage collection.
             self.transport = None
+        self._share.leave()
         if self._on_close is not None:
             self._on_close(self)
 
@@ -265,7 +385,9 @@ class Connection:
         return opaque
 
     def _send(self, command: RemotingCommand) -> None:
-        self._output.append(encode_frame(command))
+        frame = encode_frame(command)
+        self._output.append(frame)
+        self._output_bytes += len(frame)
         self._mark()
 
     def _mark(self) -> None:

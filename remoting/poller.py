@@ -26,9 +26,6 @@ RECEIVE_BYTES = 256 * 1024
 MAX_EVENTS = 512
 # Polling again costs a tenth of a pass through the event loop. The bound keeps other tasks from starving.
 TURNS_IN_A_ROW = 8
-# A turn sends its responses at its end, and no other task runs before. After this time the remaining sockets stay
-# unread until the next turn: senders see TCP back-pressure, and their requests do not age in the memory of the process.
-LONG_TURN_SECONDS = 0.05
 ACCEPT_BURST = 128
 HAS_EPOLL = hasattr(select, "epoll")
 
@@ -164,6 +161,11 @@ class Poller:
         self._listeners.clear()
         self._resting.clear()
 
+    @property
+    def is_accepting_paused(self) -> bool:
+        """Return whether a listener rests because there was no descriptor."""
+        return bool(self._resting)
+
     def wake_listeners(self) -> None:
         """Resume listening after a shortage of descriptors. The server calls this periodically."""
         for fd in self._resting:
@@ -200,7 +202,7 @@ class Poller:
         now = turn.began
         unread: list[tuple[int, int]] = []
         for index, (fd, mask) in enumerate(ready):
-            if trio.current_time() - now > LONG_TURN_SECONDS:
+            if trio.current_time() - now > turn.limit_seconds:
                 unread = ready[index:]
                 break
             transport = self._transports.get(fd)
@@ -226,7 +228,7 @@ class Poller:
                 peer, _ = sock.accept()
             except OSError as error:
                 if error.errno in _NO_DESCRIPTORS:
-                    log.error("no file descriptor for a new connection; accepting pauses", error=error.strerror)
+                    log.error("no file descriptor is left for a new connection; accepting pauses", error=error.strerror)
                     self._epoll.unregister(fd)
                     self._resting.append(fd)
                 elif error.errno not in _NO_PEER:

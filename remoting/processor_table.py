@@ -19,7 +19,7 @@ import trio
 from triomq.protocol.codes import ResponseCode
 from triomq.protocol.command import RemotingCommand, new_response
 from triomq.protocol.errors import BodyError, HeaderFieldError, RequestRefused
-from triomq.remoting.connection import Connection
+from triomq.remoting.connection import REQUEST_BYTES, Connection
 from triomq.remoting.log import get_logger
 
 log = get_logger("triomq.remoting.processor")
@@ -39,7 +39,9 @@ class Pool:
     """A bound on unfinished requests of one kind. The code that parks a request calls `entered` and later `left`.
 
     `guard`, if set, runs before every request. If it returns a remark, the request is refused with SYSTEM_BUSY. A guard
-    that reads the clock stores the time in `now`, so that `entered` need not read the clock again."""
+    that reads the clock stores the time in `now`, so that `entered` need not read the clock again. `make_room`, if set,
+    runs before a request of this connection would be refused because the pool is full, and returns whether there is
+    room now."""
 
     def __init__(self, name: str, capacity: int) -> None:
         self.name = name
@@ -47,6 +49,7 @@ class Pool:
         self.in_flight = 0
         self.rejected = 0
         self.guard: Guard | None = None
+        self.make_room: Callable[[Connection], bool] | None = None
         self.now = 0.0
         self._since: dict[object, float] = {}
         self._clock: Callable[[], float] | None = None
@@ -113,7 +116,9 @@ class ProcessorTable:
         if pool is not None:
             remark = pool.guard() if pool.guard is not None else None
             if remark is None and pool.in_flight >= pool.capacity:
-                remark = OVERLOAD
+                make_room = pool.make_room
+                if make_room is None or not make_room(connection):
+                    remark = OVERLOAD
             if remark is not None:
                 pool.rejected += 1
                 connection.answer(request, new_response(request, ResponseCode.SYSTEM_BUSY, remark))
@@ -132,6 +137,7 @@ class ProcessorTable:
         token = object()
         if pool is not None:
             pool.entered(token)
+        connection.hold(REQUEST_BYTES + len(request.body))
         connection.start_soon(self._finish, connection, request, result, pool, token)
 
     async def _finish(
@@ -149,6 +155,7 @@ class ProcessorTable:
         finally:
             if pool is not None:
                 pool.left(token)
+            connection.hold(-REQUEST_BYTES - len(request.body))
         if response is not None:
             connection.answer(request, response)
 

@@ -9,18 +9,24 @@ notified when they open and close. Several ports may share one server, each with
 
 from __future__ import annotations
 
+import itertools
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import Protocol
 
 import trio
 
 from triomq.protocol.address import HostPort
+from triomq.protocol.frame import MAX_REQUEST_HEADER_BYTES
 from triomq.remoting import network
+from triomq.remoting.admission import Admission, AdmissionLimits, Place
 from triomq.remoting.config import ServerSettings
-from triomq.remoting.connection import Connection, ConnectionEvents, ConnectionSettings
+from triomq.remoting.connection import Connection
+from triomq.remoting.connection_settings import ConnectionSettings
 from triomq.remoting.log import get_logger
+from triomq.remoting.memory import budget_of
 from triomq.remoting.poller import HAS_EPOLL, Poller
 from triomq.remoting.processor_table import ProcessorTable
 from triomq.remoting.stream_transport import serve_stream
@@ -28,13 +34,26 @@ from triomq.remoting.turn import Turn
 
 log = get_logger("triomq.remoting.server")
 
-SWEEP_SECONDS = 10
+SWEEP_SECONDS = 1
+IDLE_SWEEPS = 10
+"""One sweep in this number looks at all connections."""
+ROOM_AT_ONCE = 64
+"""The most silent connections that one sweep closes when accepting rests for want of descriptors."""
 TLS_HANDSHAKE_BYTE = 0x16
+HANDSHAKE_SECONDS = 10
 TLS_DISABLED, TLS_PERMISSIVE, TLS_ENFORCING = "disabled", "permissive", "enforcing"
 
 TlsContext = Callable[[], "Awaitable[ssl.SSLContext | None]"]
 """Returns the context for a new connection. Called for each, so that certificates can change while the server runs, and
 awaited, so that the first one can be created on demand (tls.ServerCertificates.context)."""
+
+
+class ConnectionEvents(Protocol):
+    """Observes connections. Called on the event loop; must neither await nor raise."""
+
+    def connection_opened(self, connection: Connection) -> None: ...
+
+    def connection_closed(self, connection: Connection) -> None: ...
 
 
 class NoEvents:
@@ -45,6 +64,20 @@ class NoEvents:
 
     def connection_closed(self, connection: Connection) -> None:
         pass
+
+
+class Undecided:
+    """A socket that is accepted but has no connection yet. `scope` is that of the task that waits for its first bytes.
+    """
+
+    has_spoken = False
+
+    def __init__(self) -> None:
+        self.last_active = trio.current_time()
+        self.scope = trio.CancelScope()
+
+    def close(self, reason: str) -> None:
+        self.scope.cancel()
 
 
 class RemotingServer:
@@ -67,7 +100,9 @@ class RemotingServer:
         self._tls_mode = tls_mode
         self._tls_context = tls_context
         self._bound: list[tuple[network.Listening, ProcessorTable]] = []
-        self._connections: set[Connection] = set()
+        self._memory = budget_of(settings.max_request_bytes, settings.max_frame_bytes)
+        self._admission = Admission(AdmissionLimits.of(settings))
+        self._connections: dict[Connection, Place] = {}
         self._poller: Poller | None = None
         self._nursery: trio.Nursery | None = None
 
@@ -94,6 +129,7 @@ class RemotingServer:
                 self._nursery = nursery
                 nursery.start_soon(self._turn.run)
                 nursery.start_soon(self._sweep)
+                nursery.start_soon(self._memory.run)
                 if HAS_EPOLL:
                     self._poller = Poller(self._turn)
                     nursery.start_soon(self._poller.run)
@@ -112,10 +148,16 @@ class RemotingServer:
         self, stream: trio.abc.Stream, table: ProcessorTable, remote: HostPort, local: HostPort
     ) -> None:
         """Serve one connection over a stream (tests use memory streams); `serve` must be running."""
-        await serve_stream(stream, self._connect(table, remote, local), self._turn)
+        first = Undecided()
+        place = self._admission.enter(remote.ip, first, first.last_active)
+        if place is None:
+            await trio.aclose_forcefully(stream)
+            return
+        await serve_stream(stream, self._connect(table, remote, local, place), self._turn)
 
     def time_jumped(self, seconds: float) -> None:
         """Shift activity times by a jump of the clock, so that no peer looks idle because of it."""
+        self._admission.time_jumped(seconds)
         for connection in self._connections:
             connection.last_active += seconds
 
@@ -134,7 +176,10 @@ class RemotingServer:
             for connection in list(self._connections):
                 await connection.wait_drained(0)
 
-    def _connect(self, table: ProcessorTable, remote: HostPort, local: HostPort) -> Connection:
+    def _connect(
+        self, table: ProcessorTable, remote: HostPort, local: HostPort, place: Place, *, was_heard: bool = False
+    ) -> Connection:
+        """Return a new connection, which has `place`."""
         assert self._nursery is not None, "serve() is not running"
         settings = self._settings
         connection = Connection(
@@ -145,80 +190,120 @@ class RemotingServer:
             local,
             ConnectionSettings(
                 max_frame_bytes=settings.max_frame_bytes,
+                max_header_bytes=MAX_REQUEST_HEADER_BYTES,
                 max_unanswered=settings.async_limit + settings.oneway_limit,
                 high_water_bytes=settings.write_high_water_bytes,
                 low_water_bytes=settings.write_low_water_bytes,
                 serialize_type=self._serialize_type,
+                memory=self._memory,
             ),
             on_close=self._closed,
         )
-        self._connections.add(connection)
+        place.hand_over(connection, was_heard=was_heard)
+        self._connections[connection] = place
         self._events.connection_opened(connection)
         return connection
 
     def _closed(self, connection: Connection) -> None:
-        self._connections.discard(connection)
+        place = self._connections.pop(connection, None)
+        if place is not None:
+            place.leave()
         self._events.connection_closed(connection)
 
     def _accepted(self, table: ProcessorTable, sock: socket.socket) -> None:
-        """Serve a new socket: in the poller, or in a task when it may speak TLS."""
+        """Serve a new socket: in the poller, or in a task when it may speak TLS. Close it if there is no room."""
+        first = Undecided()
+        place: Place | None = None
         try:
             remote, local = network.ends(sock)
-            if len(self._connections) >= self._settings.max_connections:
-                log.warning("too many connections; the new one was closed", limit=self._settings.max_connections)
+            place = self._admission.enter(remote.ip, first, first.last_active, sock.fileno())
+            if place is None:
                 sock.close()
                 return
             self._tune(sock)
         except OSError:
             sock.close()  # the peer has already gone
+            if place is not None:
+                place.leave()
             return
         assert self._nursery is not None
         assert self._poller is not None
         if self._tls_context is not None and self._tls_mode != TLS_DISABLED:
-            self._nursery.start_soon(self._detect_tls, table, sock, remote, local)
+            self._nursery.start_soon(self._detect_tls, table, sock, (remote, local), place, first)
         else:
-            self._poller.add(sock, self._connect(table, remote, local))
+            self._poller.add(sock, self._connect(table, remote, local, place))
 
-    async def _detect_tls(self, table: ProcessorTable, sock: socket.socket, remote: HostPort, local: HostPort) -> None:
-        """Peek at the first byte to tell a TLS handshake from a plain frame."""
+    async def _detect_tls(
+        self,
+        table: ProcessorTable,
+        sock: socket.socket,
+        ends: tuple[HostPort, HostPort],
+        place: Place,
+        first: Undecided,
+    ) -> None:
+        """Peek at the first byte to tell a TLS handshake from a plain frame. The sweep ends the wait for it."""
         assert self._poller is not None
-        first = b""
-        with trio.move_on_after(self._settings.idle_seconds):
-            try:
-                await trio.lowlevel.wait_readable(sock)
-                first = sock.recv(1, socket.MSG_PEEK)
-            except OSError:
-                first = b""
-        if not first:
-            sock.close()
-        elif first[0] == TLS_HANDSHAKE_BYTE:
-            await self._serve_tls(table, sock, remote, local)
-        elif self._tls_mode == TLS_ENFORCING:
-            log.warning("a connection without TLS was closed: tls.server.mode is enforcing", remote=remote.text)
-            sock.close()
-        else:
-            self._poller.add(sock, self._connect(table, remote, local))
-
-    async def _serve_tls(self, table: ProcessorTable, sock: socket.socket, remote: HostPort, local: HostPort) -> None:
-        context = await self._tls_context() if self._tls_context is not None else None
-        if context is None:
-            log.warning("a TLS connection was closed: no usable certificate is configured", remote=remote.text)
-            sock.close()
-            return
-        plain = trio.SocketStream(trio.socket.from_stdlib_socket(sock))
-        stream = trio.SSLStream(plain, context, server_side=True, https_compatible=True)
+        owned: socket.socket | None = sock
         try:
+            peeked = b""
+            with first.scope:
+                try:
+                    await trio.lowlevel.wait_readable(sock)
+                    peeked = sock.recv(1, socket.MSG_PEEK)
+                except OSError:
+                    peeked = b""
+            if not peeked or first.scope.cancel_called:
+                return
+            first.last_active = trio.current_time()
+            if peeked[0] == TLS_HANDSHAKE_BYTE:
+                owned = None
+                await self._serve_tls(table, sock, ends, place, first)
+            elif self._tls_mode == TLS_ENFORCING:
+                log.warning("a connection without TLS was closed: tls.server.mode is enforcing", remote=ends[0].text)
+            else:
+                owned = None
+                self._poller.add(sock, self._connect(table, *ends, place, was_heard=True))
+        finally:
+            if owned is not None:
+                owned.close()
+                place.leave()
+
+    async def _serve_tls(
+        self,
+        table: ProcessorTable,
+        sock: socket.socket,
+        ends: tuple[HostPort, HostPort],
+        place: Place,
+        first: Undecided,
+    ) -> None:
+        """Perform the handshake and serve. Closes the socket and frees the place in every case."""
+        stream: trio.SSLStream[trio.SocketStream] | None = None
+        first.scope = trio.CancelScope()
+        try:
+            context = await self._tls_context() if self._tls_context is not None else None
+            if context is None:
+                log.warning("a TLS connection was closed: no usable certificate is configured", remote=ends[0].text)
+                return
+            plain = trio.SocketStream(trio.socket.from_stdlib_socket(sock))
+            stream = trio.SSLStream(plain, context, server_side=True, https_compatible=True)
             try:
-                with trio.fail_after(10):
+                with first.scope, trio.fail_after(HANDSHAKE_SECONDS):
                     await stream.do_handshake()
             except (trio.BrokenResourceError, trio.TooSlowError, OSError) as error:
-                log.warning("a TLS handshake failed", remote=remote.text, error=str(error.__cause__ or error))
+                log.warning("a TLS handshake failed", remote=ends[0].text, error=str(error.__cause__ or error))
                 await trio.aclose_forcefully(stream)
                 return
-            await serve_stream(stream, self._connect(table, remote, local), self._turn)
+            if first.scope.cancelled_caught:
+                await trio.aclose_forcefully(stream)
+                return
+            await serve_stream(stream, self._connect(table, *ends, place, was_heard=True), self._turn)
         finally:
-            # The stream refers to itself and holds OpenSSL's buffers. Clearing it frees it without garbage collection.
-            vars(stream).clear()
+            sock.close()
+            place.leave()
+            if stream is not None:
+                # The stream refers to itself and holds OpenSSL's buffers. Clearing it frees it without garbage
+                # collection.
+                vars(stream).clear()
 
     async def _accept_streams(
         self, listener: trio.SocketListener | network.SimulatedListener, table: ProcessorTable
@@ -226,9 +311,19 @@ class RemotingServer:
         """Accept connections where epoll is not available: one task per connection."""
         assert self._nursery is not None
         while True:
-            stream = await listener.accept()
-            remote, local = network.ends(stream)
-            self._nursery.start_soon(serve_stream, stream, self._connect(table, remote, local), self._turn)
+            try:
+                stream = await listener.accept()
+            except OSError as error:
+                log.error("no connection can be accepted at present", error=str(error))
+                self._admission.make_room("the process has no descriptor left")
+                await trio.sleep(SWEEP_SECONDS)
+                continue
+            try:
+                remote, local = network.ends(stream)
+            except OSError:  # the peer has already gone
+                await trio.aclose_forcefully(stream)
+                continue
+            self._nursery.start_soon(self.serve_stream, stream, table, remote, local)
 
     def _tune(self, sock: socket.socket) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -238,13 +333,19 @@ class RemotingServer:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._settings.receive_buffer_bytes)
 
     async def _sweep(self) -> None:
-        """Close connections that exceed the idle time; resume listening after a shortage of descriptors."""
+        """Close silent and idle connections; resume listening after a shortage of descriptors."""
         idle_seconds = self._settings.idle_seconds
-        while True:
+        for sweep in itertools.count(1):
             await trio.sleep(SWEEP_SECONDS)
-            if self._poller is not None:
-                self._poller.wake_listeners()
             now = trio.current_time()
+            self._admission.sweep(now)
+            if self._poller is not None and self._poller.is_accepting_paused:
+                for _ in range(ROOM_AT_ONCE):
+                    if not self._admission.make_room("the process has no descriptor left"):
+                        break
+                self._poller.wake_listeners()
+            if sweep % IDLE_SWEEPS:
+                continue
             for connection in [c for c in self._connections if now - c.last_active > idle_seconds]:
                 log.info("idle connection closed", remote=connection.remote.text, idle_seconds=idle_seconds)
                 connection.close(f"idle for {idle_seconds} s")

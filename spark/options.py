@@ -85,7 +85,7 @@ class OptionTable:
         for choice in choices:
             if text.lower() == choice.lower():
                 return choice
-        raise OptionError(f"option {name}: {text!r} is none of {', '.join(choices)}")
+        raise OptionError(f"option {name}: {text!r} is not one of {', '.join(choices)}")
 
     def pattern(self, name: str) -> str | None:
         text = self.text(name)

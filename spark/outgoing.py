@@ -59,7 +59,7 @@ def sink_columns(schema: Any, topic: str | None) -> dict[str, int]:
         kinds = _TYPES.get(name)
         if kinds is None:
             raise OptionError(
-                f"sink: column {item.name!r} is none of {', '.join(_TYPES)}; drop or rename it"
+                f"sink: column {item.name!r} is not one of {', '.join(_TYPES)}; drop or rename it"
             )
         kind = item.dataType.simpleString()
         if kind not in kinds:

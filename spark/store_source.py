@@ -178,7 +178,7 @@ class StoreReader(DataSourceReader):  # type: ignore[misc, unused-ignore]
                     if skipped == 0 or part.is_last:
                         break
                     if skipped < 0:
-                        self._damaged(segment, at, "bytes that are no record; the rest of the segment is skipped")
+                        self._damaged(segment, at, "bytes that are not a record; the rest of the segment is skipped")
                         break
                     self._damaged(segment, at, why_not(data, at, size))
                     stop += skipped
@@ -241,8 +241,8 @@ class StoreReader(DataSourceReader):  # type: ignore[misc, unused-ignore]
     def _dangling(self, part: QueueFilesPart, queue_offset: int, physical: int) -> None:
         if self.options.fail_on_data_loss:
             raise DataLost(
-                f"{part.directory}: the entry at queue offset {queue_offset} leads to physical offset {physical}, "
-                "where no such record is"
+                f"{part.directory}: the entry at queue offset {queue_offset} points to physical offset {physical}, "
+                "where its record is not"
             )
 
     def _damaged(self, segment: Segment, at: int, what: str) -> None:

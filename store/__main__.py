@@ -35,15 +35,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("directory", help="storePathRootDir; selftest: any directory")
     parser.add_argument("-c", "--configFile", help="broker configuration with the file sizes")
     parser.add_argument("--start", type=int, default=None, help="dump: physical offset of the first record")
-    parser.add_argument("--seconds", type=float, default=30.0, help="selftest: about how long (30)")
-    parser.add_argument("--mib", type=int, default=256, help="selftest: the most space to use (256)")
+    parser.add_argument("--seconds", type=float, default=30.0, help="selftest: seconds it takes, about (30)")
+    parser.add_argument("--mib", type=int, default=256, help="selftest: space it may use, in MiB (256)")
     arguments = parser.parse_args(argv)
     try:
         if arguments.command == "selftest":
             return _selftest(Path(arguments.directory), Limits(arguments.seconds, arguments.mib))
         settings = _settings(arguments.directory, arguments.configFile)
         if not Path(arguments.directory).is_dir():
-            raise StoreError(f"{arguments.directory} is no directory")
+            raise StoreError(f"{arguments.directory} is not a directory")
         if arguments.command == "verify":
             return _verify(settings)
         if arguments.command == "dump":

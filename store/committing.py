@@ -5,18 +5,17 @@ writes the log once, dispatches from memory, and then advances the watermarks. A
 never await, and only the store's own thread may call them.
 
 If the log cannot be written, the whole commit is undone: queue offsets, bytes, and the results, which turn into
-refusals. If only a queue or the index cannot be written, the log has the messages already. Their entries stay in memory
-for the next attempt, and puts are refused until a queue write succeeds.
+refusals. A full disk or the lack of a descriptor may keep even the end of the log from being cleared; `is_end_unclear`
+is set then, and puts are refused until it is cleared. If only a queue or the index cannot be written, the log has the
+messages already. Their entries stay in memory for the next attempt, and puts are refused until a queue write succeeds.
 """
 
 from __future__ import annotations
 
-import errno
-
 import structlog
 
 from triomq.store.contents import Contents, Marks, Opened
-from triomq.store.disk.files import PAGE_BYTES
+from triomq.store.disk.files import OUT_OF_DESCRIPTORS, PAGE_BYTES, TEMPORARY
 from triomq.store.errors import StoreBroken, StoreError, StoreFull
 from triomq.store.fail_stop import FailStop
 from triomq.store.live_settings import LiveSettings
@@ -27,12 +26,9 @@ from triomq.store.results import PutStatus
 
 log = structlog.get_logger("triomq.store.append")
 
-_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
-
-
 class Committing:
-    """Commits (see the module docstring). `has_backlog`: queue entries wait for space on the disk. Appending fills
-    `pending`, and nobody else does."""
+    """Commits (see the module docstring). `has_backlog`: queue entries wait for space on the disk. `is_end_unclear`:
+    bytes of a refused commit lie behind the end of the log. Appending fills `pending`, and nobody else does."""
 
     __slots__ = (
         "_buffer_bytes",
@@ -43,6 +39,7 @@ class Committing:
         "_queues",
         "_refusals",
         "has_backlog",
+        "is_end_unclear",
         "last_store_timestamp",
         "pending",
     )
@@ -67,6 +64,7 @@ class Committing:
         if settings.has_buffer:
             self._buffer_bytes = max(1, settings.now.commit_commit_log_least_pages) * PAGE_BYTES
         self.has_backlog = False
+        self.is_end_unclear = False
         self.last_store_timestamp = 0
 
     def begin(self, opened: Opened) -> None:
@@ -110,16 +108,29 @@ class Committing:
             self._fail_stop.fail("a commit", error)
 
     def write_backlog(self) -> None:
-        """Retry the writes that a full disk delayed, if there are any."""
+        """Retry what a full disk or the lack of a descriptor delayed, if there is anything."""
+        if self.is_end_unclear:
+            self._clear_end()
         if self.has_backlog:
             self.commit()
+
+    def _clear_end(self) -> None:
+        try:
+            self._log.take_back()
+        except OSError as error:
+            if error.errno not in TEMPORARY:
+                self._fail_stop.broke(f"the end of the commit log cannot be cleared: {error}")
+            return
+        self.is_end_unclear = False
+        self._refusals.set("end", None)
+        log.info("the end of the commit log is cleared, puts are accepted again")
 
     def _write(self, pending: list[DispatchEntry]) -> None:
         """Commit these entries and the log's pending bytes."""
         try:
             self._log.write_pending()
         except OSError as error:
-            if self._buffer_bytes and error.errno in _DISK_FULL:
+            if self._buffer_bytes and error.errno in TEMPORARY:
                 self._keep_buffered(pending, error)
             else:
                 self._take_back(pending, error)
@@ -166,7 +177,7 @@ class Committing:
             queue.publish()
 
     def _queue_failed(self, error: OSError) -> None:
-        if error.errno not in _DISK_FULL:
+        if error.errno not in TEMPORARY:
             self._fail_stop.broke(f"a consume queue cannot be written: {error}")
         elif not self.has_backlog:
             self.has_backlog = True
@@ -182,14 +193,18 @@ class Committing:
                 for more, queue_offset in entry.more_queues or ():
                     more.next_offset = queue_offset
         failure: StoreError
-        is_full = error.errno in _DISK_FULL
+        is_temporary = error.errno in TEMPORARY
         try:
             self._log.take_back()
         except OSError as second:
-            is_full = False
             error = second
-        if is_full:
-            failure = StoreFull(f"no space for {len(pending)} messages in the commit log: {error}")
+            is_temporary = is_temporary and second.errno in TEMPORARY
+            self.is_end_unclear = is_temporary
+            if is_temporary:
+                self._refusals.set("end", f"the end of the commit log cannot be cleared: {second}")
+        if is_temporary:
+            lacking = "descriptor" if error.errno in OUT_OF_DESCRIPTORS else "space"
+            failure = StoreFull(f"no {lacking} for {len(pending)} messages in the commit log: {error}")
             log.error("commit log cannot be written, messages refused", messages=len(pending), error=str(error))
         else:
             failure = StoreBroken(f"the commit log cannot be written: {error}")

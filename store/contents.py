@@ -20,6 +20,8 @@ from triomq.store.queues.queue_table import QueueTable
 from triomq.store.results import RecoveryReport
 from triomq.store.watermark import Watermark
 
+FEWEST_OPEN_FILES = 16
+
 
 @dataclass(frozen=True, slots=True)
 class Contents:
@@ -37,7 +39,9 @@ class Contents:
     def of(cls, settings: StoreSettings, files: Files) -> Contents:
         """Return the contents of the directory in `settings`, without reading it."""
         paths = Layout(settings)
-        open_files = OpenFiles(files, settings.max_open_files)
+        # A file that is read has two descriptors, one of them for its mapping. Half of all are for connections.
+        fitting = max(FEWEST_OPEN_FILES, files.descriptor_limit() // 4)
+        open_files = OpenFiles(files, min(settings.max_open_files, fitting))
         ext_bytes = settings.mapped_file_size_consume_queue_ext_bytes if settings.enable_consume_queue_ext else 0
         return cls(
             files,

@@ -3,8 +3,9 @@
     StoreError
     ├── StoreLocked        another process uses the directory: stop it, or choose another directory
     ├── StoreRefused       the directory cannot be opened as it is (says which file and why); nothing was changed
-    ├── StoreFull          the disk has no space for this write; retry when there is
+    ├── StoreFull          the disk has no space, or the process no descriptor, for this write; retry when there is
     ├── StoreBroken        a write or sync failed: nothing more is accepted until a restart, reads continue
+    ├── SyncNotBegun       a sync could not be submitted, so nothing was lost: try again
     ├── StoreFailed        an unexpected exception was raised while messages were written: the process must end
     ├── StoreClosed        the store was closed before the wait ended
     └── LogCut             the end of a slave's log was truncated, because its master does not have it: wait again
@@ -26,11 +27,16 @@ class StoreRefused(StoreError):
 
 
 class StoreFull(StoreError):
-    """No space left on the device. The write was undone; later writes may succeed."""
+    """No space left on the device, or no descriptor for a file. The write was undone; later writes may succeed."""
 
 
 class StoreBroken(StoreError):
     """A write or fdatasync failed, so the state of the disk is uncertain. The store refuses writes until reopened."""
+
+
+class SyncNotBegun(StoreError):
+    """There was no descriptor, or no room in the kernel, for a sync. It has not begun, so unlike a failed sync it may
+    be repeated."""
 
 
 class StoreFailed(StoreError):

@@ -50,7 +50,7 @@ class FailStop:
         """Mark the store broken: a write failed and the state of the disk is uncertain. Later calls change nothing."""
         if self.reason is None:
             self.reason = reason
-            log.error("store broken, no more messages are taken until a restart", reason=reason)
+            log.error("store broken; it refuses messages until a restart", reason=reason)
             text = f"{reason}; the store refuses messages until it is restarted"
             self._refusals.set("broken", text)
             self._end_waits([self._marks.flushed], StoreBroken(text))
@@ -66,7 +66,7 @@ class FailStop:
     def mark_failed(self, doing: str, error: BaseException) -> None:
         """Mark the store failed without raising. Later failures change nothing."""
         if self.failure is None:
-            self.failure = StoreFailed(f"{doing} failed, the store must be opened anew: {_text(error)}")
+            self.failure = StoreFailed(f"{doing} failed; restart to recover the store: {_text(error)}")
             self.failure.__cause__ = error
             self.reason = str(self.failure)
             log.info("store failed", reason=self.reason, exc_info=error)  # the end of the process reports it
@@ -104,7 +104,7 @@ class FailStop:
             try:
                 mark.fail(error)
             except BaseException as second:
-                log.error("a wait did not end as it should", exc_info=second)
+                log.error("a waiter's callback failed", exc_info=second)
 
 
 def _text(error: BaseException) -> str:

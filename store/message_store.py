@@ -79,6 +79,7 @@ class MessageStore:
         self._directory = DirectoryLock(contents.files, contents.paths)
         self._opening: Opening | None = None
         self._is_open = False
+        self._is_flushed = False
         marks = Marks.of(has_buffer=live.has_buffer)
         self.committed, self.accepted, self.flushed = marks.committed, marks.accepted, marks.flushed
         self._refusals = Refusals()
@@ -176,13 +177,15 @@ class MessageStore:
     async def _finish(self) -> None:
         """Write and sync everything, and note that in the checkpoint."""
         self._committing.commit()
+        self._committing.write_backlog()
         self.replica.end()
         self._refusals.set("closed", "the store is closed")
         with self._fail_stop.during("the last flush"):
             contents = self.contents
             is_whole = self.replica.is_whole or not self._live.is_slave
+            is_whole = is_whole and not self._committing.is_end_unclear
             note = clean_note(contents.log, contents.queues, contents.index) if is_whole else None
-            await self._flush.flush_thoroughly(note)
+            self._is_flushed = await self._flush.flush_thoroughly(note)
 
     def _release(self) -> None:
         """End all waits, and release threads, descriptors and the lock. Remove the abort file if nothing failed."""
@@ -192,12 +195,13 @@ class MessageStore:
         self._flush.close()
         self._warm_up.forget()
         try:
-            with self._fail_stop.during("the end of a wait"):
+            with self._fail_stop.during("ending a wait"):
                 self._end_waits(StoreClosed("the store was closed"))
         finally:
             self.contents.index.close()
             self.contents.open_files.close_all()
-            is_whole = not self._committing.has_backlog and self.contents.index.stalled_at < 0
+            is_whole = not self._committing.has_backlog and not self._committing.is_end_unclear
+            is_whole = is_whole and self._is_flushed and self.contents.index.stalled_at < 0
             if self._fail_stop.reason is None and is_whole:
                 self._directory.mark_clean()
             self.unlock()
@@ -261,6 +265,11 @@ class MessageStore:
         """Encode the units of a batch request as consecutive records. `message` supplies everything but flag, body and
         properties; its properties are appended to those of each unit."""
         return self._appending.append_batch(message, units)
+
+    @property
+    def appended_offset(self) -> int:
+        """Return the physical offset behind the last appended message, which may not be written yet."""
+        return self.contents.log.next_offset
 
     def commit(self) -> None:
         """Write, dispatch and publish all appended messages.

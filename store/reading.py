@@ -30,6 +30,10 @@ log = structlog.get_logger("triomq.store.read")
 
 # A scan looks at max(16000, max_count * 20) bytes of consume queue entries.
 _SCAN_ENTRIES: Final = 16000 // ENTRY_BYTES
+# One pull looks at no more entries, however many messages it asks for.
+_MAX_SCAN_ENTRIES: Final = 16_384
+# The characters of filter expressions that one pull evaluates, each once for each record: some 50 ms.
+_MAX_SCAN_COST: Final = 500_000
 _FILLER_SIZE: Final = 0x7FFFFFFF
 _QUERY_ROUNDS: Final = 3
 
@@ -80,7 +84,7 @@ class Reading:
             elif record.body_crc(data[fields.body_at : fields.body_at + fields.body_length]) != fields.body_crc:
                 reason = "the body does not match its CRC"
             elif not is_own and b"INNER_MULTI_DISPATCH" not in fields.properties:
-                reason = "the entry leads to a record of another queue"
+                reason = "the entry points to a record of another queue"
         if reason:
             self._tell_unsound(physical_offset, reason, queue)
         return not reason
@@ -88,7 +92,7 @@ class Reading:
     def _tell_unsound(self, physical_offset: int, reason: str, queue: ConsumeQueue | None) -> None:
         if physical_offset != self._unsound_at:
             self._unsound_at = physical_offset
-            log.error("damaged on disk, not served", physical_offset=physical_offset, reason=reason,
+            log.error("message damaged on disk, skipped", physical_offset=physical_offset, reason=reason,
                       topic=queue.topic if queue is not None else None)  # fmt: skip
 
     # -- by queue ----------------------------------------------------------------------------------------------------
@@ -108,7 +112,7 @@ class Reading:
             return GetResult(GetStatus.OFFSET_OVERFLOW_ONE, queue_offset, low, high)
         if queue_offset > high:
             return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, self._corrected(queue_offset, high), low, high)
-        entries = queue.entries(queue_offset, max(_SCAN_ENTRIES, max_count))
+        entries = queue.entries(queue_offset, max(_SCAN_ENTRIES, min(max_count, _MAX_SCAN_ENTRIES)))
         if not entries:
             next_offset = self._corrected(queue_offset, queue.next_file_offset(queue_offset))
             return GetResult(GetStatus.OFFSET_FOUND_NULL, next_offset, low, high)
@@ -131,8 +135,7 @@ class Reading:
         records = result.records
         looked_at = log_end
         gone_before = 0
-        scanned = 0
-        size_bytes = 0
+        scanned = size_bytes = cost = 0
         for physical_offset, size, tags_code in ENTRY.iter_unpack(entries):
             if size == _FILLER_SIZE:
                 scanned += 1
@@ -160,14 +163,17 @@ class Reading:
                     if not records:
                         result.status = GetStatus.MESSAGE_WAS_REMOVING
                 else:
-                    self._tell_unsound(physical_offset, f"an entry of {size} bytes leads nowhere", queue)
+                    self._tell_unsound(physical_offset, f"the entry points to no record of {size} bytes", queue)
                 continue
             if physical_offset < written_from and not self._is_sound(data, physical_offset, queue):
                 continue
-            if message_filter is not None and not message_filter.matches_record(data):
-                continue
-            records.append(data)
-            size_bytes += size
+            if message_filter is None or message_filter.matches_record(data):
+                records.append(data)
+                size_bytes += size
+            if message_filter is not None:
+                cost += message_filter.cost
+                if cost > _MAX_SCAN_COST:
+                    break  # the client pulls again behind what was scanned
         if records:
             result.status = GetStatus.FOUND
         result.size_bytes = size_bytes

@@ -104,7 +104,7 @@ class Replica:
             log.error("replicated bytes cannot be written", physical_offset=physical_offset, error=str(error))
             return False
         except BaseException as error:
-            self._fail_stop.fail("a write of replicated bytes", error)
+            self._fail_stop.fail("writing replicated bytes", error)
         self._pieces.append((physical_offset, data))
         return True
 
@@ -115,7 +115,7 @@ class Replica:
         self._fail_stop.check()
         if not self._pieces:
             return
-        with self._fail_stop.during("the dispatch of replicated records"):
+        with self._fail_stop.during("dispatching replicated records"):
             pieces, self._pieces = self._pieces, []
             last_timestamp = 0
             for begin, data in pieces:
@@ -175,7 +175,7 @@ class Replica:
         try:
             return scanned(record.read_fields(data, 0, size), at)
         except RecordError as error:
-            log.error("replicated bytes are no record and enter no queue", physical_offset=at, error=str(error))
+            log.error("replicated bytes are not a record; no queue gets them", physical_offset=at, error=str(error))
             return None
 
     def _size_at(self, at: int, end: int) -> int:
@@ -195,7 +195,7 @@ class Replica:
                 f"no record begins at {at} (size {size}): the master's log is damaged there, or its "
                 f"mappedFileSizeCommitLog is not {self._log.file_size_bytes} as here"
             )
-            log.error("nothing more is taken from the master", reason=self.fault)
+            log.error("replication stopped: the master's bytes are not records", reason=self.fault)
             return 0
         return size if at + size <= end else 0
 
@@ -212,16 +212,16 @@ class Replica:
         if queue_offset == expected:
             return
         if queue_offset < expected:
-            log.warning("the master began a queue anew", topic=queue.topic, queue_id=queue.queue_id,
+            log.warning("the master restarted a queue", topic=queue.topic, queue_id=queue.queue_id,
                         queue_offset=queue_offset, before=expected)  # fmt: skip
             self._committing.dispatched(0)  # writes what is buffered
             if queue.buffered_count == 0 and queue_offset >= queue.first_in_files:
-                queue.end_mark.reject(LogCut(f"queue {queue.queue_id} of {queue.topic} was begun anew"))
+                queue.end_mark.reject(LogCut(f"queue {queue.queue_id} of {queue.topic} was restarted"))
                 queue.cut(queue_offset)
                 queue.min_offset = min(queue.min_offset, queue_offset)
             return
         if expected and queue_offset - expected > MAX_GAP_ENTRIES:
-            log.error("unbelievable queue offset", topic=queue.topic, queue_id=queue.queue_id,
+            log.error("implausible queue offset", topic=queue.topic, queue_id=queue.queue_id,
                       queue_offset=queue_offset, expected=expected)  # fmt: skip
             return
         was_buffered = queue.buffered_count > 0

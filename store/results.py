@@ -149,7 +149,10 @@ class ExtUnit:
 
 
 class MessageFilter(Protocol):
-    """Decides which messages a pull returns: first by the consume queue entry, then by the whole record."""
+    """Decides which messages a pull returns: first by the consume queue entry, then by the whole record. `cost` is the
+    number of characters of the expression that the last `matches_record` evaluated."""
+
+    cost: int
 
     def matches_entry(self, tags_code: int, ext: ExtUnit | None) -> bool: ...
 

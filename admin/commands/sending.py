@@ -72,7 +72,7 @@ class Sender:
             for number in range(data["writeQueueNums"])
         ]
         if not found:
-            raise NotFound(f"no broker takes messages of topic {topic!r} now")
+            raise NotFound(f"no broker accepts messages of topic {topic!r} now")
         return found
 
     def send(
@@ -90,7 +90,7 @@ class Sender:
 
         queues = [each for each in self.queues(topic) if broker_name in ("", each[0])]
         if not queues:
-            raise NotFound(f"broker {broker_name!r} takes no messages of topic {topic!r}")
+            raise NotFound(f"broker {broker_name!r} accepts no messages of topic {topic!r}")
         self._turn += 1
         name, number, address = queues[self._turn % len(queues)]
         if queue_id >= 0:

@@ -76,6 +76,12 @@ class AccessTable:
             [config for file in files for config in file.configs],
         )
 
+    def config(self, access_key: str) -> PlainAccessConfig | None:
+        """Return the account of an access key as in its file, with its secret key: not for logs."""
+        path = self._owners.get(access_key)
+        configs = self._files[path].configs if path is not None else ()
+        return next((config for config in configs if config.access_key == access_key), None)
+
     def versions(self) -> dict[str, DataVersion]:
         """Return path of each file -> its data version."""
         return {str(path): file.version for path, file in self._files.items()}

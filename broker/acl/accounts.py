@@ -14,6 +14,8 @@ from triomq.protocol.bodies.acl import PlainAccessConfig
 from triomq.protocol.system_topics import is_retry_topic, retry_topic
 
 DENY, PUB, SUB = 0, 1, 2
+EITHER = 4
+"""Wanted only, never owned: PUB or SUB."""
 _PERMISSIONS = {"PUB": PUB, "SUB": SUB, "PUB|SUB": PUB | SUB, "SUB|PUB": PUB | SUB}
 MIN_KEY_LENGTH = 7
 MAX_RESOURCES = 100_000
@@ -36,7 +38,7 @@ class Account:
         owned = self.permissions.get(resource)
         if owned is None:
             owned = self.default_group_permission if is_retry_topic(resource) else self.default_topic_permission
-        return owned & wanted == wanted
+        return owned != DENY if wanted == EITHER else owned & wanted == wanted
 
 
 def parse_permission(text: str | None) -> int:

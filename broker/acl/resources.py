@@ -1,6 +1,6 @@
-"""What a request needs to be allowed: topics and groups with PUB or SUB (PlainAccessResource.parse).
+"""What a request needs in RocketMQ 4.9.7 (PlainAccessResource.parse). With aclLikeRocketMQ=true it replaces needs.py.
 
-Requests that are not listed need valid credentials and nothing else.
+Requests that are not listed need valid credentials and nothing else, and so do those that lack the field.
 """
 
 from __future__ import annotations

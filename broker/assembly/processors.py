@@ -8,8 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol
 
+import trio
+
 from triomq.broker.acl.access_control import AccessControl
+from triomq.broker.acl.failed_signatures import FailedSignatures
 from triomq.broker.assembly.serving import Serving
+from triomq.broker.audit import Audit
 from triomq.broker.extensions import AccessValidator
 from triomq.broker.processors.acl import AclProcessor
 from triomq.broker.processors.client import ClientProcessor
@@ -50,21 +54,26 @@ SENDS = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND
 
 def register(serving: Serving, table: ProcessorTable, fast_table: ProcessorTable) -> None:
     """Fill the tables of the two ports, and have each request checked before its processor runs."""
-    for codes, processor, pool in processor_list(serving):
+    access = _access_control(serving)
+    for codes, processor, pool in processor_list(serving, access):
         table.register(codes, processor, pool)
         if RequestCode.PULL_MESSAGE not in codes:
             fast_table.register(codes, processor, pool)
-    for hook in _checks(serving):
+    for hook in _checks(serving, access):
         table.before(hook)
         fast_table.before(hook)
 
 
-def processor_list(serving: Serving) -> list[Row]:
+def processor_list(serving: Serving, access: AccessControl | None) -> list[Row]:
     """Return every request code that a broker handles, once."""
+    check_topic = access.check_topic if access is not None else None
+    audit = Audit(access.who if access is not None else None)
     tables, transactions = serving.tables, serving.transactions
     configuration, store, metadata, pools = tables.configuration, tables.store, tables.metadata, tables.pools
-    send_back = SendBackProcessor(configuration, metadata, store, serving.writer, tables.stats)
-    end_transaction = EndTransactionProcessor(configuration, transactions.log, pool=pools.transaction)
+    send_back = SendBackProcessor(configuration, metadata, store, serving.writer, tables.stats, check_topic)
+    end_transaction = EndTransactionProcessor(
+        configuration, transactions.log, pool=pools.transaction, check_topic=check_topic
+    )
     reply = ReplyProcessor(
         configuration,
         serving.send,
@@ -79,18 +88,18 @@ def processor_list(serving: Serving) -> list[Row]:
         Row(SENDS, serving.send, pools.send),
         Row((RequestCode.CONSUMER_SEND_MSG_BACK,), send_back, pools.send),
         Row((RequestCode.END_TRANSACTION,), end_transaction, pools.transaction),
-        Row((RequestCode.RESUME_CHECK_HALF_MESSAGE,), ResumeCheckProcessor(transactions.log), pools.admin),
+        Row((RequestCode.RESUME_CHECK_HALF_MESSAGE,), ResumeCheckProcessor(transactions.log, audit), pools.admin),
         Row((RequestCode.PULL_MESSAGE,), serving.pull, pools.pull),
         *_rows([reply], pools.reply),
         *_rows([client], pools.client),
         Row((RequestCode.HEART_BEAT,), client.heartbeat, pools.heartbeat),
         *_rows([OffsetProcessor(configuration, metadata.offsets, metadata.consumers, store)], pools.consumer),
-        *_rows([QueryProcessor(configuration, store)], pools.query),
-        *_rows(_administration(serving), pools.admin),
+        *_rows([QueryProcessor(configuration, store, check_topic)], pools.query),
+        *_rows(_administration(serving, audit), pools.admin),
     ]
 
 
-def _administration(serving: Serving) -> list[Handles]:
+def _administration(serving: Serving, audit: Audit) -> list[Handles]:
     tables = serving.tables
     configuration, store, metadata, stats = tables.configuration, tables.store, tables.metadata, tables.stats
     topics, groups, offsets = metadata.topics, metadata.groups, metadata.offsets
@@ -98,15 +107,15 @@ def _administration(serving: Serving) -> list[Handles]:
     return [
         QueueLockProcessor(tables.queue_locks),
         OffsetAdminProcessor(store, offsets, lambda: dict(tables.delay_offsets.items())),
-        TopicAdminProcessor(configuration, topics, store, stats, serving.registration),
-        GroupAdminProcessor(configuration, groups, offsets, stats),
+        TopicAdminProcessor(configuration, topics, offsets, store, stats, serving.registration, audit),
+        GroupAdminProcessor(configuration, groups, offsets, stats, audit),
         ProducerAdminProcessor(metadata.producers),
-        ResetProcessor(configuration, topics, metadata.consumers, offsets, store),
+        ResetProcessor(configuration, topics, metadata.consumers, offsets, store, audit),
         ConsumeAdminProcessor(
-            configuration, metadata, store, stats, now_ms=tables.now_ms, broker_addr=serving.address
+            configuration, metadata, store, stats, now_ms=tables.now_ms, broker_addr=serving.address, audit=audit
         ),
-        RuntimeProcessor(serving.update, info, stats, store),
-        AclProcessor(configuration, tables.access, address=lambda: serving.address),
+        RuntimeProcessor(serving.update, info, stats, store, audit),
+        AclProcessor(configuration, tables.access, address=lambda: serving.address, audit=audit),
     ]
 
 
@@ -114,13 +123,26 @@ def _rows(parts: Iterable[Handles], pool: Pool) -> list[Row]:
     return [Row((code,), processor, pool) for part in parts for code, processor in part.processors().items()]
 
 
-def _checks(serving: Serving) -> list[BeforeHook]:
+def _access_control(serving: Serving) -> AccessControl | None:
+    tables = serving.tables
+    if tables.access is None:
+        return None
+    configuration = tables.configuration
+    return AccessControl(
+        tables.access,
+        cluster=configuration.broker.broker_cluster_name,
+        like_rocketmq=configuration.broker.acl_like_rocketmq,
+        failures=FailedSignatures(lambda: configuration.broker.acl_failures_per_minute, trio.current_time),
+    )
+
+
+def _checks(serving: Serving, access: AccessControl | None) -> list[BeforeHook]:
     """Return the checks that every request passes before its processor: access control, then the hooks of
     extensions."""
     tables = serving.tables
     checks: list[BeforeHook] = []
-    if tables.access is not None:
-        checks.append(AccessControl(tables.access))
+    if access is not None:
+        checks.append(access)
         checks += [_validation(validator) for validator in tables.surroundings.extensions.access_validators]
     if tables.hooks:
         checks.append(tables.hooks.before)

@@ -50,7 +50,7 @@ class LocalCluster:
         it in a thread of its own, also under `async with`. `now_ms` is the wall clock of a cluster in a trio program
         whose clock is not the system's: `run_now_ms()`."""
         if clock is not None and now_ms is not None:
-            raise ValueError("a cluster with a clock takes its wall clock from there: now_ms is not for it")
+            raise ValueError("give clock or now_ms, not both: a cluster with a clock takes its time from it")
         self._plan = ClusterPlan(brokers, store, name_server_port, broker_port, cluster_name, settings)
         self._extensions = extensions
         self.name_server = ""

@@ -106,7 +106,7 @@ class VirtualClock(trio.abc.Clock):
                 moment += datetime.timedelta(days=1)
         seconds = moment.timestamp() - self.now_ms() / 1000
         if seconds < 0:
-            raise ValueError(f"{moment} is over: the clock says {self.now}")
+            raise ValueError(f"{moment} has passed: the clock says {self.now}")
         self.advance(seconds)
 
     def advance_until(self, condition: Callable[[], object], *, at_most_seconds: float) -> None:
@@ -115,7 +115,7 @@ class VirtualClock(trio.abc.Clock):
         target = self.current_time() + at_most_seconds
         while not self._comes_true(condition):
             if self.current_time() >= target:
-                raise TimeoutError(f"not in {at_most_seconds:g} s of the cluster's time: {condition}")
+                raise TimeoutError(f"not true within {at_most_seconds:g} s of the cluster's time: {condition}")
             self._in_run(self._step, target)
 
     async def advance_until_async(self, condition: Callable[[], object], *, at_most_seconds: float) -> None:

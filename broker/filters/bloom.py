@@ -28,7 +28,7 @@ class BloomFilter:
 
     def __init__(self, error_percent: int, group_count: int) -> None:
         if not 0 < error_percent < 100 or group_count < 1:
-            raise ValueError(f"a bloom filter for {group_count} groups with {error_percent} % errors makes no sense")
+            raise ValueError(f"a bloom filter needs groups and 1..99 % errors, not {group_count} and {error_percent}")
         self.bits_per_group = ceil(log(error_percent / 100) / log(0.5))
         bits = ceil(group_count * log2(100 / error_percent) * log2(e))
         self.bit_count = (bits + 7) // 8 * 8

@@ -24,10 +24,11 @@ if TYPE_CHECKING:
 class TagFilter:
     """Passes entries whose tags code is subscribed."""
 
-    __slots__ = ("_codes",)
+    __slots__ = ("_codes", "cost")
 
     def __init__(self, codes: frozenset[int]) -> None:
         self._codes = codes
+        self.cost = 0
 
     def matches_entry(self, tags_code: int, ext: ExtUnit | None) -> bool:
         low = tags_code & 0xFFFFFFFF
@@ -40,10 +41,11 @@ class TagFilter:
 class SqlFilter:
     """Passes messages whose properties satisfy the expression."""
 
-    __slots__ = ("_filter",)
+    __slots__ = ("_filter", "cost")
 
     def __init__(self, consumer_filter: ConsumerFilter) -> None:
         self._filter = consumer_filter
+        self.cost = len(consumer_filter.expression)
 
     def matches_entry(self, tags_code: int, ext: ExtUnit | None) -> bool:
         bits = self._filter.bits
@@ -58,11 +60,12 @@ class SqlFilter:
 class RetrySqlFilter:
     """On a retry topic: passes messages that pass the group's filter on the topic they come from."""
 
-    __slots__ = ("_group", "_table")
+    __slots__ = ("_group", "_table", "cost")
 
     def __init__(self, table: FilterTable, group: str) -> None:
         self._table = table
         self._group = group
+        self.cost = 0
 
     def matches_entry(self, tags_code: int, ext: ExtUnit | None) -> bool:
         return True
@@ -70,7 +73,11 @@ class RetrySqlFilter:
     def matches_record(self, record: bytes) -> bool:
         properties = _properties(record)
         consumer_filter = self._table.get(properties.get(names.RETRY_TOPIC, ""), self._group)
-        return consumer_filter is None or consumer_filter.matches(properties)
+        if consumer_filter is None:
+            self.cost = 0
+            return True
+        self.cost = len(consumer_filter.expression)
+        return consumer_filter.matches(properties)
 
 
 def message_filter(

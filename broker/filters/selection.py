@@ -6,12 +6,14 @@ returns every message.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from functools import lru_cache
 
 from triomq.broker.configuration import Configuration
 from triomq.broker.errors import FilterError
 from triomq.broker.filters.message_filter import message_filter
+from triomq.broker.filters.sql92 import MAX_EXPRESSION_CHARACTERS
 from triomq.broker.put_responses import FAQ
 from triomq.broker.tables.consumers import ConsumerTable
 from triomq.broker.tables.filters import ConsumerFilter, FilterTable
@@ -32,7 +34,12 @@ from triomq.protocol.system_topics import is_retry_topic
 from triomq.store.results import MessageFilter
 
 BROADCASTING = "BROADCASTING"
-COMPILED_FILTERS = 1024
+
+MAX_KEPT_CHARACTERS = 1_000_000
+"""Characters of the expressions whose compiled filters are kept. A filter takes some 40 bytes for each."""
+
+KEPT_SUBSCRIPTION_CHARACTERS = 1024
+TYPE_CHARACTERS = 64
 
 
 class FilterChooser:
@@ -52,14 +59,18 @@ class FilterChooser:
         self._groups = groups
         self._filters = filters
         self._now_ms = now_ms
-        self._compiled = lru_cache(maxsize=COMPILED_FILTERS)(self._compile)
+        self._kept: OrderedDict[tuple[str, str, str], ConsumerFilter] = OrderedDict()
+        self._kept_characters = 0
 
     def choose(self, header: PullMessageRequestHeader) -> MessageFilter | None:
         """Return the filter of a pull, None if it wants every message. Raises RequestRefused."""
         in_request = header.sys_flag & sys_flag.PULL_SUBSCRIPTION != 0
         if in_request:
             try:
-                subscription = _subscription(header.topic, header.subscription, header.expression_type)
+                expression = header.subscription
+                is_short = expression is None or len(expression) <= KEPT_SUBSCRIPTION_CHARACTERS
+                build = _kept_subscription if is_short else _subscription
+                subscription = build(header.topic, expression, header.expression_type)
             except SubscriptionError:
                 raise RequestRefused(
                     ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed"
@@ -87,13 +98,25 @@ class FilterChooser:
             compiled = self._registered_filter(header)
         return message_filter(subscription, compiled, self._filters, support_retry=support_retry)
 
-    def _compile(self, topic: str, group: str, expression: str) -> ConsumerFilter:
+    def _compiled(self, topic: str, group: str, expression: str) -> ConsumerFilter:
+        """Return the filter of an expression. The most recently used ones are kept."""
+        key = (topic, group, expression)
+        found = self._kept.get(key)
+        if found is not None:
+            self._kept.move_to_end(key)
+            return found
         try:
-            return ConsumerFilter(topic, group, expression, 0, self._now_ms(), None)
+            made = ConsumerFilter(topic, group, expression, 0, self._now_ms(), None)
         except FilterError as error:
             raise RequestRefused(
                 ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"parse the consumer's subscription failed: {error}"
             ) from None
+        self._kept[key] = made
+        self._kept_characters += sum(map(len, key))
+        while self._kept_characters > MAX_KEPT_CHARACTERS:
+            oldest, _ = self._kept.popitem(last=False)
+            self._kept_characters -= sum(map(len, oldest))
+        return made
 
     def _registered_filter(self, header: PullMessageRequestHeader) -> ConsumerFilter:
         compiled = self._filters.get(header.topic, header.consumer_group)
@@ -131,8 +154,13 @@ def unknown_type(expression_type: str | None) -> str:
     return f"the expression type {expression_type} is neither TAG nor SQL92"
 
 
-@lru_cache(maxsize=4096)
 def _subscription(topic: str, expression: str | None, expression_type: str | None) -> SubscriptionData:
+    for text, limit in ((expression, MAX_EXPRESSION_CHARACTERS), (expression_type, TYPE_CHARACTERS)):
+        if text is not None and len(text) > limit:
+            raise SubscriptionError(f"it has {len(text)} characters, {limit} are allowed")
     if not is_tag_type(expression_type):
         return build_subscription(topic, expression, expression_type)
     return build_subscription(topic, expression)
+
+
+_kept_subscription = lru_cache(maxsize=4096)(_subscription)

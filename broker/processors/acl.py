@@ -8,6 +8,7 @@ import structlog
 
 from triomq.broker.acl.access_table import AccessTable
 from triomq.broker.acl.errors import AclUpdateRefused
+from triomq.broker.audit import UNNAMED, Audit
 from triomq.broker.configuration import Configuration
 from triomq.protocol.bodies import fastjson
 from triomq.protocol.bodies.acl import GetBrokerClusterAclConfigResponseBody, PlainAccessConfig
@@ -34,17 +35,27 @@ ACL_CODES = (
 )
 
 
+_Update = Callable[[Connection, RemotingCommand, AccessTable | None], RemotingCommand]
+
 ACL_IS_OFF = "this broker checks no access: set aclEnable=true in its configuration and restart it"
 
 
 class AclProcessor:
     """Reads and changes the ACL files. `table` is None while ACL is off. `address` returns the broker's "ip:port"."""
 
-    def __init__(self, configuration: Configuration, table: AccessTable | None, *, address: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        configuration: Configuration,
+        table: AccessTable | None,
+        *,
+        address: Callable[[], str],
+        audit: Audit = UNNAMED,
+    ) -> None:
+        self._audit = audit
         self._configuration = configuration
         self._table = table
         self._address = address
-        self._updates: dict[int, Callable[[RemotingCommand, AccessTable | None], RemotingCommand]] = {
+        self._updates: dict[int, _Update] = {
             RequestCode.UPDATE_AND_CREATE_ACL_CONFIG: self._update_account,
             RequestCode.DELETE_ACL_CONFIG: self._delete_account,
             RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG: self._update_white_addresses,
@@ -58,7 +69,7 @@ class AclProcessor:
         table = self._table
         update = self._updates.get(request.code)
         if update is not None:
-            answer = update(request, table)
+            answer = update(connection, request, table)
             answer.serialize_type = connection.serialize_type  # RocketMQ ignores the request's codec here
             return answer
         if table is None:
@@ -67,10 +78,13 @@ class AclProcessor:
         if request.code == RequestCode.GET_BROKER_CLUSTER_ACL_INFO:
             return self._info(request, table)
         white_addresses, configs = table.configs()
+        self._audit.done(connection, request, "accounts read with their secret keys", accounts=len(configs))
         body = GetBrokerClusterAclConfigResponseBody(global_white_addrs=white_addresses, plain_access_configs=configs)
         return new_response(request, body=body.encode(), ext_fields={})
 
-    def _update_account(self, request: RemotingCommand, table: AccessTable | None) -> RemotingCommand:
+    def _update_account(
+        self, connection: Connection, request: RemotingCommand, table: AccessTable | None
+    ) -> RemotingCommand:
         header = request.header(CreateAccessConfigRequestHeader)
         config = PlainAccessConfig(
             access_key=header.access_key,
@@ -85,20 +99,30 @@ class AclProcessor:
         refused = ResponseCode.UPDATE_AND_CREATE_ACL_CONFIG_FAILED
         if table is None:
             raise RequestRefused(refused, ACL_IS_OFF)
+        account = self._audit.account(connection, request)
+        before = table.config(header.access_key or "")
         try:
             table.update_account(config)
         except (AclUpdateRefused, OSError) as error:
             log.warning("an account was not written", key=header.access_key, error=type(error).__name__)
             raise RequestRefused(refused, str(error)) from None
+        act = "account changed" if before is not None else "account created"
+        after = table.config(header.access_key or "")
+        self._audit.done(connection, request, act, account=account, key=header.access_key, before=before, after=after)
         return new_response(request)
 
-    def _delete_account(self, request: RemotingCommand, table: AccessTable | None) -> RemotingCommand:
+    def _delete_account(
+        self, connection: Connection, request: RemotingCommand, table: AccessTable | None
+    ) -> RemotingCommand:
         access_key = request.header(DeleteAccessConfigRequestHeader).access_key
         refused = ResponseCode.DELETE_ACL_CONFIG_FAILED
         if table is None:
             raise RequestRefused(refused, ACL_IS_OFF)
+        account = self._audit.account(connection, request)
+        before = table.config(access_key)
         try:
             if table.delete_account(access_key):
+                self._audit.done(connection, request, "account deleted", account=account, key=access_key, before=before)
                 return new_response(request)
         except (AclUpdateRefused, OSError) as error:
             raise RequestRefused(refused, str(error)) from None
@@ -106,14 +130,21 @@ class AclProcessor:
             refused, f"The accesskey[{access_key}] corresponding to accessConfig has been deleted failed."
         )
 
-    def _update_white_addresses(self, request: RemotingCommand, table: AccessTable | None) -> RemotingCommand:
+    def _update_white_addresses(
+        self, connection: Connection, request: RemotingCommand, table: AccessTable | None
+    ) -> RemotingCommand:
         header = request.header(UpdateGlobalWhiteAddrsConfigRequestHeader)
         refused = ResponseCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED
         if table is None:
             raise RequestRefused(refused, ACL_IS_OFF)
+        account = self._audit.account(connection, request)
+        before = {"globalWhiteRemoteAddresses": table.configs()[0]}
         try:
             texts = _split(header.global_white_addrs) or []
             if table.update_white_addresses(texts, header.acl_file_full_path):
+                after = {"globalWhiteRemoteAddresses": table.configs()[0]}
+                act = "white addresses changed"
+                self._audit.done(connection, request, act, account=account, before=before, after=after)
                 return new_response(request)
         except (AclUpdateRefused, OSError) as error:
             raise RequestRefused(refused, str(error)) from None

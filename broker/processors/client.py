@@ -8,7 +8,7 @@ from __future__ import annotations
 from triomq.broker.configuration import Configuration
 from triomq.broker.errors import FilterError
 from triomq.broker.filters.selection import unknown_type
-from triomq.broker.filters.sql92 import compile_expression
+from triomq.broker.filters.sql92 import MAX_EXPRESSION_CHARACTERS, compile_expression
 from triomq.broker.tables.consumers import Consumption
 from triomq.broker.tables.metadata import Metadata
 from triomq.protocol import permission
@@ -37,6 +37,9 @@ CLIENT_ID_MAX_LENGTH = 1024
 MAX_SUBSCRIPTIONS = 10_000
 """Subscriptions in one heartbeat, over all groups."""
 
+MAX_HEARTBEAT_BYTES = 4 * 1024 * 1024
+"""Twice what that many subscriptions take. Decoding more would hold all other clients up."""
+
 UNIT_SUB_FLAG = 2
 """topicSysFlag of the retry topic of a group in unit mode."""
 
@@ -61,6 +64,12 @@ class ClientProcessor:
 
     def heartbeat(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """Handle HEART_BEAT: register the client in its groups, and create the retry topics of its consumer groups."""
+        if len(request.body) > MAX_HEARTBEAT_BYTES:
+            raise RequestRefused(
+                ResponseCode.SYSTEM_BUSY,
+                f"the heartbeat has {len(request.body)} bytes, the limit is {MAX_HEARTBEAT_BYTES}; spread the groups "
+                "over more clients",
+            )
         data = HeartbeatData.decode(request.body)
         if not data.client_id:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, "the heartbeat has no clientID")
@@ -160,3 +169,9 @@ def _check_names(data: HeartbeatData, client_id: str, groups: list[str], max_gro
     for consumer in data.consumer_data_set:
         for subscription in consumer.subscription_data_set:
             check_topic_length(subscription.topic)
+            if len(subscription.sub_string) > MAX_EXPRESSION_CHARACTERS:
+                raise RequestRefused(
+                    ResponseCode.SYSTEM_BUSY,
+                    f"the subscription to {subscription.topic} has {len(subscription.sub_string)} characters, the "
+                    f"limit is {MAX_EXPRESSION_CHARACTERS}",
+                )

@@ -12,6 +12,7 @@ from datetime import datetime
 import structlog
 import trio
 
+from triomq.broker.audit import UNNAMED, Audit
 from triomq.broker.configuration import Configuration
 from triomq.broker.filters.message_filter import message_filter
 from triomq.broker.metrics.stats import BrokerStats
@@ -68,7 +69,9 @@ class ConsumeAdminProcessor:
         *,
         now_ms: NowMs,
         broker_addr: str,
+        audit: Audit = UNNAMED,
     ) -> None:
+        self._audit = audit
         self._configuration = configuration
         self._topics = metadata.topics
         self._groups = metadata.groups
@@ -261,7 +264,18 @@ class ConsumeAdminProcessor:
             elif not header.offline and target is not None and topic not in target.subscriptions:
                 log.warning("offsets not cloned: not subscribed", topic=topic, group=header.dest_group)
             else:
+                before = self._offsets.queues(header.dest_group, topic)
                 self._offsets.clone(header.src_group, header.dest_group, topic)
+                self._audit.done(
+                    connection,
+                    request,
+                    "offsets cloned",
+                    topic=topic,
+                    group=header.dest_group,
+                    source=header.src_group,
+                    before=_by_text(before),
+                    after=_by_text(self._offsets.queues(header.dest_group, topic)),
+                )
         return new_response(request)
 
     # -- queues --------------------------------------------------------------------------------------------------------
@@ -349,6 +363,10 @@ def _ext_unit_json(unit: ExtUnit) -> str:
     shown["size"] = EXT_UNIT_FIXED_BYTES + len(unit.bit_map or b"")
     shown["tagsCode"] = unit.tags_code
     return json.dumps(shown, separators=(",", ":"))
+
+
+def _by_text(offsets: dict[int, int]) -> dict[str, object]:
+    return {str(queue_id): queue_offset for queue_id, queue_offset in offsets.items()}
 
 
 def language_name(language: int) -> str | None:

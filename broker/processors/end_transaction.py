@@ -5,7 +5,11 @@ from __future__ import annotations
 
 import structlog
 
+from triomq.broker.acl.access_control import TopicCheck
+from triomq.broker.acl.accounts import PUB
+from triomq.broker.audit import UNNAMED, Audit
 from triomq.broker.configuration import Configuration
+from triomq.broker.errors import TransactionEnded
 from triomq.broker.message_writer import PendingPut
 from triomq.broker.put_responses import COMMIT_CODES, COMMIT_REMARKS, NOT_SET, STORED
 from triomq.broker.transaction_check import HalfMessage
@@ -40,9 +44,17 @@ class CommitAnswer(PendingPut):
 
 
 class EndTransactionProcessor:
-    """Handles commits and rollbacks of producers."""
+    """Handles commits and rollbacks of producers. `check_topic` is None without access control."""
 
-    def __init__(self, configuration: Configuration, transactions: TransactionStore, *, pool: Pool) -> None:
+    def __init__(
+        self,
+        configuration: Configuration,
+        transactions: TransactionStore,
+        *,
+        pool: Pool,
+        check_topic: TopicCheck | None = None,
+    ) -> None:
+        self._check_topic = check_topic
         self._configuration = configuration
         self._transactions = transactions
         self._pool = pool
@@ -57,6 +69,8 @@ class EndTransactionProcessor:
         if wanted == sys_flag.TRANSACTION_NOT:
             return None  # the producer does not know yet; a later check asks it again
         half = self._half(header)
+        if self._check_topic is not None:
+            self._check_topic(connection, request, half.properties.get(names.REAL_TOPIC), PUB)
         if wanted == sys_flag.TRANSACTION_ROLLBACK:
             self._transactions.rollback(half)
             return new_response(request, ResponseCode.SUCCESS, NOT_SET)
@@ -67,6 +81,9 @@ class EndTransactionProcessor:
         except RecordError as error:
             self._pool.left(answer)
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from None
+        except TransactionEnded:
+            self._pool.left(answer)
+            raise
         return None
 
     def _half(self, header: EndTransactionRequestHeader) -> HalfMessage:
@@ -129,14 +146,16 @@ class ResumeAnswer(PendingPut):
 class ResumeCheckProcessor:
     """Resumes checks of messages that were discarded after too many checks."""
 
-    def __init__(self, transactions: TransactionStore) -> None:
+    def __init__(self, transactions: TransactionStore, audit: Audit = UNNAMED) -> None:
         self._transactions = transactions
+        self._audit = audit
 
     def __call__(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
         header = request.header(ResumeCheckHalfMessageRequestHeader)
         try:
             _, physical_offset = parse_offset_message_id(header.msg_id or "")
             self._transactions.resume(physical_offset, ResumeAnswer(connection, request))
+            self._audit.done(connection, request, "checks of a half message resumed", message_id=header.msg_id)
         except ProtocolError as error:
             log.warning("a half message cannot be resumed", message_id=header.msg_id, error=str(error))
             remark = "Exception was thrown when putting message back to RMQ_SYS_TRANS_HALF_TOPIC."

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import structlog
 
+from triomq.broker.audit import UNNAMED, Audit
 from triomq.broker.configuration import Configuration
 from triomq.broker.metrics.stats import BrokerStats
 from triomq.broker.processors.topic_admin import refuse_on_slave, saved
@@ -25,8 +26,14 @@ class GroupAdminProcessor:
     """Creates, changes, deletes and lists subscription groups."""
 
     def __init__(
-        self, configuration: Configuration, groups: GroupTable, offsets: OffsetTable, stats: BrokerStats
+        self,
+        configuration: Configuration,
+        groups: GroupTable,
+        offsets: OffsetTable,
+        stats: BrokerStats,
+        audit: Audit = UNNAMED,
     ) -> None:
+        self._audit = audit
         self._configuration = configuration
         self._groups = groups
         self._offsets = offsets
@@ -46,8 +53,10 @@ class GroupAdminProcessor:
         config = SubscriptionGroupConfig.decode(request.body)
         if not config.group_name:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, "the subscription group has no groupName")
-        log.info("group update requested", group=config.group_name, remote=connection.remote.text)
+        known = self._groups.get(config.group_name)
         self._groups.update(config)
+        act = "group changed" if known is not None else "group created"
+        self._audit.done(connection, request, act, group=config.group_name, before=known, after=config)
         await saved(self._groups)
         return new_response(request)
 
@@ -55,10 +64,18 @@ class GroupAdminProcessor:
         """Handle DELETE_SUBSCRIPTIONGROUP: delete the group and, with removeOffset, its offsets."""
         refuse_on_slave(self._configuration)
         header = request.header(DeleteSubscriptionGroupRequestHeader)
-        log.info("group deletion requested", group=header.group_name, remote=connection.remote.text)
+        known = self._groups.get(header.group_name)
         self._groups.delete(header.group_name)
         if header.remove_offset:
             self._offsets.remove(header.group_name)
+        self._audit.done(
+            connection,
+            request,
+            "group deleted",
+            group=header.group_name,
+            offsets_removed=header.remove_offset,
+            before=known,
+        )
         if self._configuration.broker.auto_delete_unused_stats:
             self._stats.forget_group(header.group_name)
         await saved(self._groups)

@@ -6,7 +6,10 @@ request's. These responses do the same.
 
 from __future__ import annotations
 
+from triomq.broker.acl.access_control import TopicCheck
+from triomq.broker.acl.accounts import SUB
 from triomq.broker.configuration import Configuration
+from triomq.broker.record_border import topic_at
 from triomq.protocol.codes import RequestCode, ResponseCode
 from triomq.protocol.command import RemotingCommand, new_response
 from triomq.protocol.errors import RequestRefused
@@ -23,11 +26,14 @@ UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
 
 
 class QueryProcessor:
-    """Looks up messages by key and by physical offset."""
+    """Looks up messages by key and by physical offset. `check_topic` is None without access control."""
 
-    def __init__(self, configuration: Configuration, store: MessageStore) -> None:
+    def __init__(
+        self, configuration: Configuration, store: MessageStore, check_topic: TopicCheck | None = None
+    ) -> None:
         self._configuration = configuration
         self._store = store
+        self._check_topic = check_topic
 
     def processors(self) -> dict[int, Processor]:
         """Return request code -> processor."""
@@ -65,6 +71,8 @@ class QueryProcessor:
         record = self._store.reading.record_at(header.offset)
         if record is None:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {header.offset}")
+        if self._check_topic is not None:
+            self._check_topic(connection, request, topic_at(self._store.reading, header.offset, record), SUB)
         response = new_response(request, body=record)
         response.serialize_type = connection.serialize_type
         return response

@@ -7,6 +7,7 @@ from __future__ import annotations
 import structlog
 import trio
 
+from triomq.broker.audit import UNNAMED, Audit
 from triomq.broker.configuration import Configuration
 from triomq.broker.put_responses import NOT_SET
 from triomq.broker.tables.client_channel import ClientChannel
@@ -49,7 +50,9 @@ class ResetProcessor:
         consumers: ConsumerTable,
         offsets: OffsetTable,
         store: MessageStore,
+        audit: Audit = UNNAMED,
     ) -> None:
+        self._audit = audit
         self._configuration = configuration
         self._topics = topics
         self._consumers = consumers
@@ -70,14 +73,6 @@ class ResetProcessor:
     def reset_offsets(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """Handle INVOKE_BROKER_TO_RESET_OFFSET: send the new offsets to the members of the group, which commit them."""
         header = request.header(ResetOffsetRequestHeader)
-        log.info(
-            "offset reset requested",
-            topic=header.topic,
-            group=header.group,
-            timestamp=header.timestamp,
-            force=header.is_force,
-            remote=connection.remote.text,
-        )
         body = ResetOffsetBody(offset_table=self._new_offsets(header))
         group = self._consumers.get(header.group)
         if group is None:
@@ -91,6 +86,17 @@ class ResetProcessor:
             data = ResetOffsetBodyForC.of(body).encode()
         else:
             data = body.encode()
+        self._audit.done(
+            connection,
+            request,
+            "offset reset sent to the consumers",
+            topic=header.topic,
+            group=header.group,
+            timestamp=header.timestamp,
+            force=header.is_force,
+            before={str(queue): count for queue, count in self._offsets.queues(header.group, header.topic).items()},
+            after={str(queue.queue_id): wanted for queue, wanted in body.offset_table.items()},
+        )
         for member in group.members():
             if member.version < V3_0_7_SNAPSHOT:
                 raise _too_old(member)
@@ -172,6 +178,14 @@ class ResetProcessor:
             raise RequestRefused(
                 ResponseCode.SYSTEM_ERROR, f"there is no message at the offset {physical_offset} of {header.msg_id}"
             )
+        self._audit.done(
+            connection,
+            request,
+            "a message was handed to a consumer",
+            message_id=header.msg_id,
+            group=header.consumer_group,
+            client=header.client_id,
+        )
         return await self._call(request, header.consumer_group, header.client_id or "", fields, record)
 
     async def _call(

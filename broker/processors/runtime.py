@@ -3,8 +3,9 @@ GET_BROKER_RUNTIME_INFO, VIEW_BROKER_STATS_DATA, DELETE_EXPIRED_COMMITLOG."""
 
 from __future__ import annotations
 
-import structlog
+from collections.abc import Mapping
 
+from triomq.broker.audit import UNNAMED, Audit
 from triomq.broker.configuration_update import ConfigurationUpdate
 from triomq.broker.metrics.stats import BrokerStats
 from triomq.broker.runtime_info import RuntimeInfo
@@ -17,13 +18,19 @@ from triomq.remoting.connection import Connection
 from triomq.remoting.processor_table import Processor
 from triomq.store.message_store import MessageStore
 
-log = structlog.get_logger("triomq.broker.runtime")
-
 
 class RuntimeProcessor:
     """Serves and changes the configuration, and serves the state and statistics of the broker."""
 
-    def __init__(self, update: ConfigurationUpdate, info: RuntimeInfo, stats: BrokerStats, store: MessageStore) -> None:
+    def __init__(
+        self,
+        update: ConfigurationUpdate,
+        info: RuntimeInfo,
+        stats: BrokerStats,
+        store: MessageStore,
+        audit: Audit = UNNAMED,
+    ) -> None:
+        self._audit = audit
         self._update = update
         self._info = info
         self._stats = stats
@@ -41,8 +48,12 @@ class RuntimeProcessor:
 
     async def update_config(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """Handle UPDATE_BROKER_CONFIG: apply properties text. A request without a body changes nothing."""
+
+        def changed(before: Mapping[str, str], after: Mapping[str, str]) -> None:
+            self._audit.done(connection, request, "configuration changed", before=before, after=after)
+
         if request.body:
-            await self._update.update(request.body, remote=connection.remote.text)
+            await self._update.update(request.body, remote=connection.remote.text, changed=changed)
         return new_response(request)
 
     def config(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
@@ -67,6 +78,6 @@ class RuntimeProcessor:
 
     def delete_expired_files(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """Handle DELETE_EXPIRED_COMMITLOG: run the cleaner at once, at any hour."""
-        log.info("deletion of expired files requested", remote=connection.remote.text)
+        self._audit.done(connection, request, "deletion of expired files requested")
         self._store.upkeep.delete_files_now()
         return new_response(request)

@@ -73,6 +73,10 @@ class SendAnswer(PendingPut):
         self._topic = topic
         self._queue_id = queue_id
 
+    def release_body(self) -> None:
+        if self._connection.on_answer is None:  # hooks see the whole request
+            self._request.body = b""
+
     def finish(self) -> None:
         self._processor.answer(self._connection, self._request, self._topic, self._queue_id, self.result, self)
 
@@ -204,7 +208,7 @@ class SendProcessor:
         if len(message.topic) > TOPIC_MAX_LENGTH:
             raise RequestRefused(ResponseCode.MESSAGE_ILLEGAL, f"message topic length too long {len(message.topic)}")
         try:
-            units = split_batch(message.body)
+            units = split_batch(message.body, self._settings.max_messages_per_batch)
         except RecordError as error:
             raise RequestRefused(ResponseCode.MESSAGE_ILLEGAL, f"the batch cannot be read: {error}") from None
         if not units:

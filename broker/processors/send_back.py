@@ -10,11 +10,14 @@ import random
 
 import structlog
 
+from triomq.broker.acl.access_control import TopicCheck
+from triomq.broker.acl.accounts import SUB
 from triomq.broker.configuration import Configuration
 from triomq.broker.message_writer import MessageWriter, PendingPut, tags_code
 from triomq.broker.metrics.stats import BrokerStats
 from triomq.broker.processors.send import MAX_RECONSUME_VERSION
 from triomq.broker.put_responses import FAQ
+from triomq.broker.record_border import topic_at
 from triomq.broker.tables.metadata import Metadata
 from triomq.protocol import permission
 from triomq.protocol import properties as property_text
@@ -64,7 +67,7 @@ class SendBackAnswer(PendingPut):
 
 
 class SendBackProcessor:
-    """Handles messages that consumers send back."""
+    """Handles messages that consumers send back. `check_topic` is None without access control."""
 
     def __init__(
         self,
@@ -73,7 +76,9 @@ class SendBackProcessor:
         store: MessageStore,
         writer: MessageWriter,
         stats: BrokerStats,
+        check_topic: TopicCheck | None = None,
     ) -> None:
+        self._check_topic = check_topic
         self._configuration = configuration
         self._topics = metadata.topics
         self._groups = metadata.groups
@@ -101,7 +106,7 @@ class SendBackProcessor:
         )
         if config is not None and not permission.is_writeable(config.perm):
             raise RequestRefused(ResponseCode.NO_PERMISSION, f"the topic[{topic}] sending message is forbidden")
-        record, body = self._read(header.offset)
+        record, body = self._read(connection, request, header.offset)
         properties = property_text.parse_bytes(record.properties)
         message = self._message(header, record, body, properties)
         if self._is_given_up(request, header, group, record):
@@ -119,9 +124,14 @@ class SendBackProcessor:
         self._writer.put(message, properties, False, answer)
         return None
 
-    def _read(self, physical_offset: int) -> tuple[RecordFields, bytes]:
+    def _read(
+        self, connection: Connection, request: RemotingCommand, physical_offset: int
+    ) -> tuple[RecordFields, bytes]:
+        """Return the message at this place of the log and its body. Raises RequestRefused."""
         data = self._store.reading.record_at(physical_offset)
         if data is not None:
+            if self._check_topic is not None:
+                self._check_topic(connection, request, topic_at(self._store.reading, physical_offset, data), SUB)
             try:
                 record = read_fields(data, 0, len(data))
                 return record, data[record.body_at : record.body_at + record.body_length]

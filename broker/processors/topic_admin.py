@@ -8,9 +8,11 @@ from typing import Protocol
 
 import structlog
 
+from triomq.broker.audit import UNNAMED, Audit
 from triomq.broker.configuration import Configuration
 from triomq.broker.metrics.stats import BrokerStats
 from triomq.broker.put_responses import NOT_SET
+from triomq.broker.tables.offsets import OffsetTable
 from triomq.broker.tables.topics import TopicTable
 from triomq.protocol import permission
 from triomq.protocol.bodies.consume_stats import TopicOffset, TopicStatsTable
@@ -51,12 +53,16 @@ class TopicAdminProcessor:
         self,
         configuration: Configuration,
         topics: TopicTable,
+        offsets: OffsetTable,
         store: MessageStore,
         stats: BrokerStats,
         registration: TopicRegistration,
+        audit: Audit = UNNAMED,
     ) -> None:
+        self._audit = audit
         self._configuration = configuration
         self._topics = topics
+        self._offsets = offsets
         self._store = store
         self._stats = stats
         self._registration = registration
@@ -100,22 +106,25 @@ class TopicAdminProcessor:
             topic_sys_flag=header.topic_sys_flag or 0,
             order=known.order if known is not None else False,
         )
-        log.info("topic update requested", topic=header.topic, remote=connection.remote.text)
         self._topics.update(config)
+        act = "topic changed" if known is not None else "topic created"
+        self._audit.done(connection, request, act, topic=header.topic, before=known, after=config)
         await saved(self._topics)
         await self._registration.registered()
         return new_response(request, remark=NOT_SET)
 
     async def delete(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """Handle DELETE_TOPIC_IN_BROKER: delete the configuration and the consume queues. The messages stay until their
-        log files are deleted."""
+        """Handle DELETE_TOPIC_IN_BROKER: delete the configuration, the consume queues and the consumer offsets, which
+        would mean nothing to a topic of the same name. The messages stay until their log files are deleted."""
         refuse_on_slave(self._configuration)
         topic = request.header(DeleteTopicRequestHeader).topic
         check_topic_name(topic)
         check_not_system_topic(topic, self._topics.system_topics)
-        log.info("topic deletion requested", topic=topic, remote=connection.remote.text)
+        known = self._topics.get(topic)
         self._topics.delete(topic)
         self._store.upkeep.delete_topic(topic)
+        self._offsets.remove_topic(topic)
+        self._audit.done(connection, request, "topic deleted", topic=topic, before=known)
         if self._configuration.broker.auto_delete_unused_stats:
             self._stats.forget_topic(topic)
         await saved(self._topics)
@@ -151,13 +160,13 @@ class TopicAdminProcessor:
     def clean_expired_queues(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """Handle CLEAN_EXPIRED_CONSUMEQUEUE."""
         removed = self._store.upkeep.delete_expired_queues()
-        log.info("expired queues removed", queues=removed, remote=connection.remote.text)
+        self._audit.done(connection, request, "expired queues removed", queues=removed)
         return new_response(request)
 
     def clean_unused_topics(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """Handle CLEAN_UNUSED_TOPIC: delete the consume queues of topics that are not in the table."""
         removed = self._store.upkeep.delete_unused_topics(self._topics.names())
-        log.info("queues of unused topics removed", queues=removed, remote=connection.remote.text)
+        self._audit.done(connection, request, "queues of unused topics removed", queues=removed)
         return new_response(request)
 
 

@@ -146,7 +146,7 @@ class TransferDecoder:
         self._head = b""
         if not 0 <= self._left <= MAX_TAKEN_BYTES or self._physical_offset < 0:
             raise FrameError(
-                f"a transfer of {self._left} bytes at {self._physical_offset}: what answers on the HA port is no master"
+                f"a transfer of {self._left} bytes at {self._physical_offset}: the peer on the HA port is not a master"
             )
 
 

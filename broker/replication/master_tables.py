@@ -61,7 +61,7 @@ class MasterTables:
     def master_known(self, address: str | None) -> None:
         """Learn the master's address from a NameServer, or that there is no master."""
         if address != self._address:
-            log.info("master to take tables from", address=address, before=self._address)
+            log.info("the master to copy tables from", address=address, before=self._address)
             self._address = address or None
 
     async def sync(self) -> None:
@@ -70,7 +70,7 @@ class MasterTables:
         if address is None:
             return
         if not self._is_trusted():
-            log.debug("no tables are taken before the master's log is known to be the same", master=address)
+            log.debug("no tables are copied before the master's log is known to match", master=address)
             return
         host, _, port = address.rpartition(":")
         fast = f"{host}:{int(port) + FAST_PORT_DISTANCE}"
@@ -90,17 +90,17 @@ class MasterTables:
             if self._address != master or not self._is_trusted():
                 # During the request the master restarted, perhaps without its store, or another broker became the
                 # master.
-                log.debug("table not taken, the master changed meanwhile", master=address, code=code.name)
+                log.debug("table not copied: the master has changed", master=address, code=code.name)
             elif answer.code == ResponseCode.SUCCESS:
                 take(answer.body)
             else:  # a master also responds this way if the table is empty
                 log.debug("no table returned", master=address, code=code.name, answer=answer.code, remark=answer.remark)
         except (RemotingError, ProtocolError, TableFull, OSError, ValueError) as error:
-            log.warning("table not taken over", master=address, code=code.name, error=str(error))
+            log.warning("table not copied", master=address, code=code.name, error=str(error))
 
     def _take_topics(self, body: bytes) -> None:
         if self._topics.replace_all(TopicConfigSerializeWrapper.decode(body)):
-            log.info("topics taken over from the master", topics=len(self._topics.names()))
+            log.info("topics copied from the master", topics=len(self._topics.names()))
 
     def _take_offsets(self, body: bytes) -> None:
         self._offsets.merge(ConsumerOffsetSerializeWrapper.decode(body).offset_table)
@@ -112,4 +112,4 @@ class MasterTables:
 
     def _take_groups(self, body: bytes) -> None:
         if self._groups.replace_all(SubscriptionGroupWrapper.decode(body)):
-            log.info("subscription groups taken over from the master", groups=len(self._groups.names()))
+            log.info("subscription groups copied from the master", groups=len(self._groups.names()))

@@ -77,7 +77,7 @@ class Overlap:
         while at < len(data) and not self.is_known:
             own = self._own.read_log(self.position, len(data) - at)
             if not own:
-                raise OutOfStep(f"the log here has a gap at {self.position}")
+                raise OutOfStep(f"this log has a gap at {self.position}")
             same = equal_bytes(own, data[at : at + len(own)])
             at += same
             self.position += same

@@ -5,7 +5,7 @@ for a day in case the group returns (its bits are still in the stored bit maps),
 in consumerFilter.json. Only the event loop touches it. It reads no messages; it returns the filter of a group, or the
 bit map of all filters of a topic.
 
-Limit: `max_filters` over all topics.
+Limits: `max_filters`, and `max_characters` of their expressions, over all topics.
 """
 
 from __future__ import annotations
@@ -33,6 +33,9 @@ from triomq.protocol.subscription import SQL92, SubscriptionData
 log = structlog.get_logger("triomq.broker.filters")
 
 MAX_FILTERS = 100_000
+MAX_CHARACTERS = 4_000_000
+"""A compiled filter takes some 40 bytes for each character of its expression."""
+
 _DEAD_ON_LOAD_MS = 30_000
 
 
@@ -92,12 +95,14 @@ class FilterTable:
         now_ms: NowMs,
         clean_after_ms: Callable[[], int] = lambda: 86_400_000,
         max_filters: int = MAX_FILTERS,
+        max_characters: int = MAX_CHARACTERS,
     ) -> None:
         self.bloom = bloom
         self._file = file if file is not None else NoFile()
         self._now_ms = now_ms
         self._clean_after_ms = clean_after_ms
         self._max_filters = max_filters
+        self._max_characters = max_characters
         self._by_topic: dict[str, dict[str, ConsumerFilter]] = {}
         self._saved = ""
 
@@ -160,6 +165,10 @@ class FilterTable:
             return
         if known is None and sum(map(len, self._by_topic.values())) >= self._max_filters:
             raise TableFull("SQL92 filters", self._max_filters, f"filter of group {group} on {topic}")
+        characters = len(subscription.sub_string) - (len(known.expression) if known is not None else 0)
+        characters += sum([len(each.expression) for filters in self._by_topic.values() for each in filters.values()])
+        if characters > self._max_characters:
+            raise TableFull("characters of SQL92 filters", self._max_characters, f"filter of group {group} on {topic}")
         try:
             entry = ConsumerFilter(
                 topic, group, subscription.sub_string, version, self._now_ms(), self.bloom.positions(group, topic)
@@ -189,7 +198,7 @@ class FilterTable:
             data for by_group in wrapper.filter_data_by_topic.values() for data in by_group.group_filter_data.values()
         ]
         if not all(data.bloom_filter_data is None or self.bloom.fits(data.bloom_filter_data) for data in kept):
-            log.warning("kept filters ignored: they were made for another bloom filter", filters=len(kept))
+            log.warning("stored filters ignored: they belong to a bloom filter of another size", filters=len(kept))
             return
         for data in kept:
             self._revive(data)
@@ -201,7 +210,7 @@ class FilterTable:
                 topic, group, data.expression or "", data.client_version, data.born_time, data.bloom_filter_data
             )
         except FilterError as error:
-            log.warning("kept filter does not compile", topic=topic, group=group, reason=str(error))
+            log.warning("stored filter does not compile", topic=topic, group=group, reason=str(error))
             return
         # No client is connected yet: the filter is dead until its group sends a heartbeat.
         entry.dead_time = data.dead_time or max(data.born_time, self._now_ms() - _DEAD_ON_LOAD_MS)

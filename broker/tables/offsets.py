@@ -147,6 +147,18 @@ class OffsetTable:
                 self._fragments.touch(key)
                 self._writer.mark()
 
+    def remove_topic(self, topic: str) -> None:
+        """Remove the offsets of all groups for the topic."""
+        for group in self.groups_of_topic(topic):
+            self.remove(group, topic)
+
+    def remove_outlived(self, topic: str, max_offset: Callable[[str, int], int]) -> None:
+        """Remove what groups committed for an earlier topic of the same name: the queues of a new topic are empty.
+        Offsets for queues with messages stay, as after the loss of topics.json."""
+        for group in self.groups_of_topic(topic):
+            if not any(max_offset(topic, queue_id) for queue_id in self.queues(group, topic)):
+                self.remove(group, topic)
+
     def merge(self, offsets: Mapping[str, Mapping[int, int]]) -> None:
         """Replace whole "topic@group" entries. Slaves do this with their master's table."""
         for key, entry in offsets.items():

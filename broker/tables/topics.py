@@ -4,7 +4,8 @@ It holds one TopicConfig per topic: the built-in topics, those created by admini
 Changes go to topics.json in the background; `data_version` tells NameServers and slaves whether anything changed. Only
 the event loop touches it. It sends nothing: it calls `on_change` for each changed topic, in the step that creates the
 new data version, so that a registration under that version includes the topic, and `on_created_by_use` when topics were
-created by use, so that they are registered soon. Processors of administrators' requests wait for the registration.
+created by use, so that they are registered soon. Processors of administrators' requests wait for the registration. It
+calls `on_new` before a topic comes into being.
 
 Limits: `max_topics`, and `max_table_bytes` of the table as it is sent: a registration or a slave's fetch carries all
 topics in one frame of 16 MiB at most, and a broker whose frame is larger disappears from its NameServers. A table that
@@ -77,6 +78,7 @@ class TopicTable(KeptTable):
         self._max_table_bytes = max_table_bytes
         self.on_change = on_change
         self.on_created_by_use = on_created_by_use
+        self.on_new: Callable[[str], None] | None = None
         self._topics: dict[str, TopicConfig] = {}
         for topic in built_in:
             self._put(topic)
@@ -172,6 +174,7 @@ class TopicTable(KeptTable):
     def update(self, config: TopicConfig) -> None:
         """Create a topic or replace its configuration. Raises TableFull."""
         self._check_room(config.topic_name)
+        self._announce(config.topic_name)
         self._put(config)
         self._changed()
         log.info("topic updated", topic=config.topic_name, config=str(config))
@@ -231,11 +234,16 @@ class TopicTable(KeptTable):
 
     def _create(self, config: TopicConfig) -> TopicConfig:
         self._check_room(config.topic_name)
+        self._announce(config.topic_name)
         self._put(config)
         self._changed()
         if self.on_created_by_use is not None:
             self.on_created_by_use()
         return config
+
+    def _announce(self, topic: str) -> None:
+        if self.on_new is not None and topic not in self._topics:
+            self.on_new(topic)
 
     def _put(self, config: TopicConfig) -> TopicConfig:
         if config.topic_name not in self._topics:

@@ -111,7 +111,7 @@ class WriteBehind:
                 try:
                     await self.save_offloaded(offload)
                 except OSError as error:
-                    log.error("table not written, will be tried again", reason=str(error))
+                    log.error("table not written; the next write tries again", reason=str(error))
                     self._error = error
                 self._attempted.set()
                 self._attempted = trio.Event()
@@ -127,7 +127,7 @@ class WriteBehind:
             try:
                 self.save()
             except OSError as error:
-                log.error("table not written at the end", reason=str(error))
+                log.error("table not written at shutdown", reason=str(error))
 
 
 class Fragments:

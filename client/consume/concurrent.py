@@ -176,7 +176,7 @@ class ConcurrentConsuming(Consuming):
         again: list[MessageExt] = []
         if self._owner.is_broadcasting:
             done = left
-            log.warning("a broadcast message failed and is dropped", group=self._owner.group, count=len(left))
+            log.warning("a broadcast message failed; it is dropped", group=self._owner.group, count=len(left))
         else:
             for message in left:
                 ok = await self._failed.deliver_again(
@@ -272,7 +272,7 @@ class ConcurrentConsuming(Consuming):
                 now_ms = int(self._clock() * 1000)
                 late = assigned.window.overdue(now_ms, int(self._rules.consume_timeout_seconds * 1000))
                 for message in late:
-                    log.warning("consuming takes too long, sent back", queue=str(assigned.queue), id=message.msg_id)
+                    log.warning("consuming takes too long; sent back", queue=str(assigned.queue), id=message.msg_id)
                     if self._owner.is_broadcasting or await self._failed.deliver_again(
                         message, assigned.queue.broker_name, 3, self._max_reconsume_times
                     ):

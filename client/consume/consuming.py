@@ -114,7 +114,7 @@ class Consuming:
             verdict = Verdict(error=error)
         except Exception as error:
             log.warning(
-                "the listener raised, messages are delivered again later",
+                "the listener raised; messages are delivered again later",
                 group=self._owner.group,
                 queue=str(queue),
                 first_message_id=messages[0].msg_id,

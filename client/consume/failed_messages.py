@@ -53,7 +53,7 @@ class FailedMessages:
         try:
             await self._sender.send(retry_message(self._group, message, delay_level, max_times))
         except MQClientError as error:
-            log.warning("message is tried again here", group=self._group, id=message.msg_id, error=str(error))
+            log.warning("message is retried by this consumer", group=self._group, id=message.msg_id, error=str(error))
             return False
         return True
 

@@ -314,7 +314,7 @@ class GroupConsumer(ConsumerMember, Holder, PullOwner):
             try:
                 settled = await self._balance()
             except Exception:
-                log.exception("rebalancing failed and is tried again", group=self.group)
+                log.exception("rebalancing failed; the next round tries again", group=self.group)
                 settled = False
             with trio.move_on_after(self.rules.rebalance_interval_seconds if settled else UNSETTLED_SECONDS):
                 await self._wake.wait()

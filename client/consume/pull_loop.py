@@ -156,7 +156,7 @@ class PullLoop:
         if isinstance(error, BrokerRefused) and error.code == ResponseCode.FLOW_CONTROL:
             return FLOW_CONTROL_SECONDS
         if assigned.last_pull_error != str(error):
-            log.warning("pull failed, going on", queue=str(assigned.queue), error=str(error))
+            log.warning("pull failed; continuing", queue=str(assigned.queue), error=str(error))
             assigned.last_pull_error = str(error)
         try:
             if isinstance(error, BrokerRefused) and error.code in NOT_REGISTERED:
@@ -165,7 +165,7 @@ class PullLoop:
             if not isinstance(error, BrokerRefused):
                 await self._client.update_route(assigned.queue.topic)
         except MQClientError as second:
-            log.debug("repair after a failed pull failed", queue=str(assigned.queue), error=str(second))
+            log.debug("recovery from a failed pull failed", queue=str(assigned.queue), error=str(second))
         return ERROR_SECONDS
 
 

@@ -151,7 +151,7 @@ class Rebalancer:
         self._turn += 1
         broker = self._client.routes.any_broker_of(topic, self._turn)
         if broker is None:
-            raise NoRoute(topic, self._client.name_servers.addresses, "none of its brokers is known")
+            raise NoRoute(topic, self._client.name_servers.addresses, "none of the topic's brokers is known")
         try:
             return await self._client.call(broker.address, requests.consumer_ids(self._group))
         except MQClientError:

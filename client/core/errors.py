@@ -3,7 +3,7 @@
     MQClientError
     ├── ConfigurationError      a setting or argument is not usable; nothing was sent
     ├── InvalidMessage          this message cannot be sent as it is; nothing was sent
-    ├── NoRoute                 no name server knows the topic (or no broker of it takes messages)
+    ├── NoRoute                 no name server knows the topic (or none of its brokers accepts messages)
     ├── NameServersUnreachable  no name server responded
     ├── BrokerUnknown           a broker name that no route mentions
     ├── BrokerUnreachable       no connection, or it broke; whether a broker did the work is not known
@@ -46,7 +46,7 @@ class NameServersUnreachable(MQClientError):
 
 
 class NoRoute(MQClientError):
-    """No name server knows the topic, or none of its brokers takes messages."""
+    """No name server knows the topic, or none of its brokers accepts messages."""
 
     def __init__(self, topic: str, name_servers: Sequence[str], reason: str = "") -> None:
         self.topic = topic

@@ -13,7 +13,7 @@ _LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+")
 
 
 def check_group(group: str, kind: str) -> None:
-    """Raise ConfigurationError for a name that no broker takes. `kind`: "producer" or "consumer"."""
+    """Raise ConfigurationError for a name that no broker accepts. `kind`: "producer" or "consumer"."""
     if not isinstance(group, str) or not group.strip():
         raise ConfigurationError(f"the {kind} group must have a name, not {group!r}")
     if _LEGAL.fullmatch(group) is None:

@@ -82,7 +82,7 @@ class Caller:
         try:
             await remoting.invoke_oneway(target, request, self.config.request_timeout_seconds)
         except RemotingError as error:
-            raise BrokerUnreachable(f"nothing could be sent to {target}: {error}") from error
+            raise BrokerUnreachable(f"cannot send to {target}: {error}") from error
         for hook in self._hooks:
             hook.after_response(target, request, None)
 

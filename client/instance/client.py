@@ -137,7 +137,7 @@ class Client(Router):
                 call = requests.unregister(self.client_id, producer_group=producer_group, consumer_group=consumer_group)
                 await self.call(address, call)
             except MQClientError as error:
-                log.warning("broker not reached to unregister", address=address, error=str(error))
+                log.warning("broker unreachable; not unregistered there", address=address, error=str(error))
 
         await self._at_brokers(one, masters_only=consumer_group is None)
 
@@ -223,6 +223,6 @@ class Client(Router):
             try:
                 await action()
             except MQClientError as error:
-                log.warning("a periodic task failed and continues", task=action.__name__, error=str(error))
+                log.warning("a periodic task failed; its next run tries again", task=action.__name__, error=str(error))
             except Exception:
-                log.exception("a periodic task failed and continues", task=action.__name__)
+                log.exception("a periodic task failed; its next run tries again", task=action.__name__)

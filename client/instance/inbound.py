@@ -89,7 +89,7 @@ class _Requests:
         group = message.properties.get(names.PRODUCER_GROUP, "")
         member = self._producers.get(group)
         if member is None:
-            log.warning("asked for the transaction of a group that is not here", group=group, message_id=header.msg_id)
+            log.warning("transaction check for a group of another client", group=group, message_id=header.msg_id)
             return
         message.topic = self._namespace.unwrap(message.topic)
         message.transaction_id = message.uniq_key

@@ -69,7 +69,7 @@ class Router(Caller):
         route = self.routes.get(topic) or self._no_route(topic)
         if not route.publish:
             raise NoRoute(
-                topic, self.name_servers.addresses, "none of its brokers takes messages (no master or no permission)"
+                topic, self.name_servers.addresses, "none of its brokers accepts messages (no master or no permission)"
             )
         return route
 

@@ -105,7 +105,7 @@ class TransactionProducer(Producer):
             await self._end(half, message, message.transaction_id, state)
         except MQClientError as failure:
             # The broker will ask, so the outcome is not lost.
-            log.warning("outcome not sent, the broker will ask", message_id=half.message_id, error=str(failure))
+            log.warning("outcome not sent; the broker will ask for it", message_id=half.message_id, error=str(failure))
         return TransactionSendResult(half, state, error)
 
     async def check_transaction(
@@ -113,7 +113,7 @@ class TransactionProducer(Producer):
     ) -> None:
         if self._checks >= self._max_checks:
             # The broker asks again after its check interval.
-            log.warning("too many checks at once, this one is left out", message_id=header.msg_id)
+            log.warning("too many transaction checks at once; this one is skipped", message_id=header.msg_id)
             return
         self._checks += 1
         try:
@@ -138,7 +138,7 @@ class TransactionProducer(Producer):
             )
             self._run_hooks(message, message_id, header.transaction_id or message_id, broker_address, state, True)
         except MQClientError as error:
-            log.warning("outcome not sent, the broker will ask", message_id=header.msg_id, error=str(error))
+            log.warning("outcome not sent; the broker will ask for it", message_id=header.msg_id, error=str(error))
         finally:
             self._checks -= 1
 
@@ -148,14 +148,14 @@ class TransactionProducer(Producer):
             returned = await handler(*arguments)
         except Exception as error:
             log.warning(
-                "the local transaction raised, its state is unknown",
+                "the local transaction raised; its state is unknown",
                 group=self.group,
                 exc_info=without_library_frames(error),
             )
             return LocalTransactionState.UNKNOW, error
         if isinstance(returned, LocalTransactionState):
             return returned, None
-        log.warning("not a transaction state, taken as unknown", group=self.group, returned=repr(returned))
+        log.warning("not a transaction state; it counts as unknown", group=self.group, returned=repr(returned))
         return LocalTransactionState.UNKNOW, TypeError(f"expected a LocalTransactionState, got {returned!r}")
 
     async def _end(self, half: SendResult, message: Message, transaction_id: str, state: LocalTransactionState) -> None:

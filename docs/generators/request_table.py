@@ -13,6 +13,7 @@ import struct
 from functools import cache
 from pathlib import Path
 
+from triomq.broker.acl.needs import need_of
 from triomq.broker.embedded import LocalCluster
 from triomq.protocol.codes import RequestCode, ResponseCode
 
@@ -24,11 +25,13 @@ FAST_PORT_DISTANCE = -2
 def broker_requests() -> str:
     """A table of the codes that go to brokers, and of those that RocketMQ declares without handling them."""
     broker, fast, _ = handled_codes()
-    rows = ["| code | name | sender | TrioMQ | on the fast port |", "|---|---|---|---|---|"]
+    rows = ["| code | name | sender | TrioMQ | on the fast port | with aclEnable needs |", "|---|---|---|---|---|---|"]
     for code, direction in directions().items():
         if "to broker" in direction or (direction == "unused" and code in broker):
             here = "yes" if code in fast else "no"
-            rows.append(f"| {code} | {code.name} | {_sender(direction)} | {_state(code in broker)} | {here} |")
+            needs = need_of(code).text if code in broker else ""
+            state = _state(code in broker)
+            rows.append(f"| {code} | {code.name} | {_sender(direction)} | {state} | {here} | {needs} |")
     return "\n".join(rows)
 
 

@@ -291,7 +291,7 @@ class _Resolver:
                     raise BodyError(f"the JSON reference {path!r} makes a value contain itself")
                 return value
             path = following
-        raise BodyError(f"the JSON reference {path!r} leads through too many others")
+        raise BodyError(f"the JSON reference {path!r} follows too many others")
 
     def _size(self, node: Any, depth: int) -> int:
         """Count the values in a subtree, references expanded. Raise BodyError for cycles and oversized trees."""
@@ -353,4 +353,4 @@ def _member(value: Any, step: str | int, path: str) -> Any:
             return value[int(step)]
         if str(step) in value:
             return value[str(step)]
-    raise BodyError(f"the JSON reference {path!r} names nothing")
+    raise BodyError(f"the JSON reference {path!r} refers to nothing")

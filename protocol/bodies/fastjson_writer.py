@@ -153,7 +153,7 @@ class _Writer:
         elif isinstance(value, (bytes, bytearray, memoryview)):
             self._pieces.append(f'"{base64.b64encode(value).decode("ascii")}"')
         else:
-            raise TypeError(f"a {type(value).__name__} has no JSON form here")
+            raise TypeError(f"a {type(value).__name__} cannot be written as JSON")
 
     def _line(self, depth: int) -> None:
         self._pieces.append("\n" + "\t" * depth)

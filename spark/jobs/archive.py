@@ -238,7 +238,7 @@ def _archived_before(archive: Archive, used: list[Segment]) -> list[int]:
         if segment.start < done <= segment.end and "crc32" in last and not is_of(segment, last):
             raise JobFailed(
                 f"--store: {segment.path} is not what the folder has archived from physical offset "
-                f"{last['from_physical']} to {done}: the log was cut and went on, or is another one; use a new folder"
+                f"{last['from_physical']} to {done}: the log was truncated, or is another one; use a new folder"
             )
     return sorted(int(entry["until_physical"]) for entry in archive.slices)
 

@@ -169,20 +169,20 @@ def _queue_findings(records: Any, entries: Any, facts: StoreFacts) -> list[Any]:
     both = entries.where(f"physicalOffset >= {first}").join(theirs, ["physicalOffset"], "left")
     place = "concat(topic, '/', queueId)"
     at = "concat('queue offset ', queueOffset"
-    leads = f"{at}, ' leads to physical offset ', physicalOffset"
+    leads = f"{at}, ' points to physical offset ', physicalOffset"
     is_same = "topic = rTopic and queueId = rQueueId"
     has_plain_code = f"tagsCode > {EXT_ADDRESS_MAX} and topic <> '{SCHEDULE_TOPIC}'"
     no_entry = "concat('no entry for the record at physical offset ', physicalOffset)"
     records_of = "concat(count, ' records of a topic that has no consume queues')"
     checks = [
         (f"rTopic is null and physicalOffset <= {last}", "dangling", f"{leads}, ', where no record begins')"),
-        (f"rTopic is null and physicalOffset > {last}", "beyond log", f"{leads}, ', behind the end of the log')"),
+        (f"rTopic is null and physicalOffset > {last}", "beyond log", f"{leads}, ', beyond the end of the log')"),
         (f"not ({is_same}) and topic not like '\\%LMQ\\%%'", "wrong queue",
-         f"{at}, ' leads to a record of ', rTopic, '/', rQueueId)"),
+         f"{at}, ' points to a record of ', rTopic, '/', rQueueId)"),
         (f"{is_same} and size <> rSize", "wrong size", f"{at}, ' says ', size, ' bytes, not ', rSize)"),
         (f"{is_same} and {has_plain_code} and tagsCode <> rTagsCode", "tags code",
          f"{at}, ' has ', tagsCode, ', not ', rTagsCode)"),
-        (f"{is_same} and queueOffset <> rQueueOffset", "gap", f"{at}, ' leads to the record of ', rQueueOffset)"),
+        (f"{is_same} and queueOffset <> rQueueOffset", "gap", f"{at}, ' points to the record of ', rQueueOffset)"),
     ]  # fmt: skip
     return [
         _findings(missing, "queue", place, [("true", "entry missing", no_entry)]),
@@ -206,7 +206,7 @@ def _index_findings(log: Any, entries: Any, has_index: bool) -> list[Any]:
     dangling = entries.where(f"physicalOffset >= {first}").join(keys, ["physicalOffset", "keyHash"], "left_anti")
     unindexed = keys.join(entries, ["physicalOffset", "keyHash"], "left_anti")
     place = "concat('physical offset ', physicalOffset)"
-    no_record = f"concat('an entry leads to ', {place}, ', where no record has that key')"
+    no_record = f"concat('an entry points to ', {place}, ', where no record has that key')"
     no_chain = f"concat('no chain leads to ', {place})"
     of_key = "concat('key hash ', keyHash"
     return [

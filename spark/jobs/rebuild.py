@@ -33,7 +33,7 @@ from triomq.store.disk.mapped_file import OpenFiles
 from triomq.store.queues.consume_queue import ConsumeQueue
 from triomq.store.queues.index import Index
 
-SUMMARY = "make consume queues and index anew from the commit log"
+SUMMARY = "rebuild consume queues and index from the commit log"
 OPEN_FILES: Final = 256
 WRITE_EVERY: Final = 50_000
 DEFAULT_SLOTS: Final = 5_000_000
@@ -44,10 +44,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("store", help="the store directory (storePathRootDir)")
     parser.add_argument("--commit-log", help="storePathCommitLog when it is not STORE/commitlog")
     target = parser.add_mutually_exclusive_group(required=True)
-    target.add_argument("--to", metavar="DIR", help="where consumequeue/ and index/ are made; must not have them yet")
-    target.add_argument("--in-place", action="store_true", help="put them into the store, keep the old ones as *.old")
-    parser.add_argument("--topics", help="only these topics, separated by commas (leaves the index out)")
-    parser.add_argument("--no-index", action="store_true", help="leave the index out")
+    target.add_argument("--to", metavar="DIR", help="write consumequeue/ and index/ there, where neither exists")
+    target.add_argument("--in-place", action="store_true", help="write into the store; keep the old ones as *.old")
+    parser.add_argument("--topics", help="only these topics, separated by commas (without the index)")
+    parser.add_argument("--no-index", action="store_true", help="do not rebuild the index")
 
 
 def run(arguments: argparse.Namespace) -> int:

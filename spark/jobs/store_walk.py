@@ -136,10 +136,10 @@ class SegmentWalk:
         resumed = _next_magic(data, at + 1, size_bytes)
         if resumed is None and self._is_last:
             if not _is_zero(data, at, size_bytes):
-                self._find("torn tail", at, "the log ends with bytes that are no whole record")
+                self._find("torn tail", at, "the log ends with bytes that are not a whole record")
             return None
         skipped = (size_bytes if resumed is None else resumed) - at
-        self._find("no record", at, f"{skipped} bytes are no record")
+        self._find("no record", at, f"{skipped} bytes are not a record")
         return resumed
 
     def _find(self, kind: str, at: int, text: str) -> None:
@@ -220,7 +220,7 @@ def queue_entries(topic: str, queue_id: int, directory: str, findings: list[Find
                 what = "duplicate" if physical == highest else "order"
                 findings.append(
                     Finding(
-                        "queue", what, place, f"queue offset {queue_offset} leads back to physical offset {physical}"
+                        "queue", what, place, f"queue offset {queue_offset} points back to physical offset {physical}"
                     )
                 )
             highest = max(highest, physical)
@@ -261,11 +261,11 @@ def index_entries(path: str, slot_count: int | None, findings: list[Finding]) ->
             code, physical, seconds, _ = _INDEX_ENTRY.unpack_from(data, entries_at + number * INDEX_ENTRY_BYTES)
             if seconds < 0 or begin_ms + seconds * 1000 > end_ms + 1000:
                 findings.append(
-                    Finding("index", "time", name, f"entry {number} is {seconds} s behind the file's begin")
+                    Finding("index", "time", name, f"entry {number} is {seconds} s after the file's begin")
                 )
             if not begin_offset <= physical <= end_offset:
                 findings.append(
-                    Finding("index", "offset", name, f"entry {number} leads to {physical}, out of its range")
+                    Finding("index", "offset", name, f"entry {number} points to {physical}, outside its range")
                 )
             yield IndexEntry(name, code, physical, bool(reached[number]))
 

@@ -37,7 +37,7 @@ class FileSequence:
             size = self._pool.files.path_size(path)
             if size > self.file_size_bytes or start % self.file_size_bytes:
                 raise StoreRefused(
-                    f"{path} has {size} bytes and starts at {start}, but files here are configured to have "
+                    f"{path} has {size} bytes and starts at {start}, but the configured file size is "
                     f"{self.file_size_bytes} bytes; set the file size in the configuration to what wrote this store"
                 )
             file = MappedFile(self._pool, directory, start, self.file_size_bytes)

@@ -17,17 +17,22 @@ import errno
 import fcntl
 import mmap
 import os
+import resource
 import shutil
 from collections.abc import Sequence
 from typing import Final
 
 from triomq.store.disk.kernel_sync import KernelSync
+from triomq.store.errors import SyncNotBegun
 
 Data = bytes | bytearray | memoryview
 
 _READ_AHEAD_BYTES: Final = 4 * 1024 * 1024
 _ONLY_FROM_MEMORY: Final[int] = getattr(os, "RWF_NOWAIT", 0)
 PAGE_BYTES = 4096
+OUT_OF_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE)
+TEMPORARY: Final = (errno.ENOSPC, errno.EDQUOT, *OUT_OF_DESCRIPTORS)
+"""Errors that say nothing about the disk's health: the same call may succeed later."""
 
 
 class Files:
@@ -108,7 +113,8 @@ class Files:
         return KernelSync.open() if type(self).datasync is Files.datasync else None
 
     def sync_directory(self, path: str) -> None:
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        """Make the names in a directory survive a power loss. Raises SyncNotBegun without a free descriptor."""
+        fd = _open_to_sync(path)
         try:
             os.fsync(fd)
         finally:
@@ -116,14 +122,14 @@ class Files:
 
     def sync_filesystem(self, path: str) -> None:
         """Sync all data and names written to the file system of `path`: syncfs, or sync where that is missing. Raises
-        OSError as fdatasync would."""
+        SyncNotBegun without a free descriptor, and OSError as fdatasync would."""
         import ctypes
 
         syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
         if syncfs is None:
             os.sync()
             return
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fd = _open_to_sync(path)
         try:
             if syncfs(fd) != 0:
                 code = ctypes.get_errno()
@@ -140,6 +146,15 @@ class Files:
 
     def size(self, fd: int) -> int:
         return os.fstat(fd).st_size
+
+    def is_linked(self, fd: int) -> bool:
+        """Return whether an open file still has a name."""
+        return os.fstat(fd).st_nlink > 0
+
+    def descriptor_limit(self) -> int:
+        """Return the number of descriptors that this process may have."""
+        soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        return soft if soft != resource.RLIM_INFINITY else 1 << 20
 
     def next_data(self, fd: int, at: int) -> int:
         """Return the offset of the next byte at or after `at` that is not in a hole, or -1 if there is none. On a file
@@ -229,6 +244,15 @@ class Files:
 
     def physical_memory_bytes(self) -> int:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _open_to_sync(path: str) -> int:
+    try:
+        return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno in OUT_OF_DESCRIPTORS:
+            raise SyncNotBegun(f"{path} cannot be synced at present: {error.strerror}") from None
+        raise
 
 
 class UnsyncedFiles(Files):

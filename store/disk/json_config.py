@@ -50,7 +50,7 @@ class JsonFile(Generic[Table]):
             return table
         for path in broken:
             self._files.rename(path, f"{path}.broken")
-            log.error("starting without this table; the broken file was put aside", path=f"{path}.broken")
+            log.error("table starts empty: its file is damaged and was renamed", path=f"{path}.broken")
         return None
 
     def peek(self) -> Table | None:
@@ -85,7 +85,7 @@ class JsonFile(Generic[Table]):
         except FileNotFoundError:
             return
         except Exception:
-            log.warning("broken configuration file not kept as backup", path=self.path)
+            log.warning("the present configuration file is damaged and does not replace the backup", path=self.path)
             return
         temporary = f"{self.path}.bak.tmp"
         fd = self._files.create(temporary, len(present))

@@ -9,12 +9,16 @@ C library has no functions for these system calls, so they are called by number.
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import platform
 import struct
 import sys
+from contextlib import suppress
 
 import trio
+
+from triomq.store.errors import SyncNotBegun
 
 # io_setup, io_destroy, io_submit, io_getevents (asm/unistd_64.h, asm-generic/unistd.h)
 _NUMBERS = {"x86_64": (206, 207, 209, 208), "aarch64": (0, 1, 2, 4), "riscv64": (0, 1, 2, 4)}
@@ -25,6 +29,7 @@ _RESULT = struct.Struct("<QQqq")  # struct io_event: data, request, result, seco
 _FDSYNC = 3
 _TELL_DESCRIPTOR = 1
 _PROBE_SECONDS = 10
+_TRY_AGAIN = (errno.EAGAIN, errno.EINTR)
 
 
 class KernelSync:
@@ -56,7 +61,7 @@ class KernelSync:
             return None
         try:
             made._probe()
-        except OSError:
+        except (OSError, SyncNotBegun):
             made.close()
             return None
         return made
@@ -67,15 +72,18 @@ class KernelSync:
             self._submit(fd)
         finally:
             os.close(fd)
-        self._take(_PROBE_SECONDS)
+        if not self._take(_PROBE_SECONDS):
+            raise TimeoutError(errno.ETIMEDOUT, "the kernel does not say that a sync is done")
 
     async def __call__(self, fd: int) -> None:
         """Return once the bytes written to `fd` are on disk; the wait cannot be cancelled. The descriptor may be closed
-        meanwhile. Raises OSError as fdatasync does."""
+        meanwhile. Raises SyncNotBegun if the kernel has no room for another request, and OSError as fdatasync does."""
         self._submit(fd)
         with trio.CancelScope(shield=True):
-            await trio.lowlevel.wait_readable(self._done)
-        self._take(0)
+            while True:
+                await trio.lowlevel.wait_readable(self._done)
+                if self._take(0):
+                    return
 
     def close(self) -> None:
         """Release the kernel's context. No task may be waiting."""
@@ -84,17 +92,25 @@ class KernelSync:
 
     def _submit(self, fd: int) -> None:
         _REQUEST.pack_into(self._request, 0, 0, 0, 0, _FDSYNC, 0, fd, 0, 0, 0, 0, _TELL_DESCRIPTOR, self._done)
-        self._check(self._call(ctypes.c_long(self._submit_number), self._context, ctypes.c_long(1), self._requests))
+        submitted = self._call(ctypes.c_long(self._submit_number), self._context, ctypes.c_long(1), self._requests)
+        if submitted == 0 or (submitted < 0 and ctypes.get_errno() in _TRY_AGAIN):
+            raise SyncNotBegun("the kernel has no room for another request to sync")
+        self._check(submitted)
 
-    def _take(self, seconds: int) -> None:
-        """Read the result of the sync, which must be done within `seconds`. Raises OSError."""
+    def _take(self, seconds: int) -> bool:
+        """Read the result of the sync, at most `seconds` later. Return False if it is not done yet. Raises OSError."""
         limit = (ctypes.c_long * 2)(seconds, 0)
         one = ctypes.c_long(1)
-        self._check(self._call(ctypes.c_long(self._result_number), self._context, one, one, self._result, limit))
-        os.eventfd_read(self._done)
+        with suppress(BlockingIOError):  # before the result: a sync that ends in between signals again
+            os.eventfd_read(self._done)
+        count = self._call(ctypes.c_long(self._result_number), self._context, one, one, self._result, limit)
+        if count == 0 or (count < 0 and ctypes.get_errno() == errno.EINTR):
+            return False
+        self._check(count)
         _, _, result, _ = _RESULT.unpack(self._result.raw)
         if result < 0:
             raise OSError(-result, os.strerror(-result))
+        return True
 
     @staticmethod
     def _check(answer: int) -> None:

@@ -12,7 +12,7 @@ from collections import deque
 from typing import Final
 
 from triomq.store.disk import layout
-from triomq.store.disk.files import Data, Files
+from triomq.store.disk.files import OUT_OF_DESCRIPTORS, Data, Files
 
 _PAGE_BYTES: Final = 4096
 _LOOK_BYTES: Final = 65536
@@ -20,7 +20,8 @@ _ZEROS: Final = bytes(_LOOK_BYTES)
 
 
 class OpenFiles:
-    """The files of one store that hold a descriptor, at most `limit` of them plus the pinned ones."""
+    """The files of one store that hold a descriptor, at most `limit` of them plus the pinned ones; fewer while the
+    process has no descriptor left."""
 
     __slots__ = ("_limit", "_open", "files")
 
@@ -45,6 +46,18 @@ class OpenFiles:
                 self._open.append(oldest)
             else:
                 oldest.release()
+
+    def give_up_one(self, error: OSError, wanted_by: MappedFile) -> None:
+        """Close another file if `error` says that there is no free descriptor. Raises `error` if it says something
+        else, or if there is no file to close."""
+        if error.errno not in OUT_OF_DESCRIPTORS:
+            raise error
+        for file in self._open:
+            if not file.is_pinned and file is not wanted_by:
+                self._open.remove(file)
+                file.release()
+                return
+        raise error
 
     def forgotten(self, file: MappedFile) -> None:
         """Unregister a file that closes permanently."""
@@ -87,21 +100,39 @@ class MappedFile:
 
     def create(self) -> None:
         """Create the file at full size. Raises OSError."""
-        if self._fd < 0:
-            self._fd = self._pool.files.create(self.path, self.size_bytes)
+        while self._fd < 0:
+            try:
+                self._fd = self._pool.files.create(self.path, self.size_bytes)
+            except OSError as error:
+                self._pool.give_up_one(error, self)
+                continue
             self._pool.opened(self)
 
     def fd(self) -> int:
         """Return the descriptor, which is valid until the next call of any method here."""
         self.was_used = True
-        if self._fd < 0:
-            self._fd = self._pool.files.open(self.path)
+        while self._fd < 0:
+            try:
+                self._fd = self._pool.files.open(self.path)
+            except OSError as error:
+                self._pool.give_up_one(error, self)
+                continue
             self._pool.opened(self)
         return self._fd
 
     def borrow(self) -> int:
         """Return a duplicated descriptor; the borrower closes it."""
-        return self._pool.files.duplicate(self.fd())
+        fd = self.fd()
+        while True:
+            try:
+                return self._pool.files.duplicate(fd)
+            except OSError as error:
+                self._pool.give_up_one(error, self)
+
+    @property
+    def is_linked(self) -> bool:
+        """Whether the file still has a name. One without is lost at the next restart."""
+        return self._pool.files.is_linked(self.fd())
 
     def write(self, data: Data, at: int) -> None:
         self._pool.files.pwrite(self.fd(), data, at)
@@ -120,8 +151,11 @@ class MappedFile:
 
     def map(self) -> mmap.mmap:
         """Return the read-only mapping of the whole file. Do not keep it: OpenFiles may close it."""
-        if self._map is None:
-            self._map = self._pool.files.map_read(self.fd(), self.size_bytes)
+        while self._map is None:
+            try:
+                self._map = self._pool.files.map_read(self.fd(), self.size_bytes)
+            except OSError as error:  # a mapping has a descriptor of its own
+                self._pool.give_up_one(error, self)
         self.was_used = True
         return self._map
 

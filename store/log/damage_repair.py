@@ -49,7 +49,7 @@ class DamageRepair:
         elif size > record.FIXED_BYTES + len(LOST_TOPIC):
             file.write(_lost_record(damage, size), at)
         log.error(
-            "damaged stretch of the log taken out; what is behind it was kept",
+            "damaged range of the log removed; the messages after it are kept",
             physical_offset=damage.begin, size_bytes=size, reason=damage.reason, saved_as=saved,
         )  # fmt: skip
 

@@ -129,7 +129,7 @@ class Dispatch:
             index.add(entry.topic, entry.uniq_key, entry.keys, entry.place)
         except OSError as error:
             index.stalled_at = entry.place.physical_offset
-            log.error("index cannot be written, it will be caught up later", error=str(error))
+            log.error("index cannot be written; it catches up when there is space", error=str(error))
 
     def add_missing_to_index(self, entry: DispatchEntry) -> None:
         """Add the keys that the index lacks of a record, which may be its newest one with only some keys present."""
@@ -191,7 +191,7 @@ class Dispatch:
         try:
             return self._queues.get(topic, fields.queue_id)
         except ValueError as error:
-            log.warning("record without a usable queue", physical_offset=fields.physical_offset, error=str(error))
+            log.warning("record names no usable queue", physical_offset=fields.physical_offset, error=str(error))
             return None
 
     def _tags_code(self, topic: str, table: dict[str, str], store_timestamp: int) -> int:
@@ -212,7 +212,7 @@ class Dispatch:
             try:
                 found.append((self.multi_queue(name, queue_id), int(offset)))
             except ValueError as error:
-                log.warning("multi dispatch to an unusable queue", queue=name, error=str(error))
+                log.warning("multi dispatch names an unusable queue", queue=name, error=str(error))
         return found
 
     def multi_queue(self, name: str, queue_id: int) -> ConsumeQueue:

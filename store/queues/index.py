@@ -63,7 +63,7 @@ class Index:
             path = f"{self._paths.index}/{name}"
             size = self._files.path_size(path)
             if size != wanted:
-                log.warning("index file of another size removed, it is rebuilt", path=path, size_bytes=size)
+                log.warning("index file of another size removed; recovery rebuilds it", path=path, size_bytes=size)
                 self._files.unlink(path)
                 continue
             file = IndexFile(self._pool, self._paths.index, name, self._slot_count, self._entry_limit)

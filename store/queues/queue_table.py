@@ -35,7 +35,7 @@ class QueueTable:
     )
 
     def __init__(
-        self, pool: OpenFiles, files: Files, paths: Layout, file_size_bytes: int, ext_file_size_bytes: int = 0
+        self, pool: OpenFiles, files: Files, paths: Layout, file_size_bytes: int, ext_file_size_bytes: int
     ) -> None:
         """`ext_file_size_bytes` is 0 without enableConsumeQueueExt."""
         self._pool = pool

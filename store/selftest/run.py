@@ -57,7 +57,7 @@ def run(directory: Path, limits: Limits, tell: Tell, files: Files | None = None)
     """Test `directory`, which must exist. Raises StoreError if it is none or has too little space, OSError if nothing
     can be written there."""
     if not directory.is_dir():
-        raise StoreError(f"{directory} is no directory; make it first, on the disk that the store will use")
+        raise StoreError(f"{directory} is not a directory; create it first, on the disk that the store will use")
     if limits.mib < MIN_MIB:
         raise StoreError(f"--mib {limits.mib} is too little: a self-test needs {MIN_MIB} MiB")
     free_mib = shutil.disk_usage(directory).free // _MIB
@@ -138,7 +138,7 @@ def _run_and_kill(root: Path, flush: FlushDiskType, first: int, seconds: float, 
         heard += writer.stdout.read()
         complaint = writer.stderr.read().decode(errors="replace").strip().splitlines()
     if writer.returncode != -signal.SIGKILL:
-        raise StoreError(f"the writing process ended by itself: {complaint[-1] if complaint else writer.returncode}")
+        raise StoreError(f"the writing process ended unexpectedly: {complaint[-1] if complaint else writer.returncode}")
     return [int(line) for line in heard[: heard.rfind(b"\n") + 1].split()]
 
 

@@ -40,7 +40,7 @@ class Backlog:
             await trio.sleep(RETRY_SECONDS)
             self._write_entries()
             if self._contents.index.stalled_at >= 0:
-                with self._fail_stop.during("catching up the index"):
+                with self._fail_stop.during("indexing messages that the full disk delayed"):
                     await self.catch_up_index()
 
     async def catch_up_index(self) -> None:
@@ -56,4 +56,4 @@ class Backlog:
                 return
             await trio.lowlevel.checkpoint()
         index.stalled_at = -1
-        log.info("index caught up", physical_offset=begin)
+        log.info("index complete again", physical_offset=begin)

@@ -10,11 +10,14 @@ was written to the kernel before, so the sync covers it. The sync may or may not
 the published values exclude them, and they stay dirty for the next flush.
 
 A failed fdatasync is never repeated: the kernel may have dropped the dirty pages, and a second call would succeed
-without them. The store is then broken until it is opened again, and recovery reads what is really on disk.
+without them. The store is then broken until it is opened again, and recovery reads what is really on disk. A sync that
+could not begin, for want of a descriptor or of room in the kernel, has lost nothing: it is repeated, and until then
+nothing counts as flushed.
 """
 
 from __future__ import annotations
 
+import errno
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 
@@ -23,11 +26,11 @@ import trio
 
 from triomq.store.config import FlushDiskType
 from triomq.store.contents import Contents, Marks
-from triomq.store.disk.files import PAGE_BYTES, Files
+from triomq.store.disk.files import OUT_OF_DESCRIPTORS, PAGE_BYTES, Files
 from triomq.store.disk.kernel_sync import KernelSync
 from triomq.store.disk.mapped_file import MappedFile
 from triomq.store.disk.own_thread import Offload
-from triomq.store.errors import StoreError
+from triomq.store.errors import StoreError, SyncNotBegun
 from triomq.store.fail_stop import FailStop
 from triomq.store.live_settings import LiveSettings
 from triomq.store.log.checkpoint import CleanNote
@@ -37,6 +40,8 @@ from triomq.store.queues.index_file import IndexFile
 log = structlog.get_logger("triomq.store.flush")
 
 
+RETRY_SECONDS = 0.1
+"""The pause after a sync of the log that could not begin."""
 # The most descriptors that one sync in a thread holds.
 _SYNC_AT_ONCE = 256
 # A checkpoint is due at the latest when the log has grown by this much, which recovery reads in about a second.
@@ -53,6 +58,7 @@ class Flush:
         "_fail_stop",
         "_files",
         "_index",
+        "_is_short",
         "_kernel_sync",
         "_last_store_timestamp",
         "_log",
@@ -90,6 +96,7 @@ class Flush:
         self._offload_log = offload_log
         self._last_store_timestamp = last_store_timestamp
         self._kernel_sync: KernelSync | None = None
+        self._is_short = False
         self._log_lock = trio.Lock()
         self._queue_lock = trio.Lock()
 
@@ -114,7 +121,7 @@ class Flush:
     async def run_log(self) -> None:
         """Flush the log until cancelled: with SYNC_FLUSH as soon as something is committed (all messages that arrive
         during a sync share the next one), otherwise once per interval."""
-        with self._fail_stop.during("a flush of the commit log"):
+        with self._fail_stop.during("flushing the commit log"):
             await self._keep_flushing_log()
 
     async def _keep_flushing_log(self) -> None:
@@ -125,7 +132,8 @@ class Flush:
             if settings.flush_disk_type is FlushDiskType.SYNC_FLUSH:
                 with suppress(StoreError):  # a refused commit or a truncated log: wait again
                     await self._marks.committed.wait_beyond(self._marks.flushed.value)
-                await self.flush_log()
+                if not await self.flush_log():
+                    await trio.sleep(RETRY_SECONDS)
                 continue
             await trio.sleep(settings.flush_interval_commit_log_ms / 1000)
             committed = self._log.committed_offset
@@ -138,30 +146,69 @@ class Flush:
                 await self.flush_log()
                 last_flush = trio.current_time()
 
-    async def flush_log(self) -> None:
-        """Sync all bytes committed so far. A failure breaks the store and is not raised."""
+    async def flush_log(self) -> bool:
+        """Sync all bytes committed so far. Return False if the sync could not begin; then try again. A failure breaks
+        the store and is not raised."""
         async with self._log_lock:
             target = self._log.committed_offset
             if target <= self._marks.flushed.value or self._marks.flushed.error is not None:
-                return
+                return True
             store_timestamp = self._last_store_timestamp()
             directories = sorted(self._log.unsynced_directories)
             self._log.unsynced_directories.clear()
             try:
-                files = self._log.files_between(self._marks.flushed.value, target)
-                if len(files) == 1 and not directories and self._kernel_sync is not None:
-                    await self._sync_in_kernel(self._kernel_sync, files[0])
-                    files = []
-                for at in range(0, len(files), _SYNC_AT_ONCE):
-                    await self._sync(self._offload_log, files[at : at + _SYNC_AT_ONCE], directories)
+                await self._sync_log(self._log.files_between(self._marks.flushed.value, target), directories)
+            except SyncNotBegun as error:
+                self._log.unsynced_directories.update(directories)
+                self._not_begun("commit log", error)
+                return False
             except OSError as error:
                 self._fail_stop.broke(f"the commit log cannot be synced: {error}")
-                return
+                return True
             self._checkpoint.log_ms = max(self._checkpoint.log_ms, store_timestamp)
+            self._has_begun()
             self._marks.flushed.advance(target)
+            return True
+
+    async def _sync_log(self, files: list[MappedFile], directories: list[str]) -> None:
+        """Sync these files of the log. Raises SyncNotBegun, OSError."""
+        # Looked at before the first await: retention may delete files during it, but only such as are not listed then.
+        for file in files:
+            if not self._is_linked(file):
+                raise FileNotFoundError(errno.ENOENT, "deleted while the broker writes to it", file.path)
+        if len(files) == 1 and not directories and self._kernel_sync is not None:
+            with suppress(SyncNotBegun):  # the kernel has no room: a thread asks it in another way
+                await self._sync_in_kernel(self._kernel_sync, files[0])
+                return
+        for at in range(0, len(files), _SYNC_AT_ONCE):
+            await self._sync(self._offload_log, files[at : at + _SYNC_AT_ONCE], directories)
+
+    def _is_linked(self, file: MappedFile) -> bool:
+        try:
+            return file.is_linked
+        except OSError as error:
+            raise _unless_temporary(error) from None
+
+    def _not_begun(self, what: str, error: SyncNotBegun) -> None:
+        if not self._is_short:
+            self._is_short = True
+            log.error("a sync cannot begin at present; it is repeated until it can", of=what, error=str(error))
+
+    def _has_begun(self) -> None:
+        if self._is_short:
+            self._is_short = False
+            log.info("syncs can begin again")
+
+    @staticmethod
+    def _borrow(file: MappedFile | IndexFile) -> int:
+        """Return a descriptor for a sync. Raises SyncNotBegun if there is none, OSError."""
+        try:
+            return file.borrow()
+        except OSError as error:
+            raise _unless_temporary(error) from None
 
     async def _sync_in_kernel(self, kernel_sync: KernelSync, file: MappedFile) -> None:
-        fd = file.borrow()
+        fd = self._borrow(file)
         try:
             await kernel_sync(fd)
         finally:
@@ -175,10 +222,11 @@ class Flush:
         *,
         may_be_gone: bool = False,
     ) -> None:
-        """Sync in a thread, and wait for it even when cancelled: it uses descriptors of these files."""
+        """Sync in a thread, and wait for it even when cancelled: it uses descriptors of these files. Raises
+        SyncNotBegun, OSError."""
         fds: list[int] = []
         try:
-            fds += (file.borrow() for file in files)
+            fds += (self._borrow(file) for file in files)
             with trio.CancelScope(shield=True):
                 await offload(_sync_all, self._files, fds, directories, may_be_gone)
         finally:
@@ -190,7 +238,7 @@ class Flush:
     async def run_queues(self) -> None:
         """Flush consume queues and index until cancelled. At the thorough interval, or when the log has grown so far
         that a recovery would take long, flush all of them and write the checkpoint."""
-        with self._fail_stop.during("a flush of the consume queues"):
+        with self._fail_stop.during("flushing the consume queues"):
             await self._keep_flushing_queues()
 
     async def _keep_flushing_queues(self) -> None:
@@ -206,13 +254,14 @@ class Flush:
                 await self.flush_queues(self._settings.now.flush_consume_queue_least_pages)
                 self.write_index()
 
-    async def flush_queues(self, least_pages: int) -> None:
-        """Sync the queues that have at least `least_pages` dirty pages. A failure breaks the store."""
+    async def flush_queues(self, least_pages: int) -> bool:
+        """Sync the queues that have at least `least_pages` dirty pages. Return False if the sync could not begin. A
+        failure breaks the store."""
         async with self._queue_lock:
             least = least_pages * PAGE_BYTES
             dirty = [queue for queue in self._queues.dirty if (queue.end - queue.synced_end) * ENTRY_BYTES >= least]
             if not dirty:
-                return
+                return True
             directories = sorted(self._queues.unsynced_directories)
             self._queues.unsynced_directories.clear()
             ends = [queue.end for queue in dirty]
@@ -223,13 +272,19 @@ class Flush:
                         await self._offload(self._files.sync_filesystem, self._root)
                 else:
                     await self._sync(self._offload, files, directories, may_be_gone=True)
+            except SyncNotBegun as error:
+                self._queues.unsynced_directories.update(directories)
+                self._not_begun("consume queues", error)
+                return False
             except OSError as error:
                 self._fail_stop.broke(f"the consume queues cannot be synced: {error}")
-                return
+                return True
+            self._has_begun()
             for queue, end in zip(dirty, ends, strict=True):
                 queue.synced_end = max(queue.synced_end, end)
                 if queue.synced_end >= queue.end:
                     self._queues.dirty.pop(queue, None)
+            return True
 
     def write_index(self) -> None:
         """Write new index entries to their file. A write error is logged and stalls only the index."""
@@ -238,8 +293,9 @@ class Flush:
         except OSError as error:
             log.error("index cannot be written", error=str(error))
 
-    async def flush_thoroughly(self, note: CleanNote | None = None) -> None:
-        """Sync log, queues and index, then write the checkpoint, which therefore never runs ahead of the disk."""
+    async def flush_thoroughly(self, note: CleanNote | None = None) -> bool:
+        """Sync log, queues and index, then write the checkpoint, which therefore never runs ahead of the disk. Return
+        False if a sync could not begin."""
         store_timestamp = self._last_store_timestamp()
         safe_offset = self._log.committed_offset
         begin = max(0, self._log.min_offset)
@@ -248,11 +304,11 @@ class Flush:
         if self._queues.cleaned_start != begin:
             entries = -1
         deleted_count = self._queues.deleted_count
-        await self.flush_log()
-        await self.flush_queues(0)
+        has_begun = await self.flush_log()
+        has_begun = await self.flush_queues(0) and has_begun
         is_index_safe = await self._flush_index()
-        if self._marks.flushed.error is not None:
-            return
+        if self._marks.flushed.error is not None or not has_begun:
+            return has_begun
         if not self._queues.touched:  # no queue entry waits for space on the disk
             self._checkpoint.queues_ms = max(self._checkpoint.queues_ms, store_timestamp)
             if deleted_count == self._queues.deleted_count:
@@ -266,6 +322,7 @@ class Flush:
             self._checkpoint.save(note)
         except OSError as error:
             log.error("checkpoint cannot be written", error=str(error))
+        return True
 
     async def _flush_index(self) -> bool:
         """Sync the index. Return whether all keys of the messages committed before are on disk now."""
@@ -281,12 +338,17 @@ class Flush:
             # messages may arrive in the same millisecond.
             end_timestamp = current.end_timestamp - 1
             await self._sync(self._offload, [*filled, current], [])
-        except OSError as error:
+        except (OSError, SyncNotBegun) as error:
             log.error("index cannot be synced", error=str(error))
             return False
         self._index.filled = [file for file in self._index.filled if file not in filled]
         self._checkpoint.index_ms = max(self._checkpoint.index_ms, end_timestamp)
         return True
+
+
+def _unless_temporary(error: OSError) -> Exception:
+    """Return SyncNotBegun for the lack of a descriptor, and any other error as it is."""
+    return SyncNotBegun(f"no descriptor: {error.strerror}") if error.errno in OUT_OF_DESCRIPTORS else error
 
 
 def _sync_all(files: Files, fds: list[int], directories: list[str], may_be_gone: bool) -> None:

@@ -18,7 +18,7 @@ from triomq.store.disk.files import Files
 from triomq.store.disk.layout import Layout
 from triomq.store.disk.mapped_file import OpenFiles
 from triomq.store.log.commit_log import CommitLog
-from triomq.store.log.log_scan import Damage, LogScan
+from triomq.store.log.log_scan import LogScan
 from triomq.store.log.scanned_record import ScannedRecord
 from triomq.store.queues.consume_queue import ENTRY, ENTRY_BYTES, FILLER_SIZE_BYTES, ConsumeQueue
 from triomq.store.queues.index_file import IndexFile, file_size_bytes
@@ -35,22 +35,22 @@ class ReadOnlyFiles(Files):
         return super().open(path, write=False)
 
     def create(self, path: str, size_bytes: int) -> int:
-        raise PermissionError(f"{path}: nothing is written here")
+        raise PermissionError(f"{path}: opened for reading only")
 
     def pwrite(self, fd: int, data: bytes | bytearray | memoryview, at: int) -> None:
-        raise PermissionError("nothing is written here")
+        raise PermissionError("the store is opened for reading only")
 
     def truncate(self, fd: int, size_bytes: int) -> None:
-        raise PermissionError("nothing is written here")
+        raise PermissionError("the store is opened for reading only")
 
     def unlink(self, path: str) -> None:
-        raise PermissionError(f"{path}: nothing is written here")
+        raise PermissionError(f"{path}: opened for reading only")
 
 
 class Findings:
     """The findings of `verify`. `problems` are sentences; an empty list means that there are none."""
 
-    __slots__ = ("damages", "log_begin", "log_end", "missing_entries", "problems", "queue_entries", "queues", "records")
+    __slots__ = ("log_begin", "log_end", "missing_entries", "problems", "queue_entries", "queues", "records")
 
     def __init__(self) -> None:
         self.log_begin = 0
@@ -59,7 +59,6 @@ class Findings:
         self.queues = 0
         self.queue_entries = 0
         self.missing_entries = 0
-        self.damages: list[Damage] = []
         self.problems: list[str] = []
 
 
@@ -190,7 +189,6 @@ def _verify_log(
             progress.at(scan.offset)
     progress.over()
     findings.log_end = scan.end
-    findings.damages = scan.damages
     for damage in scan.damages:
         findings.problems.append(
             f"log damaged from {damage.begin} to {damage.end} ({damage.end - damage.begin} bytes): {damage.reason}"
@@ -224,12 +222,12 @@ def _verify_queue(check: _QueueCheck, findings: Findings) -> None:
         check.wrong, check.first_wrong = good - check.found, queue.first_in_files
     if check.wrong:
         findings.problems.append(
-            f"{where}: {check.wrong} entries do not lead to their messages, the first at {check.first_wrong}"
+            f"{where}: {check.wrong} entries do not point to their messages, the first at {check.first_wrong}"
         )
     if ahead:
-        findings.problems.append(f"{where}: {ahead} entries lead behind the end of the log")
+        findings.problems.append(f"{where}: {ahead} entries point beyond the end of the log")
     if fillers:
-        findings.problems.append(f"{where}: {fillers} entries stand for messages that are lost")
+        findings.problems.append(f"{where}: {fillers} entries replace lost messages")
     if check.missing:
         findings.missing_entries += check.missing
         findings.problems.append(
@@ -253,7 +251,7 @@ def _verify_index(settings: StoreSettings, offline: OfflineLog, findings: Findin
         if not file.is_empty:
             end = max(end, file.end_physical_offset)
     if end >= findings.log_end:
-        findings.problems.append(f"the index leads to {end}, behind the end of the log at {findings.log_end}")
+        findings.problems.append(f"the index points to {end}, beyond the end of the log at {findings.log_end}")
 
 
 def dump(settings: StoreSettings, start: int | None = None, start_progress: StartProgress = unseen) -> Iterator[str]:

@@ -98,7 +98,7 @@ class Opening:
                 f"{sequence.file_size_bytes}; set it to what wrote this store"
             )
         for file in short:
-            log.warning("commit log file was too short, missing part reads as zeros", path=file.path)
+            log.warning("commit log file is too short; its missing part reads as zeros", path=file.path)
             file.extend()
 
     async def _recover(self, was_clean: bool) -> RecoveryReport:
@@ -111,7 +111,7 @@ class Opening:
             start_progress=partial(Progress, self._teller, self._now_ms),
         )
         if not was_clean:
-            log.warning("the last run did not end cleanly, recovering", root=self._contents.paths.root)
+            log.warning("the last run did not end cleanly; recovering", root=self._contents.paths.root)
         self.report = recovery.report
         for _ in recovery.steps(was_clean=was_clean):
             await trio.lowlevel.checkpoint()

@@ -9,6 +9,10 @@ that points to its own record.
 A queue that also lacks earlier entries (files were lost, or the scan began too late for it) is *short*. Its records
 from before the scan are missing, so nothing is entered after the gap; a second scan adds the rest of the queue.
 
+A topic that was deleted and made again has lives in the log, and each begins at queue offset 0. A record whose queue
+offset is below the end of its queue may be the first of another life, or its queue offset is damaged: the queue's next
+record tells. The queue then begins anew, and the messages of earlier lives stay out of it.
+
 Files keep their modification times, or receive the store times of their last messages, because search by time uses
 the modification times.
 """
@@ -23,40 +27,17 @@ import structlog
 from triomq.protocol import record
 from triomq.protocol.errors import RecordError
 from triomq.store.contents import Contents
-from triomq.store.log.commit_log import CommitLog
-from triomq.store.log.log_scan import Damage, LogScan
+from triomq.store.log.log_scan import Damage
 from triomq.store.queues.consume_queue import ENTRY_BYTES, FILLER, FILLER_SIZE_BYTES, ConsumeQueue
 from triomq.store.queues.dispatch import Dispatch, DispatchEntry
 from triomq.store.results import RecoveryReport
-from triomq.store.upkeep.progress import Progress, StartProgress
+from triomq.store.upkeep.log_walk import walk_again
+from triomq.store.upkeep.progress import StartProgress
 
 log = structlog.get_logger("triomq.store.recovery")
 
 _WRITE_EVERY: Final = 50_000
 _STEP_QUEUES: Final = 256
-_STEP_RECORDS: Final = 1024
-
-
-def walk_again(
-    commit_log: CommitLog,
-    dispatch: Dispatch,
-    begin: int,
-    end: int,
-    enter: Callable[[DispatchEntry], None],
-    progress: Progress,
-) -> Iterator[None]:
-    """Scan [begin, end) of the log, which the first scan has already checked, in steps of a few milliseconds."""
-    scan = LogScan(commit_log, begin, check_crc=False, stop=end)
-    fields = scan.next()
-    count = 0
-    while fields is not None:
-        enter(dispatch.entry_of(fields))
-        count += 1
-        if count % _STEP_RECORDS == 0:
-            yield
-            progress.at(fields.physical_offset)
-        fields = scan.next()
-    progress.over()
 
 
 class QueueRecovery:
@@ -88,6 +69,8 @@ class QueueRecovery:
         self._filled_until: dict[ConsumeQueue, int] = {}
         # Records whose queue offset skips others: the queue's next record shows whether the offset is right.
         self._leaps: dict[ConsumeQueue, tuple[int, DispatchEntry]] = {}
+        # Records that may be the first of another life of their queue.
+        self._lives: dict[ConsumeQueue, tuple[int, DispatchEntry]] = {}
         self._times: dict[ConsumeQueue, dict[int, int]] = {}
         self._since_write = 0
 
@@ -109,8 +92,11 @@ class QueueRecovery:
             self._distrust(queue, queue_offset, entry)
         if entry.place.physical_offset + entry.place.size_bytes <= queue.max_physical_end or queue in self._short:
             return
+        if queue in self._lives:
+            self._decide_life(queue, queue_offset)
         expected = queue.end + queue.buffered_count
         if queue_offset < expected:
+            self._note_life(queue, queue_offset, entry)
             return
         if queue_offset > expected or expected == 0:
             is_live = self._is_live(queue.topic)
@@ -123,6 +109,48 @@ class QueueRecovery:
                 return
             self._fill(queue, queue_offset)
         self._add(queue, entry)
+
+    def _note_life(self, queue: ConsumeQueue, queue_offset: int, entry: DispatchEntry) -> None:
+        """Note that the queue's next life may begin with this record. One that repeats the queue's last queue offset is
+        none, nor is one whose message was given up."""
+        end = queue.end + queue.buffered_count
+        if queue_offset < 0 or (queue_offset > 0 and queue_offset + 1 == end):
+            return
+        if queue_offset >= queue.end:
+            self.write()
+        present = queue.entry(queue_offset)
+        if present is None or present[1] != FILLER_SIZE_BYTES:
+            self._lives[queue] = (queue_offset, entry)
+
+    def _decide_life(self, queue: ConsumeQueue, next_offset: int) -> None:
+        """Decide whether the noted record began another life; `next_offset` is the queue offset of the queue's next
+        record, which continues either that life or the one before."""
+        queue_offset, entry = self._lives.pop(queue)
+        if next_offset != queue_offset + 1 and next_offset >= queue.end + queue.buffered_count:
+            self._tell_damaged(queue, queue_offset, entry)
+            return
+        self._begin_life(queue)
+        if queue_offset < next_offset:
+            self._fill(queue, queue_offset)
+            self._add(queue, entry)
+
+    def _begin_life(self, queue: ConsumeQueue) -> None:
+        log.info("a topic was deleted and made again: queue begun anew", topic=queue.topic, queue_id=queue.queue_id,
+                 before=queue.end + queue.buffered_count)  # fmt: skip
+        self.write()
+        queue.begin_anew()
+        self._times[queue] = {}
+        self._filled_until.pop(queue, None)
+
+    def _settle_lives(self) -> None:
+        """Decide about records that are the last of their queue: a life of one message, or a damaged queue offset."""
+        lives, self._lives = self._lives, {}
+        for queue, (queue_offset, entry) in lives.items():
+            if queue_offset == 0:
+                self._begin_life(queue)
+                self._add(queue, entry)
+            else:
+                self._tell_damaged(queue, queue_offset, entry)
 
     def _is_possible(self, queue: ConsumeQueue, queue_offset: int, entry: DispatchEntry) -> bool:
         """Return whether the log has room for the records that this queue offset implies are missing before this one.
@@ -137,7 +165,7 @@ class QueueRecovery:
         return False
 
     def _tell_damaged(self, queue: ConsumeQueue, queue_offset: int, entry: DispatchEntry) -> None:
-        log.error("record with a damaged queue offset left out", topic=queue.topic, queue_id=queue.queue_id,
+        log.error("record with a damaged queue offset skipped", topic=queue.topic, queue_id=queue.queue_id,
                   queue_offset=queue_offset, physical_offset=entry.place.physical_offset)  # fmt: skip
 
     def _distrust(self, queue: ConsumeQueue, queue_offset: int, entry: DispatchEntry) -> None:
@@ -272,13 +300,16 @@ class QueueRecovery:
 
     def rebuild_short(self, end: int) -> Iterator[None]:
         """Scan the log again for the queues that lack entries of records from before the first scan."""
+        for queue in self._short:
+            self._lives.pop(queue, None)
+        self._settle_lives()
         if not self._short:
             return
         begin = min(queue.max_physical_end for queue in self._short)
         begin = max(begin, self._report.log_begin)
         self.write()
         names = sorted(f"{queue.topic}/{queue.queue_id}" for queue in self._short)
-        log.warning("consume queues are incomplete and are made from the log", queues=names[:20], count=len(names))
+        log.warning("consume queues are incomplete; rebuilding them from the log", queues=names[:20], count=len(names))
         self._report.rebuilt_queues = names
         progress = self._start_progress("rebuilding queues", begin, end)
         file = self._log.sequence.find(begin)
@@ -289,6 +320,7 @@ class QueueRecovery:
             if self._is_possible(queue, queue_offset, entry):
                 self._fill(queue, queue_offset)
                 self._add(queue, entry)
+        self._settle_lives()
 
     def _enter_short(self, entry: DispatchEntry) -> None:
         if entry.queue in self._short:
@@ -306,11 +338,15 @@ class QueueRecovery:
             self._add(queue, leap[1])
         elif leap is not None:
             self._tell_damaged(queue, *leap)
+        if queue in self._lives:
+            self._decide_life(queue, queue_offset)
         expected = queue.end + queue.buffered_count
         if queue_offset > expected and self._is_possible(queue, queue_offset, entry):
             self._leaps[queue] = (queue_offset, entry)
         elif queue_offset == expected:
             self._add(queue, entry)
+        elif queue_offset < expected:
+            self._note_life(queue, queue_offset, entry)
 
     def finish(self) -> None:
         """Add fillers for lost messages at the ends of queues, then write all entries. Raises OSError."""
@@ -340,6 +376,6 @@ class QueueRecovery:
     def forget(self) -> None:
         """Delete all queues: without log files, their entries point to nothing."""
         for queue in self._queues:
-            log.warning("no log files: queue removed", topic=queue.topic, queue_id=queue.queue_id, entries=queue.end)
+            log.warning("there is no log: queue removed", topic=queue.topic, queue_id=queue.queue_id, entries=queue.end)
             self._report.truncated_entries += queue.end
             self._queues.delete(queue)

@@ -42,8 +42,9 @@ from triomq.store.queues.dispatch import Dispatch, DispatchEntry
 from triomq.store.queues.index import Index
 from triomq.store.queues.queue_table import QueueTable
 from triomq.store.results import RecoveryReport
+from triomq.store.upkeep.log_walk import walk_again
 from triomq.store.upkeep.progress import StartProgress
-from triomq.store.upkeep.queue_recovery import QueueRecovery, walk_again
+from triomq.store.upkeep.queue_recovery import QueueRecovery
 
 log = structlog.get_logger("triomq.store.recovery")
 
@@ -116,7 +117,7 @@ class Recovery:
             usable = False
             self._queue_recovery.are_doubtful = True
             first_offset = report.log_begin
-            log.error("queues are not as they were left, the whole log is read")
+            log.error("queues changed since the last run; reading the whole log")
         if usable:
             report.scanned_from = max(first_offset, self._checkpoint.safe_offset)
             self._index.repair(1 << 62, self._checkpoint.safe_index_offset)
@@ -280,7 +281,7 @@ class Recovery:
     def _catch_up_index(self, end: int) -> Iterator[None]:
         """Index the records from the end of the index up to `end`."""
         begin = max(self._index_end, self.report.log_begin)
-        log.warning("the index is incomplete and is made from the log", begin=begin, end=end)
+        log.warning("the index is incomplete; rebuilding it from the log", begin=begin, end=end)
         progress = self._start_progress("rebuilding the index", begin, end)
         yield from walk_again(self._log, self._dispatch, begin, end, self._index_one, progress)
 

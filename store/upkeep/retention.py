@@ -97,7 +97,7 @@ class Retention:
             try:
                 self._was_busy = await self.clean() > 0
             except OSError as error:
-                log.error("cleaning failed, it is tried again", error=str(error))
+                log.error("cleaning failed; the next run tries again", error=str(error))
             self._wake = trio.Event()
             self._next_run = trio.current_time() + self._settings.now.clean_resource_interval_ms / 1000
             with trio.move_on_at(self._next_run):
@@ -135,10 +135,10 @@ class Retention:
             text = f"the disk of {self._paths.commit_logs[0]} is {ratio:.0%} full; free space or lower fileReservedTime"
             self._refusals.set("disk", text)
             if not was_full:
-                log.error("disk nearly full, messages are refused", ratio=round(ratio, 3))
+                log.error("disk nearly full; messages are refused", ratio=round(ratio, 3))
         elif was_full:
             self._refusals.set("disk", None)
-            log.info("disk has room again, messages are taken", ratio=round(ratio, 3))
+            log.info("disk has room again; messages are accepted", ratio=round(ratio, 3))
 
     def usage_ratio(self) -> float:
         """Return the higher disk usage (0..1) of the log, by its emptiest directory, and of the queues."""
@@ -153,7 +153,7 @@ class Retention:
             if trio.current_time() < self._redelete_at:
                 return 0
             await self._unlink(self._hung)
-            log.info("file deleted at last", path=self._hung)
+            log.info("file that could not be deleted before is deleted", path=self._hung)
             self._hung = None
         gone = await self._clean_log()
         start = self._log.min_offset
@@ -222,10 +222,10 @@ class Retention:
         try:
             until = self._archived_until() or 0
             if until > self._log.committed_offset:
-                raise ValueError(f"it says {until}, the log ends at {self._log.committed_offset}: not of this log")
+                raise ValueError(f"it says {until}, beyond the end of this log at {self._log.committed_offset}")
             return until
         except (OSError, ValueError) as error:
-            log.error("archive mark not usable, nothing counts as archived", error=str(error))
+            log.error("archive mark not usable; nothing counts as archived", error=str(error))
             return 0
 
     def _tell_behind(self, archived: int, is_time: bool, is_forced: bool) -> None:

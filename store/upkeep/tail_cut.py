@@ -81,16 +81,16 @@ class TailCut:
             end = self._log.committed_offset
             saved = await self._save(physical_offset, end)
             refused: OSError | None = None
-            with self._fail_stop.during("a cut of the log's end"):
+            with self._fail_stop.during("truncating the log"):
                 try:
                     self._take_away(physical_offset)
                 except OSError as error:
-                    self._fail_stop.broke(f"the end of the log cannot be taken back: {error}")
+                    self._fail_stop.broke(f"the log cannot be truncated: {error}")
                     refused = error
             if refused is not None:
                 raise refused
         log.error(
-            "the end of the log differs from the master's and was cut",
+            "the end of the log differs from the master's; truncated",
             physical_offset=physical_offset,
             size_bytes=end - physical_offset,
             saved_as=saved,
@@ -105,7 +105,7 @@ class TailCut:
         self._contents.index.cut(physical_offset)
         self._contents.checkpoint.lower(self._contents.newest_store_timestamp)
         self._contents.checkpoint.save()
-        reason = LogCut(f"the log was cut at {physical_offset}, where it differs from the master's")
+        reason = LogCut(f"the log was truncated at {physical_offset}, where it differs from the master's")
         self._marks.committed.set_back(physical_offset, reason)
         if self._marks.flushed.value > physical_offset:
             self._marks.flushed.set_back(physical_offset, reason)
@@ -113,7 +113,7 @@ class TailCut:
     def _cut_queues(self, physical_offset: int) -> None:
         for queue in self._contents.queues:
             if queue.max_physical_end > physical_offset:
-                queue.end_mark.reject(LogCut(f"the end of queue {queue.queue_id} of {queue.topic} was cut"))
+                queue.end_mark.reject(LogCut(f"queue {queue.queue_id} of {queue.topic} was truncated"))
                 queue.truncate_beyond(physical_offset)
 
     async def _save(self, begin: int, end: int) -> str:

@@ -1,4 +1,4 @@
-"""Processors that administrators use: topics, groups, progress, resets."""
+"""The processors for administrators: topics, groups, progress, resets."""
 
 import json
 from typing import Any
@@ -7,6 +7,7 @@ import pytest
 import trio
 from broker_fakes import FakeClock, FakeConnection, FakeStore, request
 from broker_metadata import metadata
+from structlog.testing import capture_logs
 
 from triomq.broker.config import BrokerSettings
 from triomq.broker.configuration import Configuration
@@ -54,7 +55,7 @@ class Admin:
         self.store = FakeStore()
         self.stats = BrokerStats("C", now_ms=self.clock)
         self.registrations: list[dict[str, TopicConfig]] = []
-        self.topic = TopicAdminProcessor(self.configuration, self.topics, self.store, self.stats, self)
+        self.topic = TopicAdminProcessor(self.configuration, self.topics, self.offsets, self.store, self.stats, self)
         self.group = GroupAdminProcessor(self.configuration, self.groups, self.offsets, self.stats)
         self.consume = ConsumeAdminProcessor(
             self.configuration,
@@ -411,7 +412,10 @@ def test_reset_goes_to_every_member_and_only_backwards_unless_forced(admin: Admi
     admin.offsets.commit("G", "T", 0, 4)
     admin.offsets.commit("G", "T", 1, 1)
     member = admin.add_consumer()
-    answer = admin.reset.reset_offsets(admin.connection, request(222, RESET))
+    with capture_logs() as logs:
+        answer = admin.reset.reset_offsets(admin.connection, request(222, RESET))
+    (line,) = [entry for entry in logs if entry["event"] == "offset reset sent to the consumers"]
+    assert (line["group"], line["before"], line["after"]) == ("G", {"0": 4}, {"0": 2})
     expected = {MessageQueue("T", "b-a", 0): 2, MessageQueue("T", "b-a", 1): 1}
     assert fastjson.loads(answer.body)["offsetTable"] == expected
     assert answer.remark == "not set any response code"
@@ -505,7 +509,10 @@ async def test_message_is_consumed_directly(admin: Admin) -> None:
     member.on_invoke = answers
     admin.store.records[0x178] = b"record"
     fields = {"consumerGroup": "G", "clientId": "c1", "msgId": "7F000002000055330000000000000178"}
-    answer = await admin.reset.consume_directly(admin.connection, request(309, fields))
+    with capture_logs() as logs:
+        answer = await admin.reset.consume_directly(admin.connection, request(309, fields))
+    (line,) = [entry for entry in logs if entry["event"] == "a message was handed to a consumer"]
+    assert (line["client"], line["message_id"]) == ("c1", fields["msgId"])
     assert answer.body == b'{"consumeResult":"CR_SUCCESS"}'
     question = member.invoked[0][0]
     assert (question.body, (question.ext_fields or {})["brokerName"]) == (b"record", "b-a")

@@ -8,7 +8,7 @@ from triomq.broker.configuration import Configuration
 from triomq.broker.local_address import choose_address, local_address
 from triomq.protocol.settings import SettingError, bind, changed, declarations, to_text
 
-# What the recorded broker was configured with, or what depends on its machine.
+# What the recorded broker was configured with, and what depends on its machine.
 _CONFIGURED = {
     "brokerName",
     "brokerClusterName",
@@ -30,9 +30,11 @@ def test_keys_and_defaults_are_those_the_real_broker_lists() -> None:
     listed = dict(line.split("=", 1) for line in frame["body"].splitlines())
     ours = to_text(BrokerSettings(), null="")
     assert ours.pop("configUpdateWithoutAcl") == "false", "a key of our own"
+    assert ours.pop("aclLikeRocketMQ") == "false", "a key of our own"
     assert ours.pop("extensions") == "", "a key of our own"
     own = {"maxTopicTableBytes": "12582912", "maxGroupTableBytes": "12582912", "maxGroupsPerClient": "1000"}
-    own["maxOffsetTableBytes"] = "15728640"
+    own |= {"maxOffsetTableBytes": "15728640", "maxMessagesPerBatch": "16384"}
+    own["aclFailuresPerMinute"] = "60"
     for key, value in own.items():
         assert ours.pop(key) == value, "a key of our own"
     assert ours.pop("rebalanceLockMaxLiveTime") == "60000", "RocketMQ has a system property for it"

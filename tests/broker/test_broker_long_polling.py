@@ -1,4 +1,4 @@
-"""Pulls that wait: each is answered once, as soon as there is something for it, and leaves nothing behind."""
+"""Held pulls: each gets one response, as soon as there is a message for it, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -15,10 +15,18 @@ from broker_store_lab import Lab, WallClock
 from broker_whole import pull_fields, whole_broker
 
 from triomq.broker.filters.message_filter import TagFilter
-from triomq.broker.long_polling import SCAN_ENTRIES, LongPolling, ParkedPull
+from triomq.broker.long_polling import (
+    LEAVE_SHARE,
+    PARKED_BYTES,
+    RESPONSES_IN_A_ROW,
+    SCAN_ENTRIES,
+    LongPolling,
+    ParkedPull,
+)
 from triomq.broker.processors.pull import MAX_WAIT_MS
 from triomq.protocol.codes import ResponseCode
 from triomq.protocol.command import new_request
+from triomq.protocol.frame import encode_frame
 from triomq.protocol.headers.pull import PullMessageRequestHeader
 from triomq.protocol.java import string_hash
 from triomq.remoting.processor_table import Pool
@@ -28,7 +36,7 @@ TAG_A = TagFilter(frozenset([string_hash("A") & 0xFFFFFFFF]))
 
 
 class Held:
-    """A store, the pulls held on its queue T/0, and which of them were answered, in order."""
+    """A store, the pulls held on its queue T/0, and those that got a response, in order."""
 
     def __init__(self, lab: Lab) -> None:
         self.lab = lab
@@ -219,6 +227,8 @@ async def test_no_pull_is_held_longer_than_the_longest_hold(
 
 
 class RaisingFilter:
+    cost = 0
+
     def matches_entry(self, tags_code: int, ext: ExtUnit | None) -> bool:
         raise KeyError("our fault")
 
@@ -262,10 +272,20 @@ async def test_answered_pulls_are_not_kept_until_their_time_would_have_come(held
     await held.lab.store.close()
 
 
+async def test_no_more_than_four_times_as_many_pulls_are_kept_as_are_held(held: Held) -> None:
+    waiting = [held.park(0) for _ in range(300)]
+    for _ in range(1150):
+        held.polling.connection_closed(held.park(0))  # type: ignore[arg-type]
+    gc.collect()
+    kept = sum(type(each) is ParkedPull for each in gc.get_objects())
+    assert len(waiting) <= kept <= 1201
+    await held.lab.store.close()
+
+
 async def test_what_ends_first_is_answered_first_when_the_forgotten_were_cleared_away(
     held: Held, nursery: trio.Nursery
 ) -> None:
-    """Clearing keeps the order in which the others end."""
+    """Removing cancelled pulls keeps the order of the other deadlines."""
     nursery.start_soon(held.polling.run)
     await trio.testing.wait_all_tasks_blocked()
     began = trio.current_time()
@@ -282,3 +302,177 @@ async def test_what_ends_first_is_answered_first_when_the_forgotten_were_cleared
         assert ends[-1] == pytest.approx(seconds, abs=0.1)
     assert len(ends) == 6
     await held.lab.store.close()
+
+
+async def test_in_a_full_pool_the_oldest_pulls_of_who_holds_the_most_make_room(held: Held) -> None:
+    greedy, modest = FakeConnection("10.0.0.1:1"), FakeConnection("10.0.0.2:1")
+    for number in range(90):
+        held.park(number, connection=greedy)
+    for number in range(10):
+        held.park(number, connection=modest)
+    assert held.pool.is_full
+    assert held.polling.make_room(FakeConnection("10.0.0.3:1"))  # type: ignore[arg-type]
+    assert [parked.connection for parked in held.answered] == [greedy] * (90 // LEAVE_SHARE + 1)
+    assert [parked.header.queue_offset for parked in held.answered] == list(range(90 // LEAVE_SHARE + 1))
+    assert not held.pool.is_full
+    assert not held.polling.make_room(greedy), "it makes no room for itself"  # type: ignore[arg-type]
+    await held.lab.store.close()
+
+
+async def test_who_holds_the_most_is_looked_for_by_address(held: Held) -> None:
+    """Many connections do not make a client modest."""
+    alone = FakeConnection("10.0.0.1:1")
+    many = [FakeConnection(f"10.0.0.2:{port}") for port in range(3)]
+    for number in range(40):
+        held.park(number, connection=alone)
+    for number in range(20):
+        for connection in many:
+            held.park(number, connection=connection)
+    assert held.polling.make_room(alone)  # type: ignore[arg-type]
+    assert {parked.connection.remote.ip for parked in held.answered} == {"10.0.0.2"}
+    await held.lab.store.close()
+
+
+async def test_who_held_the_most_is_forgotten_with_its_connection(held: Held) -> None:
+    first, second = FakeConnection("10.0.0.1:1"), FakeConnection("10.0.0.2:1")
+    assert not held.polling.make_room(first), "nobody holds anything"  # type: ignore[arg-type]
+    for number in range(50):
+        held.park(number, connection=first)
+    held.park(0, connection=second)
+    assert held.polling.make_room(second)  # type: ignore[arg-type]
+    held.polling.connection_closed(first)  # type: ignore[arg-type]
+    del held.answered[:]
+    assert held.polling.make_room(first)  # type: ignore[arg-type]
+    assert [parked.connection for parked in held.answered] == [second]
+    assert len(held.polling) == 0
+    await held.lab.store.close()
+
+
+async def test_one_connection_cannot_keep_the_pulls_of_others_out(tmp_path: Path) -> None:
+    async with whole_broker(tmp_path, pullThreadPoolQueueCapacity="40") as broker:
+        await broker.create_topic("T", 1)
+        await broker.send("T", b"first")
+        polling = broker.controller.serving.pull.long_polling
+        greedy = await trio.open_tcp_stream(*split(broker.address))
+        waits = {"sysFlag": 6, "queueOffset": 1, "suspendTimeoutMillis": 9000}
+        fields = {name: str(value) for name, value in pull_fields("T", **waits).items()}
+        await greedy.send_all(b"".join(encode_frame(new_request(11, ext_fields=fields)) for _ in range(60)))
+        with trio.fail_after(5):
+            while len(polling) < 40:
+                await trio.lowlevel.checkpoint()
+        async with trio.open_nursery() as nursery:
+            codes: list[int] = []
+
+            async def wait_for_a_message() -> None:
+                codes.append((await broker.pull("T", **waits)).code)
+
+            nursery.start_soon(wait_for_a_message)
+            with trio.fail_after(5):
+                while len(polling._by_connection) < 2:
+                    await trio.lowlevel.checkpoint()
+                    assert codes == [], "it was refused"
+            await broker.send("T", b"second")
+        assert codes == [ResponseCode.SUCCESS]
+        await greedy.aclose()
+
+
+async def test_what_a_turn_has_no_time_for_is_looked_at_later(held: Held) -> None:
+    connection = held.park(0, TAG_A)
+    connection.is_full = True
+    await held.lab.put("T", TAGS="B")
+    await held.lab.put("T", TAGS="A")
+    assert held.answered == []
+    assert len(held.polling) == 1
+    connection.is_full = False
+    connection.postponed.pop()()
+    assert len(held.answered) == 1
+    await held.lab.store.close()
+
+
+async def test_a_postponed_pull_is_answered_once_whatever_comes_first(held: Held) -> None:
+    answered_late, closed = FakeConnection(), FakeConnection("10.0.0.2:1")
+    for connection in (answered_late, closed):
+        held.park(0, connection=connection, wait_seconds=5)
+        connection.is_full = True
+    await held.lab.put("T")
+    held.polling.connection_closed(closed)  # type: ignore[arg-type]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(held.polling.run)
+        await trio.sleep(6)
+        nursery.cancel_scope.cancel()
+    assert [parked.connection for parked in held.answered] == [answered_late]
+    for connection in (answered_late, closed):
+        for answer in connection.postponed:
+            answer()
+    assert len(held.answered) == 1
+    await held.lab.store.close()
+
+
+async def test_other_tasks_run_while_many_pulls_end(held: Held) -> None:
+    counts: list[int] = []
+
+    async def watch() -> None:
+        while len(held.answered) < 100:
+            counts.append(len(held.answered))
+            await trio.lowlevel.checkpoint()
+
+    for number in range(100):
+        held.park(number, wait_seconds=0)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(held.polling.run)
+        nursery.start_soon(watch)
+        await trio.sleep(1)
+        nursery.cancel_scope.cancel()
+    assert RESPONSES_IN_A_ROW in counts
+    await held.lab.store.close()
+
+
+async def test_a_parked_pull_counts_as_held_memory_while_it_waits(held: Held) -> None:
+    connections = [held.park(0) for _ in range(3)]
+    assert {connection.held_bytes for connection in connections} == {PARKED_BYTES}
+    held.polling.connection_closed(connections[0])  # type: ignore[arg-type]
+    assert connections[0].held_bytes == 0
+    await held.lab.put("T")
+    assert [connection.held_bytes for connection in connections] == [0, 0, 0]
+    await held.lab.store.close()
+
+
+async def test_while_memory_is_tight_who_holds_the_most_gets_responses_early(held: Held) -> None:
+    greedy, modest = FakeConnection("10.0.0.1:1"), FakeConnection("10.0.0.2:1")
+    for number in range(50):
+        held.park(number, connection=greedy)
+    modest.is_memory_tight = True
+    held.park(0, connection=modest)
+    assert [parked.connection for parked in held.answered] == [greedy] * (50 // LEAVE_SHARE + 1)
+    assert [parked.header.queue_offset for parked in held.answered] == list(range(50 // LEAVE_SHARE + 1))
+    await held.lab.store.close()
+
+
+class CostlyFilter:
+    """Wants nothing. The store evaluates it for one record at a time. At the first, the turn of its peer is over."""
+
+    cost = 1_000_000
+
+    def __init__(self, connection: FakeConnection) -> None:
+        self.connection = connection
+
+    def matches_entry(self, tags_code: int, ext: ExtUnit | None) -> bool:
+        return True
+
+    def matches_record(self, record: bytes) -> bool:
+        self.connection.is_full = True
+        return False
+
+
+async def test_a_search_among_new_entries_ends_with_the_turn(held: Held) -> None:
+    for _ in range(3):
+        await held.lab.put("T")
+    connection = FakeConnection()
+    held.park(0, CostlyFilter(connection), connection=connection)
+    assert [parked.scanned_offset for parked in held.answered] == [1]
+    await held.lab.store.close()
+
+
+def split(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    return host, int(port)

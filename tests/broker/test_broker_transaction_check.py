@@ -1,4 +1,4 @@
-"""The check run as a state machine: what it reads is a list, what it wants done is recorded."""
+"""The check run as a state machine: it reads from lists, and the test records the actions that it returns."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from triomq.broker.transaction_check import (
     OpMessage,
     OpPull,
 )
+from triomq.broker.transaction_ends import DISCARDED, ENDED
 
 TIMEOUT_MS, CHECK_MAX, RESERVED_MS = 6_000, 3, 72 * 3_600_000
 NOW_MS = 1_700_000_000_000
@@ -43,10 +44,11 @@ def half(queue_offset: int, age_ms: int = 60_000, stored_age_ms: int | None = No
 
 @dataclass
 class Queues:
-    """Half and op messages, and what a run asked to be done."""
+    """Half and op messages, and the actions that a run requested."""
 
     halves: dict[int, HalfMessage | HalfRead] = field(default_factory=dict)
-    ops: list[tuple[int | None, int]] = field(default_factory=list)  # half offset, born before now by ms
+    ops: list[tuple[int | None, int]] = field(default_factory=list)  # half offset -> age in ms
+    copies: dict[int, int] = field(default_factory=dict)  # op offset -> offset of the copy that it names
     done: list[tuple[Kind, int]] = field(default_factory=list)
     fails: bool = False
     pulls: list[int] = field(default_factory=list)
@@ -56,7 +58,7 @@ class Queues:
         if queue_offset > len(self.ops):
             return OpPull([], len(self.ops), is_moved=True)
         messages = [
-            OpMessage(offset, half_offset, NOW_MS - age_ms)
+            OpMessage(offset, half_offset, NOW_MS - age_ms, self.copies.get(offset, ENDED))
             for offset, (half_offset, age_ms) in enumerate(self.ops)
             if queue_offset <= offset < queue_offset + 32
         ]
@@ -187,6 +189,23 @@ def test_a_copy_is_ended_by_the_op_of_the_first_one(begin: int) -> None:
     assert (run.half_offset, run.op_offset) == (10, 4)
 
 
+@pytest.mark.parametrize("state", [3, DISCARDED])
+@pytest.mark.parametrize("at", [0, 35])
+def test_an_op_of_one_that_was_put_back_ends_that_one_and_no_copy_of_it(at: int, state: int) -> None:
+    """Also when it is read after the run passed that one, and when the run begins behind it."""
+    copy = half(3, 10_000, CHECK_IMMUNITY_TIME_IN_SECONDS="60", TRAN_PREPARED_QUEUE_OFFSET="1")
+    halves = {1: half(1, 10_000, CHECK_IMMUNITY_TIME_IN_SECONDS="60"), 2: half(2), 3: copy}
+    ops: list[tuple[int | None, int]] = [(None, 10_000)] * 40
+    ops[at] = (1, 10_000)
+    queues = Queues({**halves}, ops=ops, copies={at: state})
+    run = queues.run(half_offset=1)
+    assert queues.done == ([] if at == 0 else [(Kind.PUT_BACK, 1)]) + [(Kind.CHECK, 2), (Kind.PUT_BACK, 3)]
+    assert run.op_offset == 40
+    again = Queues({3: copy}, ops=ops, copies={at: state})
+    again.run(half_offset=3)
+    assert again.done == [(Kind.PUT_BACK, 3)]
+
+
 @pytest.mark.parametrize(("immunity", "wanted"), [("5", Kind.CHECK), ("x", Kind.CHECK), ("", Kind.CHECK)])
 def test_after_the_immunity_it_is_checked(immunity: str, wanted: Kind) -> None:
     queues = Queues({0: half(0, TIMEOUT_MS, CHECK_IMMUNITY_TIME_IN_SECONDS=immunity)})
@@ -265,7 +284,7 @@ def test_any_queue_is_walked_without_losing_anything(
 def test_ops_of_half_messages_before_the_start_are_held_up_to_a_bound(
     monkeypatch: pytest.MonkeyPatch, first_offset: int, is_ended: bool
 ) -> None:
-    """A copy whose first one was ended before the start is ended, too, as far as that is remembered."""
+    """If the first copy was ended before the start, the later copy counts as ended too, up to the bound."""
     monkeypatch.setattr(transaction_check, "MAX_OPS_HELD", 2)
     queues = Queues(
         {10: half(10, TRAN_PREPARED_QUEUE_OFFSET=str(first_offset), CHECK_IMMUNITY_TIME_IN_SECONDS="1")},

@@ -1,101 +1,46 @@
-"""Transactions over a real store: half messages, their ends, the checks of those without an end."""
+"""Transactions over a real store: half messages, how they end, and the checks of those that did not end."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 import trio
 import trio.testing
-from broker_fakes import FakeClock, FakeConnection, MemoryFile
-from broker_store_lab import STORE_HOST, Lab, WallClock, open_lab
+from broker_fakes import FakeClock, MemoryFile
+from broker_store_lab import STORE_HOST, WallClock, open_lab
+from broker_transaction_lab import COMMIT, ROLLBACK, UNKNOWN, Transactions, open_transactions
 from golden_data import copy_golden_store, golden_frames
 from structlog.testing import capture_logs
 
 from triomq.broker.delay import DelayedDelivery, DelayOffsets
 from triomq.broker.message_writer import AwaitedPut
 from triomq.broker.metrics.stats import BrokerStats
-from triomq.broker.processors.end_transaction import EndTransactionProcessor, ResumeCheckProcessor
+from triomq.broker.processors.end_transaction import ResumeCheckProcessor
 from triomq.broker.producer_checks import ProducerChecks, TransactionChecks
 from triomq.broker.tables.offsets import OffsetTable
 from triomq.broker.tables.producers import ProducerTable
 from triomq.broker.transaction_check import HalfMessage, HalfRead
 from triomq.broker.transactions import TransactionLog
 from triomq.protocol.codes import RequestCode, ResponseCode
-from triomq.protocol.command import RemotingCommand, new_request
+from triomq.protocol.command import new_request
 from triomq.protocol.errors import HeaderFieldError, RecordError, RequestRefused
 from triomq.protocol.frame import decode_frame
 from triomq.protocol.headers.base import encode_header
 from triomq.protocol.headers.transaction import (
     CheckTransactionStateRequestHeader,
-    EndTransactionRequestHeader,
     ResumeCheckHalfMessageRequestHeader,
 )
 from triomq.protocol.message_id import offset_message_id
 from triomq.protocol.record import decode_record
 from triomq.protocol.system_topics import (
     TRANS_CHECK_MAX_TIME_TOPIC,
-    TRANS_CONSUMER_GROUP,
     TRANS_HALF_TOPIC,
     TRANS_OP_HALF_TOPIC,
 )
-from triomq.remoting.processor_table import Pool
 from triomq.store.config import BrokerRole
 from triomq.store.results import MessageToStore, PutResult, PutStatus
-
-COMMIT, ROLLBACK, UNKNOWN = 8, 12, 0
-
-
-class Transactions:
-    """A broker's transaction parts and one producer of group PID."""
-
-    def __init__(self, lab: Lab) -> None:
-        self.lab = lab
-        self.log = TransactionLog(
-            lab.store, lab.writer, lab.topics, lab.offsets, store_host=STORE_HOST.packed, now_ms=lab.now_ms
-        )
-        self.pool = Pool("transaction", 100)
-        self.end_processor = EndTransactionProcessor(lab.configuration, self.log, pool=self.pool)
-        self.listener = ProducerChecks(lab.producers, self.log)
-        self.checks = TransactionChecks(lab.configuration, self.log, self.listener, now_ms=lab.now_ms)
-        self.producer = FakeConnection()
-        lab.producers.register("PID", cast(Any, self.producer), "client", 0, 407)
-
-    def end(self, put: PutResult, how: int, **changes: Any) -> RemotingCommand | None:
-        """The answer to END_TRANSACTION, None when there is none."""
-        values: dict[str, Any] = {
-            "producer_group": "PID",
-            "tran_state_table_offset": put.queue_offset,
-            "commit_log_offset": put.physical_offset,
-            "commit_or_rollback": how,
-            "msg_id": "U",
-        }
-        header = EndTransactionRequestHeader(**{**values, **changes})
-        answered = len(self.producer.answers)
-        response = self.end_processor(cast(Any, self.producer), new_request(RequestCode.END_TRANSACTION, header))
-        if response is None and len(self.producer.answers) > answered:
-            response = self.producer.answers[-1][1]
-        return response
-
-    def asked(self) -> list[CheckTransactionStateRequestHeader]:
-        return [request.header(CheckTransactionStateRequestHeader) for request in self.producer.oneways]
-
-    def consumed(self) -> tuple[int, int]:
-        """Consumed offsets of the half and the op queue."""
-        query = self.lab.offsets.query
-        return (
-            query(TRANS_CONSUMER_GROUP, TRANS_HALF_TOPIC, 0),
-            query(TRANS_CONSUMER_GROUP, TRANS_OP_HALF_TOPIC, 0),
-        )
-
-
-@asynccontextmanager
-async def open_transactions(root: Path, **options: Any) -> AsyncIterator[Transactions]:
-    async with open_lab(root, **options) as lab:
-        yield Transactions(lab)
 
 
 async def test_a_commit_stores_the_message_and_an_op_that_ends_its_half_message(
@@ -153,7 +98,7 @@ async def test_unknown_is_not_answered(tmp_path: Path, autojump_clock: trio.test
     [
         ({"commit_log_offset": 1}, "Find prepared transaction message failed"),
         ({"commit_log_offset": 1 << 40}, "Find prepared transaction message failed"),
-        ({"commit_log_offset": 0}, "Find prepared transaction message failed"),  # a message, but no half message
+        ({"commit_log_offset": 0}, "Find prepared transaction message failed"),  # a message, but not a half message
         ({"producer_group": "other"}, "The producer group wrong"),
         ({"tran_state_table_offset": 7}, "The transaction state table offset wrong"),
     ],
@@ -403,7 +348,7 @@ async def test_store_and_listener_may_be_replaced(tmp_path: Path, autojump_clock
 
 
 async def test_the_check_of_the_real_broker(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
-    """The recorded CHECK_TRANSACTION_STATE, made again from the half message inside it."""
+    """Build the recorded CHECK_TRANSACTION_STATE again from the half message inside it."""
     frame = golden_frames("clients_json", code_name="CHECK_TRANSACTION_STATE")[0]
     recorded = decode_frame(bytes.fromhex(frame["frame_hex"]))
     theirs = decode_record(recorded.body)
@@ -434,7 +379,8 @@ async def test_the_check_of_the_real_broker(tmp_path: Path, autojump_clock: trio
 
 
 async def test_the_store_of_rocketmq_goes_on(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
-    """Half messages that the real broker had resolved are resolved here: with its offsets, nobody is asked again."""
+    """Half messages that the real broker resolved count as resolved here: with its offsets, no producer is asked again.
+    """
     copy_golden_store("1a_clean", tmp_path)
     files = {"mapped_file_size_consume_queue_bytes": 4000, "max_hash_slot_num": 500, "max_index_num": 2000}
     async with open_lab(tmp_path / "store", now_ms=WallClock(1_795_238_500_000), store=files) as lab:
@@ -461,7 +407,7 @@ async def test_the_store_of_rocketmq_goes_on(tmp_path: Path, autojump_clock: tri
         assert [header.tran_state_table_offset for header in transactions.asked()] == [
             halves + len(copies) + n for n in range(len(copies))
         ]
-        assert transactions.consumed() == (halves + len(copies), ops)
+        assert transactions.consumed() == (halves + len(copies), ops + len(copies)), "those of the first copies"
 
 
 def half_of(group: str | None) -> HalfMessage:
@@ -500,7 +446,7 @@ def test_groups_that_are_gone_are_counted_by_name_up_to_a_bound() -> None:
 async def test_what_the_checks_read_counts_as_read_by_the_broker_and_not_by_clients(
     tmp_path: Path, autojump_clock: trio.testing.MockClock
 ) -> None:
-    """RocketMQ's msgGetTotalTodayNow is a number of its store, so it grows while no client pulls."""
+    """RocketMQ's msgGetTotalTodayNow is a counter of its store, so it grows even when no client pulls."""
     async with open_lab(tmp_path) as lab:
         stats = BrokerStats("C", now_ms=lab.now_ms)
         log = TransactionLog(
@@ -518,7 +464,7 @@ async def test_what_the_checks_read_counts_as_read_by_the_broker_and_not_by_clie
 async def test_a_copy_that_was_put_back_can_be_read_at_once(
     tmp_path: Path, autojump_clock: trio.testing.MockClock
 ) -> None:
-    """The run goes on in the queue without waiting for the end of a turn."""
+    """The run continues in the queue without waiting for the end of a turn."""
     async with open_transactions(tmp_path) as transactions:
         await transactions.lab.put_half("T", b"open")
         half = transactions.log.read_half(0, 0).message

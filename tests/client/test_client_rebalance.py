@@ -1,4 +1,4 @@
-"""Rebalancing by itself: a `Rebalancer` with a holder that records, against a scripted cluster under a mock clock."""
+"""Rebalancing alone: a `Rebalancer` with a recording holder, against a scripted cluster under a mock clock."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FIRST, SECOND = MessageQueue("T", "a", 0), MessageQueue("T", "a", 1)
 
 
 class RecordingHolder:
-    """A consumer that pulls nothing and remembers what it is told."""
+    """A consumer that pulls nothing and records its calls."""
 
     def __init__(self) -> None:
         self.opened_queues: list[AssignedQueue] = []
@@ -51,7 +51,7 @@ class RecordingHolder:
 
 
 class Member:
-    """One member of the group G, and all that a test looks at."""
+    """One member of the group G, and what a test examines."""
 
     def __init__(self, cluster: FakeCluster, client: Client, *, ordered: bool, model: MessageModel) -> None:
         self.cluster = cluster
@@ -370,3 +370,36 @@ async def test_a_queue_that_is_not_held_counts_as_given_up(cluster: FakeCluster,
     async with member(cluster) as one:
         assert await one.rebalancer.give_up(FIRST) is True
         assert one.holder.closed_queues == []
+
+
+async def test_a_member_is_told_its_share_when_it_changes_even_if_it_is_empty_and_not_again(
+    cluster: FakeCluster, autojump_clock: MockClock
+) -> None:
+    async with member(cluster) as one:
+        one.members.update({"0.0.0.1@other", "0.0.0.2@other"})
+        one.join()
+        await one.rebalance()
+        await one.rebalance()
+        assert one.holder.shares == [[]]
+        one.members.discard("0.0.0.1@other")
+        await one.rebalance()
+        await one.rebalance()
+        assert one.holder.shares == [[], [SECOND]]
+
+
+async def test_a_member_is_told_its_share_again_when_a_queue_of_it_was_opened_anew_or_lost(
+    cluster: FakeCluster, autojump_clock: MockClock
+) -> None:
+    async with member(cluster, ordered=True) as one:
+        one.join()
+        await one.rebalance()
+        assert one.holder.shares == [[FIRST, SECOND]]
+        one.rebalancer.assigned[FIRST].window.locked = False
+        await one.rebalance()
+        assert one.queues == {FIRST, SECOND}
+        assert len(one.holder.shares) == 2, "the first queue was opened anew"
+        one.rebalancer.assigned[FIRST].window.locked = False
+        cluster.broker.lockers["G", "T", 0] = "9.9.9.9@other"
+        await one.rebalance()
+        assert one.queues == {SECOND}
+        assert len(one.holder.shares) == 3, "the first queue is gone, whatever the share says"

@@ -58,7 +58,7 @@ def test_standard_error_only(tmp_path: Path) -> None:
 
 
 def test_an_unknown_level_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(StartError, match="TRIOMQ_LOG_LEVEL: 'loud' is none of debug, info"):
+    with pytest.raises(StartError, match="TRIOMQ_LOG_LEVEL: 'loud' is not one of debug, info"):
         configured(tmp_path, TRIOMQ_LOG_LEVEL="loud")
 
 

@@ -1,4 +1,4 @@
-"""A whole NameServer: expiry by time, closing connections, sockets, and what it does when it cannot start."""
+"""A whole NameServer: expiry, closed connections, sockets, and failures to start."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def test_a_silent_broker_is_dropped_after_two_minutes(
     for _ in range(4):
         await trio.sleep(30)
         await namesrv.register("U", name="b-b", address="10.0.0.2:10911", connection=lively)
-    # Scans are at 5, 15, ... 125 s; at 120 s the broker is not yet over the limit.
+    # Scans run at 5, 15, ... 125 s; at 120 s the broker is not yet over the limit.
     assert namesrv.routes.topics() == ["T", "U"]
     await trio.sleep(6)
     assert namesrv.routes.topics() == ["U"]
@@ -69,7 +69,7 @@ async def test_the_connection_of_a_silent_broker_is_closed(
     await namesrv.register("T")
     nursery.start_soon(scan_silent_brokers, namesrv.routes)
     await trio.sleep(130)
-    assert (namesrv.peer.is_open, namesrv.peer.close_reason) == (False, "its broker did not register in time")
+    assert (namesrv.peer.is_open, namesrv.peer.close_reason) == (False, "the broker has not registered for too long")
     nursery.cancel_scope.cancel()
 
 
@@ -160,7 +160,8 @@ async def test_an_address_server_that_does_not_answer_is_no_route() -> None:
         with capture_logs() as logs:
             assert await environment.ask(request) is None
             assert await environment.ask(request) is None
-        assert [line["event"] for line in logs if line["log_level"] == "warning"] == ["address server did not answer"]
+        warnings = [line["event"] for line in logs if line["log_level"] == "warning"]
+        assert warnings == ["no response from the address server"]
 
 
 async def test_a_taken_port_is_told_in_one_sentence() -> None:

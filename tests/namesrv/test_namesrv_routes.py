@@ -1,4 +1,4 @@
-"""The route tables by themselves: who appears, who disappears, and what goes with them."""
+"""The route tables alone: which entries appear and disappear, and what else goes with them."""
 
 from __future__ import annotations
 
@@ -90,8 +90,8 @@ def test_without_protection_another_host_may_replace_a_broker() -> None:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"name": "second"}, "names of brokers"),
-        ({"cluster": "second"}, "names of clusters"),
+        ({"name": "second"}, "broker names"),
+        ({"cluster": "second"}, "cluster names"),
     ],
 )
 def test_a_registration_beyond_a_limit_changes_nothing(changes: dict[str, Any], reason: str) -> None:
@@ -213,7 +213,7 @@ TOPICS = st.lists(st.sampled_from(["T", "U", "V"]), max_size=3)
 
 
 class AnyOrderOfEvents(RuleBasedStateMachine):
-    """Whatever happens in whatever order, the tables agree with each other."""
+    """After any sequence of events the tables agree with each other."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,8 +1,9 @@
-"""Frames in pieces, frames in a row, frames that are none."""
+"""Frames in pieces, consecutive frames, and bytes that are not frames."""
 
 from __future__ import annotations
 
 import contextlib
+import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -135,6 +136,40 @@ def test_a_header_that_reaches_into_the_next_frame_is_refused(serialize_type: in
     refused = f"bad header length: {header_bytes + too_long} in a frame of {header_bytes + 4} bytes"
     with pytest.raises(FrameError, match=refused):
         FrameDecoder().feed(bytes(frame) + encode_frame(command(serialize_type)))
+
+
+def test_a_header_longer_than_the_limit_is_refused() -> None:
+    limit = len(encode_frame(command())) - 8 - len(command().body)
+    assert FrameDecoder(4096, limit).feed(encode_frame(command()))
+    with pytest.raises(FrameError, match=f"a header of {limit} bytes was sent; the limit is {limit - 1}"):
+        FrameDecoder(4096, limit - 1).feed(encode_frame(command()))
+
+
+def test_pieces_of_two_bytes_take_the_memory_of_their_bytes() -> None:
+    """As objects of their own they would take twenty times as much."""
+    frame = encode_frame(command(body=bytes(200_000)))
+    decoder = FrameDecoder()
+    tracemalloc.start()
+    try:
+        for start in range(0, len(frame) - 2, 2):
+            assert decoder.feed(frame[start : start + 2]) == []
+        taken_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert decoder.held_bytes > 200_000
+    assert taken_bytes < 1.5 * len(frame)
+    assert len(decoder.feed(frame[decoder.held_bytes :])) == 1
+
+
+def test_an_incomplete_frame_tells_how_many_bytes_it_needs() -> None:
+    frame = encode_frame(command(body=bytes(1000)))
+    decoder = FrameDecoder()
+    decoder.feed(frame + frame[:2])
+    assert (decoder.held_bytes, decoder.needed_bytes) == (2, 4)
+    decoder.feed(frame[2:100])
+    assert (decoder.held_bytes, decoder.needed_bytes) == (100, len(frame))
+    decoder.feed(frame[100:])
+    assert (decoder.held_bytes, decoder.needed_bytes) == (0, 0)
 
 
 def test_a_bad_frame_does_not_take_the_good_ones_before_it() -> None:

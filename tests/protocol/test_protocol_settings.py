@@ -73,7 +73,7 @@ def test_listing() -> None:
         ("listenPort", "65536", "65536 is more than the maximum 65535"),
         ("ratio", "much", "'much' is not a number"),
         ("traceOn", "yes", "'yes' is neither true nor false"),
-        ("brokerRole", "MASTER", "'MASTER' is none of ASYNC_MASTER, SLAVE"),
+        ("brokerRole", "MASTER", "'MASTER' is not one of ASYNC_MASTER, SLAVE"),
     ],
 )
 def test_a_bad_value_names_source_key_and_reason(key: str, text: str, reason: str) -> None:

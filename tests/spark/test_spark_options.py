@@ -1,4 +1,4 @@
-"""Options and columns: what is wrong is said in one line that begins with the option's name."""
+"""Options and columns: each error is one line that begins with the name of the option."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GOOD = {"nameServer": "h:9876", "subscribe": "T"}
 
 
 def read_by(kind: str, more: dict[str, str]) -> Any:
-    """The options of a source, a store or a sink, with what each of them needs."""
+    """Return the options of a source, a store or a sink, together with those that each requires."""
     if kind == "store":
         return store_options({"path": "/s", **more})
     return sink_options({**GOOD, **more}) if kind == "sink" else source_options({**GOOD, **more}, streaming=False)
@@ -89,7 +89,7 @@ TEXTS = [
     ("sink", "producerGroup", "group"),
     ("sink", "writeId", "write_id"),
 ]
-ELSEWHERE = {  # tested one by one, below or in the tests of what they do
+ELSEWHERE = {  # tested one by one, below or where their effect is tested
     "accessKey", "secretKey", "subscribePattern", "assign", "startingOffsets", "endingOffsets", "path",
     "startingOffsetsByTimestamp", "endingOffsetsByTimestamp", "checkpointLocation",
 }  # fmt: skip
@@ -124,7 +124,7 @@ def test_a_flag_is_true_or_false_in_any_case(kind: str, name: str, field: str) -
 def test_a_choice_is_one_of_those_listed_in_any_case(kind: str, name: str, field: str, choices: str) -> None:
     found = [value_at(read_by(kind, {name: text.upper()}), field) for text in choices.split(", ")]
     assert found == ([True, False] if name == "idempotence" else choices.split(", "))
-    with pytest.raises(OptionError, match=f"^option {name}: 'other' is none of {choices}$"):
+    with pytest.raises(OptionError, match=f"^option {name}: 'other' is not one of {choices}$"):
         read_by(kind, {name: "other"})
 
 
@@ -157,7 +157,7 @@ def test_every_option_is_tested_and_documented() -> None:
         ({**GOOD, "maxOffsetsPerTrigger": "0"}, "option maxOffsetsPerTrigger: 0 is less than 1"),
         ({**GOOD, "maxOffsetsPerTrigger": "5", "minOffsetsPerTrigger": "6"}, "option minOffsetsPerTrigger: 6 is more"),
         ({**GOOD, "failOnDataLoss": "yes"}, "option failOnDataLoss: 'yes' is neither true nor false"),
-        ({**GOOD, "rowFormat": "avro"}, "option rowFormat: 'avro' is none of rocketmq, kafka"),
+        ({**GOOD, "rowFormat": "avro"}, "option rowFormat: 'avro' is not one of rocketmq, kafka"),
         ({**GOOD, "filter": "||"}, "option filter: "),
         ({**GOOD, "accessKey": "a"}, "option accessKey: accessKey and secretKey"),
         (
@@ -202,7 +202,7 @@ def test_option_names_have_no_case_and_secrets_are_not_shown() -> None:
 def test_store_and_sink_options() -> None:
     with pytest.raises(OptionError, match="option path: missing"):
         store_options({})
-    with pytest.raises(OptionError, match="option idempotence: 'maybe' is none of batch, none"):
+    with pytest.raises(OptionError, match="option idempotence: 'maybe' is not one of batch, none"):
         sink_options({"nameServer": "h:1", "idempotence": "maybe"})
     assert store_options({"path": "file:///data/store/"}).root == "/data/store"
 

@@ -1,4 +1,4 @@
-"""One consume queue by itself: fillers, the search by log offset, the minimum."""
+"""One consume queue alone: fillers, the search by log offset, the minimum."""
 
 from __future__ import annotations
 
@@ -7,10 +7,15 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from store_support import small_settings
 
 from triomq.store.disk.files import Files
+from triomq.store.disk.layout import Layout
 from triomq.store.disk.mapped_file import OpenFiles
 from triomq.store.queues.consume_queue import ENTRY_BYTES, ConsumeQueue
+from triomq.store.queues.consume_queue_ext import MAX_UNIT_BYTES, ConsumeQueueExt
+from triomq.store.queues.queue_table import QueueTable
+from triomq.store.results import ExtUnit
 
 PER_FILE = 10
 SIZE_BYTES = 100
@@ -81,7 +86,7 @@ def test_a_cut_lowers_what_counts_as_synced_and_never_raises_it(tmp_path: Path) 
 def test_the_search_finds_what_a_walk_finds_whatever_fillers_are_between(
     tmp_path_factory: pytest.TempPathFactory, steps: list[int | None], physical_offset: int
 ) -> None:
-    """A step is the distance to the message before, None a filler."""
+    """A step is the distance to the previous message, None a filler."""
     queue = queue_at(tmp_path_factory.mktemp("queue"))
     offsets: dict[int, int] = {}
     end = 0
@@ -97,3 +102,113 @@ def test_the_search_finds_what_a_walk_finds_whatever_fillers_are_between(
     written(queue)
     wanted = next((at for at, offset in offsets.items() if offset >= physical_offset), len(steps))
     assert queue.first_at_or_beyond(physical_offset) == wanted
+
+
+def test_the_search_is_not_misled_by_a_damaged_entry(tmp_path: Path) -> None:
+    """An entry that claims an offset too low sends the search behind the entry that it looks for."""
+    queue = with_messages(tmp_path, 100, 5, 300)
+    assert queue.first_at_or_beyond(100) == 0
+    assert queue.first_at_or_beyond(101) == 2
+
+
+def test_a_queue_that_begins_in_the_middle_has_nothing_to_sync_before_its_first_entry(tmp_path: Path) -> None:
+    queue = queue_at(tmp_path)
+    queue.fill(12)
+    assert (queue.end, queue.synced_end, queue.buffered_count) == (10, 10, 2)
+
+
+def test_the_mark_of_the_end_follows_a_cut(tmp_path: Path) -> None:
+    queue = with_messages(tmp_path, 1000, 1100, 1200)
+    mark = queue.end_mark
+    assert mark.value == 3
+    queue.cut(1)
+    assert mark.value == 1
+    waiter = mark.call_beyond(1, lambda error: None)
+    assert waiter is not None, "entry 1 is not there any more"
+    with pytest.raises(RuntimeError, match="waiters"):
+        queue.cut(0)
+
+
+def test_a_deleted_topic_leaves_nothing_in_the_table_and_on_disk(tmp_path: Path) -> None:
+    settings = small_settings(tmp_path)
+    files = Files()
+    table = QueueTable(OpenFiles(files, 10), files, Layout(settings), 200, 0)
+    for queue_id in (0, 1):
+        queue = table.get("T", queue_id)
+        queue.add(queue_id * 100, 100, 0)
+        table.touched.append(queue)
+    table.write_touched([])
+    first, second = table.get("T", 0), table.get("T", 1)
+    table.delete(first)
+    assert (table.topics(), table.count, list(table.dirty)) == ({"T": [1]}, 1, [second])
+    table.delete(second)
+    table.delete(second)
+    assert (table.topics(), table.count, table.deleted_count, list(table.dirty)) == ({}, 0, 2, [])
+    assert table._by_topic == {}, "names of deleted topics would pile up"
+    assert list((tmp_path / "consumequeue").iterdir()) == []
+
+
+def test_a_queue_that_is_cut_to_its_begin_keeps_its_first_file_and_its_next_offset(tmp_path: Path) -> None:
+    """The file's name is what remains of the queue's offsets."""
+    queue = with_messages(tmp_path, 1000, 1100, fillers=12)
+    assert queue.first_in_files == 10
+    queue.cut(10)
+    assert (queue.end, queue.next_offset, queue.first_in_files, queue.max_physical_end) == (10, 10, 10, 0)
+    assert [path.name for path in tmp_path.iterdir()] == [f"{200:020d}"]
+    again = queue_at(tmp_path)
+    again.load(3)
+    assert (again.end, again.next_offset, again.was_cut_short) == (10, 10, False)
+
+
+@pytest.mark.parametrize("map_bytes", [0, 1, MAX_UNIT_BYTES - 20, MAX_UNIT_BYTES - 19])
+def test_an_ext_unit_is_as_large_as_its_size_field_allows(tmp_path: Path, map_bytes: int) -> None:
+    ext = ConsumeQueueExt(OpenFiles(Files(), 10), str(tmp_path), 100_000)
+    address = ext.put(ExtUnit(7, 99, bytes(map_bytes)))
+    ext.write(set())
+    if map_bytes > MAX_UNIT_BYTES - 20:
+        assert address == 7, "too large: the tags code itself"
+        return
+    unit = ext.read(address)
+    assert ext.is_address(address) and unit is not None
+    assert (unit.tags_code, unit.store_timestamp, unit.bit_map or b"") == (7, 99, bytes(map_bytes))
+
+
+def test_an_ext_unit_and_the_mark_behind_it_never_cross_a_file_end(tmp_path: Path) -> None:
+    """Files of 100 bytes take two units of 48 bytes and the reserve of 4, or one of 96; a larger one fits no file."""
+    ext = ConsumeQueueExt(OpenFiles(Files(), 10), str(tmp_path), 100)
+    begin = -(1 << 63)
+    assert ext.put(ExtUnit(7, 1, bytes(77))) == 7
+    assert [ext.put(ExtUnit(7, number, bytes(28))) - begin for number in range(3)] == [0, 48, 100]
+    assert ext.put(ExtUnit(7, 3, bytes(76))) - begin == 200
+    ext.write(set())
+    assert [unit.store_timestamp for at in (0, 48, 100, 200) if (unit := ext.read(at + begin))] == [0, 1, 2, 3]
+    assert ext.read(begin + 296) is None, "behind the end"
+    assert (tmp_path / f"{100:020d}").read_bytes()[48:50] == b"\xff\xff", "the end mark"
+
+
+def test_a_cut_below_the_minimum_lowers_the_minimum(tmp_path: Path) -> None:
+    queue = with_messages(tmp_path, 1000, 1100, 1200)
+    queue.correct_min_offset(1200)
+    assert queue.min_offset == 2
+    assert queue.truncate_beyond(1100) == 2
+    assert (queue.end, queue.min_offset) == (1, 1)
+
+
+@pytest.mark.parametrize("last_address_at", [None, 0, 3, 9, 10, 11, 17])
+@pytest.mark.parametrize("end", [1, 10, 11, 18, 24])
+def test_a_cut_keeps_the_ext_units_up_to_the_last_that_an_entry_leads_to(
+    tmp_path: Path, last_address_at: int | None, end: int
+) -> None:
+    """Not every entry has a unit, and the last that has may be in an earlier file of the queue."""
+    queue = queue_at(tmp_path / "queue")
+    (tmp_path / "queue").mkdir()
+    (tmp_path / "ext").mkdir()
+    queue.ext = ConsumeQueueExt(OpenFiles(Files(), 10), str(tmp_path / "ext"), 1000)
+    for number in range(25):
+        has_unit = last_address_at is not None and number in (last_address_at, 24)
+        tags_code = queue.ext.put(ExtUnit(5, 1, None)) if has_unit else 5
+        queue.add(number * 100, 100, tags_code)
+    written(queue)
+    queue.cut(end)
+    stays = last_address_at is not None and last_address_at < end
+    assert (queue.end, queue.ext.end, queue.ext.written_end) == (end, 20 * stays, 20 * stays)

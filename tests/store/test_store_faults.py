@@ -1,7 +1,8 @@
-"""Full and broken disks: nothing is acknowledged that is not there, nothing that was refused comes back."""
+"""Full and broken disks: every acknowledged message is there, and no refused message appears later."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from store_faults import BROKEN, FULL, FailingFiles
 from store_support import abandon, message, open_store
 
 from triomq.protocol import record
+from triomq.store.disk.files import Files
 from triomq.store.errors import StoreBroken, StoreFull
 from triomq.store.message_store import MessageStore
 from triomq.store.results import PutStatus
@@ -16,7 +18,7 @@ from triomq.store.watermark import Watermark
 
 
 class Answers:
-    """What waiters of a watermark were told."""
+    """What the waiters of a watermark receive."""
 
     def __init__(self) -> None:
         self.errors: list[Exception | None] = []
@@ -52,7 +54,7 @@ async def test_a_full_disk_refuses_and_recovers(tmp_path: Path, partial: bool) -
     assert bodies(store) == [b"before"]
     assert store.refusal is None
     files.error = 0
-    # shorter than what was refused, so that a rest of that would lie behind it
+    # shorter than the refused message, whose remains would follow it
     retried = store.append(message(body=b"after"))
     store.commit()
     assert (retried.queue_offset, retried.physical_offset) == (1, results[0].physical_offset)
@@ -119,7 +121,7 @@ async def test_a_failing_sync_is_final(tmp_path: Path) -> None:
 
 
 async def test_a_full_disk_at_the_queues(tmp_path: Path) -> None:
-    """The log has the messages already: they are told to be stored, and get into their queue later."""
+    """The log has the messages already: they count as stored and enter their queue later."""
     files = FailingFiles()
     store = await open_store(tmp_path, files=files)
     files.where, files.error = "consumequeue/", FULL
@@ -203,3 +205,50 @@ async def test_cancelled_waits_are_forgotten(autojump_clock: object) -> None:
                 await mark.wait_beyond(0)
         assert mark._queue is not None and len(mark._queue) < 120
         mark.advance(4)
+
+
+async def test_a_wait_that_begins_while_a_refused_commit_ends_the_others_goes_on(tmp_path: Path) -> None:
+    """The producer of a refused message may send it again at once."""
+    files = FailingFiles()
+    store = await open_store(tmp_path, files=files)
+    told: list[Exception | None] = []
+
+    def try_again(error: Exception | None) -> None:
+        told.append(error)
+        if error is not None:
+            store.committed.call_beyond(result.last_offset, told.append)
+
+    files.where, files.error = "commitlog", FULL
+    result = store.append(message())
+    store.committed.call_beyond(result.last_offset, try_again)
+    store.commit()
+    assert [type(error) for error in told] == [StoreFull]
+    files.error = 0
+    assert store.append(message()).last_offset == result.last_offset
+    store.commit()
+    assert told[1:] == [None]
+    await store.close()
+
+
+async def test_behind_a_write_buffer_a_failing_write_ends_the_waits_for_the_log(tmp_path: Path) -> None:
+    files = FailingFiles()
+    store = await open_store(tmp_path, files=files, transient_store_pool_enable=True)
+    result = store.append(message())
+    store.commit()
+    on_committed, on_flushed = Answers(), Answers()
+    store.committed.call_beyond(result.last_offset, on_committed)
+    store.flushed.call_beyond(result.last_offset, on_flushed)
+    files.where, files.error = "commitlog", BROKEN
+    store._committing.commit()
+    assert [type(error) for error in on_committed.errors + on_flushed.errors] == [StoreBroken] * 2
+    assert store.is_broken
+    await store.close()
+
+
+def test_a_sync_asks_the_system() -> None:
+    """Only what cannot be synced shows that it was asked."""
+    reading, writing = os.pipe()
+    with pytest.raises(OSError, match="Invalid argument"):
+        Files().datasync(writing)
+    os.close(reading)
+    os.close(writing)

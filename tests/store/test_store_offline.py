@@ -11,7 +11,8 @@ from store_golden import open_golden
 from store_support import message, open_store, small_settings, unique_key
 
 from triomq.store.__main__ import main
-from triomq.store.upkeep.offline import verify
+from triomq.store.upkeep.offline import dump, verify
+from triomq.store.upkeep.progress import Progress, State, unseen
 
 
 def picture(root: Path) -> dict[str, tuple[int, bytes]]:
@@ -29,7 +30,7 @@ def picture(root: Path) -> dict[str, tuple[int, bytes]]:
         ("c05_flip_magic_second_last_file", "log damaged from 243147 to 243696"),
         ("c07_no_consumequeue_of_one_queue", "queue GoldOrders/1 has no files, but 48 messages"),
         ("c12_middle_commitlog_file_missing", "log files are missing between"),
-        ("c16_cq_ahead", "3 entries lead behind the end of the log"),
+        ("c16_cq_ahead", "3 entries point beyond the end of the log"),
         ("c17_cq_short", "queue GoldOrders/3: 3 messages of the log are not in it, from 43 on"),
         ("k10_cut_file", "is shorter than mappedFileSizeCommitLog"),
     ],
@@ -101,7 +102,7 @@ def test_a_directory_or_file_that_is_not_there_is_one_line_and_code_2(
 
 
 async def three_lives(root: Path) -> None:
-    """A topic with three messages is deleted and made again with two; another one stays."""
+    """A topic with three messages is deleted and created again with two; another one stays."""
     store = await open_store(root)
     for topic in ("T", "T", "T", "Stays"):
         store.append(message(topic, uniq_key=unique_key()))
@@ -127,5 +128,74 @@ async def test_entries_that_lead_nowhere_are_found(tmp_path: Path) -> None:
         physical_offset = int.from_bytes(sound[20 * number : 20 * number + 8], "big") + 1
         file.write_bytes(sound[: 20 * number] + physical_offset.to_bytes(8, "big") + sound[20 * number + 8 :])
         problems = verify(small_settings(tmp_path)).problems
-        assert problems == [f"queue Stays/0: 1 entries do not lead to their messages, {text}"]
+        assert problems == [f"queue Stays/0: 1 entries do not point to their messages, {text}"]
         file.write_bytes(sound)
+
+
+async def test_verify_counts_records_queues_and_entries(tmp_path: Path) -> None:
+    store = await open_store(tmp_path)
+    for number in range(25):
+        assert store.append(message("T" if number < 10 else "U", number % 2)).is_ok
+    await store.close()
+    found = verify(small_settings(tmp_path))
+    assert (found.records, found.queues, found.queue_entries, found.missing_entries) == (25, 4, 25, 0)
+    assert (found.log_begin, found.problems) == (0, [])
+
+
+async def test_the_progress_of_verify_covers_the_log_and_what_the_queues_have(tmp_path: Path) -> None:
+    store = await open_store(tmp_path)
+    for _ in range(25):
+        assert store.append(message()).is_ok
+    await store.close()
+    (tmp_path / "consumequeue" / "T" / "0" / f"{0:020d}").unlink()
+    begun: list[tuple[str, int, int]] = []
+
+    def start(what: str, begin: int, end: int) -> Progress:
+        begun.append((what, begin, end))
+        return unseen(what, begin, end)
+
+    assert verify(small_settings(tmp_path), start).queue_entries == 15
+    assert begun == [("reading the log", 0, 4096), ("checking queues", 0, 15 * 20)]
+
+
+async def test_verify_names_the_first_message_that_is_missing_and_the_first_wrong_entry(tmp_path: Path) -> None:
+    store = await open_store(tmp_path)
+    for queue_id in (0, 0, 0, 1, 1, 1):
+        assert store.append(message("T", queue_id)).is_ok
+    await store.close()
+    (tmp_path / "consumequeue" / "T" / "0" / f"{0:020d}").write_bytes(bytes(200))
+    path = tmp_path / "consumequeue" / "T" / "1" / f"{0:020d}"
+    data = bytearray(path.read_bytes())
+    data[7] ^= 1  # the first entry and the second: their offsets
+    data[27] ^= 1
+    path.write_bytes(data)
+    problems = verify(small_settings(tmp_path)).problems
+    assert "queue T/0: 3 messages of the log are not in it, from 0 on" in problems
+    assert "queue T/1: 2 entries do not lead to their messages, the first at 0" in problems
+
+
+async def test_dump_tells_its_progress_once_per_1024_records(tmp_path: Path) -> None:
+    store = await open_store(tmp_path, mapped_file_size_commit_log_bytes=1 << 20)
+    for _ in range(1030):
+        assert store.append(message(body=b"")).is_ok
+    await store.close()
+    told: list[State] = []
+
+    class Every:
+        every_ms = 0
+
+        def tell(self, state: State) -> None:
+            told.append(state)
+
+        def end(self) -> None:
+            told.append(State("the end", 0, 0, 0))
+
+    def start(what: str, begin: int, end: int) -> Progress:
+        return Progress(Every(), lambda: 0, what, begin, end)
+
+    lines = list(dump(small_settings(tmp_path, mapped_file_size_commit_log_bytes=1 << 20), None, start))
+    assert len(lines) == 1030
+    place = json.loads(lines[1024])["physicalOffset"]
+    assert [(state.what, state.done_bytes) for state in told] == [
+        ("reading the log", 0), ("reading the log", place), ("the end", 0),
+    ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""What recovery takes out of the log is saved whole or not at all, and not for ever.
+"""The bytes that recovery removes from the log are saved completely or not at all, and not forever.
 
 While a damaged stretch is saved the power may fail
 
@@ -22,13 +22,15 @@ from store_faults import FailingFiles, RecordingFiles, replay_onto
 from store_support import abandon, message, open_store, small_settings
 from structlog.testing import capture_logs
 
-from triomq.store.disk.files import Files
+from triomq.store.disk.files import Data, Files
 from triomq.store.disk.layout import Layout
 from triomq.store.log.salvage import Salvage
 
 
 async def damaged_store(root: Path) -> tuple[str, bytes]:
-    """A store that was killed, with zeros in the middle of its log; answers the name of the stretch and its bytes."""
+    """Create a store that was killed, with zeros in the middle of its log; return the name of the damaged range and its
+    bytes.
+    """
     store = await open_store(root)
     places = [store.append(message(body=b"%d" % number * 300, uniq_key=f"u{number}")) for number in range(9)]
     store.commit()
@@ -67,6 +69,37 @@ async def test_what_cannot_be_saved_is_not_taken_out(tmp_path: Path) -> None:
     assert (tmp_path / "commitlog" / f"{0:020d}").read_bytes() == log
     abandon(await open_store(tmp_path))
     assert saved_in(tmp_path) == {name: data}
+
+
+class FullBehindTheName(Files):
+    """Makes the file and then has no room for its bytes; knows how many descriptors are open."""
+
+    def __init__(self) -> None:
+        self.salvage_fd = -1
+
+    def create(self, path: str, size_bytes: int) -> int:
+        fd = super().create(path, size_bytes)
+        if "salvage" in path:
+            self.salvage_fd = fd
+        return fd
+
+    def close(self, fd: int) -> None:
+        super().close(fd)
+        if fd == self.salvage_fd:
+            self.salvage_fd = -1
+
+    def pwrite(self, fd: int, data: Data, at: int) -> None:
+        if fd == self.salvage_fd:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        super().pwrite(fd, data, at)
+
+
+async def test_what_was_begun_and_cannot_be_finished_takes_no_room_and_no_descriptor(tmp_path: Path) -> None:
+    await damaged_store(tmp_path)
+    files = FullBehindTheName()
+    with pytest.raises(OSError, match="No space left"):
+        await open_store(tmp_path, files=files)
+    assert (list((tmp_path / "salvage").iterdir()), files.salvage_fd) == ([], -1)
 
 
 async def test_at_any_power_failure_the_saved_bytes_are_whole_or_still_in_the_log(tmp_path: Path) -> None:

@@ -1,0 +1,138 @@
+"""Half and op messages as stored records (RocketMQ: TransactionalMessageBridge).
+
+An op message has the tag "d", and the queue offset of a half message in decimal as its body. RocketMQ reads it as "that
+half message needs no further check". Its flag, which RocketMQ leaves 0, says why:
+
+     8  committed
+    12  rolled back
+     4  undecided: discarded, or put back; then TRAN_COPY_QUEUE_OFFSET is the queue offset of the copy
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import structlog
+
+from triomq.broker.message_writer import tags_code
+from triomq.broker.transaction_check import HalfMessage, OpMessage
+from triomq.broker.transaction_ends import COMMITTED, DISCARDED, ENDED, ROLLED_BACK
+from triomq.protocol import properties as property_text
+from triomq.protocol import property_names as names
+from triomq.protocol import sys_flag
+from triomq.protocol.errors import RecordError
+from triomq.protocol.record import RecordFields, read_fields
+from triomq.protocol.system_topics import TRANS_OP_HALF_TOPIC
+from triomq.store.results import MessageToStore
+
+log = structlog.get_logger("triomq.broker.transactions")
+
+OP_TAG: Final = "d"
+OP_TAGS_CODE: Final = tags_code(OP_TAG)
+MAX_DIGITS: Final = 19
+"""The digits of the largest queue offset."""
+COMMITTED_FLAG: Final = sys_flag.TRANSACTION_COMMIT
+ROLLED_BACK_FLAG: Final = sys_flag.TRANSACTION_ROLLBACK
+UNDECIDED_FLAG: Final = sys_flag.TRANSACTION_PREPARED
+_FLAGS: Final = {COMMITTED: COMMITTED_FLAG, ROLLED_BACK: ROLLED_BACK_FLAG}
+_STATES: Final = {COMMITTED_FLAG: COMMITTED, ROLLED_BACK_FLAG: ROLLED_BACK, UNDECIDED_FLAG: DISCARDED}
+_PROPERTIES: Final = property_text.encode({names.WAIT: "true", names.TAGS: OP_TAG})
+
+
+def number(text: str) -> int | None:
+    """Return the queue offset that a property holds in decimal, None if it holds none."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS else None
+
+
+def op_to_store(queue_id: int, half_offset: int, state: int, *, now_ms: int, host: bytes) -> MessageToStore:
+    """Return the op message that says why a half message needs no further check; `state` as in transaction_ends."""
+    properties = _PROPERTIES
+    if state > 0:
+        copied = {names.WAIT: "true", names.TAGS: OP_TAG, names.TRANSACTION_COPY_QUEUE_OFFSET: str(state)}
+        properties = property_text.encode(copied)
+    return MessageToStore(
+        TRANS_OP_HALF_TOPIC,
+        queue_id,
+        b"%d" % half_offset,
+        properties,
+        born_timestamp=now_ms,
+        born_host=host,
+        store_host=host,
+        flag=_FLAGS.get(state, UNDECIDED_FLAG),
+        tags_code=OP_TAGS_CODE,
+    )
+
+
+def half_message(data: bytes, record: RecordFields) -> HalfMessage:
+    """Return the half message in a record, whose fields are `record`."""
+    return HalfMessage(
+        queue_id=record.queue_id,
+        queue_offset=record.queue_offset,
+        physical_offset=record.physical_offset,
+        store_timestamp=record.store_timestamp,
+        born_timestamp=record.born_timestamp,
+        born_host=record.born_host,
+        store_host=record.store_host,
+        flag=record.flag,
+        sys_flag=record.sys_flag,
+        reconsume_times=record.reconsume_times,
+        body=data[record.body_at : record.body_at + record.body_length],
+        properties=property_text.parse_bytes(record.properties),
+    )
+
+
+def op_message(data: bytes) -> OpMessage | None:
+    """Return the op message in a record, None if it cannot be read."""
+    try:
+        record = read_fields(data, 0, len(data))
+    except RecordError as error:
+        log.warning("an op message cannot be read", error=str(error))
+        return None
+    text = data[record.body_at : record.body_at + record.body_length]
+    properties = property_text.parse_bytes(record.properties)
+    is_op = properties.get(names.TAGS) == OP_TAG
+    half_offset = int(text) if is_op and text.isdigit() and len(text) <= MAX_DIGITS else None
+    state = _STATES.get(record.flag, ENDED)
+    if state == DISCARDED:
+        state = number(properties.get(names.TRANSACTION_COPY_QUEUE_OFFSET, "")) or DISCARDED
+    return OpMessage(record.queue_offset, half_offset, record.born_timestamp, state)
+
+
+def real_message(half: HalfMessage) -> tuple[MessageToStore, dict[str, str]]:
+    """Return the message that a commit stores, and its properties as the store sees them. Raises RecordError.
+
+    The stored text still holds REAL_TOPIC, REAL_QID and TRAN_MSG. It is encoded again from the table, which lacks them,
+    only if the message is to be delayed.
+    """
+    properties = dict(half.properties)
+    text = property_text.encode(properties)
+    topic = properties.pop(names.REAL_TOPIC, None)
+    queue_id = properties.pop(names.REAL_QUEUE_ID, "")
+    properties.pop(names.TRANSACTION_PREPARED, None)
+    if not topic or not queue_id.isascii() or not queue_id.isdigit():
+        raise RecordError(f"REAL_TOPIC {topic!r} and REAL_QID {queue_id!r} of the half message do not name a queue")
+    message = copy_of(half, topic, int(queue_id), store_host=half.store_host)
+    message.properties = text
+    message.sys_flag = sys_flag.with_transaction_type(half.sys_flag, sys_flag.TRANSACTION_COMMIT)
+    message.prepared_transaction_offset = half.physical_offset
+    return message, properties
+
+
+def copy_of(half: HalfMessage, topic: str, queue_id: int, *, store_host: bytes) -> MessageToStore:
+    """Return a copy of a half message for another queue."""
+    properties = half.properties
+    return MessageToStore(
+        topic,
+        queue_id,
+        half.body,
+        property_text.encode(properties),
+        born_timestamp=half.born_timestamp,
+        born_host=half.born_host,
+        store_host=store_host,
+        flag=half.flag,
+        sys_flag=half.sys_flag,
+        reconsume_times=half.reconsume_times,
+        tags_code=tags_code(properties.get(names.TAGS)),
+        uniq_key=properties.get(names.UNIQ_KEY),
+        keys=properties.get(names.KEYS),
+    )

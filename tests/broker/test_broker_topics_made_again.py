@@ -1,0 +1,78 @@
+"""A topic that is deleted and made again has no offsets of its earlier life."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import trio
+from broker_whole import WholeBroker, whole_broker
+
+from triomq.broker.tables.offsets import OffsetTable
+
+QUERY_NOT_FOUND = 22
+
+
+async def offset_of(broker: WholeBroker, group: str) -> int | None:
+    response = await broker.ask(14, {"consumerGroup": group, "topic": "T", "queueId": 0})
+    if response.code == QUERY_NOT_FOUND:
+        return None
+    assert response.code == 0, response.remark
+    return int((response.ext_fields or {})["offset"])
+
+
+async def commit(broker: WholeBroker, group: str, offset: int) -> None:
+    fields = {"consumerGroup": group, "topic": "T", "queueId": 0, "commitOffset": offset}
+    assert (await broker.ask(15, fields)).code == 0
+
+
+@pytest.mark.parametrize("made_by", ["an administrator", "use"])
+async def test_offsets_end_with_their_topic(tmp_path: Path, made_by: str) -> None:
+    async with whole_broker(tmp_path) as broker:
+        await broker.create_topic("T")
+        for _ in range(3):
+            assert (await broker.send("T")).code == 0
+        for group in ("G", "H"):
+            await commit(broker, group, 3)
+        assert (await broker.ask(215, {"topic": "T"})).code == 0
+        offsets = broker.controller.serving.tables.metadata.offsets  # type: ignore[union-attr]
+        assert offsets.groups_of_topic("T") == []
+        await commit(broker, "G", 3)  # by a consumer that does not know yet
+        if made_by == "use":
+            assert (await broker.send("T", b"new")).code == 0
+        else:
+            await broker.create_topic("T")
+            assert (await broker.send("T", b"new")).code == 0
+        assert offsets.groups_of_topic("T") == []
+        assert await offset_of(broker, "G") in (None, 0)
+        await commit(broker, "G", 1)
+        await broker.create_topic("T", queues=4)
+        assert await offset_of(broker, "G") == 1, "a change of its settings does not make it anew"
+
+
+async def test_of_two_that_make_a_topic_at_once_the_second_removes_nothing(tmp_path: Path) -> None:
+    async with whole_broker(tmp_path) as broker:
+        made = trio.Event()
+
+        async def make() -> None:
+            await broker.create_topic("T")
+            if not made.is_set():
+                made.set()
+                await commit(broker, "G", 5)
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(4):
+                nursery.start_soon(make)
+        assert await offset_of(broker, "G") == 5
+
+
+def test_offsets_for_queues_with_messages_outlive_the_loss_of_the_topic_table() -> None:
+    offsets = OffsetTable()
+    offsets.commit("G", "T", 0, 50)
+    offsets.commit("G", "T", 1, 50)
+    offsets.commit("H", "T", 3, 7)
+    offsets.commit("G", "Other", 0, 9)
+    offsets.remove_outlived("T", lambda topic, queue_id: 60 if queue_id == 1 else 0)
+    assert offsets.groups_of_topic("T") == ["G"]
+    assert offsets.queues("G", "T") == {0: 50, 1: 50}
+    assert offsets.query("G", "Other", 0) == 9

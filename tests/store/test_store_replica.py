@@ -1,0 +1,207 @@
+"""A slave's store by itself: which bytes it takes, which records it enters, and where it can be cut."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import trio
+from store_support import abandon, message, open_store
+
+from triomq.protocol import record
+from triomq.store.config import BrokerRole
+from triomq.store.errors import LogCut
+from triomq.store.message_store import MessageStore
+
+FILE_BYTES = 4096
+
+
+async def open_slave(root: Path, **changes: object) -> MessageStore:
+    return await open_store(root, broker_role=BrokerRole.SLAVE, **changes)
+
+
+async def master_log(root: Path, bodies: list[bytes], **changes: object) -> tuple[bytes, list[int]]:
+    """The log of a master with these messages of one queue, and where each begins."""
+    store = await open_store(root)
+    places = [
+        store.append(message(body=body, uniq_key=f"u{number}", **changes)).physical_offset
+        for number, body in enumerate(bodies)
+    ]
+    store.commit()
+    end = store.reading.max_physical_offset
+    abandon(store)
+    files = sorted((root / "commitlog").iterdir())
+    return b"".join(path.read_bytes() for path in files)[:end], places
+
+
+def bodies_of(store: MessageStore, queue_id: int = 0) -> list[bytes]:
+    found: list[bytes] = []
+    at = store.reading.min_offset("T", queue_id)
+    while at < store.reading.max_offset("T", queue_id):
+        result = store.reading.get_messages("T", queue_id, at, 64)
+        found += [record.decode_record(data).body for data in result.records]
+        at = result.next_begin_offset
+    return found
+
+
+def saved_bytes(path: str) -> bytes:
+    return Path(path).read_bytes()
+
+
+def feed(store: MessageStore, data: bytes, begin: int, size: int) -> None:
+    """Hand over the bytes from `begin` on in pieces of this size that cross no file end."""
+    while begin < len(data):
+        stop = min(begin + size, len(data), begin - begin % FILE_BYTES + FILE_BYTES)
+        assert store.replica.append(begin, data[begin:stop])
+        store.replica.dispatch()
+        begin = stop
+
+
+@pytest.mark.parametrize("size", [1, 7, 100, 4096])
+async def test_records_are_entered_when_they_are_whole_however_their_bytes_arrive(tmp_path: Path, size: int) -> None:
+    bodies = [b"%d" % number * 90 for number in range(30)]
+    data, places = await master_log(tmp_path / "master", bodies)
+    assert len(data) > FILE_BYTES
+    store = await open_slave(tmp_path / "slave")
+    feed(store, data, 0, size)
+    assert bodies_of(store) == bodies
+    assert store.replica.is_whole and store.replica.fault is None
+    found = store.reading.query_by_key("T", "u7", 9, 0, 1 << 60)
+    assert found.physical_offsets == [places[7]]
+    await store.close()
+
+
+async def test_a_record_is_entered_with_its_last_byte_and_the_log_is_whole_only_then(tmp_path: Path) -> None:
+    data, _ = await master_log(tmp_path / "master", [b"one", b"two"])
+    store = await open_slave(tmp_path / "slave")
+    feed(store, data[:-1], 0, 4096)
+    assert (bodies_of(store), store.replica.is_whole) == ([b"one"], False)
+    feed(store, data, len(data) - 1, 1)
+    assert (bodies_of(store), store.replica.is_whole) == ([b"one", b"two"], True)
+    await store.close()
+
+
+async def test_bytes_are_taken_only_at_the_end_of_the_log_and_within_one_file(tmp_path: Path) -> None:
+    data, _ = await master_log(tmp_path / "master", [b"%d" % number * 200 for number in range(20)])
+    store = await open_slave(tmp_path / "slave")
+    assert store.replica.append(0, data[:1000])
+    assert not store.replica.append(999, data[999:1200])
+    assert not store.replica.append(1001, data[1001:1200])
+    assert not store.replica.append(1000, data[1000 : FILE_BYTES + 1]), "one byte too many for the file"
+    assert store.replica.append(1000, data[1000:FILE_BYTES])
+    assert store.replica.append(FILE_BYTES, data[FILE_BYTES:])
+    store.replica.dispatch()
+    assert store.reading.max_physical_offset == len(data) and len(bodies_of(store)) == 20
+    await store.close()
+
+
+async def test_the_log_of_an_empty_slave_begins_where_the_first_bytes_belong(tmp_path: Path) -> None:
+    """Its queues begin with the first message that it has, at the offset of the master."""
+    data, places = await master_log(tmp_path / "master", [b"%d" % number * 200 for number in range(20)])
+    store = await open_slave(tmp_path / "slave")
+    feed(store, data, FILE_BYTES, 4096)
+    first = next(number for number, place in enumerate(places) if place >= FILE_BYTES)
+    assert store.reading.min_physical_offset == FILE_BYTES
+    assert (store.reading.min_offset("T", 0), store.reading.max_offset("T", 0)) == (first, 20)
+    await store.close()
+
+
+@pytest.mark.parametrize("size", [90, 4097, 1 << 30])
+async def test_where_no_record_can_begin_nothing_more_is_taken(tmp_path: Path, size: int) -> None:
+    data, places = await master_log(tmp_path / "master", [b"one", b"two", b"three"])
+    wrong = bytearray(data)
+    wrong[places[1] : places[1] + 4] = size.to_bytes(4, "big")
+    store = await open_slave(tmp_path / "slave")
+    assert store.replica.append(0, bytes(wrong))
+    store.replica.dispatch()
+    assert str(places[1]) in (store.replica.fault or "") and str(size) in (store.replica.fault or "")
+    assert not store.replica.append(len(data), b"more")
+    assert bodies_of(store) == [b"one"]
+    await store.close()
+
+
+async def test_bytes_that_only_begin_like_a_record_enter_no_queue_and_cost_no_other(tmp_path: Path) -> None:
+    data, places = await master_log(tmp_path / "master", [b"one", b"two", b"three"])
+    wrong = bytearray(data)
+    at = places[1] + 84  # the length of the body
+    wrong[at : at + 4] = (1 << 20).to_bytes(4, "big")
+    store = await open_slave(tmp_path / "slave")
+    assert store.replica.append(0, bytes(wrong))
+    store.replica.dispatch()
+    assert store.replica.fault is None
+    assert bodies_of(store) == [b"one", b"three"]
+    assert store.reading.max_offset("T", 0) == 3, "a filler has the place of the one between"
+    await store.close()
+
+
+async def test_the_border_of_any_byte_is_the_begin_of_its_record(tmp_path: Path) -> None:
+    data, places = await master_log(tmp_path / "master", [b"%d" % number * 400 for number in range(12)])
+    store = await open_slave(tmp_path / "slave")
+    feed(store, data, 0, 4096)
+    end_of_first_file = max(place for place in places if place < FILE_BYTES)
+    size = int.from_bytes(data[end_of_first_file : end_of_first_file + 4], "big")
+    borders = sorted([*places, end_of_first_file + size, len(data)])  # the blank record counts, too
+    for offset in range(0, len(data) + 1, 13):
+        assert await store.replica.border(offset) == max(border for border in borders if border <= offset), offset
+    for place in places:
+        assert await store.replica.border(place) == place
+        assert await store.replica.border(place + 1) == place
+    await store.close()
+
+
+async def test_a_cut_takes_away_what_lies_behind_it_and_wakes_who_waits_for_it(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    data, places = await master_log(tmp_path / "master", [b"%d" % number * 200 for number in range(20)])
+    store = await open_slave(tmp_path / "slave")
+    feed(store, data, 0, 4096)
+    await store._flush.flush_log()
+    told: list[Exception | None] = []
+    store.committed.call_beyond(len(data), told.append)
+    store.reading.queue_end("T", 0).call_beyond(20, told.append)
+    saved = await store.replica.cut(places[8])
+    assert saved is not None and saved_bytes(saved) == data[places[8] :]
+    assert [type(error) for error in told] == [LogCut, LogCut]
+    assert (store.committed.value, store.flushed.value, store.reading.queue_end("T", 0).value) == (
+        places[8], places[8], 8,
+    )  # fmt: skip
+    assert len(bodies_of(store)) == 8
+    assert store.reading.query_by_key("T", "u8", 9, 0, 1 << 60).records == []
+    assert len(store.reading.query_by_key("T", "u7", 9, 0, 1 << 60).records) == 1
+    feed(store, data, places[8], 4096)
+    assert len(bodies_of(store)) == 20
+    await store.close()
+
+
+async def test_a_cut_is_refused_at_the_ends_of_the_log_and_for_a_master(tmp_path: Path) -> None:
+    data, places = await master_log(tmp_path / "master", [b"%d" % number * 200 for number in range(20)])
+    store = await open_slave(tmp_path / "slave")
+    feed(store, data, FILE_BYTES, 4096)
+    for offset in (0, FILE_BYTES, len(data), len(data) + 1):
+        assert await store.replica.cut(offset) is None, offset
+    assert store.reading.max_physical_offset == len(data)
+    await store.close()
+    store = await open_store(tmp_path / "master")
+    assert await store.replica.cut(places[8]) is None
+    await store.close()
+
+
+async def test_the_further_queues_of_a_message_begin_at_the_masters_offset_too(tmp_path: Path) -> None:
+    """A slave that has only the end of the log fills each of them up to its first message there."""
+    options = {"enable_multi_dispatch": True, "enable_lmq": True}
+    master = await open_store(tmp_path / "master", **options)
+    text = b"INNER_MULTI_DISPATCH\x01%LMQ%a"
+    for _ in range(20):
+        assert master.append(message(body=bytes(300), properties=text, multi_queues="%LMQ%a")).is_ok
+    master.commit()
+    data = b"".join(path.read_bytes() for path in sorted((tmp_path / "master" / "commitlog").iterdir()))
+    data = data[: master.reading.max_physical_offset]
+    store = await open_slave(tmp_path / "slave", **options)
+    feed(store, data, FILE_BYTES, 4096)
+    for topic in ("T", "%LMQ%a"):
+        first, end = store.reading.min_offset(topic, 0), store.reading.max_offset(topic, 0)
+        assert 0 < first < end == 20
+        entries = store.reading.queue_entries(topic, 0, first, 1)
+        assert entries == master.reading.queue_entries(topic, 0, first, 1)
+    abandon(master)
+    await store.close()
