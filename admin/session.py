@@ -139,7 +139,7 @@ class Session:
         """The response, whatever its code. Fields that are None are left out; booleans are true and false."""
         texts = {key: _text(value) for key, value in (fields or {}).items() if value is not None}
         if self._credentials is not None:
-            texts = _signed(texts, body, self._credentials)
+            texts = _signed(code, texts, body, self._credentials)
         connection = self._connections.get(address)
         if connection is None:
             connection = Connection(address, self._timeout_seconds, tls=self._tls)
@@ -249,10 +249,11 @@ def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _signed(fields: dict[str, str], body: bytes, credentials: tuple[str, str]) -> dict[str, str]:
-    from triomq.protocol.signature import sign_fields
+def _signed(code: int, fields: dict[str, str], body: bytes, credentials: tuple[str, str]) -> dict[str, str]:
+    from triomq.protocol.signature import sign_bound, stamp
 
-    return dict(sign_fields(fields, body, *credentials, None))
+    signed_at = stamp(time.time_ns() // 1_000_000, os.urandom(8))
+    return sign_bound(code, fields, body, *credentials, signed_at=signed_at)
 
 
 def _tls_socket(plain: socket.socket, host: str) -> socket.socket:
