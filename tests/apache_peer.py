@@ -1,4 +1,4 @@
-"""Apache's own daemons and tools, which some tests run beside ours: `apache/peer` fetches and starts them."""
+"""Apache's own daemons and tools, which some tests run beside ours. `apache/peer` downloads and starts them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PEER = Path(__file__).parent / "apache" / "peer"
 
 @cache
 def find_peer() -> Path | None:
-    """The script that starts Apache's daemons, when all it needs is downloaded; None without Java and Maven."""
+    """Return the script that starts Apache's daemons; None without Java, Maven or the downloads."""
     if shutil.which("java") is None or shutil.which("mvn") is None:
         return None
     with one_at_a_time():

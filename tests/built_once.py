@@ -1,6 +1,7 @@
-"""What tests build or download, once for each content (a hash of its sources), outside the source tree.
+"""Files that tests build or download, once for each content (a hash of the sources), outside of the source tree.
 
-Tests run in several processes at once; this is done by one at a time."""
+Tests run in several processes at once; only one of them builds or downloads at a time.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +19,14 @@ BUILD_SECONDS = 400
 
 
 def cache_directory() -> Path:
-    """Where what is built or downloaded for tests is kept between runs."""
+    """Return the directory for files that tests build or download and keep between runs."""
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(base) / "triomq-interop"
 
 
 @contextmanager
 def one_at_a_time() -> Iterator[None]:
-    """No other process is inside meanwhile. The lock goes with its process, however that ends."""
+    """Exclude other processes while the block runs. The lock ends with its process, however that ends."""
     cache_directory().mkdir(parents=True, exist_ok=True)
     with (cache_directory() / "lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -41,7 +42,8 @@ def source_hash(source: Path, extra: str) -> str:
 
 
 def built(source: Path, variant: str, build: Callable[[Path], None]) -> Path:
-    """The directory with the built driver; `build` runs in a copy of `source` that counts only when it succeeded."""
+    """Return the directory with the built driver. `build` runs in a copy of `source`, which counts only if it succeeds.
+    """
     target = cache_directory() / f"{variant}-{source_hash(source, variant)}"
     with one_at_a_time():
         if target.exists():

@@ -32,7 +32,7 @@ def is_sanitized() -> bool:
 
 @cache
 def built_speedups(package: str) -> ModuleType:
-    """The extension that is installed, otherwise one built for this test run. Skips where there is no C compiler."""
+    """Return the installed extension, or one built for this test run. Skip the test without a C compiler."""
     found = None if is_sanitized() else load(f"triomq.{package}")
     if found is not None:
         return found
@@ -41,7 +41,8 @@ def built_speedups(package: str) -> ModuleType:
 
 
 def compile_speedups(package: str, directory: Path, *more: str) -> ModuleType:
-    """The extension built into `directory` with strict warnings; `more` are flags and files for the compiler."""
+    """Build the extension into `directory` with strict warnings; `more` are further flags and files for the compiler.
+    """
     compiler = shutil.which("cc") or shutil.which("gcc")
     header = Path(sysconfig.get_paths()["include"]) / "Python.h"
     if compiler is None or not header.is_file():

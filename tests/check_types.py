@@ -1,7 +1,8 @@
-"""mypy over the tests: names, attributes and arguments that are not there. Exit code 1 when it finds any.
+"""mypy over the tests: names, attributes and arguments that do not exist. Exit code 1 if it finds any.
 
 The tests hand fakes to typed code and build keyword arguments in tables, so what only says that a type is not the
-declared one is left out. Each directory is checked by itself: several have a conftest."""
+declared one is left out. Each directory is checked by itself: several have a conftest.
+"""
 
 from __future__ import annotations
 

@@ -11,18 +11,18 @@ import pytest
 import structlog
 from hypothesis import settings
 
-# A slow machine is no failure. The examples are the same each time, so that a check of a change speaks of that change;
-# with TRIOMQ_SEED set, to any text, they are new ones.
+# A slow machine is not a failure. The examples are the same in each run, so that a failure is due to the change under
+# test. With TRIOMQ_SEED set to any text, they are different ones.
 settings.register_profile("triomq", deadline=None, derandomize="TRIOMQ_SEED" not in os.environ)
 settings.load_profile("triomq")
 
 
-# Shells start jobs in the background with SIGINT ignored; the daemons of tests would inherit that, and obey it.
+# Shells start background jobs with SIGINT ignored. Daemons of tests would inherit that and ignore the signal, too.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# What takes longest and shares most: real clients and brokers of a session, and one Spark. Where several processes run
-# the tests, each of these directories goes to one of them as a whole, in this order; then each file does.
+# The slowest tests, which share most: real clients and brokers of a session, and one Spark. If several processes run
+# the tests, each of these directories goes to one process as a whole, in this order; other files go one by one.
 LONG = ("tests/interop", "tests/spark", "tests/client")
 
 
@@ -35,7 +35,7 @@ def _logging_as_before() -> Iterator[None]:
 
 
 def share_of(nodeid: str) -> str:
-    """What runs in the same process as this test."""
+    """Return the group of tests that must run in the same process as this one."""
     file = nodeid.partition("::")[0]
     return next((directory for directory in LONG if file.startswith(directory + "/")), file)
 

@@ -1,6 +1,8 @@
-"""What the fast paths in C accept, written in Python: the exact border between "decoded here" and "returns None".
+"""The inputs that the fast paths in C accept, specified in Python: the exact limit between "decoded here" and "returns
+None".
 
-Only tests use these. In a build without the extension the general decoders run alone, which is faster in Python.
+Only tests use these functions. A build without the extension uses the general decoders alone, which are faster in
+Python.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ _HEADER = re.compile(rf"\{{{_ANY_MEMBER}(?:,{_ANY_MEMBER})*\}}")
 
 
 def binary_header(data: bytes, start: int, end: int) -> BinaryHeader | None:
-    """An ASCII header without a remark whose lengths add up."""
+    """Accept an ASCII header without a remark whose lengths add up."""
     if start < 0 or end > len(data) or end - start < 21:
         return None
     code, language, version, opaque, flag, remark_bytes, entries_bytes = unpack_from(">hbHiiii", data, start)
@@ -40,7 +42,7 @@ def binary_header(data: bytes, start: int, end: int) -> BinaryHeader | None:
 
 
 def json_header(data: bytes, start: int, end: int) -> JsonHeader | None:
-    """A header as RocketMQ's own clients write it: no white space, no remark, each member at most once."""
+    """Accept a header as RocketMQ's own clients write it: no white space, no remark, each member at most once."""
     if start < 0 or end > len(data) or not data[start:end].isascii():
         return None
     text = data[start:end].decode("ascii")
@@ -70,7 +72,7 @@ def header_record(
     kinds: bytes,
     defaults: tuple[Any, ...],
 ) -> Any:
-    """A record whose fields are all there or have a default, each in the canonical text of its kind."""
+    """Accept a record in which each field is present or has a default, in the canonical text of its kind."""
     found: dict[bytes, bytes] = {}
     for key, value in _pairs(entries):
         if key is None or value is None:
@@ -86,7 +88,7 @@ def header_record(
 
 
 def _pairs(entries: bytes) -> Iterator[tuple[bytes | None, bytes | None]]:
-    """Key and value of each entry; (None, None) where the lengths lead beyond the end."""
+    """Return key and value of each entry; (None, None) if a length exceeds the end."""
     at = 0
     while at < len(entries):
         key_end = at + 2 + int.from_bytes(entries[at : at + 2], "big")
@@ -100,7 +102,7 @@ def _pairs(entries: bytes) -> Iterator[tuple[bytes | None, bytes | None]]:
 
 
 def _canonical(kind: int, text: bytes) -> Any:
-    """Text, int32, int64 or boolean; None when it is written in another way, or is not ASCII."""
+    """Return the value as text, int32, int64 or boolean; None if the text is not canonical or not ASCII."""
     if kind == 0:
         return text.decode() if text.isascii() else None
     if kind == 3:

@@ -1,11 +1,12 @@
 """Ports for daemons that tests start.
 
-Ports are handed out in blocks of four: a port with the two below it and the one above it. Each block goes to a single
+Ports are handed out in blocks of four: a port, the two below it and the one above it. Each block goes to a single
 caller, however many processes run tests on the machine: a process holds a lock on one byte of a file for each of its
-blocks, and the system releases the locks when the process ends, however it ends.
+blocks, and the system releases the locks when the process ends.
 
-Other servers do not take part. A block in which one of them listens is drawn again. Should one take a port between the
-draw and the start of the daemon, the start raises `PortTaken`, and the caller draws again."""
+Other servers do not take part in this. A block is drawn again if one of them listens on it. If one takes a port between
+the draw and the start of the daemon, the start raises `PortTaken`, and the caller draws again.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +18,14 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-# Below the range from which systems take the ports of outgoing connections: one of those may come and go between the
-# moment a port is found free and the moment a daemon listens on it.
+# Below the range from which systems choose the ports of outgoing connections: such a port may be taken between the
+# check and the start of the daemon.
 FIRST_PORT, LAST_PORT = 12_000, 32_000
 BLOCK_PORTS = 4
 BLOCKS = (LAST_PORT - FIRST_PORT) // BLOCK_PORTS
 DRAWS = 500
 
-_own_blocks: set[int] = set()  # the lock of a process does not keep the process itself out
+_own_blocks: set[int] = set()  # a process's own lock does not exclude the process itself
 
 
 class PortTaken(AssertionError):
@@ -33,13 +34,15 @@ class PortTaken(AssertionError):
 
 @cache
 def _lock_file() -> int:
-    """Opened once and never closed: closing any descriptor of it would drop all locks of the process."""
+    """Return the descriptor, which is opened once and never closed: closing any descriptor of the file would drop all
+    locks of the process.
+    """
     path = Path(tempfile.gettempdir()) / f"triomq-test-ports-{os.getuid()}"
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
 def _claim(block: int) -> bool:
-    """Whether the block is now this caller's."""
+    """Return whether the block now belongs to this caller."""
     if block in _own_blocks:
         return False
     try:
@@ -51,7 +54,7 @@ def _claim(block: int) -> bool:
 
 
 def is_free(port: int) -> bool:
-    """Whether a daemon could listen there now, on all addresses."""
+    """Return whether a daemon can listen there now, on all addresses."""
     for family in (socket.AF_INET, socket.AF_INET6) if socket.has_dualstack_ipv6() else (socket.AF_INET,):
         with socket.socket(family) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -63,7 +66,7 @@ def is_free(port: int) -> bool:
 
 
 def free_port() -> int:
-    """A port that is free together with its neighbours: a broker also takes port - 2 (fast) and port + 1 (HA)."""
+    """Return a port that is free together with its neighbours: a broker also uses port - 2 (fast) and port + 1 (HA)."""
     for _ in range(DRAWS):
         block = random.randrange(BLOCKS)
         begin = FIRST_PORT + block * BLOCK_PORTS

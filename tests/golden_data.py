@@ -1,8 +1,9 @@
-"""What the real RocketMQ 4.9.7 wrote, sent and printed. `golden/data/README.md` says how each group was recorded.
+"""Recordings of the real RocketMQ 4.9.7: its files, its frames and its output.
 
-A group is one archive beside that file. It is unpacked on first use, once in each process that runs tests, into a
-directory that the process removes when it ends. Tests read there and change only copies. Missing data is an error:
-nothing skips."""
+`golden/data/README.md` says how each group was recorded. A group is one archive beside that file. Each process that
+runs tests unpacks it on first use into a directory that it removes at its end. Tests read there and change only copies.
+Missing data is an error, so no test skips.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +17,12 @@ from typing import Any
 
 ARCHIVES = Path(__file__).parent / "golden" / "data"
 
-_directories: list[tempfile.TemporaryDirectory[str]] = []  # each is removed with its object, when the process ends
+_directories: list[tempfile.TemporaryDirectory[str]] = []  # each is removed with its object at the end of the process
 
 
 @cache
 def golden_group(name: str) -> Path:
-    """The unpacked directory of a group: ha, mqadmin, sql92, stores, wire."""
+    """Return the unpacked directory of a group: ha, mqadmin, sql92, stores, wire."""
     directory = tempfile.TemporaryDirectory(prefix=f"triomq-golden-{name}-")
     _directories.append(directory)
     with tarfile.open(ARCHIVES / f"{name}.tar.xz") as archive:
@@ -30,28 +31,30 @@ def golden_group(name: str) -> Path:
 
 
 def golden_lines(group: str, file: str) -> list[dict[str, Any]]:
-    """The objects of a file that has one JSON object a line."""
+    """Return the objects of a file with one JSON object per line."""
     with (golden_group(group) / f"{file}.jsonl").open(encoding="utf-8") as lines:
         return [json.loads(line) for line in lines]
 
 
 def golden_frames(file: str, **wanted: object) -> list[dict[str, Any]]:
-    """`golden_frames("admin_json", scenario=..., code_name=..., type=...)`: the recorded frames with these members."""
+    """Return the recorded frames with these members, as in `golden_frames("admin_json", scenario=..., code_name=...,
+    type=...)`.
+    """
     frames = golden_lines("wire", f"frames_{file}")
     return [frame for frame in frames if all(frame.get(key) == value for key, value in wanted.items())]
 
 
 def golden_store(name: str) -> Path:
-    """The store directory of a set, as the real broker left it. Tests must not change it."""
+    """Return the store directory of a set, as the real broker left it. Tests must not change it."""
     return golden_group("stores") / name / "store"
 
 
 def copy_golden_store(name: str, target: Path) -> Path:
-    """A copy of that directory under `target`, with the modification times it had."""
+    """Copy that directory to `target` with its modification times."""
     return Path(shutil.copytree(golden_store(name), target / "store"))
 
 
 def golden_expectation(name: str) -> dict[str, Any]:
-    """What the real store holds after it recovered the directory of that set."""
+    """Return the content of the real store after it recovered the directory of that set."""
     value: dict[str, Any] = json.loads((golden_group("stores") / name / "expect.json").read_bytes())
     return value

@@ -1,4 +1,4 @@
-"""What C extension, Python definitions and type stub have to agree on, for the tests of each extension."""
+"""The contract between C extension, Python definitions and type stub, for the tests of each extension."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def functions_of(extension: ModuleType) -> dict[str, Callable[..., Any]]:
 
 
 def constants_of(extension: ModuleType) -> dict[str, int]:
-    """All of them but SOURCE_CRC, which is not a constant of the formats."""
+    """Return all of them except SOURCE_CRC, which is not a constant of the formats."""
     return {name: value for name, value in vars(extension).items() if type(value) is int and name != "SOURCE_CRC"}
 
 
@@ -26,7 +26,7 @@ def parameters_of(function: Callable[..., Any]) -> list[str]:
 
 
 def stub_of(package: str) -> tuple[dict[str, list[str]], set[str]]:
-    """Functions with their positional-only parameters, and constants, as `_speedups.pyi` declares them."""
+    """Return functions with their positional-only parameters, and constants, as `_speedups.pyi` declares them."""
     functions: dict[str, list[str]] = {}
     constants: set[str] = set()
     for statement in ast.parse((ROOT / "src" / "triomq" / package / "_speedups.pyi").read_text()).body:

@@ -23,7 +23,7 @@ sys.stdin.read()
 
 
 class Dice(random.Random):
-    """Gives these numbers."""
+    """Returns these numbers in turn."""
 
     def __init__(self, *numbers: int) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class Dice(random.Random):
 
 
 def unused_blocks(count: int) -> list[int]:
-    """Blocks that are free, found by drawing them; they are this process's from now on, and are given back."""
+    """Find free blocks by drawing them. They belong to this process until they are given back."""
     blocks = [(free_port() - FIRST_PORT) // BLOCK_PORTS for _ in range(count)]
     free_ports._own_blocks.difference_update(blocks)
     return blocks
@@ -77,6 +77,6 @@ def test_a_block_of_another_process_is_not_handed_out_until_that_ends() -> None:
 
 
 def claim_elsewhere(block: int) -> str:
-    """What a new process is told that asks for the block and ends."""
+    """Return what a new process sees that claims the block and ends."""
     words = [sys.executable, "-c", DRAW_ONE, str(block)]
     return subprocess.run(words, input="", capture_output=True, text=True, timeout=30, check=True).stdout.strip()

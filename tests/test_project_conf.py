@@ -1,4 +1,4 @@
-"""The configuration files that come with the project: all keys mean something, and the scripts find what they name."""
+"""The configuration files of the project: every key has a meaning, and the scripts find the files that they name."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BROKER_FILES = sorted([ROOT / "conf/broker.conf", *ROOT.glob("conf/2m-*/*.proper
 
 
 def uncommented(text: str) -> str:
-    """The file with its commented-out settings in force."""
+    """Return the file with its commented-out settings enabled."""
     return re.sub(r"(?m)^#(?=\w+=)", "", text)
 
 

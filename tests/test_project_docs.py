@@ -1,4 +1,4 @@
-"""The documents: programs in them run, links lead somewhere, and what makes the site of them does what it says."""
+"""The documents: their programs run, their links lead somewhere, and the generators of the site work."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ PROGRAM_SECONDS = 120
 
 @dataclass(frozen=True)
 class Program:
-    """A block of Python in a page; `title` names its file when it is a test, or says what it needs."""
+    """A block of Python in a page; `title` names its file if it is a test, or says what it needs."""
 
     page: str
     number: int
@@ -52,7 +52,7 @@ def programs(page: str) -> Iterator[Program]:
 
 
 def run(program: Program, name_server: str, directory: Path) -> subprocess.CompletedProcess[str]:
-    """Run one program against a cluster: its text names the usual port, which is another here."""
+    """Run one program against a cluster, with the cluster's port in place of the usual one."""
     is_test = program.title.startswith("test_")
     file = directory / (program.title if is_test else "program.py")
     file.write_text(program.text.replace("127.0.0.1:9876", name_server))
@@ -92,7 +92,7 @@ def test_every_spark_block_is_a_program_that_runs(tmp_path: Path) -> None:
 
 
 def unresolved(tree: ast.AST) -> list[str]:
-    """Imports of a program that lead nowhere: modules that do not exist, names that a module of ours does not have."""
+    """Return the imports of a program that fail: modules that do not exist, names that a module of ours lacks."""
     missing = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -109,7 +109,7 @@ def unresolved(tree: ast.AST) -> list[str]:
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_every_python_block_compiles_and_imports_what_there_is(path: Path) -> None:
-    """Also the blocks that cannot run in a test, since they wait for ever or for other machines."""
+    """This includes blocks that cannot run in a test, since they wait forever or for other machines."""
     pytest.importorskip("pyspark")
     for program in programs(path.relative_to(ROOT).as_posix()):
         name = f"{path.name}, block {program.number}"
@@ -124,13 +124,13 @@ def test_an_import_that_leads_nowhere_is_found() -> None:
 
 
 def links(path: Path) -> Iterator[tuple[str, str]]:
-    """File and anchor of every relative link of a document, code left out."""
+    """Return file and anchor of every relative link of a document outside of code."""
     text = re.sub(r"(?ms)^ *```.*?^ *```$", "", path.read_text())
     yield from re.findall(r"\]\(([^()\s#:]*)(#[^()\s]*)?\)", text)
 
 
 def anchors(path: Path) -> set[str]:
-    """What a forge makes of a document's headings."""
+    """Return the anchors that a forge makes of a document's headings."""
     text = re.sub(r"(?ms)^ *```.*?^ *```$", "", path.read_text())
     headings = re.findall(r"(?m)^#+ (.*)$", text)
     return {"#" + re.sub(r"[^\w\- ]", "", re.sub(r"[`*]", "", line).lower()).replace(" ", "-") for line in headings}

@@ -1,4 +1,4 @@
-"""What pip makes of the project: an sdist with everything in it, and wheels that work beside other software.
+"""What pip builds from the project: an sdist with everything in it, and wheels that work beside other software.
 
 All of it happens in copies outside of the project, and without a network: the dependencies are those of the Python that
 runs the tests.
@@ -30,7 +30,7 @@ slow = pytest.mark.slow
 
 
 def run(*command: str | Path, cwd: Path, **environment: str) -> str:
-    """What a command prints. It sees none of the settings of this process that decide about builds."""
+    """Run a command and return its output. It does not inherit the settings of this process that affect builds."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("TRIOMQ_", "PYTHONPATH"))}
     done = subprocess.run(
         [str(word) for word in command],
@@ -71,7 +71,7 @@ def unpacked(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def make_wheel(project: Path, directory: Path, **environment: str) -> Path:
-    """Of a copy of `project`, because pip leaves what it built where it built it."""
+    """Make a wheel of a copy of `project`, because pip leaves build files in the source."""
     source = directory / "source"
     shutil.copytree(project, source, symlinks=True, ignore=LEFT_OUT)
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
@@ -87,7 +87,7 @@ def wheel(unpacked: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def environment_with(directory: Path, *wheels: Path) -> Path:
-    """A fresh Python with these wheels, which also finds what the Python of the tests has installed."""
+    """Make a fresh Python with these wheels, which also finds the packages of the Python that runs the tests."""
     run(sys.executable, "-m", "venv", directory, cwd=directory.parent)
     (packages,) = directory.glob("lib/python*/site-packages")
     (packages / "dependencies.pth").write_text(sysconfig.get_paths()["purelib"])
@@ -106,7 +106,7 @@ def running_build(python: Path) -> str:
 
 
 def contents(wheel: Path) -> dict[str, bytes]:
-    """Files of a wheel; of extensions only that they are there."""
+    """Return the files of a wheel; extensions only by their presence."""
     with zipfile.ZipFile(wheel) as archive:
         return {
             name: b"" if name.endswith((".so", "RECORD")) else archive.read(name) for name in sorted(archive.namelist())
@@ -176,7 +176,7 @@ def test_mypy_is_required_only_for_a_compiled_build(checkout: Path) -> None:
 
 
 def foreign_wheel(directory: Path) -> Path:
-    """Another distribution, whose packages have names that rooms of ours have."""
+    """Another distribution, whose packages have the names of our rooms."""
     files = {
         "daemon/__init__.py": b"class DaemonContext: pass\n",
         "store/__init__.py": b"",

@@ -1,6 +1,6 @@
-"""The project's shape, read from its source: no circles, short files and functions, few parameters, nothing unused.
+"""The project's structure, read from its source: no circles, short files and functions, few parameters, nothing unused.
 
-Each exception is named here with its reason, and an exception that nothing needs any more fails as well.
+Each exception is listed here with its reason. An exception that is no longer needed fails, too.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ MANY_PARAMETERS: dict[str, str] = {
     "store/queues/index_file.py:write_keys_reference": "the arguments of the C function that it defines",
     "store/results.py:MessageToStore.__init__": RECORD,
 }
-# Modules (as patterns) whose public names are used from outside of the rooms, or found by name.
+# Modules (as patterns) whose public names are used outside of the rooms, or found by name.
 INTERFACES: dict[str, str] = {
     "admin/commands/*.py": "a command's function is found by its name (admin/commands/__init__.py)",
     "broker/embedded/virtual_clock.py": "public as triomq.testing, and trio.abc.Clock",
@@ -84,7 +84,7 @@ def tree_of(path: Path) -> ast.Module:
 
 
 def module_name(path: Path) -> str:
-    """`triomq.store.reading` for store/reading.py, `triomq.store` for store/__init__.py."""
+    """Return `triomq.store.reading` for store/reading.py, `triomq.store` for store/__init__.py."""
     parts = path.relative_to(ROOT / "src" if path.is_relative_to(ROOT / "src") else ROOT).with_suffix("").parts
     names = [*(() if parts[0] == "triomq" or path.parent.name == "src" else ("triomq",)), *parts]
     return ".".join(names[:-1] if names[-1] == "__init__" else names)
@@ -96,7 +96,8 @@ def modules() -> dict[str, Path]:
 
 
 def imported_modules(path: Path) -> set[str]:
-    """The project's modules that this one imports, wherever in the file: for type checkers and in functions as well."""
+    """Return the project's modules that this one imports anywhere in the file: also for type checkers and in functions.
+    """
     known = modules()
     found: set[str] = set()
     for node in ast.walk(tree_of(path)):
@@ -110,7 +111,7 @@ def imported_modules(path: Path) -> set[str]:
 
 
 def circles(graph: dict[str, set[str]]) -> list[list[str]]:
-    """The groups of two or more that reach each other (Tarjan's strongly connected components)."""
+    """Return the groups of two or more modules that reach each other (Tarjan's strongly connected components)."""
     index: dict[str, int] = {}
     low: dict[str, int] = {}
     stack: list[str] = []
@@ -138,7 +139,7 @@ def circles(graph: dict[str, set[str]]) -> list[list[str]]:
 
 
 def functions(path: Path) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
-    """Each function with its name in the project, `store/flush.py:Flush.run`."""
+    """Return each function with its name in the project, `store/flush.py:Flush.run`."""
 
     def inside(node: ast.AST, prefix: str) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
         for child in ast.iter_child_nodes(node):
@@ -159,7 +160,7 @@ def parameter_count(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 
 
 def compare(found: dict[str, int], allowed: dict[str, str], limit: str) -> None:
-    """Fail for what is found without being allowed, and for what is allowed without being found."""
+    """Fail for findings that are not allowed, and for allowed ones that are not found."""
     wrong = {name: count for name, count in found.items() if name not in allowed}
     assert not wrong, f"over {limit}: {wrong}"
     stale = allowed.keys() - found.keys()
@@ -190,7 +191,7 @@ def test_functions_have_few_parameters() -> None:
 
 
 def public_definitions(path: Path) -> Iterator[tuple[str, str]]:
-    """(qualified name, bare name) of the module's functions, classes, constants, and of its classes' methods."""
+    """Return (qualified name, bare name) of the module's functions, classes, constants, and of its classes' methods."""
     for node in tree_of(path).body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield node.name, node.name
@@ -205,7 +206,7 @@ def public_definitions(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def names_in_use(tree: ast.AST) -> set[str]:
-    """Every name that is read, and every word of a short text (for `getattr`, `__all__`, entry points)."""
+    """Return every name that is read, and every word of a short text (for `getattr`, `__all__`, entry points)."""
     found: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):

@@ -1,4 +1,4 @@
-"""The project's borders and habits, read from its source: who imports whom, which calls are banned."""
+"""The project's borders and habits, read from its source: which room imports which, and which calls are banned."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# package -> what it may import of the project; and of others beyond the standard library.
+# package -> the rooms that it may import, and third-party packages.
 ARROWS: dict[str, set[str]] = {
     "protocol": set(),
     "daemon": {"protocol"},
@@ -22,7 +22,7 @@ ARROWS: dict[str, set[str]] = {
     "spark": {"client", "store", "remoting", "protocol"},
     "admin": {"protocol"},
 }
-# Modules that stand above their package: they run whole clusters and so may know more.
+# Modules that stand above their package: they run whole clusters and so may import more.
 MORE_ARROWS: dict[str, set[str]] = {
     "broker/quickstart.py": {"namesrv", "client"},
     "broker/embedded/local_cluster.py": {"namesrv"},
@@ -53,7 +53,7 @@ def relative(path: Path) -> str:
 
 
 def imported_packages(tree: ast.AST) -> set[str]:
-    """The rooms of the project that a module imports (`triomq.store` is `store`), and other packages by name."""
+    """Return the rooms of the project that a module imports (`triomq.store` is `store`), and other packages by name."""
     found: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -89,7 +89,7 @@ def dotted(node: ast.AST) -> str:
 
 
 def banned_calls(path: Path, tree: ast.AST) -> list[str]:
-    """Calls that are wrong wherever they stand, with why."""
+    """Return calls that are wrong wherever they occur, with the reason."""
     found = []
     file = relative(path)
     for node in ast.walk(tree):
@@ -157,7 +157,7 @@ def compiled_modules() -> set[str]:
 
 
 def names_from_compiled_modules(tree: ast.AST) -> set[str]:
-    """The names that a module imports from modules that mypyc compiles."""
+    """Return the names that a module imports from modules that mypyc compiles."""
     return {
         alias.asname or alias.name
         for node in ast.walk(tree)

@@ -1,4 +1,4 @@
-"""The forge's files: workflows fit their schema, and everything that they name is there."""
+"""The files for the forge: workflows match their schema, and everything that they name exists."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
 
 
 def document(path: Path) -> dict[str, Any]:
-    """A YAML file; the word `on` stays a word."""
+    """Read a YAML file; the key `on` stays text."""
     loaded = yaml.load(path.read_text(), Loader=yaml.BaseLoader)
     assert isinstance(loaded, dict)
     return loaded
 
 
 def commands(path: Path) -> list[str]:
-    """What the steps of a workflow, or the hooks of pre-commit, run."""
+    """Return the commands in the steps of a workflow, or in the hooks of pre-commit."""
     if path.name == ".pre-commit-config.yaml":
         return [hook["entry"] for repo in document(path)["repos"] for hook in repo["hooks"]]
     jobs = document(path)["jobs"].values()
@@ -32,7 +32,7 @@ def commands(path: Path) -> list[str]:
 
 
 def check_schema(schema: str, *paths: Path) -> None:
-    """Compare files with a schema that check-jsonschema brings along: nothing is fetched."""
+    """Compare files with a schema that check-jsonschema includes, so nothing is downloaded."""
     done = subprocess.run(
         [sys.executable, "-m", "check_jsonschema", "--builtin-schema", schema, *map(str, paths)],
         capture_output=True,

@@ -1,8 +1,9 @@
-"""A message takes about as many steps as when it was last looked at: instructions of Python and calls of C, counted.
+"""A message takes about as many steps as when it was last measured: Python instructions and calls of C functions,
+counted.
 
-The figures are from `TRIOMQ_PURE=1 bin/bench-hot-path --steps`, Python 3.11; other versions count a little differently.
-A change that makes the path of a message a quarter longer fails, on any machine, however busy. What C does within one
-call is not counted: `bin/bench-hot-path` measures that. When a change is worth its steps, put new figures here.
+The figures are from `TRIOMQ_PURE=1 bin/bench-hot-path --steps`, Python 3.11; other versions count slightly differently.
+A change that makes the path of a message a quarter longer fails on any machine, however busy. Work inside of one C call
+is not counted: `bin/bench-hot-path` measures that. If a change is worth its steps, enter the new figures here.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def test_a_message_takes_the_steps_that_it_took(steps: dict[str, float], name: s
 
 
 def test_steps_are_counted() -> None:
-    """Of a loop that is twice as long, twice as many; and those of C functions, too."""
+    """A loop that is twice as long counts twice as many; calls of C functions count, too."""
     from benchmarks.hot_path import Steps
 
     def walk(rounds: int) -> int:

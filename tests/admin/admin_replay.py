@@ -1,4 +1,4 @@
-"""A session that responds with what RocketMQ 4.9.7 sent when its own mqadmin ran the same command."""
+"""A session that replays the responses of RocketMQ 4.9.7 to its own mqadmin for the same command."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ ROUTE = 105
 
 
 class Replay(Session):
-    """The recorded responses of one scenario. A request gets the next response to a recorded request with its code and
-    the fields that both have; one that was never recorded fails the test."""
+    """The recorded responses of one scenario."""
 
     def __init__(self, scenario: str) -> None:
         super().__init__(NAME_SERVER)
@@ -70,7 +69,7 @@ class Replay(Session):
             return matching[0][2]
         if code == ROUTE:
             return _route_of(texts["topic"])
-        # Frames equal to earlier ones were left out of the recording; those are mostly refusals.
+        # The recording omits frames equal to earlier ones; most of those are refusals.
         return next((response for _, _, response in same_code if response.code), same_code[-1][2])
 
 
@@ -80,7 +79,7 @@ def _is_about(recorded: dict[str, str], asked: dict[str, str]) -> bool:
 
 @cache
 def _route_of(topic: str) -> Response:
-    """A route that Java's client had kept from an earlier command: as it was recorded there."""
+    """Return the recorded route that Java's client had cached from an earlier command."""
     found = [
         Replay(scenario)._response_about(topic)
         for scenario in dict.fromkeys(frame.get("scenario") for frame in golden_lines("wire", "frames_admin_json"))
@@ -89,7 +88,7 @@ def _route_of(topic: str) -> Response:
     return known[0] if known else _route_of("WireTwo")  # one queue at the one broker, as most topics have
 
 
-# The fields that say what a request is about; others hold times, ids and counts of the run.
+# The fields that identify the subject of a request; the others hold times, ids and counters of the run.
 NAMING = {
     "topic", "consumerGroup", "group", "groupName", "queueId", "key", "namespace", "clientId", "brokerName", "offset",
     "queueOffset", "statsName", "statsKey", "accessKey", "b", "producerGroup", "subscription",
@@ -101,13 +100,13 @@ def _frames(scenario: str) -> list[dict[str, Any]]:
 
 
 def recorded_runs() -> dict[str, dict[str, Any]]:
-    """The runs of mqadmin of which the frames were recorded, by name."""
+    """Return, by name, the runs of mqadmin whose frames were recorded."""
     scenarios = {frame.get("scenario") for frame in golden_lines("wire", "frames_admin_json")}
     return {run["name"]: run for run in golden_lines("mqadmin", "outputs") if f"admin:{run['name']}" in scenarios}
 
 
 def replayed(name: str, words: list[str], form: str = TEXT) -> tuple[str, AdminError | None, Replay]:
-    """What our command prints with the recorded responses, what it fails with, and what it asked."""
+    """Run our command on the recorded responses. Return its output, its error and its requests."""
     command = find_command(words[0])
     assert command is not None
     stream = io.StringIO()

@@ -1,4 +1,4 @@
-"""Each command with the responses that RocketMQ's mqadmin got prints what RocketMQ's mqadmin printed, to the byte."""
+"""Each command, given the responses that RocketMQ's mqadmin received, prints the same bytes as RocketMQ's mqadmin."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from triomq.admin.output import JSON, JSON_LINES
 
 RUNS = recorded_runs()
 ENDLESS = {"clusterRT", "startMonitoring"}
-# Runs that failed in Java; our exit status says why. `*_acl_off`: RocketMQ never responds, so nothing was recorded.
+# Runs that failed in Java. `*_acl_off`: RocketMQ never responds, so nothing was recorded.
 FAILED = {
     "topicRoute_unknown": NotFound.exit_status,
     "topicStatus_unknown": NotFound.exit_status,
@@ -34,7 +34,7 @@ FAILED = {
 SILENT = {"clusterAclConfigVersion_acl_off", "getAclConfig_acl_off"}
 COMPARED = sorted(RUNS.keys() - ENDLESS - FAILED.keys() - SILENT)
 
-# What differs in every run: ids of sent messages, durations, the age of a log, file names made of the time.
+# Values that differ in each run: ids of sent messages, durations, the age of a log, file names made of the time.
 VARYING = (
     (r"C0000202[0-9A-F]{24}(?=\n)", "<ID>"),
     (r"[0-9A-F]{32}(?=\n)", "<ID>"),
@@ -49,7 +49,7 @@ VARYING = (
 
 @pytest.fixture(autouse=True)
 def in_utc(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    """The recording was made in UTC; files of commands go to a directory of the test."""
+    """Use UTC, as the recording did; commands write their files to a directory of the test."""
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
     monkeypatch.chdir(tmp_path)
@@ -75,7 +75,7 @@ def test_a_command_prints_what_rocketmqs_prints(name: str, tmp_path: Path) -> No
     assert failure is None
     recorded = RUNS[name]["stdout"].replace("/opt/mq/run/export", str(tmp_path / "export"))
     recorded = recorded.replace("/tmp/rocketmq/msgbodys", str(tmp_path / "bodies"))
-    if name in ("statsAll", "statsAll_a"):  # the last topic's frames were not recorded
+    if name in ("statsAll", "statsAll_a"):  # the frames of the last topic were not recorded
         printed, recorded = (re.sub(r"(?m)^wire-a .*\n", "", text) for text in (printed, recorded))
         assert printed.count("\n") > 3
     assert masked(printed) == masked(recorded)
@@ -98,7 +98,7 @@ def test_files_hold_what_rocketmqs_hold(name: str, tmp_path: Path) -> None:
 
 
 def without_times(files: dict[str, str]) -> dict[str, str]:
-    """Files by name, where neither has the moment at which they were written."""
+    """Return the text of each file without the time at which it was written."""
     return {
         re.sub(r"\d{13}", "<TIME>", name): re.sub(r'(?<="exportTime":)\d+', "<TIME>", text)
         for name, text in files.items()

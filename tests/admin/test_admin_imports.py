@@ -1,4 +1,4 @@
-"""A command is there in an instant: what it imports is held here, since nothing else is noticed later."""
+"""Commands start fast because they import little. These tests list what each imports."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BUILT_IN_ONLY = {"msgspec", "msgpack", "json", "re", "typing", "socket", "argpar
 
 
 def loaded(program: str) -> set[str]:
-    """The modules and packages that a program has imported at its end, beyond those of Python's own start."""
+    """Return the modules and packages that a program has imported when it ends, beyond those of Python's own start."""
     path = f"import sys; before = set(sys.modules); sys.path.insert(0, {str(ROOT / 'src')!r})"
     text = f"{path}\n{program}\nprint('\\n'.join(sorted(set(sys.modules) - before)), file=sys.stderr)"
     result = subprocess.run([sys.executable, "-I", "-c", text], capture_output=True, text=True, timeout=60, check=True)

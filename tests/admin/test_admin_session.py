@@ -1,4 +1,4 @@
-"""Requests over real sockets: what a peer may do wrong, and what the command says then."""
+"""Requests over real sockets: faulty peers, and the error that the command reports for each."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Peer = Callable[[socket.socket], None]
 
 @contextmanager
 def listening(*peers: Peer) -> Iterator[str]:
-    """An address where each connection is handled by the next of `peers`."""
+    """Return an address where each connection goes to the next of `peers`."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(10)
 
@@ -42,7 +42,7 @@ def listening(*peers: Peer) -> Iterator[str]:
 
 
 def read_request(connection: socket.socket) -> tuple[int, int]:
-    """(code, opaque) of the next request."""
+    """Return (code, opaque) of the next request."""
     decoder = FrameDecoder()
     while True:
         for command in decoder.feed(connection.recv(65536)):

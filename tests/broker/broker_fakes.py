@@ -1,4 +1,4 @@
-"""Fakes of the broker's surroundings that record what was done to them."""
+"""Fakes of the broker's surroundings that record the calls they receive."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class FakeClock:
-    """A wall clock that stands still until it is moved."""
+    """A wall clock that only moves when a test moves it."""
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self.now_ms = now_ms
@@ -26,7 +26,7 @@ class FakeClock:
 
 
 class FakeConnection:
-    """A connection that keeps what is sent; `on_invoke` answers calls."""
+    """A connection that records what is sent; `on_invoke` responds to calls."""
 
     def __init__(self, address: str = "10.0.0.1:1") -> None:
         self.remote = HostPort.parse(address)
@@ -38,8 +38,15 @@ class FakeConnection:
         self.invoked: list[tuple[RemotingCommand, float]] = []
         self.answers: list[tuple[RemotingCommand, RemotingCommand]] = []
         self.on_invoke: Callable[[RemotingCommand], Awaitable[RemotingCommand]] | None = None
+        self.on_answer: Callable[..., None] | None = None
         self.is_full = False
+        self.held_bytes = 0
+        self.is_memory_tight = False
         self.postponed: list[Callable[[], None]] = []
+
+    def hold(self, count: int) -> bool:
+        self.held_bytes += count
+        return self.is_memory_tight
 
     def must_wait(self) -> bool:
         return self.is_full
@@ -93,7 +100,7 @@ class FakeStore:
 
     @property
     def reading(self) -> FakeStore:
-        """A store's faces are one here."""
+        """This fake is its own `reading`."""
         return self
 
     upkeep = reading
@@ -149,7 +156,7 @@ class FakeStore:
 
 
 class MemoryFile:
-    """A table file in memory: the present text and those before it."""
+    """A table file in memory: the present text and the earlier ones."""
 
     def __init__(self, *texts: str) -> None:
         self.texts = list(texts)
@@ -171,5 +178,5 @@ class MemoryFile:
 
 
 def request(code: int, ext_fields: dict[str, str] | None = None, body: bytes = b"", **members: Any) -> RemotingCommand:
-    """A request as it arrives."""
+    """Return a request as a processor receives it."""
     return RemotingCommand(code, opaque=7, ext_fields=ext_fields, body=body, **members)

@@ -1,4 +1,4 @@
-"""A broker's tables in memory, for tests of what needs several of them."""
+"""A broker's tables in memory, for tests that need several of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from triomq.broker.tables.topics import TopicTable
 
 
 def metadata(now_ms: Callable[[], int], **given: Any) -> Metadata:
-    """Empty tables, but for those that are given."""
+    """Return empty tables, except those that the caller passes."""
     tables: dict[str, Any] = {
         "topics": TopicTable(now_ms=now_ms),
         "groups": GroupTable(now_ms=now_ms),

@@ -33,12 +33,12 @@ STORE_HOST = HostPort("10.0.0.1", 10911)
 
 
 async def inline(function: Callable[..., Any], *arguments: Any) -> Any:
-    """An `offload` without threads, so that the autojump clock sees no waiting."""
+    """Run the function without a thread, so that the autojump clock sees no wait."""
     return function(*arguments)
 
 
 class WallClock:
-    """The wall clock that runs with trio's clock, until it is set to another time."""
+    """A wall clock that follows trio's clock until a test sets it."""
 
     def __init__(self, now_ms: int = START_MS) -> None:
         self._base_ms = now_ms - trio.current_time() * 1000
@@ -47,7 +47,7 @@ class WallClock:
         return int(self._base_ms + trio.current_time() * 1000)
 
     def turn(self, ms: int) -> None:
-        """Set it forward or back, without time passing."""
+        """Set the clock forward or back without letting time pass."""
         self._base_ms += ms
 
 
@@ -76,16 +76,16 @@ class Lab:
         self.is_committing = True
 
     def _wake(self) -> None:
-        """Here a turn ends with every put."""
+        """End the turn after each put."""
         if self.is_committing:
             self.store.commit()
 
     def change(self, **values: Any) -> None:
-        """Settings of the broker that change at run time."""
+        """Change settings of the broker while it runs."""
         self.configuration.broker = replace(self.configuration.broker, **values)
 
     async def put(self, topic: str, body: bytes = b"hello", queue_id: int = 0, **properties: str) -> PutResult:
-        """Store a message as a producer sends it."""
+        """Store a message as a producer would send it."""
         pending = AwaitedPut()
         self.writer.put(self.message(topic, body, queue_id, properties), properties, False, pending)
         return await pending.wait()
@@ -113,7 +113,7 @@ class Lab:
         )
 
     def messages(self, topic: str, queue_id: int = 0) -> list[MessageExt]:
-        """All messages of a queue."""
+        """Return all messages of a queue."""
         found: list[MessageExt] = []
         offset = self.store.reading.min_offset(topic, queue_id)
         while offset < self.store.reading.max_offset(topic, queue_id):
@@ -134,7 +134,7 @@ async def open_lab(
     broker: dict[str, Any] | None = None,
     store: dict[str, Any] | None = None,
 ) -> AsyncIterator[Lab]:
-    """A loaded store, closed at the end."""
+    """Open a lab with a loaded store; close it at the end."""
     lab = Lab(root, now_ms or WallClock(), broker or {}, store or {})
     await lab.store.load()
     try:
@@ -145,5 +145,5 @@ async def open_lab(
 
 
 async def settle() -> None:
-    """Let every task run until it waits for time or news."""
+    """Let every task run until it waits for time or for another task."""
     await trio.testing.wait_all_tasks_blocked()

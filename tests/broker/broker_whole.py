@@ -1,4 +1,4 @@
-"""A whole broker inside the test, on free ports, with a store of its own, and a client that asks it."""
+"""A whole broker inside the test, on free ports, with its own store, and a client for it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def now_ms() -> int:
 
 
 class WholeBroker:
-    """A running broker. `controller` is for looking inside."""
+    """A running broker. Use `controller` to look inside."""
 
     def __init__(
         self, controller: BrokerController, address: str, client: RemotingClient, binary_client: RemotingClient
@@ -53,8 +53,9 @@ class WholeBroker:
     async def ask(
         self, code: int, fields: dict[str, Any] | None = None, body: bytes = b"", *, is_binary: bool = False
     ) -> RemotingCommand:
-        """The answer to a request with these fields (those whose value is None are left out), in JSON or, `is_binary`,
-        in RocketMQ's own header codec."""
+        """Return the response to a request with these fields. Fields whose value is None are omitted. The header is
+        JSON or, with `is_binary`, RocketMQ's own codec.
+        """
         texts = None if fields is None else {name: str(value) for name, value in fields.items() if value is not None}
         client = self.binary_client if is_binary else self.client
         return await client.invoke(self.address, new_request(code, ext_fields=texts, body=body), ANSWER_SECONDS)
@@ -117,7 +118,7 @@ def pull_fields(topic: str, /, **changes: Any) -> dict[str, Any]:
 async def whole_broker(
     folder: Path, properties: Mapping[str, str] | None = None, **settings: str
 ) -> AsyncIterator[WholeBroker]:
-    """`properties` are system properties, which no record of the configuration knows."""
+    """Start a broker. `properties` are system properties, which no settings record declares."""
     values = {**SETTINGS, "storePathRootDir": str(folder / "store"), **settings}
     configuration = Configuration.from_values(values, source="test")
     configuration.properties = properties or {}

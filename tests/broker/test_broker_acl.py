@@ -146,7 +146,7 @@ def test_ranges_agree_with_arithmetic(
 
 @given(st.ip_addresses(v=6))
 def test_an_address_is_a_pattern_of_itself(address: ipaddress.IPv6Address) -> None:
-    assume(address.ipv4_mapped is None)  # Python 3.13 writes its end with dots
+    assume(address.ipv4_mapped is None)  # Python 3.13 ends the message with dots
     for text in (str(address), address.exploded.upper()):
         assert AddressPattern(text).matches(HostPort(str(address), 1))
 
@@ -392,7 +392,7 @@ def control(tmp_path: Path) -> AccessControl:
 
 
 def refusal(control: AccessControl, request: RemotingCommand, remote: str = STRANGER) -> str | None:
-    """RocketMQ's sentence, None when the request may pass."""
+    """Return RocketMQ's sentence, or None if the request may pass."""
     try:
         control(cast(Any, FakeConnection(remote)), request)
     except AccessDenied as denied:
@@ -618,7 +618,7 @@ def test_with_the_gaps_what_rocketmq_checks_is_checked(tmp_path: Path) -> None:
 
 
 def test_both_contents_of_queries_are_taken(control: AccessControl) -> None:
-    """Clients sign _UNIQUE_KEY_QUERY, RocketMQ's broker leaves it out."""
+    """Clients sign _UNIQUE_KEY_QUERY; RocketMQ's broker excludes it."""
     fields = {"topic": "orders", "_UNIQUE_KEY_QUERY": "true", "AccessKey": SHOP}
     for unsigned in ({"Signature"}, {"Signature", "_UNIQUE_KEY_QUERY"}):
         content = signature.content(fields, leave_out=unsigned)
@@ -882,7 +882,7 @@ accounts:
 
 
 def test_administration_like_the_real_broker(tmp_path: Path) -> None:
-    """The recorded requests of mqadmin one after the other: answers and accounts are those of the real broker."""
+    """Replay the recorded requests of mqadmin in order: responses and accounts are those of the real broker."""
     text = """
 globalWhiteRemoteAddresses: [10.10.103.*]
 accounts:
@@ -916,7 +916,7 @@ def test_without_acl() -> None:
     processor = AclProcessor(Configuration(), None, address=lambda: "a:1")
     connection = cast(Any, FakeConnection())
     for code, refused_code, fields in (
-        (52, 1, {}),  # RocketMQ leaves these two unanswered
+        (52, 1, {}),  # RocketMQ does not respond to these two
         (54, 1, {}),
         (50, 209, {"accessKey": "a"}),
         (51, 210, {"accessKey": "a"}),

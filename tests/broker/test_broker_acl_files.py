@@ -1,4 +1,4 @@
-"""ACL files on the disk: which are read again, how one is written, and the exact bounds of an account."""
+"""ACL files on disk: which ones are reloaded, how one is written, and the exact bounds of an account."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_file_that_did_not_change_keeps_its_accounts_and_its_version(tmp_path:
     clock = FakeClock()
     table = table_of(tmp_path, clock)
     version = table.versions()[str(further)]
-    clock.now_ms += 60_000  # a file that names no version has the time at which it was read
+    clock.now_ms += 60_000  # a file without a version gets the time at which it was read
     default.write_text(account_text("second-account"))
     assert table.refresh()
     assert table.account("team-account") is not None

@@ -1,4 +1,4 @@
-"""The addresses that clients are told, and the NameServers found through an address server: with real daemons."""
+"""The addresses that clients receive, and NameServers found through an address server: with real daemons."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ROUTE = 105
 
 @contextmanager
 def daemon(module: str, folder: Path, keys: dict[str, str], *properties: str) -> Iterator[None]:
-    """A daemon with its own home; `properties` are system properties as in JAVA_OPT."""
+    """Start a daemon with its own home; `properties` are system properties as in JAVA_OPT."""
     conf = folder / f"{module}.conf"
     conf.write_text("".join(f"{key}={value}\n" for key, value in keys.items()))
     environment = dict(os.environ, PYTHONPATH=str(PROJECT / "src"), HOME=str(folder), JAVA_OPT=" ".join(properties))
@@ -54,7 +54,7 @@ def wait_for(condition: Callable[[], bool], seconds: float, what: str) -> None:
 
 
 def ask(address: str, code: int, **fields: str) -> RemotingCommand | None:
-    """None when nobody answers there."""
+    """Return the response, or None if nothing listens there."""
 
     async def main() -> RemotingCommand | None:
         async with open_client() as client:
@@ -67,7 +67,7 @@ def ask(address: str, code: int, **fields: str) -> RemotingCommand | None:
 
 
 def registered(name_server: str) -> str | None:
-    """The address of broker-a as the NameServer tells it."""
+    """Return the address of broker-a that the NameServer returns."""
     answer = ask(name_server, CLUSTER_INFO)
     if answer is None or answer.code != 0:
         return None
@@ -83,7 +83,7 @@ def broker_keys(folder: Path, port: int, **more: str) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def name_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Its address; a broker that ends in order is not known there any more."""
+    """Return its address. A broker that stops cleanly disappears from it."""
     folder = tmp_path_factory.mktemp("name_server")
     port = free_port()
     with daemon("namesrv", folder, {"listenPort": str(port), "kvConfigPath": str(folder / "kv.json")}):
@@ -102,7 +102,7 @@ def test_without_broker_ip1_clients_are_told_an_address_that_they_reach(tmp_path
 
 
 def test_broker_ip1_is_what_clients_are_told(tmp_path: Path, name_server: str) -> None:
-    """As behind NAT: the address need not be one of this machine's, and may be a name."""
+    """As behind NAT: the address may belong to another machine, and may be a host name."""
     port = free_port()
     with daemon("broker", tmp_path, broker_keys(tmp_path, port, namesrvAddr=name_server, brokerIP1="203.0.113.7")):
         assert registered(name_server) == f"203.0.113.7:{port}"
@@ -113,7 +113,7 @@ def test_broker_ip1_is_what_clients_are_told(tmp_path: Path, name_server: str) -
 
 
 class AddressList(BaseHTTPRequestHandler):
-    """GET /rocketmq/nsaddr answers the list."""
+    """Responds to GET /rocketmq/nsaddr with the list."""
 
     answer = ""
     asked: list[str] = []

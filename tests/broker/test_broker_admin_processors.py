@@ -1,4 +1,4 @@
-"""Processors that administrators use: topics, groups, progress, resets."""
+"""The processors for administrators: topics, groups, progress, resets."""
 
 import json
 from typing import Any

@@ -1,8 +1,8 @@
-"""Whatever a client sends, there is an answer that says what is wrong with it, and the broker goes on.
+"""Every request of a client gets a response that says what is wrong with it, and the broker keeps running.
 
-One broker for all examples, in a thread of its own. Every request code gets its fields and its body as they should be,
-left out, of the wrong type, too large, or made up, in both header codecs; what was stored before is there afterwards,
-no request is left unfinished, and the store is sound.
+One broker in its own thread serves all examples. Each request code gets fields and bodies that are valid, missing, of
+the wrong type, too large, or random, in both header codecs. Afterwards the stored messages are still there, no request
+is unfinished, and the store is sound.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ SPEC: dict[str, Any] = json.loads((Path(__file__).parent / "broker_spec.json").r
 CODES = sorted(int(code) for code in SPEC["requests"])
 KEPT = [b"kept %d" % number for number in range(5)]
 END_TRANSACTION = 37
-# What error_response (remoting.processor_table) says when a processor did not know what to say itself.
+# What error_response (remoting.processor_table) says when a processor has no message of its own.
 PYTHON_EXCEPTION = re.compile(r"^[\w.]*(Error|Exception|Group|Exit|Interrupt|Failed)(:|$)")
 
 
 class Thread:
-    """A running broker and a way to ask it from here."""
+    """A running broker in a thread, and a way to send it requests."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -73,7 +73,7 @@ class Thread:
 
 @pytest.fixture(scope="module")
 def thread(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Thread]:
-    """The broker; at the end everything that has to be true of it is asked."""
+    """The broker; at the end, check everything that must hold."""
     folder = tmp_path_factory.mktemp("bad_input")
     thread = Thread(folder)
     thread.start()
@@ -102,7 +102,7 @@ def create_topic(thread: Thread, topic: str) -> None:
     assert thread.ask(17, fields).code == 0
 
 
-# Never "Kept", which has to stay, and few new names, since topics are made on the first send.
+# Never "Kept", which must survive, and few new names, since the first send creates a topic.
 NAMES: tuple[str, ...] = (
     "T",
     "T",
@@ -134,7 +134,7 @@ PROPERTY_TEXTS += ("WAIT\x01false", "REPLY_TO_CLIENT\x01c", "INNER_MULTI_DISPATC
 
 
 def values_of(name: str, kind: str) -> st.SearchStrategy[str | None]:
-    """What a field may come as."""
+    """Values for one field, valid and invalid."""
     odd = st.sampled_from((None, *WORDS)) | st.text(max_size=20)
     if kind in ("Integer", "Long"):
         return st.sampled_from(NUMBERS).map(str) | st.integers(-3, 40).map(str) | odd
@@ -150,7 +150,7 @@ def values_of(name: str, kind: str) -> st.SearchStrategy[str | None]:
 
 
 def fields_of(code: int) -> st.SearchStrategy[dict[str, Any] | None]:
-    """The fields of a request: mostly all there, any of them odd."""
+    """The fields of a request: most are present, any may be invalid."""
     rows = SPEC["requests"][str(code)]["fields"]
     if not rows:
         return st.none() | st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=2)
@@ -213,7 +213,7 @@ BODIES = (
 
 
 def may_hold(code: int, fields: dict[str, Any] | None) -> bool:
-    """A pull that asks to be held for long is no bad input."""
+    """Whether the request may be held: a pull that asks for a long hold is valid input."""
     text = str((fields or {}).get("sysFlag"))
     return code == 11 and (not re.fullmatch(r"-?\d+", text) or bool(int(text) & 2))
 
@@ -222,7 +222,7 @@ def assert_answered(thread: Thread, code: int, fields: dict[str, Any] | None, bo
     if may_hold(code, fields):
         fields = {**(fields or {}), "sysFlag": "4"}
     if code == END_TRANSACTION and (fields or {}).get("commitOrRollback") == "0":
-        return  # nobody waits for an answer to "unknown"
+        return  # no client waits for a response to "unknown"
     try:
         answer = thread.ask(code, fields, body, is_binary=is_binary)
     except RemotingTimeout:

@@ -8,7 +8,7 @@ from triomq.broker.configuration import Configuration
 from triomq.broker.local_address import choose_address, local_address
 from triomq.protocol.settings import SettingError, bind, changed, declarations, to_text
 
-# What the recorded broker was configured with, or what depends on its machine.
+# What the recorded broker was configured with, and what depends on its machine.
 _CONFIGURED = {
     "brokerName",
     "brokerClusterName",

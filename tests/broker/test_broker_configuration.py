@@ -1,4 +1,4 @@
-"""What is settled between the broker's records when they are bound."""
+"""The rules between the broker's settings records, checked when they are bound."""
 
 from __future__ import annotations
 

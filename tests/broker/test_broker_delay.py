@@ -87,7 +87,7 @@ async def test_due_together_is_written_together(tmp_path: Path, autojump_clock: 
     async with open_lab(tmp_path) as lab, delivering(lab):
         for number in range(100):
             await lab.put("T", b"%d" % number, DELAY="1")
-        lab.is_committing = False  # only the delivery itself commits from here on
+        lab.is_committing = False  # from here on only the delivery commits
         commit = lab.store.commit
         commits: list[int] = []
 
@@ -108,7 +108,7 @@ needs_plain_python = pytest.mark.skipif(running_build() == "compiled", reason="r
 
 
 class ReadingBut:
-    """A store's reading with some functions of the test's own."""
+    """A store's reading with some functions replaced by the test."""
 
     def __init__(self, reading: Any, **own: Any) -> None:
         self._reading = reading
@@ -331,7 +331,7 @@ def test_any_bytes_are_a_record_or_refused(data: bytes) -> None:
 
 
 async def test_the_store_of_rocketmq_goes_on(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
-    """A store that the real broker left in the middle of its deliveries: exactly the pending ones are delivered."""
+    """Continue a store that the real broker left during its deliveries: exactly the pending messages are delivered."""
     expect = golden_expectation("1a_clean")
     root = copy_golden_store("1a_clean", tmp_path)
     done = {int(level): offset for level, offset in expect["delay_offset_table"].items()}

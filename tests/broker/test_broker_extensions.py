@@ -1,4 +1,4 @@
-"""Code of others in the broker: found as entry points, called in its place, never chosen from outside."""
+"""Third-party code in the broker: found as entry points, called at the right points, never chosen over the network."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ inner = trioext_for_tests:Store
 
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A distribution with entry points on the path, as pip would leave it there."""
+    """Put a distribution with entry points on the path, as pip would."""
     site = tmp_path / "site"
     info = site / "trioext_for_tests-1.0.dist-info"
     info.mkdir(parents=True)
@@ -146,7 +146,7 @@ def test_keys_that_name_code_cannot_be_changed_at_run_time() -> None:
 
 
 def run_broker(folder: Path, site: Path, **keys: str) -> subprocess.CompletedProcess[str]:
-    """A real mqbroker that is asked to stop as soon as it says that it runs (or ends by itself)."""
+    """Run a real mqbroker until it reports that it runs, or until it ends."""
     values = {"listenPort": "0", "brokerIP1": "127.0.0.1", "namesrvAddr": "", "mappedFileSizeCommitLog": "1048576"}
     values |= {"storePathRootDir": str(folder / "store"), **keys}
     (folder / "broker.conf").write_text("".join(f"{key}={value}\n" for key, value in values.items()))
@@ -189,7 +189,7 @@ def test_mqbroker_says_in_one_line_what_it_cannot_load(tmp_path: Path, installed
 
 
 class Recorder:
-    """All kinds of hooks in one; `refuse` is a topic whose sends are refused, `fail` one whose hooks fail."""
+    """All kinds of hooks in one; `refuse` is a topic whose sends it refuses, `fail` one whose hooks fail."""
 
     def __init__(self) -> None:
         self.seen: list[Any] = []
@@ -219,7 +219,7 @@ class Recorder:
 
 @pytest.fixture
 def with_extensions(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Have every broker of the test start with these extensions."""
+    """Start every broker of the test with these extensions."""
 
     def use(extensions: Extensions) -> None:
         monkeypatch.setattr(triomq.broker.controller.Extensions, "load", lambda configuration: extensions)

@@ -1,4 +1,4 @@
-"""A broker whose commit fails in a way that nobody foresaw: it ends and says why, and what it acknowledged is there."""
+"""A broker whose commit fails unexpectedly ends with the reason, and every acknowledged message survives."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ sys.exit(main(sys.argv[2:]))
 
 
 class RaisingFiles(Files):
-    """Raises `error`, once there is one, when a consume queue is written."""
+    """Raises `error`, once it is set, when the store writes a consume queue."""
 
     def __init__(self) -> None:
         self.error: BaseException | None = None
@@ -68,7 +68,7 @@ async def send(client: RemotingClient, address: str, body: bytes) -> int:
 
 
 async def bodies_of(folder: Path) -> list[bytes]:
-    """What a restarted broker delivers."""
+    """Return the messages that a restarted broker delivers."""
     async with whole_broker(folder) as broker:
         assert broker.controller.serving is not None
         report = broker.controller.serving.store.recovery_report
@@ -103,7 +103,7 @@ async def test_a_commit_that_raises_ends_the_broker_and_loses_nothing(tmp_path: 
 
 
 async def test_a_hook_that_raises_leaves_no_clean_store(tmp_path: Path) -> None:
-    """Also when the commit itself was done: what else was to happen for its messages did not."""
+    """The same holds when the commit itself succeeded: other work for its messages is unfinished."""
     values = {**SETTINGS, "storePathRootDir": str(tmp_path / "store")}
     controller = BrokerController(Configuration.from_values(values), now_ms=now_ms)
     with pytest.raises(BaseExceptionGroup):
@@ -149,7 +149,7 @@ async def test_a_process_whose_commit_raises_ends_with_one_line_that_says_why(tm
     finally:
         process.kill()
         process.wait()
-    lines = [line for line in errors.splitlines() if " WARN " not in line]  # it has no NameServer, and says so
+    lines = [line for line in errors.splitlines() if " WARN " not in line]  # the warning says that it has no NameServer
     assert process.returncode == ExitCode.FAILED & 0xFF
     assert len(lines) == 1, errors
     assert lines[0].startswith("mqbroker: ") and "a commit failed" in lines[0]

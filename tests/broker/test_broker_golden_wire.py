@@ -1,12 +1,14 @@
-"""Recorded conversations of real clients with the real broker, held with this one; every answer is read to its end.
+"""Replay recorded conversations of real clients with the real broker against this one, and compare every response.
 
-The requests of a file go out in their order, each on the connection (and fast port) where it was. Of every answer code,
-remark, the names and values of header fields and the body by its meaning have to be the recorded ones.
+The requests of a file are sent in order, each over its original connection (and fast port). Code, remark, names and
+values of header fields, and the decoded body of every response must equal the recorded ones. Values that cannot be
+equal are adapted first. A physical offset or message id in a request is replaced by that of the same message here
+(known from the responses to sends and from pulls). Times, addresses and ids in both responses are replaced by a
+placeholder. A table for each file lists the remaining differences with their reasons; the last test fails for an entry
+that no recording needs.
 
-What cannot be the same is put right first: a physical offset or message id in a request is replaced by that of the same
-message here (known from the answers to sends and from what was pulled), and times, addresses and ids in both answers by
-a word. What is left of differences stands in a table for each file, with its reason; an entry that no recording needs
-fails the last test.
+The recording keeps about two frames of a kind, so messages and offsets of the others are missing here. The number of
+messages in a queue is therefore compared only as "none" or "some" (COUNTS).
 
 The recording keeps about two frames of a kind, so messages and offsets of the others are missing here. How many
 messages a queue holds is therefore compared only as "none" or "some" (COUNTS).
@@ -76,7 +78,7 @@ MEASURED = {
 
 
 class Conversation:
-    """One recorded file and the brokers that answer it now; `addresses` by the names that they have there."""
+    """One recorded file and the brokers that replay it; `addresses` by their recorded names."""
 
     def __init__(
         self, frames: list[Frame], addresses: dict[str, str], clients: AsyncExitStack, *, is_signed: bool
@@ -101,7 +103,7 @@ class Conversation:
         self.differences: list[tuple[str, str, str]] = []
 
     async def hold(self) -> None:
-        askers = {"client", "slave"}  # a slave asks its master for its tables
+        askers = {"client", "slave"}  # a slave requests its master's tables
         frames = [f for f in self._frames if f["from"] in askers and f["to"] in self._addresses]
         frames = [frame for frame in frames if frame["type"] != "response"]
         codecs = {frame["conn"]: int(frame["serialize"] == "ROCKETMQ") for frame in frames}
@@ -161,10 +163,10 @@ class Conversation:
         recorded = self._client_answers[RequestCode(request.code).name][-1 if wants_threads else 0]
         return new_response(request, 0, recorded["header"].get("remark"), body=body_of(recorded))
 
-    # -- where a message lies here -------------------------------------------------------------------------------------
+    # -- -- the position of a message here -----------------------------------------------------------------------------
 
     def _place(self, name: str, text: str) -> str:
-        """A field of a request, with the place of the message in this log."""
+        """Return a field of a request with the message's position in this log."""
         if name in ("offset", "commitLogOffset") and text.isdigit():
             return str(self._places.get(int(text), int(text)))
         return MESSAGE_ID.sub(
@@ -186,7 +188,7 @@ class Conversation:
 
 
 def adapt_pull(fields: dict[str, str], recorded_code: int) -> None:
-    """Held for nothing, no longer than needed; and as old as the heartbeats that the recording kept."""
+    """Return a pull that is held no longer than necessary, with a version that the recorded heartbeats allow."""
     if "suspendTimeoutMillis" in fields:
         fields["suspendTimeoutMillis"] = "1" if recorded_code == ResponseCode.PULL_NOT_FOUND else HOLD_MS
     if recorded_code != ResponseCode.SUBSCRIPTION_NOT_LATEST and "subVersion" in fields:
@@ -207,7 +209,7 @@ def messages(body: bytes) -> list[Any]:
 
 
 def plain(code: int, remark: str | None, fields: dict[str, str] | None, body: bytes, name: str) -> dict[str, Any]:
-    """An answer with everything replaced that has to differ."""
+    """Return a response with all values replaced that must differ."""
     shown: dict[str, Any] = {"code": code, "remark": value_of("remark", remark or "")}
     shown["fields"] = {key: value_of(key, value) for key, value in (fields or {}).items()}
     if name in RECORDS and messages(body):
@@ -307,28 +309,28 @@ CLIENTS: Table = {
         "offset_max_min_search_earliest SEARCH_OFFSET_BY_TIMESTAMP",
         "fields.offset",
     ): "it asks for a time of the recording",
-    # Commits of offsets that the recording left out.
+    # Commits of offsets that the recording omits.
     ("rebalance_second_consumer* QUERY_CONSUMER_OFFSET", "fields.offset"): "left-out commits",
     ("slave_config_requests GET_ALL_CONSUMER_OFFSET", "body.offsetTable.*"): "left-out commits",
-    # Topics that the recording's admin made before, some of them not among the requests.
+    # Topics that the recording's admin created earlier, some without a recorded request.
     ("slave_config_requests GET_ALL_TOPIC_CONFIG", "body.topicConfigTable.INST_1%WireNs.*"): "made by hand",
-    # What only passing time brings: checks of transactions, deliveries of delayed messages, hang-ups.
+    # What only elapsed time causes: checks of transactions, deliveries of delayed messages, closed connections.
     ("slave_config_requests GET_ALL_TOPIC_CONFIG", "body.topicConfigTable.RMQ_SYS_TRANS_HALF_TOPIC"): "no check yet",
     ("slave_config_requests GET_ALL_DELAY_OFFSET", "body.offsetTable.1"): "not delivered yet",
     ("slave_config_requests GET_ALL_PRODUCER_INFO", "body.data.*"): "connections stay open until the end here",
-    # Pulls of consumers whose first heartbeats were left out.
+    # Pulls of consumers whose first heartbeats the recording omits.
     ("push_consumer_start PULL_MESSAGE", "*"): "left-out heartbeats",
 }
-# GET_BROKER_CONFIG does not list what is unset.
+# GET_BROKER_CONFIG does not list unset keys.
 UNSET = ("namesrvAddr", "rocketmqHome", "storePathCommitLog")
 ADMINISTRATION: Table = {
     **{("* GET_BROKER_CONFIG", f"body.{key}"): "unset here" for key in UNSET},
     ("* GET_BROKER_CONFIG", "fields.version"): "there also updates counted that changed nothing",
     ("updateBrokerConfig_bad_value UPDATE_BROKER_CONFIG", "*"): "a bad value is refused; there it was ignored",
-    # A producer of that time was connected outside of the recording.
+    # A producer was connected outside of the recording.
     ("producerConnection GET_PRODUCER_CONNECTION_LIST", "*"): "not connected here",
     ("producer GET_ALL_PRODUCER_INFO", "body.data.*"): "not connected here",
-    # The state of the group before and at the end of the recording is known only roughly.
+    # The recording shows the state of the group before its start and at its end only roughly.
     ("admin_live QUERY_CONSUMER_OFFSET", "fields.offset"): "left-out commits",
     ("cloneGroupOffset GET_CONSUME_STATS", "body.offsetTable.*"): "left-out commits",
     ("startMonitoring PULL_MESSAGE", "*"): "left-out heartbeats",
@@ -342,7 +344,7 @@ ADMINISTRATION: Table = {
 
 @pytest.fixture(params=["json", "rocketmq"])
 def codec(request: pytest.FixtureRequest) -> str:
-    """The header codec that clients and brokers of the recording had."""
+    """Return the header codec of the clients and brokers of the recording."""
     name: str = request.param
     return name
 
@@ -371,7 +373,7 @@ async def converse(
 
 
 async def prepare(frames: list[Frame], broker: WholeBroker, topics: dict[str, int]) -> None:
-    """What had happened before the recording began: the messages that it shows."""
+    """Create what existed before the recording began: the messages that it shows."""
     for topic, queues in topics.items():
         await broker.create_topic(topic, queues)
     later = {
@@ -437,7 +439,7 @@ ADMINS_ONLY: Table = {
 
 @pytest.mark.parametrize(("like_rocketmq", "table"), [("true", ACCESS), ("false", ADMINS_ONLY)])
 async def test_access_control(tmp_path: Path, like_rocketmq: str, table: Table) -> None:
-    """Signed requests, so each goes out as it was recorded, byte for byte."""
+    """The requests are signed, so each is sent byte for byte as recorded."""
     frames = golden_frames("acl_json")
     recorded = next(frame for frame in frames if frame.get("answers") == "GET_BROKER_CLUSTER_ACL_CONFIG")
     known = json.loads(body_of(recorded))
@@ -455,7 +457,7 @@ async def test_access_control(tmp_path: Path, like_rocketmq: str, table: Table) 
 
 
 PAIR: Table = {
-    # The two are not connected here: tests/replication does that.
+    # The two brokers are not connected here: tests/replication does that.
     ("ha_send_* SEND_MESSAGE_V2", "code"): "no slave has the message",
     ("read_from_slave_when_master_is_down PULL_MESSAGE", "*"): "the slave is empty",
     ("read_from_slave_when_master_is_down QUERY_CONSUMER_OFFSET", "*"): "the slave is empty",
@@ -479,7 +481,7 @@ async def test_a_master_and_its_slave(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("name", "table"), [("clients", CLIENTS), ("admin", ADMINISTRATION)])
 def test_every_entry_is_needed(name: str, table: Table) -> None:
-    """Runs after the others."""
+    """Run this after the other tests."""
     used = [USED.get(f"{name}_{codec}") for codec in ("json", "rocketmq")]
     if None in used:
         pytest.skip("not the whole file was run")

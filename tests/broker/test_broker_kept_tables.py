@@ -1,4 +1,4 @@
-"""Topics, groups and offsets: the tables that are kept in files."""
+"""Topics, groups and offsets: the tables that are persisted in files."""
 
 import json
 from typing import Any
@@ -133,7 +133,7 @@ def test_the_topic_table_never_outgrows_what_one_frame_carries(clock: FakeClock)
     table = topic_table(clock, max_table_bytes=lambda: 20_000)
     with pytest.raises(TableTooLarge, match="maxTopicTableBytes"):
         for number in range(100):
-            # Control characters and quotes take the most room when they are encoded.
+            # Control characters and quotes need the most space when encoded.
             name = f"%RETRY%{number}" + '\x01"\u4e2d' * 20
             table.create_on_send_back(name, 2**31 - 1, 2**31 - 1, 2**31 - 1)
     assert len(table.wrapper().encode()) == len(table.encode())
@@ -420,11 +420,11 @@ def test_offsets_of_names_that_are_too_long_are_refused(group: str, topic: str) 
     table.commit("g" * 255, "%RETRY%" + "g" * 255, 0, 5)
 
 
-# -- writing behind the table's back ---------------------------------------------------------------------------------
+# -- -- writing in the background ------------------------------------------------------------------------------------
 
 
 class SlowFile(MemoryFile):
-    """A disk that can be full, and that counts its writes."""
+    """A disk that can be full and that counts its writes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -559,7 +559,7 @@ def test_config_files_of_the_real_broker(clock: FakeClock, store: str) -> None:
 
 
 class WatchedFile(MemoryFile):
-    """Takes its time in a thread (see `offload`), and notices when it is written twice at once."""
+    """Takes its time in a thread (see `offload`), and detects two simultaneous writes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -578,7 +578,7 @@ class WatchedFile(MemoryFile):
 
 
 async def test_a_file_that_a_thread_writes_is_not_written_by_anybody_else(autojump_clock: object) -> None:
-    """Two writers of one temporary file would leave a mixture of both."""
+    """Two writers of one temporary file would produce a mixture of both."""
     file = WatchedFile()
     table = OffsetTable(file)
     table.commit("G", "T", 0, 1)

@@ -1,4 +1,4 @@
-"""Answers in which this broker once differed from Apache's: each is one small question (see tests/interop)."""
+"""Responses in which this broker once differed from Apache's, one small case each (see tests/interop)."""
 
 import json
 import struct
@@ -31,7 +31,7 @@ def batch_unit(body: bytes) -> bytes:
 
 
 async def test_a_batch_counts_as_one_body(broker: WholeBroker) -> None:
-    """maxMessageSize bounds the whole batch, also when each of its messages is small enough."""
+    """maxMessageSize limits the whole batch, even if each of its messages is small enough."""
     half = batch_unit(b"x" * 32_767)
     answer = await broker.send("T", half + half, batch="true")
     assert (answer.code, (answer.remark or "")[:22]) == (MESSAGE_ILLEGAL, "the message is illegal")
@@ -69,7 +69,7 @@ async def test_entries_of_a_queue_that_is_none(broker: WholeBroker) -> None:
 
 
 async def test_expressions_of_a_type_that_is_none(broker: WholeBroker) -> None:
-    """They were taken for SQL92."""
+    """They were parsed as SQL92."""
     await broker.send("T", properties="n\x015")
     answer = await broker.pull("T", subscription="n > 3", expressionType="XPATH")
     assert answer.code == SUBSCRIPTION_PARSE_FAILED
@@ -107,7 +107,7 @@ async def test_a_delay_level_is_a_number(broker: WholeBroker) -> None:
 
 
 async def test_whatever_is_stored_counts_as_put(broker: WholeBroker) -> None:
-    """The store's totals hold also what no producer sent: here an event and what is sent back."""
+    """The store's totals include messages that no producer sent: here an event and a message sent back."""
 
     async def table() -> dict[str, str]:
         values: dict[str, str] = json.loads((await broker.ask(28)).body)["table"]

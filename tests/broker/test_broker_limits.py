@@ -1,4 +1,4 @@
-"""Requests that come too late, slow commits, and how both end by themselves."""
+"""Requests that arrive too late, slow commits, and how both states end by themselves."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from triomq.remoting.turn import Turn
 
 
 class Surroundings:
-    """A turn and pools under a mock clock; `pass_through` is a request of a pool at this moment."""
+    """A turn and pools under a mock clock; `pass_through` runs a request of a pool at the present time."""
 
     def __init__(self, clock: trio.testing.MockClock, **keys: str) -> None:
         self.clock = clock
@@ -129,7 +129,7 @@ async def test_a_write_buffer_that_cannot_be_emptied_refuses_sends(mock_clock: t
 
 
 class SlowClock:
-    """trio's clock, that jumps ahead with each GET_BROKER_RUNTIME_INFO."""
+    """trio's clock, which each GET_BROKER_RUNTIME_INFO moves ahead."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, step_seconds: float) -> None:
         clock_type = type(trio.lowlevel.current_clock())
@@ -152,7 +152,7 @@ class SlowClock:
 async def test_what_a_turn_has_no_time_for_is_late_but_not_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each of many connections brings a slow request and a send, all at the same moment."""
+    """Each of many connections brings a slow request and a send at the same moment."""
     SlowClock(monkeypatch, 0.15)
     async with whole_broker(tmp_path) as broker:
         await broker.create_topic("T")
@@ -179,7 +179,9 @@ async def test_what_a_turn_has_no_time_for_is_late_but_not_refused(
 async def test_requests_behind_a_long_one_are_refused_end_to_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One read brings a slow request with sends around it: only those behind it are refused, and only in that turn."""
+    """One read brings a slow request with sends before and after it: only the later ones are refused, and only in that
+    turn.
+    """
     SlowClock(monkeypatch, 0.25)
     async with whole_broker(tmp_path) as broker:
         await broker.create_topic("T")

@@ -1,4 +1,4 @@
-"""Pulls that wait: each is answered once, as soon as there is something for it, and leaves nothing behind."""
+"""Held pulls: each gets one response, as soon as there is a message for it, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -15,7 +15,14 @@ from broker_store_lab import Lab, WallClock
 from broker_whole import pull_fields, whole_broker
 
 from triomq.broker.filters.message_filter import TagFilter
-from triomq.broker.long_polling import LEAVE_SHARE, RESPONSES_IN_A_ROW, SCAN_ENTRIES, LongPolling, ParkedPull
+from triomq.broker.long_polling import (
+    LEAVE_SHARE,
+    PARKED_BYTES,
+    RESPONSES_IN_A_ROW,
+    SCAN_ENTRIES,
+    LongPolling,
+    ParkedPull,
+)
 from triomq.broker.processors.pull import MAX_WAIT_MS
 from triomq.protocol.codes import ResponseCode
 from triomq.protocol.command import new_request
@@ -29,7 +36,7 @@ TAG_A = TagFilter(frozenset([string_hash("A") & 0xFFFFFFFF]))
 
 
 class Held:
-    """A store, the pulls held on its queue T/0, and which of them were answered, in order."""
+    """A store, the pulls held on its queue T/0, and those that got a response, in order."""
 
     def __init__(self, lab: Lab) -> None:
         self.lab = lab
@@ -278,7 +285,7 @@ async def test_no_more_than_four_times_as_many_pulls_are_kept_as_are_held(held: 
 async def test_what_ends_first_is_answered_first_when_the_forgotten_were_cleared_away(
     held: Held, nursery: trio.Nursery
 ) -> None:
-    """Clearing keeps the order in which the others end."""
+    """Removing cancelled pulls keeps the order of the other deadlines."""
     nursery.start_soon(held.polling.run)
     await trio.testing.wait_all_tasks_blocked()
     began = trio.current_time()
@@ -417,6 +424,27 @@ async def test_other_tasks_run_while_many_pulls_end(held: Held) -> None:
         await trio.sleep(1)
         nursery.cancel_scope.cancel()
     assert RESPONSES_IN_A_ROW in counts
+    await held.lab.store.close()
+
+
+async def test_a_parked_pull_counts_as_held_memory_while_it_waits(held: Held) -> None:
+    connections = [held.park(0) for _ in range(3)]
+    assert {connection.held_bytes for connection in connections} == {PARKED_BYTES}
+    held.polling.connection_closed(connections[0])  # type: ignore[arg-type]
+    assert connections[0].held_bytes == 0
+    await held.lab.put("T")
+    assert [connection.held_bytes for connection in connections] == [0, 0, 0]
+    await held.lab.store.close()
+
+
+async def test_while_memory_is_tight_who_holds_the_most_gets_responses_early(held: Held) -> None:
+    greedy, modest = FakeConnection("10.0.0.1:1"), FakeConnection("10.0.0.2:1")
+    for number in range(50):
+        held.park(number, connection=greedy)
+    modest.is_memory_tight = True
+    held.park(0, connection=modest)
+    assert [parked.connection for parked in held.answered] == [greedy] * (50 // LEAVE_SHARE + 1)
+    assert [parked.header.queue_offset for parked in held.answered] == list(range(50 // LEAVE_SHARE + 1))
     await held.lab.store.close()
 
 

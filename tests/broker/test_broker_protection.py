@@ -17,7 +17,7 @@ from triomq.broker.tables.offsets import OffsetTable
 
 
 class FakeLog:
-    """A store of one queue: message n lies at n * 1000, stored n s after the clock's begin."""
+    """A store of one queue: message n is at n * 1000, stored n s after the clock's start."""
 
     def __init__(self, clock: FakeClock, count: int, first: int = 0) -> None:
         self._begin_ms = clock()

@@ -1,4 +1,4 @@
-"""The pull processor: who may pull, what a pull commits, and what is answered when there is nothing."""
+"""The pull processor: permissions, committed offsets, and the responses when there is no message."""
 
 from __future__ import annotations
 
@@ -96,7 +96,8 @@ async def test_a_master_takes_the_offset_that_a_pull_commits(tmp_path: Path, rol
 
 
 async def test_a_slave_takes_no_offsets_from_pulls(tmp_path: Path) -> None:
-    """Its table is a copy of its master's; what it took itself would be overwritten, or win over a newer one."""
+    """A slave's table is a copy of its master's: an offset of its own would be overwritten, or would hide a newer one.
+    """
     async with open_pulls(tmp_path) as pulls:
         configuration = pulls.lab.configuration
         configuration.store = dataclasses.replace(configuration.store, broker_role=BrokerRole.SLAVE)
@@ -195,7 +196,7 @@ async def test_what_a_pull_hands_out_is_counted_for_its_group(tmp_path: Path) ->
 async def test_a_slave_corrects_an_offset_behind_its_end_only_when_it_may(
     tmp_path: Path, is_checked: bool, code: ResponseCode
 ) -> None:
-    """Its end may be behind its master's."""
+    """A slave's end may be behind its master's."""
     async with open_pulls(tmp_path, offset_check_in_slave=is_checked) as pulls:
         configuration = pulls.lab.configuration
         configuration.store = dataclasses.replace(configuration.store, broker_role=BrokerRole.SLAVE)
@@ -209,7 +210,7 @@ async def test_a_slave_corrects_an_offset_behind_its_end_only_when_it_may(
 async def test_a_group_is_sent_to_its_slave_for_old_messages_where_slaves_may_be_read(
     tmp_path: Path, reads_slaves: bool, memory_percent: int, suggested: int
 ) -> None:
-    """With no percent of the memory every message is an old one."""
+    """With 0 percent of the memory every message is an old one."""
     async with open_pulls(tmp_path, access_message_in_memory_max_ratio_percent=memory_percent) as pulls:
         configuration = pulls.lab.configuration
         configuration.broker = dataclasses.replace(configuration.broker, slave_read_enable=reads_slaves)

@@ -19,7 +19,7 @@ ADDRESS_BEGIN = -(2**63)
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[Serving]:
-    """What every broker that the test starts is made of."""
+    """Return the parts of every broker that the test starts."""
     seen: list[Serving] = []
 
     def build(*arguments: Any) -> Serving:
@@ -86,7 +86,7 @@ async def test_entries_without_ext_file_are_plain(tmp_path: Path) -> None:
 
 
 async def test_filters_are_there_when_a_crashed_store_is_dispatched_again(tmp_path: Path) -> None:
-    """The queue and its ext file were lost; recovery makes them anew, with the bit maps of the filters."""
+    """The queue and its ext file were lost. Recovery rebuilds them with the bit maps of the filters."""
     async with whole_broker(tmp_path, **EXT) as running:
         await running.create_topic("T")
         await heartbeat(running, "G", "T", "a = 1")

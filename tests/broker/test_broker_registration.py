@@ -49,7 +49,7 @@ Answer = Callable[[RemotingCommand], "RemotingCommand | None"]
 
 
 class FakeClient:
-    """NameServers by address; each answers as told, or not at all. Records what is sent."""
+    """NameServers by address. Each responds as configured, or not at all. Records what is sent."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[str, RemotingCommand]] = []
@@ -77,7 +77,7 @@ class FakeClient:
         await self.invoke(address, command)
 
     def take(self) -> list[tuple[str, int]]:
-        """(address, code) of what was sent since the last look; what is sent in parallel by address."""
+        """Return (address, code) of the requests since the last call, parallel ones by address."""
         taken = [(address, command.code) for address, command in self.sent]
         codes = [code for _, code in taken]
         self.sent.clear()
@@ -85,7 +85,7 @@ class FakeClient:
 
 
 class Surroundings:
-    """A registration among fakes."""
+    """A registration with fakes around it."""
 
     def __init__(self, **keys: str) -> None:
         self.configuration = Configuration.from_values(
@@ -112,7 +112,7 @@ Surround = Callable[..., Surroundings]
 
 @pytest.fixture
 def surround(nursery: trio.Nursery) -> Surround:
-    """Makes surroundings in which registrations are carried out."""
+    """Create surroundings in which registrations are performed."""
 
     def make(**keys: str) -> Surroundings:
         around = Surroundings(**keys)
@@ -181,7 +181,7 @@ def real_registrations() -> list[RemotingCommand]:
 
 
 async def test_requests_are_those_of_the_real_broker(surround: Surround) -> None:
-    """The same broker with the same topics sends the same header fields and a body that says the same."""
+    """The same broker with the same topics sends the same header fields and an equivalent body."""
     for real in real_registrations():
         fields = dict(real.ext_fields or {})
         ours = await _our_request(surround, real, fields)
@@ -318,6 +318,23 @@ async def test_without_force_the_version_is_asked_first(surround: Surround) -> N
     around.client.answers[B] = lambda request: None
     await around.registration.register_all()
     assert around.client.take()[2:] == [(A, register), (B, register)], "who does not answer may need it"
+
+
+async def test_an_answer_about_the_version_that_cannot_be_read_counts_as_another_version(surround: Surround) -> None:
+    """Registering once too often does no harm; not registering hides the broker's topics."""
+    around = surround(forceRegister="false")
+    query, register = RequestCode.QUERY_DATA_VERSION, RequestCode.REGISTER_BROKER
+    await around.registration.start()
+    around.client.take()
+
+    def answer(request: RemotingCommand) -> RemotingCommand:
+        if request.code != query:
+            return new_response(request)
+        return new_response(request, header=QueryDataVersionResponseHeader(changed=False), body=b"{broken")
+
+    around.client.answers[A] = answer
+    await around.registration.register_all()
+    assert (A, register) in around.client.take()
 
 
 async def test_a_silent_nameserver_costs_the_others_nothing(surround: Surround, autojump_clock: MockClock) -> None:
@@ -522,7 +539,7 @@ def test_splitting_a_list() -> None:
 
 @asynccontextmanager
 async def nameserver() -> AsyncIterator[tuple[str, Callable[[], Awaitable[None]]]]:
-    """Its address, and how to stop it."""
+    """Start a NameServer. Return its address, and a function that stops it."""
     async with trio.open_nursery() as nursery:
         scope = trio.CancelScope()
         stopped = trio.Event()
@@ -631,7 +648,7 @@ async def test_what_concerns_all_topics_has_the_whole_table_registered_everywher
 async def test_topics_created_by_use_wake_the_registration_once(
     nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
 ) -> None:
-    """Left awake it would ask its links again and again, with nothing to register."""
+    """Otherwise it would check its links forever with nothing to register."""
     around = Surroundings()
     asked: list[str] = []
     links = around.registration._links

@@ -1,4 +1,4 @@
-"""Replies: pushed to the client that asked, then stored."""
+"""Replies: pushed to the client that sent the request, then stored."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ STANDING = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
 
 
 class Replies:
-    """The reply processor, the client that asked ("asker") and the one that answers."""
+    """The reply processor, the client that sent the request ("asker"), and the one that replies."""
 
     def __init__(self, lab: Lab) -> None:
         self.lab = lab
@@ -161,7 +161,7 @@ async def test_a_refused_put_leaves_the_pushs_answer(tmp_path: Path, autojump_cl
 
 
 async def test_the_reply_of_the_real_client(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
-    """The recorded reply, pushed as the real broker pushed it and answered as it answered."""
+    """Push the recorded reply as the real broker did, and send the recorded response."""
     frames = golden_frames("clients_json", scenario="request_reply")
     by_name = {
         (frame["code_name"], frame.get("answers")): decode_frame(bytes.fromhex(frame["frame_hex"])) for frame in frames

@@ -1,4 +1,4 @@
-"""Configuration at run time, runtime info, statistics asked for."""
+"""Configuration at run time, runtime info, queries for statistics."""
 
 import json
 from pathlib import Path
@@ -30,7 +30,7 @@ from triomq.store.watermark import Watermark
 
 
 class Runtime:
-    """A processor of configuration and state, on a configuration file of its own."""
+    """A processor of configuration and state, with its own configuration file."""
 
     def __init__(self, folder: Path, name: str = "broker.conf", text: str = "brokerName=b-a\n") -> None:
         self.clock = FakeClock()
@@ -120,7 +120,7 @@ async def test_without_access_control_nobody_may(tmp_path: Path) -> None:
     for broker in (BrokerSettings(), BrokerSettings(acl_enable=True)):
         runtime = Runtime(tmp_path)
         runtime.configuration.broker = broker
-        if broker.acl_enable:  # who may is then decided before the processor
+        if broker.acl_enable:  # then the ACL decides before the processor
             await runtime.change("traceOn=false")
             continue
         with pytest.raises(RequestRefused, match="aclEnable=true, or configUpdateWithoutAcl=true") as refused:
@@ -221,7 +221,7 @@ def test_listing_has_the_keys_of_the_real_broker(runtime: Runtime) -> None:
     frame = golden_frames("admin_json", scenario="admin:getBrokerConfig_b", answers="GET_BROKER_CONFIG")[0]
     expected = {line.split("=", 1)[0] for line in frame["body"].splitlines()}
     listing = runtime.processor.config(FakeConnection(), request(26)).body.decode()
-    # Two depend on how that broker was configured.
+    # Two depend on the configuration of the recorded broker.
     assert expected - {line.split("=", 1)[0] for line in listing.splitlines()} <= {
         "namesrvAddr",
         "rocketmqHome",
@@ -274,7 +274,7 @@ def test_bytes_text(count: int, text: str) -> None:
 
 
 async def test_two_updates_at_once_keep_both_changes(runtime: Runtime) -> None:
-    """The second is computed from what the first left, in the records and in the file."""
+    """The second update starts from the result of the first, in the records and in the file."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(runtime.change, "traceOn=false")
         nursery.start_soon(runtime.change, "longPollingEnable=false")
@@ -287,6 +287,7 @@ async def test_two_updates_at_once_keep_both_changes(runtime: Runtime) -> None:
 IDENTITY_AND_SECURITY = {
     "rocketmqHome", "brokerIP1", "brokerIP2", "brokerName", "brokerClusterName", "brokerId", "messageStorePlugIn",
     "aclEnable", "aclLikeRocketMQ", "configUpdateWithoutAcl", "extensions",
+    "haSlaveAddresses", "haCountUnregistered", "haServeUnregistered",
 }  # fmt: skip
 LAYOUT_AND_PARTS = {
     "storePathRootDir", "storePathCommitLog", "storePathDLedgerCommitLog", "readOnlyCommitLogStorePaths",
@@ -297,13 +298,15 @@ LAYOUT_AND_PARTS = {
 }  # fmt: skip
 CONNECTIONS = {
     "listenPort", "bindAddress", "serverMaxConnections", "serverMaxConnectionsPerAddress",
-    "serverReservedDescriptors", "serverSilentSeconds", "frameMaxLength", "useTLS",
+    "serverReservedDescriptors", "serverSilentSeconds", "maxRequestBytes", "frameMaxLength", "useTLS",
 }  # fmt: skip
-SYSTEM_PROPERTIES = {"rebalanceLockMaxLiveTime"}  # RocketMQ reads them at the start only, and lists them nowhere
+SYSTEM_PROPERTIES = {"rebalanceLockMaxLiveTime"}  # RocketMQ reads them only at the start and does not list them
 
 
 def test_only_what_decides_who_where_and_how_files_lie_is_refused() -> None:
-    """RocketMQ takes every key but paths; a key that is missing here and not changeable refuses what it accepts."""
+    """RocketMQ accepts every key except paths. A key that is neither changeable nor listed here refuses what RocketMQ
+    accepts.
+    """
     refused = {
         declared.shown_as
         for record in (BrokerSettings, StoreSettings, ServerSettings, ClientSettings)

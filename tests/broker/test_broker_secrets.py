@@ -1,5 +1,6 @@
-"""Secrets are in no log: a broker with access control, TLS and a hook of somebody else meets whatever goes wrong with
-them, and what it wrote is searched. Every secret here holds the word "hush"."""
+"""No log holds a secret. A broker with access control, TLS and a third-party hook meets every failure of these; the
+test searches its output. Every secret here contains the word "hush".
+"""
 
 from __future__ import annotations
 
@@ -50,7 +51,7 @@ def make_pair(key: Path, certificate: Path, password: str) -> None:
 
 
 class GuardedBroker:
-    """A broker process at the most talkative log level."""
+    """A broker process at the most verbose log level."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -84,7 +85,7 @@ class GuardedBroker:
         return [sys.executable, "-m", "triomq.broker", "-c", str(self.conf), *options]
 
     def logged(self) -> str:
-        """Everything that it has written for people."""
+        """Return everything that it has written for people."""
         return "".join(path.read_text() for path in [*self.home.glob("logs/**/*.log"), self.home / "output"])
 
     def wait_for(self, text: str) -> None:
@@ -152,7 +153,7 @@ def test_no_secret_is_logged_or_listed(guarded: GuardedBroker) -> None:
     guarded.wait_for("connection closed for a malformed frame")
     guarded.acl_file.write_text(f'{ACCOUNTS}- accessKey: another\n  secretKey: "hushAnother\n')
     guarded.wait_for("ACL file not usable")
-    # a shaken hand makes the context; new files then make another
+    # a handshake creates the context; new files make it create another
     with socket.create_connection(("127.0.0.1", guarded.port), timeout=30) as peer:
         peer.sendall(b"\x16\x03\x01 hush, this is no handshake")
         guarded.wait_for("a TLS handshake failed")

@@ -58,7 +58,7 @@ class Retries:
         self.groups.update(replace(config, **members))
 
     async def stored(self, reconsume_times: int) -> int:
-        """Physical offset of a message that was consumed so often."""
+        """Store a message that was consumed that many times. Return its physical offset."""
         message = self.lab.message("T", b"body", 0, {"TAGS": "A"})
         message.reconsume_times = reconsume_times
         result = self.lab.store.append(message)
@@ -95,7 +95,7 @@ class Retries:
         return self.lab.messages(DLQ)
 
     def delayed(self) -> list[tuple[int, MessageExt]]:
-        """(delay level, message) of everything that waits for its retry."""
+        """Return (delay level, message) of every message that waits for its retry."""
         return [(level, message) for level in range(1, 19) for message in self.lab.messages(SCHEDULE_TOPIC, level - 1)]
 
 

@@ -1,4 +1,4 @@
-"""Nothing of RocketMQ's broker was forgotten: its request codes, keys and tasks, one by one (broker_spec.json)."""
+"""The broker covers all of RocketMQ's: its request codes, keys and tasks, one by one (broker_spec.json)."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from triomq.store.disk.files import Files
 
 SPEC: dict[str, Any] = json.loads((Path(__file__).parent / "broker_spec.json").read_text())
 
-# Request codes that RocketMQ's broker handles and this one refuses on purpose, each with its reason.
-# (None at present: what cannot be done here is refused by its processor, in a sentence.)
+# Request codes that RocketMQ's broker handles and this one refuses intentionally, with the reason. (None at present: a
+# processor refuses what is not possible here, with a sentence.)
 REFUSED: dict[int, str] = {}
 
 RECORDS: dict[str, type] = {
@@ -40,10 +40,10 @@ RECORDS: dict[str, type] = {
     "NettyClientConfig": ClientSettings,
 }
 
-# Keys that another part of the program reads, or whose name in a file is not that of the listing.
+# Keys that another part of the program reads, or whose name in a file differs from that in the listing.
 KEYS_ELSEWHERE: dict[str, str] = {}
 
-# Defaults that are worked out on the machine, or differ on purpose.
+# Defaults that depend on the machine, or differ intentionally.
 OTHER_DEFAULTS = {
     "rocketmqHome": "from the environment",
     "namesrvAddr": "from the environment",
@@ -63,7 +63,7 @@ OTHER_DEFAULTS = {
 
 
 class Wired:
-    """The parts of a broker that was put together and not started."""
+    """The parts of a broker that is built but not started."""
 
     def __init__(self, serving: Serving, table: ProcessorTable, fast_table: ProcessorTable) -> None:
         self.serving = serving
@@ -100,7 +100,7 @@ async def test_every_request_code_has_its_processor(broker: Wired) -> None:
 
 
 async def test_no_other_code_has_one(broker: Wired) -> None:
-    """RocketMQ declares more codes: those of others than the broker, and some that nobody handles."""
+    """RocketMQ declares more codes: those of other servers and clients, and some without a handler."""
     wanted = {int(code) for code in SPEC["requests"]} - REFUSED.keys()
     assert broker.table.codes() == wanted
     assert not wanted & {int(code) for code in SPEC["unanswered"]}
@@ -123,7 +123,7 @@ POOLS = {
 
 
 async def test_every_code_counts_in_its_pool(broker: Wired) -> None:
-    """Requests share a bound with those that share an executor in RocketMQ."""
+    """Requests share a bound exactly if they share an executor in RocketMQ."""
     for code, entry in SPEC["requests"].items():
         pool = broker.table._entries[int(code)].pool
         assert pool is not None, entry["name"]
@@ -149,7 +149,7 @@ def test_defaults_are_those_of_rocketmq(name: str) -> None:
 
 
 def test_every_key_can_be_set() -> None:
-    """A file with all keys at their defaults is taken whole."""
+    """A file with all keys at their defaults is accepted."""
     values: dict[str, str] = {}
     for name, record in RECORDS.items():
         listed = {declared.shown_as: declared.key for declared in declarations(record)}

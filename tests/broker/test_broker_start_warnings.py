@@ -1,4 +1,4 @@
-"""Settings that a broker starts with, as RocketMQ does, with a warning."""
+"""Settings that cause a warning but do not prevent the start, as in RocketMQ."""
 
 from __future__ import annotations
 

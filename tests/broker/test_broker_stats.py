@@ -231,7 +231,7 @@ def test_a_flow_that_rested_is_measured_over_the_whole_window(stats: BrokerStats
 
 @pytest.mark.parametrize("seed", range(20))
 def test_windows_agree_with_a_plain_list_of_samples(seed: int) -> None:
-    """The reference keeps every sample; a flow keeps rings, and nothing while it rests."""
+    """The reference keeps every sample; a flow keeps rings, and nothing while it is idle."""
     dice = random.Random(seed)
     spans = timelines()
     flow, now_ms = Flow(spans), 1_000_000_000
@@ -282,7 +282,7 @@ async def test_lines_of_the_statistics_log(stats: BrokerStats) -> None:
     assert not [line for line in lines if "Quiet" in line]
 
 
-# -- the pace of the store -------------------------------------------------------------------------------------------
+# -- -- the rates of the store ---------------------------------------------------------------------------------------
 
 
 def test_rates_come_from_samples_of_each_second(stats: BrokerStats, clock: FakeClock) -> None:

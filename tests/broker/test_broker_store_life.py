@@ -1,4 +1,4 @@
-"""The broker and its store: a stop in the middle of a recovery, a disk that fills up and empties."""
+"""The broker and its store: a stop during recovery, a disk that fills up and empties again."""
 
 from __future__ import annotations
 
@@ -58,16 +58,16 @@ async def test_a_stop_ends_a_recovery(tmp_path: Path) -> None:
         async with trio.open_nursery() as nursery:
             await nursery.start(controller.serve)
     assert scope.cancelled_caught
-    assert files.reads < 72, "the recovery went on"  # three for each of 47 files, and the stop takes some steps of 13
+    assert files.reads < 72, "the recovery went on"  # three for each of 47 files; the stop takes some steps of 13
     assert (tmp_path / "store" / "abort").exists()
 
-    async with whole_broker(tmp_path) as broker:  # the lock is free, and everything is there
+    async with whole_broker(tmp_path) as broker:  # the lock is free, and all messages are there
         answer = await broker.pull("T", queueOffset=799)
         assert answer.code == ResponseCode.SUCCESS and answer.body.count(body) == 1
 
 
 class FillingFiles(Files):
-    """A disk whose fullness the test decides."""
+    """A disk whose usage the test sets."""
 
     ratio = 0.5
 

@@ -41,7 +41,7 @@ def wall_clock(boot_ms: int = BOOT_MS) -> int:
 
 
 class Diary:
-    """What was called when, in seconds since the test began."""
+    """Records each call and its time, in seconds since the start of the test."""
 
     def __init__(self) -> None:
         self.times: list[float] = []

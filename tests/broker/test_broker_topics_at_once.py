@@ -1,4 +1,4 @@
-"""Topics made at the same moment: who gets a successful answer to a creation finds its route at every NameServer."""
+"""Topics created at the same moment: once a creation succeeds, every NameServer has the route."""
 
 from __future__ import annotations
 
@@ -32,12 +32,13 @@ from triomq.remoting.errors import ConnectFailed, ConnectionClosed
 
 A, B = "10.0.0.8:9876", "10.0.0.9:9876"
 
-# -- NameServers in memory, by the rules of the real one ---------------------------------------------------------------
+# -- -- NameServers in memory, with the rules of the real one ----------------------------------------------------------
 
 
 class NameServers:
-    """NameServers by address, each with a real route table, behind connections that take `seconds` in each direction,
-    close, or are refused. Stands in for a RemotingClient."""
+    """NameServers by address, each with a real route table, over connections that take `seconds` in each direction,
+    close, or are refused. Stands in for a RemotingClient.
+    """
 
     def __init__(self, *addresses: str) -> None:
         self.tables = {address: RouteTable() for address in addresses}
@@ -53,7 +54,7 @@ class NameServers:
         self._close_hooks.append(hook)
 
     def close(self, address: str) -> None:
-        """The connection to a NameServer breaks: it forgets the brokers that registered over it."""
+        """Break the connection to a NameServer, which then forgets the brokers that registered over it."""
         connection = self._connections.pop(address, None)
         if connection is not None:
             self.tables[address].drop_owner(connection)
@@ -98,7 +99,7 @@ class NameServers:
         )
 
     def perm(self, address: str, topic: str) -> int | None:
-        """The permission in a topic's route; None without a route."""
+        """Return the permission in a topic's route; None without a route."""
         route = self.tables[address].route(topic)
         return None if route is None else route.queue_datas[0].perm
 
@@ -118,7 +119,7 @@ class Surroundings:
         nursery.start_soon(self.registration.run)
 
     async def create(self, topic: str, perm: int = 6, *, disk_seconds: float = 0.0) -> None:
-        """What UPDATE_AND_CREATE_TOPIC does."""
+        """Do what UPDATE_AND_CREATE_TOPIC does."""
         self.topics.update(TopicConfig(topic_name=topic, perm=perm))
         await trio.sleep(disk_seconds)
         await self.registration.registered()
@@ -157,7 +158,7 @@ async def test_those_who_come_while_one_is_under_way_share_the_next(
         await trio.sleep(0.5)
         for number in range(40):
             creators.start_soon(around.create, f"T{number}")
-        await trio.sleep(1)  # the NameServer has taken the first and its response is on the way
+        await trio.sleep(1)  # the NameServer has accepted the first one, and its response is in transit
         creators.start_soon(around.create, "Late")
     assert around.nameservers.registrations == [(A, {"First"}), (A, {"Late"} | {f"T{n}" for n in range(40)})]
 
@@ -165,7 +166,9 @@ async def test_those_who_come_while_one_is_under_way_share_the_next(
 async def test_a_change_whose_maker_waits_for_the_disk_is_not_lost_to_the_registration_of_another(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
-    """The other one registers under the version of both: the first topic would never be taken under it again."""
+    """The other one registers under the version of both; the first topic would never be accepted under that version
+    again.
+    """
     around = Surroundings(nursery, A)
     await around.registration.start()
     async with trio.open_nursery() as creators:
@@ -228,7 +231,8 @@ async def test_a_nameserver_that_never_responds_holds_an_answer_no_longer_than_t
 async def test_a_nameserver_that_restarts_during_a_registration_gets_all_topics(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
-    """The topics under way alone, taken by one that has forgotten the others, would make a version that looks whole."""
+    """If only the topics in flight went to a NameServer that has forgotten the others, the version would look complete.
+    """
     around = Surroundings(nursery, A)
     await around.registration.start()
     around.nameservers.seconds[A] = lambda: 1.0
@@ -316,7 +320,8 @@ async def test_a_stopped_broker_is_not_brought_back_by_a_registration_under_way(
 async def test_whatever_happens_meanwhile_an_answered_topic_has_a_route(
     nursery: trio.Nursery, autojump_clock: MockClock, seed: int
 ) -> None:
-    """Creations, permission changes, deletions and topics by use; connections that break; periodic registrations."""
+    """Creations, permission changes, deletions and topics created by use; broken connections; periodic registrations.
+    """
     rng = random.Random(seed)
     around = Surroundings(nursery, A, B, registerBrokerTimeoutMills="6000")
     nameservers = around.nameservers
@@ -334,7 +339,7 @@ async def test_whatever_happens_meanwhile_an_answered_topic_has_a_route(
             return
         for address in (A, B):
             if breaks[address] >= began:
-                continue  # the NameServer lost what it had, and learns it again with the next registration
+                continue  # the NameServer lost its state and gets it again with the next registration
             assert nameservers.perm(address, topic) is not None, (topic, address)
 
     async with trio.open_nursery() as work:
@@ -401,7 +406,7 @@ def creation(topic: str, opaque: int, perm: int = 6) -> bytes:
 
 
 async def create_in_one_read(broker: WholeBroker, topics: list[str], known: Callable[[str], Any]) -> None:
-    """Send all creations at once; `known(topic)` is awaited as soon as each is answered."""
+    """Send all creations at once. Await `known(topic)` as soon as each gets its response."""
     host, port = broker.address.rsplit(":", 1)
     async with await trio.open_tcp_stream(host, int(port)) as stream:
         await stream.send_all(b"".join(creation(topic, number) for number, topic in enumerate(topics)))

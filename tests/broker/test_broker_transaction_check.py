@@ -1,4 +1,4 @@
-"""The check run as a state machine: what it reads is a list, what it wants done is recorded."""
+"""The check run as a state machine: it reads from lists, and the test records the actions that it returns."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ def half(queue_offset: int, age_ms: int = 60_000, stored_age_ms: int | None = No
 
 @dataclass
 class Queues:
-    """Half and op messages, and what a run asked to be done."""
+    """Half and op messages, and the actions that a run requested."""
 
     halves: dict[int, HalfMessage | HalfRead] = field(default_factory=dict)
-    ops: list[tuple[int | None, int]] = field(default_factory=list)  # half offset, born before now by ms
+    ops: list[tuple[int | None, int]] = field(default_factory=list)  # half offset -> age in ms
     copies: dict[int, int] = field(default_factory=dict)  # op offset -> offset of the copy that it names
     done: list[tuple[Kind, int]] = field(default_factory=list)
     fails: bool = False
@@ -284,7 +284,7 @@ def test_any_queue_is_walked_without_losing_anything(
 def test_ops_of_half_messages_before_the_start_are_held_up_to_a_bound(
     monkeypatch: pytest.MonkeyPatch, first_offset: int, is_ended: bool
 ) -> None:
-    """A copy whose first one was ended before the start is ended, too, as far as that is remembered."""
+    """If the first copy was ended before the start, the later copy counts as ended too, up to the bound."""
     monkeypatch.setattr(transaction_check, "MAX_OPS_HELD", 2)
     queues = Queues(
         {10: half(10, TRAN_PREPARED_QUEUE_OFFSET=str(first_offset), CHECK_IMMUNITY_TIME_IN_SECONDS="1")},

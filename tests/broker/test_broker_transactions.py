@@ -1,4 +1,4 @@
-"""Transactions over a real store: half messages, their ends, the checks of those without an end."""
+"""Transactions over a real store: half messages, how they end, and the checks of those that did not end."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ async def test_unknown_is_not_answered(tmp_path: Path, autojump_clock: trio.test
     [
         ({"commit_log_offset": 1}, "Find prepared transaction message failed"),
         ({"commit_log_offset": 1 << 40}, "Find prepared transaction message failed"),
-        ({"commit_log_offset": 0}, "Find prepared transaction message failed"),  # a message, but no half message
+        ({"commit_log_offset": 0}, "Find prepared transaction message failed"),  # a message, but not a half message
         ({"producer_group": "other"}, "The producer group wrong"),
         ({"tran_state_table_offset": 7}, "The transaction state table offset wrong"),
     ],
@@ -347,7 +347,7 @@ async def test_store_and_listener_may_be_replaced(tmp_path: Path, autojump_clock
 
 
 async def test_the_check_of_the_real_broker(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
-    """The recorded CHECK_TRANSACTION_STATE, made again from the half message inside it."""
+    """Build the recorded CHECK_TRANSACTION_STATE again from the half message inside it."""
     frame = golden_frames("clients_json", code_name="CHECK_TRANSACTION_STATE")[0]
     recorded = decode_frame(bytes.fromhex(frame["frame_hex"]))
     theirs = decode_record(recorded.body)
@@ -378,7 +378,8 @@ async def test_the_check_of_the_real_broker(tmp_path: Path, autojump_clock: trio
 
 
 async def test_the_store_of_rocketmq_goes_on(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
-    """Half messages that the real broker had resolved are resolved here: with its offsets, nobody is asked again."""
+    """Half messages that the real broker resolved count as resolved here: with its offsets, no producer is asked again.
+    """
     copy_golden_store("1a_clean", tmp_path)
     files = {"mapped_file_size_consume_queue_bytes": 4000, "max_hash_slot_num": 500, "max_index_num": 2000}
     async with open_lab(tmp_path / "store", now_ms=WallClock(1_795_238_500_000), store=files) as lab:
@@ -444,7 +445,7 @@ def test_groups_that_are_gone_are_counted_by_name_up_to_a_bound() -> None:
 async def test_what_the_checks_read_counts_as_read_by_the_broker_and_not_by_clients(
     tmp_path: Path, autojump_clock: trio.testing.MockClock
 ) -> None:
-    """RocketMQ's msgGetTotalTodayNow is a number of its store, so it grows while no client pulls."""
+    """RocketMQ's msgGetTotalTodayNow is a counter of its store, so it grows even when no client pulls."""
     async with open_lab(tmp_path) as lab:
         stats = BrokerStats("C", now_ms=lab.now_ms)
         log = TransactionLog(
@@ -462,7 +463,7 @@ async def test_what_the_checks_read_counts_as_read_by_the_broker_and_not_by_clie
 async def test_a_copy_that_was_put_back_can_be_read_at_once(
     tmp_path: Path, autojump_clock: trio.testing.MockClock
 ) -> None:
-    """The run goes on in the queue without waiting for the end of a turn."""
+    """The run continues in the queue without waiting for the end of a turn."""
     async with open_transactions(tmp_path) as transactions:
         await transactions.lab.put_half("T", b"open")
         half = transactions.log.read_half(0, 0).message

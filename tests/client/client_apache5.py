@@ -1,4 +1,4 @@
-"""Starts Apache RocketMQ 5: a NameServer and a broker without proxy, whose port speaks the remoting protocol.
+"""Starts Apache RocketMQ 5: a NameServer and a broker without the proxy, whose port speaks the remoting protocol.
 
 The jars (83 MB) come through Maven into the user's cache, once for each content of apache5/.
 """
@@ -23,7 +23,7 @@ INTERNALS = (
 
 
 def jars() -> Path:
-    """The directory with the jars."""
+    """Return the directory with the jars."""
     fetch = ["mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=lib"]
     return built(HERE, "apache5", lambda workplace: run_tool(fetch, workplace)) / "lib"
 
@@ -33,7 +33,7 @@ def start_namesrv(directory: Path, port: int) -> Daemon:
 
 
 def start_broker(directory: Path, port: int, name_server: str, settings: Sequence[str]) -> Daemon:
-    """`settings`: "key=value"."""
+    """Start a broker with `settings`, each "key=value"."""
     configuration = {
         "listenPort": str(port),
         "namesrvAddr": name_server,

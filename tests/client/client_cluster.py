@@ -1,9 +1,8 @@
 """Servers to test the client against, and what tests do with any of them.
 
-Brokers do more than they have answered for: a topic made by its first send reaches the NameServer one way, Apache's
-broker fills its consume queues in a thread of its own, and takes one-way requests in other pools than questions. So
-tests wait for what they rely on: `send_all` returns when consumers can find the messages, `until` and `until_answer`
-ask again.
+Some effects follow the response. A topic created by its first send reaches the NameServer one-way. Apache's broker
+fills its consume queues in another thread and handles one-way requests in other pools than the rest. So tests wait for
+the effects that they rely on: `send_all` returns when consumers can find the messages; `until` and `until_answer` poll.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ BROKER_SETTINGS = (
 
 @dataclass(frozen=True)
 class Cluster:
-    """A NameServer and a broker that are up."""
+    """A running NameServer and broker."""
 
     name_server: str
     broker: str
@@ -51,19 +50,19 @@ class Cluster:
 
 
 def fresh(prefix: str = "T") -> str:
-    """A name that nobody used yet."""
+    """Return an unused name."""
     return f"{prefix}_{uuid.uuid4().hex[:10]}"
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Wait for something that nobody tells."""
+    """Poll until the condition holds."""
     with trio.fail_after(LIMIT_SECONDS):
         while not condition():  # noqa: ASYNC110
             await trio.sleep(LOOK_SECONDS)
 
 
 async def until_answer(ask: Callable[[], Awaitable[object]]) -> None:
-    """The same for what only asking again tells; the route of a topic may not be known yet."""
+    """Poll a call until its result fits; meanwhile the route of a topic may be unknown."""
     with trio.fail_after(LIMIT_SECONDS):
         while True:
             with suppress(NoRoute):
@@ -73,14 +72,15 @@ async def until_answer(ask: Callable[[], Awaitable[object]]) -> None:
 
 
 async def until_registered(cluster: Cluster) -> None:
-    """Until producers find the broker: it may say that it is up a moment before the name server lists it."""
+    """Wait until producers find the broker: it may report its start a moment before the name server lists it."""
     async with Admin(name_server=cluster.name_server, timeout_seconds=LIMIT_SECONDS) as admin:
         await until_answer(partial(admin.route, "TBW102"))
 
 
 async def send_all(cluster: Cluster, topic: str, bodies: Sequence[bytes], **options: str) -> list[MessageQueue]:
-    """Send messages one after the other (`options` are those of Message); their queues, when consumers can find all of
-    them."""
+    """Send messages one after the other (`options` are those of Message). Return their queues once consumers can find
+    all.
+    """
     async with Producer(fresh("P"), name_server=cluster.name_server, send_timeout_seconds=LIMIT_SECONDS) as producer:
         results = [await producer.send(Message(topic, body, **options)) for body in bodies]
     await until_findable(cluster, topic, results)
@@ -88,7 +88,7 @@ async def send_all(cluster: Cluster, topic: str, bodies: Sequence[bytes], **opti
 
 
 async def until_findable(cluster: Cluster, topic: str, results: Sequence[SendResult]) -> None:
-    """Until the name server knows the topic, and the consume queues have the messages."""
+    """Wait until the name server knows the topic and the consume queues hold the messages."""
     async with Admin(name_server=cluster.name_server, timeout_seconds=LIMIT_SECONDS) as admin:
         await until_answer(partial(_are_findable, admin, topic, results))
 
@@ -100,7 +100,7 @@ async def _are_findable(admin: Admin, topic: str, results: Sequence[SendResult])
 
 
 class Daemon:
-    """A process that says in its output when it is up."""
+    """A process that prints a line once it is ready."""
 
     def __init__(self, *command: str, environment: Mapping[str, str] | None = None) -> None:
         self.lines: deque[str] = deque(maxlen=200)
@@ -122,11 +122,11 @@ class Daemon:
         self.lines.extend(self.process.stdout)
 
     def stop(self) -> None:
-        """Without ceremony: a real broker takes seconds to stop, and nobody wants its store."""
+        """Kill it: a real broker takes seconds to stop, and its store is not needed."""
         self.process.kill()
         self.process.wait()
 
 
 def trace_lines(body: str) -> list[list[str]]:
-    """The fields of each line of a trace message."""
+    """Return the fields of each line of a trace message."""
     return [part.split(FIELD_END) for part in body.split(LINE_END) if part]

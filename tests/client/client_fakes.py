@@ -1,5 +1,5 @@
-"""A cluster without sockets: what the remoting client would reach, scripted and recording, for tests under a mock
-clock."""
+"""A cluster without sockets: the servers of the remoting client, scripted and recording, for tests under a mock clock.
+"""
 
 from __future__ import annotations
 
@@ -43,8 +43,9 @@ NAME_SERVER = "ns:9876"
 
 
 class FakeBroker:
-    """One broker. `script[code]` holds answers for the next requests of that code, before it answers by itself;
-    `requests` is everything that came."""
+    """One broker. `script[code]` holds the responses to the next requests of that code; later ones get a default
+    response. `requests` holds all requests received.
+    """
 
     def __init__(self, cluster: FakeCluster, name: str, broker_id: int = 0) -> None:
         self.cluster = cluster
@@ -72,7 +73,7 @@ class FakeBroker:
         self.script.setdefault(code, deque()).extend(answers)
 
     def store(self, topic: str, queue_id: int, *bodies: bytes, tags: str | None = None) -> None:
-        """Messages that somebody else sent."""
+        """Store messages as if another client had sent them."""
         records = self.records.setdefault((topic, queue_id), [])
         for body in bodies:
             message = MessageExt(topic, body, properties={"TAGS": tags} if tags else {})
@@ -184,7 +185,7 @@ class FakeBroker:
 
 
 class FakeCluster:
-    """Name server and brokers; `install` puts them where the client opens its connections."""
+    """Name server and brokers; `install` puts them in place of the client's connections."""
 
     def __init__(self, *broker_names: str) -> None:
         self.brokers = {name: FakeBroker(self, name) for name in broker_names}
@@ -202,7 +203,7 @@ class FakeCluster:
         self.topics[name] = queues
 
     def replica(self, name: str) -> FakeBroker:
-        """A slave that has what its master had."""
+        """Create a slave that has its master's messages."""
         made = self.replicas[name] = FakeBroker(self, name, 1)
         made.records, made.offsets = self.brokers[name].records, self.brokers[name].offsets
         return made
@@ -267,7 +268,7 @@ class FakeCluster:
         return addresses
 
     def notify(self, code: int, header: Header) -> None:
-        """A request of a broker to the client."""
+        """Send the client a request of a broker."""
         self.processors[code](None, new_request(code, header))
 
 
@@ -276,7 +277,7 @@ def refuse(code: int, remark: str = "no") -> Answer:
 
 
 def sent_with(code: int) -> Answer:
-    """A send that is stored, with a doubt."""
+    """Return a result of a message that is stored, but not confirmed as durable."""
     header = SendMessageResponseHeader(msg_id="0" * 32, queue_id=0, queue_offset=0)
     return lambda request: new_response(request, code, header=header)
 

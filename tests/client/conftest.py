@@ -20,7 +20,7 @@ from triomq.client.api import ClientConfig, Producer, TransactionProducer
 
 @pytest.fixture(autouse=True)
 def patient_clients(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine that runs tests may stand still for seconds; clients of real servers do not mind here."""
+    """A machine that runs tests may stall for seconds; allow clients of real servers more time."""
     if {"triomq", "apache", "apache5", "apache_acl", "cluster"} & set(request.fixturenames):
         for function, name in (
             (ClientConfig.__init__, "request_timeout_seconds"),
@@ -34,7 +34,7 @@ def patient_clients(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPa
 
 @pytest.fixture(scope="session")
 def triomq() -> Iterator[Cluster]:
-    """TrioMQ in a thread of this process."""
+    """Start TrioMQ in a thread of this process."""
     settings = dict(setting.split("=", 1) for setting in BROKER_SETTINGS)
     with LocalCluster(settings={**settings, "configUpdateWithoutAcl": "true"}) as local:
         yield Cluster(local.name_server, local.brokers["broker-a"])
@@ -48,14 +48,14 @@ def triomq() -> Iterator[Cluster]:
     ]
 )
 def cluster(request: pytest.FixtureRequest) -> Cluster:
-    """Each of the three."""
+    """Return each of the three in turn."""
     found: Cluster = request.getfixturevalue(request.param)
     return found
 
 
 @pytest.fixture(scope="session")
 def apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Apache RocketMQ 4.9.7; the test is skipped when Java or Maven is absent."""
+    """Start Apache RocketMQ 4.9.7; skip the test if Java or Maven is absent."""
     running = os.environ.get("TRIOMQ_APACHE")
     if running:
         name_server, _, address = running.partition(",")
@@ -82,7 +82,7 @@ def apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="session")
 def apache5(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Apache RocketMQ 5.3.3; the test is skipped when Java or Maven is absent."""
+    """Start Apache RocketMQ 5.3.3; skip the test if Java or Maven is absent."""
     for tool, name in (("java", "Java"), ("mvn", "Maven")):
         if shutil.which(tool) is None:
             pytest.skip(f"Apache RocketMQ 5: no {name}")

@@ -1,4 +1,4 @@
-"""A list of name servers that is published over HTTP, and not given to the client."""
+"""A list of name servers that is published over HTTP instead of configured in the client."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from triomq.remoting.http_get import HttpFailed, get_text
 
 @asynccontextmanager
 async def published(answer: str) -> AsyncIterator[tuple[str, list[bytes]]]:
-    """The URL of a server that answers so, and what it is asked."""
+    """Serve the list. Return the URL and the requests received."""
     requests: list[bytes] = []
 
     async def handle(stream: trio.SocketStream) -> None:

@@ -24,8 +24,9 @@ from triomq.protocol.system_topics import TRACE_TOPIC
 
 
 async def until_caught_up(admin: Admin, group: str, topic: str) -> None:
-    """Until the broker's offsets of a group are at the end; on a busy machine a consumer may be gone before the answer
-    to its last update came."""
+    """Wait until the broker's offsets of a group are at the end. On a busy machine a consumer may have closed before
+    the response to its last update arrived.
+    """
 
     async def caught_up() -> bool:
         return (await admin.consume_stats(group, topic)).total_diff() == 0
@@ -133,7 +134,7 @@ async def test_members_online_are_moved_by_a_reset(cluster: Cluster) -> None:
     topic, group = fresh(), fresh("G")
     await send_all(cluster, topic, [b"%d" % number for number in range(4)])
     seen: list[bytes] = []
-    # RocketMQ 5 tells no member; the next pull is sent to the new offset.
+    # RocketMQ 5 notifies no member; the next pull is redirected to the new offset.
     rules = ConsumeRules(pull_suspend_seconds=1)
     with trio.fail_after(LIMIT_SECONDS):
         async with (

@@ -1,4 +1,4 @@
-"""Every strategy divides all queues, without overlap, the way the Java classes do."""
+"""Every strategy divides all queues without overlap, as the Java classes do."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_consistent_hash_moves_only_the_queues_of_who_left(members: set[str], qu
     for member in rest:
         before = set(strategy("g", member, queues, everyone))
         after = set(strategy("g", member, queues, rest))
-        # Positions are unique for these few names, so nobody who stays loses a queue.
+        # Positions are unique for these few names, so members that stay lose no queue.
         assert before <= after
     assert left not in rest
 

@@ -1,4 +1,4 @@
-"""Concurrent consuming by itself: what waits, what is handed out and what becomes of it, under a mock clock."""
+"""Concurrent consuming alone, under a mock clock: what waits, what is delivered, and how deliveries end."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Listener = Callable[[Sequence[MessageExt]], Awaitable[ConsumeStatus | None]]
 
 
 class Owner:
-    """The consumer, as far as consuming sees it."""
+    """The consumer, as consuming sees it."""
 
     group = "G"
     is_paused = False
@@ -47,7 +47,7 @@ class Owner:
 
 
 class Fixture:
-    """One queue of the group G with its messages, its offsets and what consumes it."""
+    """One queue of the group G with its messages, its offsets and the object that consumes it."""
 
     def __init__(self, cluster: FakeCluster, client: Client, nursery: trio.Nursery, rules: ConsumeRules) -> None:
         self.cluster = cluster

@@ -355,7 +355,7 @@ async def test_ordered_consuming_waits_for_the_lock(cluster: FakeCluster, autoju
         del cluster.broker.lockers[("G", "T", 0)]
         await trio.sleep(2)
         assert seen == [b"1", b"2"]
-        # The lock is lost, and somebody else goes on and stores its offset: ours is not written over it.
+        # The lock is lost; another member continues and stores its offset. Ours must not overwrite it.
         cluster.broker.lockers[("G", "T", 0)] = "somebody else"
         await trio.sleep(60)
         cluster.broker.offsets[("G", "T", 0)] = 77
@@ -382,7 +382,7 @@ async def test_an_ordered_queue_that_comes_back_while_it_is_being_given_up_is_co
         await one.wait_assigned("T")
         await trio.sleep(1)
         for change in (set.add, set.remove):
-            # A second member joins, and leaves again before the listener has come to its end.
+            # A second member joins, and leaves again before the listener returns.
             change(cluster.broker.members["G"], "9.9.9.9@z")
             members_changed(cluster)
             await trio.sleep(3)
@@ -485,5 +485,5 @@ async def test_leaving_waits_for_calls_that_run(cluster: FakeCluster, autojump_c
     async with consumer(rules=ConsumeRules(concurrency=1)) as one:
         one.listen(handle)
         await trio.sleep(1)
-    # The one that ran was finished, the ones behind it were not begun.
+    # The running call finished; those behind it did not begin.
     assert offset(cluster) == 1

@@ -1,4 +1,4 @@
-"""Every example runs as it stands, against an embedded cluster, and says what it should."""
+"""Every example runs unchanged against an embedded cluster and prints what it should."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def test_a_facade_has_every_method_with_its_parameters(module: Any, name: str) -
     for method in public_methods(core):
         assert hasattr(facade, method), f"{module.__name__}.{name} lacks {method}"
         if method in ("receive", "listen", "listen_batch"):
-            continue  # these differ: a thread waits with a time limit, a listener may be of another kind
+            continue  # these differ: a thread waits with a time limit, and a listener may be of another kind
         assert inspect.signature(getattr(facade, method)) == inspect.signature(getattr(core, method)), method
         assert inspect.getdoc(getattr(facade, method)), method
 

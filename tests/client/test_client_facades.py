@@ -18,7 +18,7 @@ from triomq.protocol.message import Message, MessageExt
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:
-    """An asyncio program, in a thread of its own, since the test may be inside a trio run."""
+    """Run an asyncio program in its own thread, since the test may be inside a trio run."""
     asyncio.run(asyncio.wait_for(main, LIMIT_SECONDS))
 
 
@@ -132,7 +132,7 @@ def test_asyncio_send_and_loop(triomq: Cluster) -> None:
                 if len(bodies) == 20:
                     consumer.ack()
                     break
-            # Nothing is lost when a receive is cancelled.
+            # A cancelled receive loses nothing.
             for _ in range(20):
                 waiting = asyncio.create_task(consumer.receive())
                 await asyncio.sleep(0)

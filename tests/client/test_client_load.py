@@ -1,4 +1,4 @@
-"""Many messages: sends that are under way together, members that come and go under load."""
+"""Many messages: many sends in flight, members that join and leave under load."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ async def test_only_calls_that_wait_tell_so(autojump_clock: MockClock) -> None:
 
 
 async def test_a_listener_that_waits_has_many_calls_at_once(triomq: Cluster) -> None:
-    """And one that does not has one at a time, in order."""
+    """A listener that does not wait has one call at a time, in order."""
     async with (
         Producer("p", name_server=triomq.name_server) as producer,
         Admin(name_server=triomq.name_server) as admin,
@@ -154,7 +154,7 @@ async def test_a_listener_that_waits_has_many_calls_at_once(triomq: Cluster) -> 
 
 
 class Member(PushConsumer):
-    """Counts how often it was given each queue, and each message."""
+    """Counts how often it received each queue and each message."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -167,7 +167,7 @@ class Member(PushConsumer):
 
 
 class Members:
-    """Members of one group that come and go."""
+    """Members of one group that join and leave."""
 
     def __init__(self, cluster: Cluster, topic: str, seed: int) -> None:
         self._cluster = cluster
@@ -186,7 +186,7 @@ class Members:
         self.seen[message.body] += 1
 
     async def come_and_go(self, number: int) -> None:
-        """One place in the group: taken, left, taken by another."""
+        """Run one member slot of the group: join, leave, and let another member take its place."""
         rules = ConsumeRules(concurrency=CONCURRENCY, rebalance_interval_seconds=1)
         generation = 0
         end = self.settle if number else self.over
@@ -226,7 +226,7 @@ async def test_nothing_is_lost_while_members_come_and_go(cluster: Cluster) -> No
                 await producer.send_batch([Message(topic, b"%d" % n) for n in range(begin, begin + 100)])
                 await trio.sleep(pause)
             await until(lambda: len(members.seen) == MESSAGES)
-            # What a member had in its hands when it lost a queue comes again, and only then is everything settled.
+            # Messages that a member held when it lost a queue are delivered again, and only then is everything settled.
             members.settle.set()
 
             async def all_stored() -> bool:
@@ -235,7 +235,7 @@ async def test_nothing_is_lost_while_members_come_and_go(cluster: Cluster) -> No
             await until_answer(all_stored)
             members.over.set()
     assert len(members.every) >= 5
-    # A queue that moves begins anew where its offset was stored last. While a member keeps it, nothing comes twice.
+    # A queue that moves starts again at its last stored offset. While one member keeps it, no message comes twice.
     for member in members.every:
         for (queue_id, _), times in member.seen.items():
             assert times <= member.opened_times[queue_id]

@@ -1,4 +1,4 @@
-"""The client where there is neither epoll nor any other module of Unix (Windows), or no epoll (macOS)."""
+"""The client without epoll and other modules of Unix (Windows), or without epoll alone (macOS)."""
 
 from __future__ import annotations
 

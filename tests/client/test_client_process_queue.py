@@ -1,4 +1,4 @@
-"""The window of pulled messages: whatever order messages finish in, nothing unconsumed is ever committed."""
+"""The window of pulled messages: in whatever order messages finish, no unconsumed one is committed."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_any_order_of_finishing(order: list[int], step: int) -> None:
 
 
 class Window(RuleBasedStateMachine):
-    """Ordered use against a model of lists."""
+    """Ordered use, compared with a model made of lists."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -222,7 +222,7 @@ async def test_sends_in_flight_are_bounded(cluster: FakeCluster, autojump_clock:
             for _ in range(30):
                 nursery.start_soon(one)
     assert (most, running) == (3, 0)
-    # Five rounds of three fit into the time; the sixth was on its way, the others never went out.
+    # Five rounds of three fit into the time; the sixth was in flight, the others were never sent.
     assert (sent, failed, sum(sends(cluster).values())) == (15, 15, 18)
 
 

@@ -1,4 +1,4 @@
-"""The pytest plugin, used by a pytest of its own as a project of somebody else would."""
+"""The pytest plugin in a separate pytest, as in a user's project."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_factories(rocketmq_factory, rocketmq_proc_factory, rocketmq_name, tmp_p
 
 
 def run_pytest(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """The plugin by its module, whether or not the project is installed with its entry points."""
+    """Run pytest with the plugin by its module, whether or not the project's entry points are installed."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "triomq.client.pytest_plugin"]
     paths = [str(PROJECT), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}

@@ -1,4 +1,4 @@
-"""Rebalancing by itself: a `Rebalancer` with a holder that records, against a scripted cluster under a mock clock."""
+"""Rebalancing alone: a `Rebalancer` with a recording holder, against a scripted cluster under a mock clock."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FIRST, SECOND = MessageQueue("T", "a", 0), MessageQueue("T", "a", 1)
 
 
 class RecordingHolder:
-    """A consumer that pulls nothing and remembers what it is told."""
+    """A consumer that pulls nothing and records its calls."""
 
     def __init__(self) -> None:
         self.opened_queues: list[AssignedQueue] = []
@@ -51,7 +51,7 @@ class RecordingHolder:
 
 
 class Member:
-    """One member of the group G, and all that a test looks at."""
+    """One member of the group G, and what a test examines."""
 
     def __init__(self, cluster: FakeCluster, client: Client, *, ordered: bool, model: MessageModel) -> None:
         self.cluster = cluster

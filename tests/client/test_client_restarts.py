@@ -1,4 +1,4 @@
-"""The client outlives its broker: a cluster is killed and started again under a producer and a consumer that go on."""
+"""The client survives its broker: the cluster is killed and restarted while a producer and a consumer keep running."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rooms of the client: each imports only those before it, and the core none of the libraries that wait."""
+"""The rooms of the client: each imports only earlier ones, and the core imports no library that waits."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ accounts:
 
 @pytest.fixture(scope="module")
 def apache_acl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Apache RocketMQ with access control on; its home is a directory of our own, its jars are the shared ones."""
+    """Start Apache RocketMQ with access control; it has its own home and uses the shared jars."""
     script = find_peer()
     if script is None or shutil.which("java") is None:
         pytest.skip("Apache's daemons: no Java or no Maven")
@@ -106,7 +106,7 @@ async def test_everything_over_tls(apache: Cluster) -> None:
         async with PushConsumer(fresh("G"), name_server=apache.name_server, tls=True) as consumer:
             consumer.subscribe(topic)
             assert (await consumer.__anext__()).body == b"x" * 100_000
-        # The server's certificate is a self-signed one, which a context that checks must refuse.
+        # The server's certificate is self-signed, so a context that checks certificates must refuse it.
         strict = ssl.create_default_context()
         async with Producer(fresh("P"), name_server=apache.name_server, tls=strict) as producer:
             with pytest.raises(NameServersUnreachable):

@@ -263,15 +263,15 @@ async def test_from_a_point_in_time(cluster: Cluster) -> None:
             consume_from_time=moment,
         ) as consumer:
             consumer.subscribe(topic)
-            # A group without offsets on a queue that is wholly in memory begins at 0, says the broker: real 4.9.7
-            # behaviour, so what is tested is that the search itself is right.
+            # Real 4.9.7 starts a group without offsets at 0 if the whole queue is in memory, so this tests the search
+            # itself.
             await consumer.wait_assigned(topic)
         async with PullConsumer(fresh("G"), name_server=cluster.name_server) as puller:
             for queue in await puller.queues(topic):
                 at = await puller.search_offset(queue, int(moment.timestamp() * 1000))
                 assert (await puller.pull(queue, "*", at, wait=True)).messages[0].body in (b"old", b"new")
                 end_ms = int(datetime.now().timestamp() * 1000)
-                # 4.9 answers the last message for a time after it, 5.x the place behind it.
+                # For a time after the last message, 4.9 returns that message, 5.x the offset after it.
                 end = await puller.max_offset(queue)
                 assert await puller.search_offset(queue, end_ms) in (end - 1, end)
 
@@ -335,7 +335,7 @@ async def test_pulling_by_hand(cluster: Cluster) -> None:
 async def test_a_pull_that_the_broker_holds(cluster: Cluster) -> None:
     topic = fresh()
     queue = (await send_all(cluster, topic, [b"1"]))[0]
-    # Apache's broker looks every five seconds whether the time of a held pull is over.
+    # Apache's broker checks the deadlines of held pulls every five seconds.
     for hold_seconds, is_sent in ((0.3, False), (LIMIT_SECONDS, True)):
         if cluster.is_apache and not is_sent:
             continue

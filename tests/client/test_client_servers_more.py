@@ -27,7 +27,7 @@ def context_of(body: bytes, state: str, from_check: bool) -> EndTransactionConte
 
 
 class Outcomes:
-    """Hears what is sent, and what becomes of it."""
+    """Records sent messages and their outcomes."""
 
     def __init__(self) -> None:
         self.told: list[tuple[bytes, str, bool]] = []
@@ -77,8 +77,8 @@ async def test_only_committed_transactions_are_seen(cluster: Cluster) -> None:
                 "raise": "UNKNOW",
                 "COMMIT_MESSAGE": "COMMIT_MESSAGE",
             }
-            # 5.x writes outcomes down with a delay, so with these short timeouts it may ask for the others as well, and
-            # what is committed twice is seen twice.
+            # 5.x records outcomes with a delay. With these short timeouts it may therefore check the other messages as
+            # well, and a message that is committed twice is delivered twice.
             seen: set[bytes] = set()
             while len(seen) < 2:
                 seen.add((await consumer.__anext__()).body)

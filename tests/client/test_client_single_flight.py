@@ -1,4 +1,4 @@
-"""Work that many want done at once is done once."""
+"""Work that many tasks request at once runs once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from triomq.client.instance.single_flight import SingleFlight
 
 
 class Work:
-    """Takes a second; the first `failures` times it fails."""
+    """Takes a second; the first `failures` runs fail."""
 
     def __init__(self, failures: int = 0) -> None:
         self.begun = 0

@@ -1,4 +1,4 @@
-"""Rates of a consumer, and what is packed into a trace message."""
+"""Rates of a consumer, and the packing of trace messages."""
 
 from __future__ import annotations
 

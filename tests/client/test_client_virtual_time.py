@@ -1,4 +1,4 @@
-"""Hours of a cluster's time in milliseconds of ours, with a client that lives in real time."""
+"""Hours of a cluster's time pass in milliseconds, with a client that lives in real time."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LADDER = (10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3
 
 
 class Heard:
-    """What a consumer got."""
+    """Records what a consumer received."""
 
     def __init__(self) -> None:
         self._changed = trio.Event()
@@ -49,7 +49,7 @@ class Heard:
 
 
 def assert_pauses(times_ms: Sequence[int], wanted_seconds: Sequence[float]) -> None:
-    """The cluster's times at which things happened: never early, and late by no more than the real time they took."""
+    """Check the cluster's times of events: never early, and late by at most the real time that they took."""
     pauses = [(later - earlier) / 1000 for earlier, later in pairwise(times_ms)]
     assert len(pauses) == len(wanted_seconds)
     for pause, wanted in zip(pauses, wanted_seconds, strict=True):
@@ -77,7 +77,7 @@ async def test_the_retry_ladder_leads_into_the_dead_letter_topic() -> None:
             consumer.listen(refuse)
             await consumer.wait_assigned("%RETRY%g")
             await heard.wait(1)
-            # The client answers within the time that the clock leaves it, so one call climbs the whole ladder.
+            # The client responds within the time that the clock allows, so one call passes through all retries.
             await clock.advance_until_async(lambda: len(heard.messages) == 17, at_most_seconds=6 * HOUR)
 
             async def is_dead() -> bool:
@@ -130,7 +130,7 @@ async def test_a_transaction_is_asked_for() -> None:
         return LocalTransactionState.UNKNOW
 
     async def check(message: MessageExt) -> LocalTransactionState:
-        asked_ms.append(message.store_timestamp)  # written anew each time before the question
+        asked_ms.append(message.store_timestamp)  # written again before each query
         return LocalTransactionState.COMMIT_MESSAGE if len(asked_ms) == 3 else LocalTransactionState.UNKNOW
 
     async with LocalCluster(clock=clock) as cluster:
@@ -252,7 +252,7 @@ async def test_client_and_cluster_in_one_run_with_a_mock_clock(autojump_clock: t
 
 
 def test_a_cluster_prints_nothing_in_somebodys_program(tmp_path: Path) -> None:
-    """Neither does a client whose broker breaks off: both log to `logging`."""
+    """Nor does a client whose broker disappears: both log to `logging`."""
     program = tmp_path / "program.py"
     program.write_text(
         "import logging, socket, structlog, trio\n"

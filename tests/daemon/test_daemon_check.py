@@ -1,4 +1,4 @@
-"""`--check`: what would keep a daemon from starting is found without starting it, and nothing is written."""
+"""`--check` finds what would prevent a daemon from starting, without starting it or writing anything."""
 
 from __future__ import annotations
 
@@ -74,5 +74,5 @@ def test_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert directory_problem(tmp_path / "not" / "there" / "yet") is None
     (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
     assert directory_problem(tmp_path / "dangling" / "store") == f"{tmp_path}/dangling is not a directory"
-    monkeypatch.setattr(os, "access", lambda path, mode: False)  # permissions do not bind root
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root ignores permissions
     assert directory_problem(tmp_path / "x") == f"{tmp_path} cannot be written by this account"

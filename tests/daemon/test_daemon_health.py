@@ -20,7 +20,7 @@ Respond = Callable[[RemotingCommand], bytes]
 
 @contextmanager
 def peer(respond: Respond) -> Iterator[int]:
-    """A server for one connection that sends what `respond` makes of the request, and closes. Its port."""
+    """A server for one connection: it sends what `respond` returns for the request, and closes. Yields its port."""
 
     def serve() -> None:
         connection, _ = listener.accept()

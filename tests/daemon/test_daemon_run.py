@@ -31,7 +31,7 @@ def _leave_no_trace() -> Iterator[None]:
 
 @pytest.fixture
 def heeded(request: pytest.FixtureRequest) -> Iterator[signal.Signals]:
-    """A signal that is not ignored; under nohup, or as a background job of a shell, some are."""
+    """A signal that is not ignored; under nohup, or in a background job of a shell, some are."""
     number: signal.Signals = request.param
     before = signal.signal(number, signal.SIG_DFL)
     yield number
@@ -58,7 +58,7 @@ def test_a_stop_signal_ends_with_0(heeded: signal.Signals, capsys: pytest.Captur
     assert (printed.out, printed.err) == ("up at last\n", "")
 
 
-# A daemon whose stop takes two turns of its event loop; in each of them it is asked to stop again.
+# A daemon whose stop takes two turns of its event loop; each turn brings another stop request.
 ASKED_AGAIN = """
 import os, signal, sys, trio
 from triomq.daemon.run import run

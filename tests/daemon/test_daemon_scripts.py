@@ -1,4 +1,4 @@
-"""The start scripts in bin/: a daemon's start never harms an environment that is already installed."""
+"""The start scripts in bin/: starting a daemon never changes an installed environment."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A copy of bin/ in a project of its own, with a marker in its .venv that must survive everything."""
+    """A copy of bin/ in a separate project, with a marker in its .venv that must survive."""
     directory = tmp_path / "project"
     (directory / "bin").mkdir(parents=True)
     for name in ("environment.sh", "mqbroker", "mqnamesrv", "mqshutdown", "quickstart"):
@@ -26,7 +26,7 @@ def project(tmp_path: Path) -> Path:
 
 
 def installed(project: Path) -> Path:
-    """A .venv that was installed before."""
+    """A .venv from an earlier installation."""
     venv = project / ".venv"
     (venv / "bin").mkdir(parents=True)
     (venv / ".installed-plain").write_text("1 1\n")
@@ -35,7 +35,7 @@ def installed(project: Path) -> Path:
 
 
 def start(project: Path, script: str = "mqbroker", path: str | None = None) -> subprocess.CompletedProcess[str]:
-    # A directory of tools in front of PATH records what a script asks Python to do.
+    # A directory of tools at the front of PATH records what a script runs with Python.
     environment = {"PATH": path or os.environ["PATH"], "HOME": str(project)}
     return subprocess.run(
         [str(project / "bin" / script), "-h"], env=environment, capture_output=True, text=True, timeout=60
@@ -43,12 +43,12 @@ def start(project: Path, script: str = "mqbroker", path: str | None = None) -> s
 
 
 def recording_python(tmp_path: Path) -> tuple[str, Path]:
-    """A PATH whose Pythons write down their arguments and fail, and the file they write to."""
+    """A PATH whose Pythons record their arguments and fail, and the file with the record."""
     tools, record = tmp_path / "tools", tmp_path / "calls"
     tools.mkdir()
     for name in ("python3.15", "python3.14", "python3.13", "python3.12", "python3.11", "python3", "python"):
         tool = tools / name
-        # The question whether a Python can make environments is answered yes, once.
+        # The first call, which checks whether this Python can create environments, succeeds.
         tool.write_text(f'#!/bin/sh\n[ "$1" = -c ] && {{ [ "${{0##*/}}" = python3.11 ]; exit; }}\n'
                         f'[ "$1" = --version ] && exit\necho "$@" >>"{record}"\nexit 1\n')
         tool.chmod(0o755)

@@ -1,4 +1,4 @@
-"""What SIGHUP takes from the configuration file, and what it leaves for the next start."""
+"""What SIGHUP applies from the configuration file, and what waits for the next start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`--explain`: an annotated configuration file, made from the declarations."""
+"""`--explain`: an annotated configuration file made from the declarations."""
 
 from __future__ import annotations
 

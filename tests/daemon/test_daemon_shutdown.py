@@ -1,4 +1,4 @@
-"""mqshutdown ends what it can identify, and nothing else."""
+"""mqshutdown ends the daemons that it can identify, and nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The notices that systemd gets from a daemon with Type=notify."""
+"""The notices that a daemon sends to systemd with Type=notify."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def listener(tmp_path: Path) -> Iterator[socket.socket]:
 
 
 def received(listener: socket.socket) -> list[str]:
-    """The first lines of all notices so far."""
+    """Return the first lines of all notices so far."""
     listener.setblocking(False)
     found: list[str] = []
     while True:

@@ -1,6 +1,6 @@
-"""A small fuzzer: mutates a corpus, keeps what reaches new code, and stops after a given time.
+"""A small fuzzer: it mutates a corpus, keeps inputs that reach new code, and stops after a given time.
 
-The seed decides every mutation, so a run can be repeated; how far it gets depends on the machine.
+The seed decides every mutation, so a run is repeatable; how far it gets depends on the machine.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ _INTERESTING = [0, 1, 2, 0x1F, 0x20, 0x22, 0x2C, 0x30, 0x5C, 0x7B, 0x7D, 0x7E, 0
 
 
 class Mutator:
-    """Makes new inputs from those of a corpus. `words` are pieces that inputs of this kind are made of."""
+    """Makes new inputs from those of a corpus. `words` are typical pieces of such inputs."""
 
     def __init__(self, seed: str, words: Iterable[bytes] = ()) -> None:
         self._random = random.Random(seed)
         self._words = list(words)
 
     def mutate(self, corpus: list[bytes]) -> bytes:
-        """One to five changes to an input of the corpus; at most MAX_INPUT_BYTES."""
+        """Apply one to five changes to an input of the corpus; the result has at most MAX_INPUT_BYTES."""
         data = bytearray(self._random.choice(corpus))
         for _ in range(self._random.choice((1, 1, 1, 2, 3, 5))):
             self._change(data, corpus)
@@ -52,7 +52,8 @@ class Mutator:
 
 
 class Coverage:
-    """Code that inputs have reached so far. `hits` has a byte for each block, set when it runs and cleared here."""
+    """The code that inputs have reached so far. `hits` has one byte per basic block, set when it runs and cleared here.
+    """
 
     def __init__(self, hits: bytearray | memoryview) -> None:
         self._hits = hits
@@ -60,7 +61,7 @@ class Coverage:
         self._empty = bytes(len(hits))
 
     def grew(self) -> bool:
-        """Whether code ran, since the last call, that never ran before."""
+        """Return whether code has run since the last call that had never run before."""
         now = int.from_bytes(self._hits, "little")
         self._hits[:] = self._empty
         is_new = now | self._reached != self._reached

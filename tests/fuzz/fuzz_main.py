@@ -1,4 +1,4 @@
-"""bin/fuzz runs this: every target in turn, each for an equal share of the time, with the sanitized extensions."""
+"""The program of bin/fuzz: it runs each target for an equal share of the time, with the sanitized extensions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ JSON_WORDS = [
     *(b'"code":', b'"flag":', b'"opaque":-', b'"version":', b'"language":"GO"', b'"extFields":{', b'"remark":null'),
     *(b'"serializeTypeCurrentRPC":"JSON"', b"\\u0041", b'\\"', b"\\\\", b'"a":"b"', b"},", b"2147483648", b"null"),
 ]
-# Whole entries, because a mutation rarely gets length and text right together.
+# Whole entries, because a mutation rarely makes length and text match.
 ENTRY_WORDS = [
     b"\x00\x01" + key + len(value).to_bytes(4, "big") + value
     for key in (b"d", b"e", b"g", b"k", b"x")
@@ -69,7 +69,7 @@ def main() -> None:
 
 
 def build(package: str, directory: Path) -> ModuleType:
-    """The extension, instrumented, as the module that the rest of the project imports."""
+    """Build the extension, instrumented, as the module that the rest of the project imports."""
     object_file = str(directory / "coverage.o")
     source = str(ROOT / "tests" / "fuzz" / "coverage.c")
     subprocess.run(["cc", "-c", "-fPIC", "-O1", source, "-o", object_file], check=True, timeout=60)
@@ -106,7 +106,8 @@ def run(name: str, target: Callable[[bytes], None], hits: memoryview, seconds: f
 
 
 class LastInput:
-    """The input under test, in a file that outlives a crash of this process (cut to its size after an exception)."""
+    """The input under test, in a file that survives a crash of this process (truncated to its size after an exception).
+    """
 
     def __init__(self, path: str) -> None:
         self._path = Path(path)

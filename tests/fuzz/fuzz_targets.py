@@ -1,7 +1,7 @@
-"""What is fuzzed: the C functions that read bytes a stranger sent or a disk returned.
+"""The fuzz targets: the C functions that read untrusted bytes from a network or a disk.
 
-A target takes any bytes. It calls the C function and its Python definition and fails when they differ; the sanitizers
-that the extension is built with find memory errors.
+A target accepts any bytes. It calls the C function and its Python definition and fails if they differ; the sanitizers
+in the extension find memory errors.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _COLUMNS = base.schema_columns(SendMessageRequestHeaderV2)
 
 
 def targets(protocol: ModuleType, store: ModuleType) -> dict[str, Target]:
-    """Name to target, over these two extensions."""
+    """Return name -> target, over these two extensions."""
 
     def binary_header(data: bytes) -> None:
         fast = protocol.read_binary_header(data, 0, len(data))
@@ -63,13 +63,13 @@ def targets(protocol: ModuleType, store: ModuleType) -> dict[str, Target]:
         assert fast is None or fast == properties.text_to_store_reference(text, "cluster")
 
     def record(data: bytes) -> None:
-        """The first two bytes say where to begin."""
+        """Read a record; the first two bytes of the input give its position."""
         at, rest = int.from_bytes(data[:2], "big", signed=True), data[2:]
         for end in (len(rest), len(rest) - 1, len(rest) + 1):
             assert store.scan_record(rest, at, end) == scanned_record.scan_record_reference(rest, at, end)
 
     def frames(data: bytes) -> None:
-        """No bytes make the decoder of a connection raise anything but FrameError."""
+        """A connection's decoder must raise nothing but FrameError, whatever the bytes."""
         with contextlib.suppress(FrameError):
             for command in frame.FrameDecoder(1 << 20).feed(data):
                 with contextlib.suppress(HeaderFieldError, UnicodeDecodeError):

@@ -1,4 +1,4 @@
-"""The fuzzer finds what it is meant to find, and every input of its corpus still passes."""
+"""The fuzzer finds planted faults, and every input of its corpus still passes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_inputs_do_not_grow_without_bound() -> None:
 
 
 def test_code_that_is_reached_step_by_step_is_found() -> None:
-    """Each right character is a block of its own, so that the fuzzer has to build on what it kept."""
+    """Each correct character is a block of its own, so the fuzzer has to build on inputs that it kept."""
     hits = bytearray(8)
     seen: list[bytes] = []
 

@@ -1,4 +1,6 @@
-"""Every recorded frame of the real clients, brokers and NameServer, through frame, header and body and back."""
+"""Every recorded frame of the real clients, brokers and NameServer survives decoding and encoding: frame, header and
+body.
+"""
 
 from __future__ import annotations
 
@@ -99,20 +101,20 @@ RESPONSE_BODIES: dict[int, Any] = {
     Code.VIEW_BROKER_STATS_DATA: broker_stats.BrokerStatsData,
 }
 RAW_BODIES = {
-    # Messages, stored records and properties texts: no JSON.
+    # Messages, stored records and properties texts are not JSON.
     *(Code.SEND_MESSAGE, Code.SEND_MESSAGE_V2, Code.SEND_BATCH_MESSAGE, Code.SEND_REPLY_MESSAGE_V2),
     *(Code.CHECK_TRANSACTION_STATE, Code.CONSUME_MESSAGE_DIRECTLY, Code.PUSH_REPLY_MESSAGE_TO_CLIENT),
     *(Code.PULL_MESSAGE, Code.QUERY_MESSAGE, Code.VIEW_MESSAGE_BY_ID),
     *(Code.UPDATE_BROKER_CONFIG, Code.UPDATE_NAMESRV_CONFIG, Code.GET_BROKER_CONFIG, Code.GET_NAMESRV_CONFIG),
 }
-# Fields beyond the header record: signatures, a hint of the broker, a mark of one query, a time of 5.x tools.
+# Fields outside the header record: signatures, a hint of the broker, a mark of one query, a time of 5.x tools.
 MORE_FIELDS = {"AccessKey", "Signature", "SecurityToken", "MSG_REGION", "TRACE_ON", "_UNIQUE_KEY_QUERY", "ReqT"}
 
 
-# Java makes these sets with room for exactly what comes, so their order is another one.
+# Java creates these sets with an exact capacity, so their order differs.
 SETS_OF_OTHER_SIZES = {queue_lock.LockBatchResponseBody}
 
-# Requests that the recording made on purpose without what they need, with the fields that they have.
+# Requests that the recording sent without required fields, intentionally, with the fields that they have.
 INCOMPLETE = {
     ("PullMessageRequestHeader", ("topic",)),
     ("GetRouteInfoRequestHeader", ("nottopic",)),
@@ -128,7 +130,8 @@ class Recorded:
 
     @property
     def request_code(self) -> int | None:
-        """The request code of a request, or of what a response answers; None for a code that does not exist."""
+        """Return the request code of a request, or of the request that a response belongs to; None for an unknown code.
+        """
         name = self.facts["answers"] if self.command.is_response else self.facts["code_name"]
         return RequestCode[name] if name in RequestCode.__members__ else None
 
@@ -165,7 +168,7 @@ def test_frames_read_as_recorded(recorded: dict[str, list[Recorded]]) -> None:
         if command.serialize_type == JSON:
             assert command.ext_fields == header.get("extFields")
         else:
-            # This codec has no way to say "no fields" or "an empty text".
+            # This codec cannot express "no fields" or "an empty text".
             sent = {name: text for name, text in header["extFields"].items() if text}
             assert (command.ext_fields or {}) == sent
         assert ("JSON", "ROCKETMQ")[command.serialize_type] == item.facts["serialize"]
@@ -184,15 +187,15 @@ def test_frames_are_written_byte_for_byte(recorded: dict[str, list[Recorded]]) -
     exact = Counter[bool]()
     for item in each(recorded):
         command = item.command
-        _ = command.ext_fields  # forces the fields through a mapping: nothing of the original text is left
+        _ = command.ext_fields  # this converts the fields to a mapping: nothing of the original text is left
         written = encode_frame(command)
         again = decode_frame(written)
         assert same_meaning(again, command)
         if len(written) == len(item.frame):
             assert written == item.frame
         else:
-            # Signed sends and pulls in the binary codec: RocketMQ writes their fields twice, a mapping holds them
-            # once. And empty texts, which read as absent.
+            # RocketMQ writes the fields of signed sends and pulls twice in the binary codec; a mapping holds them once.
+            # Empty texts read as absent.
             assert command.serialize_type == ROCKETMQ
             assert len(written) < len(item.frame)
             assert "Signature" in (command.ext_fields or {}) or "" in item.facts["header"]["extFields"].values()
@@ -245,7 +248,7 @@ def test_headers_through_their_records(recorded: dict[str, list[Recorded]]) -> N
         assert set(sent) <= names
         written = encode_header(command.header(cls))
         assert {name: written[name] for name in sent} == sent
-        # What was not sent is written only when it has a default.
+        # Unsent fields are written only if they have a default.
         defaults = {f.encode_name for f in msgspec.structs.fields(cls) if not f.required and f.default is not None}
         assert set(written) - set(sent) <= defaults
         seen[cls.__name__] += 1
@@ -254,7 +257,7 @@ def test_headers_through_their_records(recorded: dict[str, list[Recorded]]) -> N
 
 
 def body_type(item: Recorded) -> Any:
-    """The type of the frame's body, None for bodies that are no JSON."""
+    """Return the type of the frame's body; None for bodies that are not JSON."""
     code = item.request_code
     assert code is not None
     table = RESPONSE_BODIES if item.command.is_response else REQUEST_BODIES

@@ -1,7 +1,7 @@
 """Fixtures: the daemons under test, and real clients in driver processes.
 
 `--interop-target=apache` (or TRIOMQ_INTEROP_TARGET=apache) runs every scenario against the real broker instead: a
-scenario that fails there is wrong itself.
+scenario that fails there is itself wrong.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def target(request: pytest.FixtureRequest) -> str:
 
 
 def require_apache() -> Path:
-    """The script that starts Apache's daemons and tools; skips where it cannot run."""
+    """Return the script that starts Apache's daemons and tools; skip the test if it cannot run."""
     peer = find_peer()
     if peer is None:
         pytest.skip("Apache's daemons and tools: no Java or no Maven")
@@ -63,14 +63,14 @@ def peer() -> Path:
 
 @pytest.fixture(scope="session")
 def cluster(target: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """One NameServer and broker for all tests that restart nothing; each test makes topics and groups of its own."""
+    """A NameServer and broker for all tests that restart nothing; each test creates its own topics and groups."""
     with running_cluster(target, tmp_path_factory.mktemp("cluster")) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def fragile_cluster(target: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A cluster for tests that stop and kill its daemons; they must leave it running."""
+    """A cluster for tests that stop and kill its daemons; each must leave it running."""
     with running_cluster(target, tmp_path_factory.mktemp("fragile")) as running:
         yield running
 
@@ -93,7 +93,7 @@ def drivers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DriverSet]:
 
 @pytest.fixture(autouse=True)
 def nothing_left_running(drivers: DriverSet) -> Iterator[None]:
-    """A test that failed half-way must not leave consumers behind that disturb the next one."""
+    """Stop consumers that a failed test leaves behind, because they would disturb the next one."""
     before = {id(command) for driver in drivers.started for command in driver.unfinished()}
     yield
     for driver in drivers.started:
@@ -119,7 +119,7 @@ def go(drivers: DriverSet) -> Driver:
 
 @pytest.fixture(scope="session")
 def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """About a thousand lines of licenses and a text in many scripts."""
+    """About a thousand lines: licenses, and a text in many scripts."""
     return corpus(tmp_path_factory.mktemp("text"))
 
 

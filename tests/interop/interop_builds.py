@@ -39,7 +39,7 @@ def need_java() -> str:
 
 @cache
 def java_class_path(profile: str) -> str:
-    """Class path of the Java driver built with the Maven profile `client4` or `client5`."""
+    """Return the class path of the Java driver built with the Maven profile `client4` or `client5`."""
     need_java()
     maven = need("mvn")
     directory = built(
@@ -69,7 +69,7 @@ def go_driver() -> Path:
 
 @cache
 def cpp_client() -> Path:
-    """The directory with the C++ driver and, beside it, the wheel that carries the C++ client."""
+    """Return the directory with the C++ driver and the wheel of the C++ client."""
     if sys.platform != "linux" or platform.machine() != "x86_64":
         raise ToolMissing("the C++ client comes as a wheel for Linux on x86_64")
     install = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]

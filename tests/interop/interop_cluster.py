@@ -1,6 +1,7 @@
-"""A NameServer and a broker as processes on free ports with a store of their own: TrioMQ's or the real Apache ones.
+"""A NameServer and a broker as processes on free ports with their own store: TrioMQ's or the real Apache ones.
 
-Both kinds get the same configuration keys, so every scenario can run against both; against Apache's it proves the test.
+Both kinds get the same configuration keys, so every scenario can run against both. A run against Apache's validates the
+test.
 """
 
 from __future__ import annotations
@@ -24,29 +25,29 @@ from interop_processes import Child, wait_until
 PROJECT = Path(__file__).resolve().parents[2]
 BOOT_SECONDS = 60
 STARTS = 3
-# A virtual machine that lives for seconds: a fifth less CPU time for a start.
+# A virtual machine that lives for seconds: these options reduce the CPU time of a start by a fifth.
 SOON_UP = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 CLUSTER_NAME = "DefaultCluster"
 BROKER_NAME = "broker-a"
 
-# Small files, quick persistence, and what the scenarios need; everything else is at its default.
+# Small files, frequent persistence, and what the scenarios need; everything else has its default.
 BROKER_SETTINGS = {
     "mappedFileSizeCommitLog": "67108864",
     "flushConsumerOffsetInterval": "1000",
-    # The default with 1 s in place of level 3, the first one of a message that comes again.
+    # The default, with 1 s for level 3, which is the first retry level.
     "messageDelayLevel": "1s 5s 1s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
     "enablePropertyFilter": "true",
     "traceTopicEnable": "true",
     "transactionTimeOut": "1000",
     "transactionCheckInterval": "1000",
-    "transactionCheckMax": "60",  # the C++ client's first heartbeat may come half a minute after its first send
+    "transactionCheckMax": "60",  # the C++ client's first heartbeat may follow its first send by half a minute
     "registerNameServerPeriod": "10000",
     "waitTimeMillsInSendQueue": "5000",
 }
 
 
 class Daemon:
-    """One daemon that can be stopped, killed and started again on the same port and directory."""
+    """One daemon, which can be stopped, killed and restarted on the same port and directory."""
 
     def __init__(self, argv: list[str], directory: Path, address: str) -> None:
         self.argv = argv
@@ -68,7 +69,7 @@ class Daemon:
         return status
 
     def stop(self) -> int | None:
-        """SIGTERM: a clean shutdown."""
+        """Send SIGTERM: a clean shutdown."""
         return self._end(signal.SIGTERM)
 
     def kill(self) -> None:
@@ -138,7 +139,7 @@ class Cluster:
         )
 
     def start(self) -> None:
-        """Start both for the first time, on other ports when theirs were taken meanwhile."""
+        """Start both for the first time, on other ports if theirs have been taken."""
         for starts_left in reversed(range(STARTS)):
             try:
                 self.namesrv.start()
@@ -156,7 +157,7 @@ class Cluster:
         self.namesrv.stop()
 
     def verify_store(self) -> None:
-        """Everything in the store of a stopped TrioMQ broker must be sound, whatever the tests did to the broker."""
+        """Check that the store of a stopped TrioMQ broker is sound, whatever the tests did to the broker."""
         if self.target != "triomq":
             return
         configuration = str(self.directory / "broker" / "broker.conf")
@@ -172,13 +173,13 @@ class Cluster:
         wait_until(self.is_registered, timeout_seconds, "the broker is registered at the NameServer")
 
     def route(self, topic: str) -> Any:
-        """The topic's route as the NameServer answers it, or None."""
+        """Return the topic's route from the NameServer, or None."""
         fields = {"topic": topic, "acceptStandardJsonOnly": "true"}
         answer = wire.ask(self.namesrv_address, wire.GET_ROUTEINFO_BY_TOPIC, fields)
         return wire.lenient_json(answer.body) if answer.code == 0 else None
 
     def create_topic(self, name: str, queues: int = 4, *, numbered: bool = True) -> str:
-        """Makes a topic with a number appended, so that each test has its own; returns its name."""
+        """Create a topic with a number appended, so that each test has its own; return its name."""
         topic = f"{name}_{next(self._topics)}" if numbered else name
         fields = {
             "topic": topic,
@@ -196,10 +197,11 @@ class Cluster:
         return topic
 
     def store_offsets(self, topic: str, group: str, offsets: dict[int, int]) -> None:
-        """Tell the broker what the group has consumed of each queue, as its clients do.
+        """Store what the group has consumed of each queue, as its clients do.
 
-        A Java client does it ten seconds after its start, and without waiting when it stops: on a busy machine that can
-        be lost with its connection."""
+        A Java client stores it ten seconds after its start, and without waiting when it stops. On a busy machine that
+        update can be lost with its connection.
+        """
         for queue_id, offset in offsets.items():
             fields = {"consumerGroup": group, "topic": topic, "queueId": queue_id, "commitOffset": offset}
             assert wire.ask(self.broker_address, wire.UPDATE_CONSUMER_OFFSET, fields).code == 0
@@ -212,7 +214,7 @@ def running_cluster(
     settings: dict[str, str] | None = None,
     namesrv_settings: dict[str, str] | None = None,
 ) -> Iterator[Cluster]:
-    """`namesrv_settings` are for TrioMQ's NameServer; Apache's script takes none."""
+    """Start a cluster. `namesrv_settings` are for TrioMQ's NameServer; Apache's script accepts none."""
     cluster = Cluster(target, directory, settings, namesrv_settings)
     try:
         cluster.start()

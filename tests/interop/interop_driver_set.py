@@ -11,8 +11,8 @@ from interop_drivers import Driver
 
 HERE = Path(__file__).resolve().parent
 
-# Client 4.9 keeps its 20 s between rebalances, so with it only the broker's notification makes a quick take-over;
-# client 5 would wait that long for the route of a retry topic that its own first heartbeat made.
+# Client 4.9 rebalances every 20 s, so only the broker's notification makes a quick take-over with it. Client 5 would
+# wait that long for the route of a retry topic that its own first heartbeat created.
 SHORT_REBALANCE_MS = 2000
 
 
@@ -25,7 +25,7 @@ class DriverSet:
         self.started: list[Driver] = []
 
     def start(self, kind: str, *options: str) -> Driver:
-        """A driver of its own; `options` are for the Java machine."""
+        """Start another driver; `options` are for the Java machine."""
         try:
             argv = driver_command(kind, *options)
         except ToolMissing as e:
@@ -41,8 +41,9 @@ class DriverSet:
 
 
 def driver_command(kind: str, *java_options: str) -> list[str]:
-    """How to start a driver: java4, java5 (two generations), java4-binary (ROCKETMQ header codec), java4-tls, go, node,
-    cpp, python."""
+    """Return the command of a driver: java4, java5 (two generations), java4-binary (ROCKETMQ header codec), java4-tls,
+    go, node, cpp, python.
+    """
     if kind == "go":
         return [str(go_driver()), "serve"]
     if kind == "node":

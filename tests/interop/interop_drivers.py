@@ -1,4 +1,4 @@
-"""Drives real clients: a driver process reads commands from its stdin and prints events, one JSON object a line.
+"""Controls real clients: a driver process reads commands from its stdin and prints events, one JSON object per line.
 
 One process serves a whole test session (a Java virtual machine takes seconds to start); each command has an id.
 """
@@ -24,11 +24,11 @@ DEFAULT_SECONDS = 60
 
 
 class DriverFailed(AssertionError):
-    """A command failed in the client, or its events did not come in time."""
+    """A command failed in the client, or its events did not arrive in time."""
 
 
 class Running:
-    """One command at work. Its events are appended by the driver's reader thread under the driver's condition."""
+    """One running command. The driver's reader thread appends its events under the driver's condition."""
 
     def __init__(self, driver: Driver, command_id: str, text: str) -> None:
         self.driver = driver
@@ -56,7 +56,7 @@ class Running:
         )
 
     def wait_for(self, condition: Callable[[], object], what: str, timeout_seconds: float = DEFAULT_SECONDS) -> None:
-        """Waits until `condition()` holds; it is asked again after each event."""
+        """Wait until `condition()` holds; evaluate it after each event."""
         deadline = time.monotonic() + timeout_seconds
         with self.driver.changed:
             while not condition():
@@ -70,7 +70,7 @@ class Running:
                 self.driver.changed.wait(min(left, 1))
 
     def wait_event(self, event: str, number: int = 1, timeout_seconds: float = DEFAULT_SECONDS) -> list[Event]:
-        """Waits for at least so many events of a kind and returns all of that kind."""
+        """Wait for at least `count` events of a kind; return all of that kind."""
         self.wait_for(lambda: len(self.of(event)) >= number, f"{number} x {event}", timeout_seconds)
         return self.of(event)
 
@@ -82,13 +82,13 @@ class Running:
         return self.events
 
     def stop(self, timeout_seconds: float = DEFAULT_SECONDS) -> list[Event]:
-        """Shuts the client down in an orderly way and returns all events."""
+        """Shut the client down cleanly; return all events."""
         self.driver.tell(f"{self.id}\tstop")
         return self.wait_done(timeout_seconds)
 
 
 def stop_all(commands: list[Running], timeout_seconds: float = DEFAULT_SECONDS) -> None:
-    """Shuts clients down side by side: some of them take seconds."""
+    """Shut clients down in parallel: some need seconds."""
     for command in commands:
         command.driver.tell(f"{command.id}\tstop")
     for command in commands:
@@ -138,7 +138,7 @@ class Driver:
         self.child.stdin.flush()
 
     def begin(self, command: str, **options: Any) -> Running:
-        """Starts a command; `order_by_queue=4` becomes `--order-by-queue 4`, None leaves an option out."""
+        """Start a command; `order_by_queue=4` becomes `--order-by-queue 4`, None omits an option."""
         self._wait_ready()
         words = [command]
         for name, value in options.items():
@@ -152,17 +152,17 @@ class Driver:
         return running
 
     def receive(self, **options: Any) -> Running:
-        """Starts a consumer and waits until the client says it has started."""
+        """Start a consumer and wait until the client reports that it has started."""
         running = self.begin("receive", **options)
         running.wait_event("started")
         return running
 
     def run(self, command: str, timeout_seconds: float = DEFAULT_SECONDS, **options: Any) -> list[Event]:
-        """Runs a command to its end and returns its events."""
+        """Run a command to its end and return its events."""
         return self.begin(command, **options).wait_done(timeout_seconds)
 
     def unfinished(self) -> list[Running]:
-        """The commands still at work."""
+        """Return the commands that still run."""
         with self.changed:
             self._commands = {} if self.ended else {c.id: c for c in self._commands.values() if not c.is_over}
             return list(self._commands.values())

@@ -1,4 +1,4 @@
-"""What a guarded cluster needs: a home directory with accounts, and certificates."""
+"""The parts of a guarded cluster: a home directory with accounts, and certificates."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Account = tuple[str, str]  # access key and secret key
 def write_accounts(
     home: Path, admin: Account, limited: Account, topics: Mapping[str, str], groups: Mapping[str, str]
 ) -> None:
-    """RocketMQ's home with two accounts: one may do everything, one what the permissions say and nothing else."""
+    """Write RocketMQ's home with two accounts: an administrator, and one with exactly the given permissions."""
     lines = [
         "globalWhiteRemoteAddresses: []",
         "accounts:",
@@ -30,7 +30,7 @@ def write_accounts(
 
 
 def certificate(directory: Path, name: str, password: str | None = None) -> tuple[Path, Path]:
-    """A new key, encrypted if there is a password, and a certificate that it signs itself. Skips without openssl."""
+    """Create a key, encrypted if there is a password, and a self-signed certificate. Skip the test without openssl."""
     if shutil.which("openssl") is None:
         pytest.skip("openssl is not installed")
     key, path = directory / f"{name}.key", directory / f"{name}.pem"

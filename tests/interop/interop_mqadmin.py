@@ -1,4 +1,4 @@
-"""The real Java mqadmin in one process that stays up, so that a dozen commands cost one start."""
+"""The real Java mqadmin in one process that stays up, so that many commands cost one start."""
 
 from __future__ import annotations
 
@@ -26,9 +26,11 @@ OPENS = [
 
 
 class JavaAdmin:
-    """`run("clusterList", "-n", address)` returns what the command printed (both streams).
+    """`run("clusterList", "-n", address)` returns the output of the command (both streams). `options` are those of the
+    Java machine.
 
-    `options` are those of the Java machine."""
+    `options` are those of the Java machine.
+    """
 
     def __init__(self, peer: Path, directory: Path, options: Sequence[str] = ()) -> None:
         class_path = subprocess.run(
@@ -62,7 +64,7 @@ class JavaAdmin:
 
     @contextmanager
     def account(self, access_key: str, secret_key: str) -> Iterator[None]:
-        """Commands are signed by this account until the block ends; each reads the file anew."""
+        """Sign commands with this account until the block ends; each command reads the file again."""
         before = self._account_file.read_text() if self._account_file.exists() else None
         self._account_file.write_text(f"accessKey: {access_key}\nsecretKey: {secret_key}\n")
         try:
@@ -78,7 +80,7 @@ class JavaAdmin:
         return self._output(words, until=None)
 
     def run_until(self, pattern: str, *words: str) -> str:
-        """For a command that never ends: it is stopped as soon as a line matches; what it printed until then."""
+        """Run a command that never ends. Stop it once a line matches; return its output until then."""
         self._tell("\t".join(words))
         try:
             return self._output(words, until=re.compile(pattern))

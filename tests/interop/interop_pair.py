@@ -1,11 +1,12 @@
-"""Two brokers asked the same: every request goes to TrioMQ and to Apache, and the answers are compared field by field.
+"""Send every request to two brokers, TrioMQ and Apache, and compare the responses field by field.
 
-Both start empty and get the same requests in the same order, so physical offsets, queue offsets and counters are the
-same as well. What cannot be the same is replaced by a word first: addresses and ports, message ids down to their
-offset, times of now. Everything else that differs is a difference, collected and told at the end of a conversation.
+Both start empty and get the same requests in the same order, so physical offsets, queue offsets and counters are equal
+as well. Values that cannot be equal are first replaced by a placeholder: addresses and ports, message ids except for
+their offset, present times. Everything else that differs is a difference; they are collected and reported at the end of
+a conversation.
 
-A conversation is read with the plain socket client of interop_wire; only bodies with fastjson's object keys are read
-with the project's own lenient reader, and by it on both sides.
+The conversation uses the plain socket client of interop_wire. Only bodies with fastjson's object keys need the
+project's own lenient reader, which then reads both sides.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ _DATE = re.compile(r"\b\d{4}-\d\d-\d\d[# ]\d\d:\d\d:\d\d[:,]\d{3}")
 
 @dataclass
 class Each:
-    """A value of a request that is not the same on both sides (an id that was answered before)."""
+    """A value of a request that differs between the brokers (an id from an earlier response)."""
 
     ours: Any
     theirs: Any
@@ -58,7 +59,7 @@ class Each:
 
 @dataclass
 class Reply:
-    """One frame that a broker sent, a response or a request of its own."""
+    """One frame that a broker sent: a response, or a request of its own."""
 
     header: dict[str, Any]
     body: bytes = b""
@@ -82,7 +83,7 @@ class Reply:
 
 @dataclass
 class Both:
-    """The two answers to one request."""
+    """The two responses to one request."""
 
     ours: Reply
     theirs: Reply
@@ -96,13 +97,13 @@ class Both:
 
     @property
     def physical_offset(self) -> Each:
-        """Where the (first) message that was sent lies in each log."""
+        """Return the position of the (first) sent message in each log."""
         return Each(*(int(reply.fields["msgId"][16:32], 16) for reply in (self.ours, self.theirs)))
 
 
 @dataclass(frozen=True)
 class Difference:
-    """What is not the same: the name of the request, the place in the answer, and both values."""
+    """One difference: the name of the request, the place in the response, and both values."""
 
     label: str
     place: str
@@ -114,7 +115,7 @@ class Difference:
 
 
 class End:
-    """One connection to one of the two; what the broker sends by itself is kept apart from its answers."""
+    """A connection to one of the two; requests that the broker sends are kept apart from its responses."""
 
     def __init__(self, address: str) -> None:
         self.wire = wire.Wire(address)
@@ -123,7 +124,8 @@ class End:
         self.pushed: list[Reply] = []
 
     def _receive(self, timeout_seconds: float) -> Reply | None:
-        """The next frame, None when nothing comes in time. Raises AssertionError when the peer hung up."""
+        """Return the next frame, None if none arrives in time. Raises AssertionError if the peer closed the connection.
+        """
         self.wire.socket.settimeout(timeout_seconds)
         try:
             length = self.wire._exactly(4)
@@ -149,7 +151,7 @@ class End:
         return None
 
     def collect(self, count: int, timeout_seconds: float) -> None:
-        """Read until `count` requests of the broker are here, or the time is over."""
+        """Read until the broker has sent `count` requests, or the time is over."""
         deadline = time.monotonic() + timeout_seconds
         while len(self.pushed) < count and (left := deadline - time.monotonic()) > 0:
             reply = self._receive(left)
@@ -181,7 +183,8 @@ class Link:
         only: str | None = None,
         timeout_seconds: float = ANSWER_SECONDS,
     ) -> Both:
-        """Ask both, compare the answers. A field whose value is None is left out; `fields=None` sends no extFields.
+        """Send the request to both and compare the responses. A field whose value is None is omitted; `fields=None`
+        sends no extFields. With `only`, tables are compared only where the name contains it.
 
         With `only`, tables of names are compared where the name contains it.
         """
@@ -205,7 +208,7 @@ class Link:
         language: str = "JAVA",
         timeout_seconds: float = ANSWER_SECONDS,
     ) -> Both | None:
-        """Ask both without comparing; None when both stay silent."""
+        """Send the request to both without comparing; None if both do not respond."""
         self._opaque += 1
         for side in (0, 1):
             self._send(side, code, fields, body, 0, version, language)
@@ -216,13 +219,13 @@ class Link:
         return Both(replies[0] or silent, replies[1] or silent)
 
     def ask_both(self, code: int) -> tuple[Reply, Reply]:
-        """The two answers to a request without fields, for the caller to compare."""
+        """Return the two responses to a request without fields, for the caller to compare."""
         both = self.ask(code)
         assert both is not None
         return both.ours, both.theirs
 
     def oneway(self, code: int, fields: dict[str, Any] | None = None, body: bytes | Each = b"") -> None:
-        """Ask both for no answer; what follows on this link comes behind it in TrioMQ, in Apache mostly."""
+        """Send both a one-way request. TrioMQ handles later requests on this link after it; Apache usually does."""
         self._opaque += 1
         for side in (0, 1):
             self._send(side, code, fields, body, ONEWAY_FLAG, wire.VERSION_4_9_7, "JAVA")
@@ -251,13 +254,13 @@ class Link:
         self._ends[side].send(header, body.of(side) if isinstance(body, Each) else body)
 
     def respond(self, requests: Both, code: int, remark: str | None = None, body: bytes = b"") -> None:
-        """Answer what both brokers asked."""
+        """Respond to the requests of both brokers."""
         for end, request in zip(self._ends, (requests.ours, requests.theirs), strict=True):
             header = {"code": code, "flag": 1, "language": "JAVA", "opaque": request.header["opaque"], "version": 407}
             end.send({**header, "remark": remark} if remark is not None else header, body)
 
     def pushed(self, label: str, count: int = 1, *, timeout_seconds: float = 5.0) -> list[Both]:
-        """What both brokers sent by themselves, compared; a `count` of 0 makes sure that nothing comes."""
+        """Compare the requests that both brokers sent; a `count` of 0 checks that none arrive."""
         for end in self._ends:
             end.collect(count or 1, timeout_seconds if count else QUIET_SECONDS)
         requests = [end.pushed[: count or None] for end in self._ends]
@@ -273,7 +276,7 @@ class Link:
         return pairs
 
     def forget_pushed(self) -> None:
-        """Drop what both brokers sent by themselves so far."""
+        """Drop the requests that both brokers have sent so far."""
         for end in self._ends:
             end.collect(1000, QUIET_SECONDS)
             end.pushed.clear()
@@ -316,10 +319,10 @@ class Talk:
         self.differences += self.differences_of(label, code, both)
 
     def differences_of(self, label: str, code: int, both: Both, only: str | None = None) -> list[Difference]:
-        """What is not the same, leaving out what the table of excuses covers."""
+        """Return the differences that the table of excuses does not cover."""
         ours, theirs = self.plain(0, both.ours, code), self.plain(1, both.theirs, code)
         if _JAVA_EXCEPTION.match(theirs.get("remark") or "") and helps(ours["remark"]):
-            # Apache names an exception and a line of its source; TrioMQ has to say what is wrong.
+            # Apache's remark is an exception and a line of its source; TrioMQ's must say what is wrong.
             ours["remark"] = theirs["remark"]
             for standing in ("MSG_REGION", "TRACE_ON"):  # lost with the exception
                 ours["fields"].pop(standing, None)
@@ -328,7 +331,7 @@ class Talk:
         return self._excused.left(list(differences(label, "", ours, theirs)))
 
     def plain(self, side: int, reply: Reply, code: int) -> dict[str, Any]:
-        """An answer with everything replaced that has to differ."""
+        """Return a response with all values replaced that must differ."""
         header = {key: value for key, value in reply.header.items() if key not in {"opaque", "extFields"}}
         header["remark"] = self.text(side, header.get("remark"))
         header["fields"] = {name: self.text(side, value) for name, value in reply.fields.items()}
@@ -372,7 +375,7 @@ class Talk:
 
 
 def differences(label: str, place: str, ours: Any, theirs: Any) -> Iterator[Difference]:
-    """All places where two plain answers are not the same."""
+    """Return all places where two plain responses differ."""
     ours, theirs = without_order(ours), without_order(theirs)
     if place.endswith(".delayTime") and all(
         isinstance(delay, int) and 0 < delay < DELAY_MS for delay in (ours, theirs)
@@ -394,7 +397,7 @@ def _name(key: Any) -> str:
 
 
 def without_order(value: Any) -> Any:
-    """Lists that are sets or tables in Java, without the order of its hash tables."""
+    """Sort lists that are sets or tables in Java, because their order is that of hash tables."""
     if isinstance(value, list) and value:
         if all(isinstance(item, str) for item in value):
             return sorted(value)
@@ -412,7 +415,7 @@ def without_order(value: Any) -> Any:
 
 
 def keep_only(value: Any, name: str) -> Any:
-    """The members of tables whose key contains `name`, and no counters."""
+    """Keep only the members of tables whose key contains `name`, and no counters."""
     if not isinstance(value, dict):
         return value
     kept = {key: keep_only(without_order(item), name) for key, item in value.items() if key != "dataVersion"}
@@ -424,12 +427,12 @@ def keep_only(value: Any, name: str) -> Any:
 
 
 def helps(remark: str | None) -> bool:
-    """A sentence, not the name of a Python exception."""
+    """Return whether this is a sentence, not the name of a Python exception."""
     return bool(remark) and _PYTHON_EXCEPTION.match(remark or "") is None
 
 
 def records(body: bytes) -> list[dict[str, Any]]:
-    """Stored messages one after the other, as spoken on the wire (IPv4 hosts)."""
+    """Return consecutive stored messages in wire format (IPv4 hosts)."""
     found = []
     while body:
         size, magic, crc, queue_id, flag, queue_offset, physical, sys_flag, born_ms = struct.unpack_from(
@@ -464,7 +467,8 @@ def records(body: bytes) -> list[dict[str, Any]]:
                 "prepared": prepared,
                 "body": content.decode(errors="backslashreplace"),
                 "topic": topic.decode(),
-                # Java writes them in the order of its hash table, TrioMQ as they came; readers take them as a table.
+                # Java writes them in the order of its hash table, TrioMQ in order of arrival; readers treat them as a
+                # table.
                 "properties": sorted(properties.split("\x02")),
             }
         )
@@ -475,7 +479,9 @@ def records(body: bytes) -> list[dict[str, Any]]:
 
 @dataclass
 class Excused:
-    """The table of what may differ: (label, place) -> reason; both with * at the end or the beginning as a wildcard."""
+    """The table of permitted differences: (label, place) -> reason; both may have * as a wildcard at the end or the
+    beginning.
+    """
 
     table: dict[tuple[str, str], str]
     used: set[tuple[str, str]] = field(default_factory=set)

@@ -1,7 +1,7 @@
 """Child processes of the interoperability tests, and the free ports they listen on.
 
-Every child is ended by its own pid: by `end`, by the fixtures that own it, and (on Linux) by the kernel when the test
-process itself is killed. Its output goes to a log file, so that a failing test can show the last lines.
+Every child is ended by its own pid: by `end`, by the fixture that owns it, and (on Linux) by the kernel if the test
+process is killed. Its output goes to a log file, so that a failing test can show the last lines.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ PORT_TAKEN = "Address already in use"
 
 
 class ProcessFailed(AssertionError):
-    """A child ended or did not get ready in time; the message ends with the last lines of its log."""
+    """A child ended, or was not ready in time; the message ends with the last lines of its log."""
 
 
 def wait_until(condition: Callable[[], object], timeout_seconds: float, what: str) -> None:
-    """Polls until `condition()` is true; `what` names the wait in the failure."""
+    """Poll until `condition()` is true; `what` names the wait in the failure."""
     deadline = time.monotonic() + timeout_seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -37,7 +37,7 @@ def wait_until(condition: Callable[[], object], timeout_seconds: float, what: st
 
 
 def die_with_parent() -> Callable[[], None] | None:
-    """A pre-exec hook: the kernel ends the child when the test process dies, however it dies (Linux only)."""
+    """A pre-exec hook: the kernel ends the child when the test process dies for any reason (Linux only)."""
     if not sys.platform.startswith("linux"):
         return None
     libc = ctypes.CDLL(None, use_errno=True)
@@ -97,7 +97,9 @@ class Child:
         return "\n".join(self.log_text().splitlines()[-lines:])
 
     def wait_for_log(self, text: str, timeout_seconds: float) -> None:
-        """Raises PortTaken when the child ended because another process has its port, else ProcessFailed."""
+        """Wait for a line in the log. Raises PortTaken if the child ended because another process has its port, else
+        ProcessFailed.
+        """
         deadline = time.monotonic() + timeout_seconds
         while text not in self.log_text():
             if self.process.poll() is not None:
@@ -109,7 +111,7 @@ class Child:
             time.sleep(0.02)
 
     def end(self, first_signal: int = signal.SIGTERM, timeout_seconds: float = 20) -> int | None:
-        """Asks with `first_signal`, then kills; returns the exit status (negative: the signal that ended it)."""
+        """Send `first_signal`, later SIGKILL; return the exit status (negative: the signal that ended it)."""
         if self.process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, first_signal)

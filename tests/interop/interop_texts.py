@@ -1,4 +1,4 @@
-"""Real texts whose lines travel through the broker, and the proof that they all arrived unchanged and in order."""
+"""Real texts whose lines travel through the broker, and checks that all arrived unchanged and in order."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 
 LICENSES = Path("/usr/share/common-licenses")
 
-# One sentence each in many scripts, with everything that tends to break: astral characters, combining marks, joiners,
-# right-to-left, a lone carriage return, tabs, trailing blanks, NUL, empty lines, and no line end at the end.
+# One sentence each in many scripts, with characters that often break: astral characters, combining marks, joiners,
+# right-to-left, a lone carriage return, tabs, trailing blanks, NUL, empty lines, and a last line without a line end.
 MANY_SCRIPTS = (
     "Ξεσκεπάζω την ψυχοφθόρα βδελυγμία.\n"
     "Съешь ещё этих мягких французских булок, да выпей чаю.\n"
@@ -35,7 +35,7 @@ MANY_SCRIPTS = (
 
 
 def corpus(directory: Path, *, full: bool = True) -> Path:
-    """Writes the text of a transfer into `directory` and returns the file."""
+    """Write the text of a transfer to `directory`; return the file."""
     parts = [MANY_SCRIPTS.encode(), b"\n"]
     names = ("GPL-3", "Artistic", "CC0-1.0") if full else ("BSD",)
     parts += [(LICENSES / name).read_bytes() for name in names if (LICENSES / name).exists()]
@@ -45,14 +45,14 @@ def corpus(directory: Path, *, full: bool = True) -> Path:
 
 
 def lines_of(path: Path) -> list[bytes]:
-    """The lines with their ends, split at \\n only."""
+    """Return the lines with their line ends, split at \n only."""
     parts = path.read_bytes().split(b"\n")
     lines = [part + b"\n" for part in parts[:-1]]
     return [*lines, parts[-1]] if parts[-1] else lines
 
 
 def numbered(directory: Path, number: int, name: str = "numbers.txt", text: str = "message") -> Path:
-    """A file of `number` short lines that differ."""
+    """Write a file of `number` short, distinct lines."""
     path = directory / name
     path.write_bytes("".join(f"{text} {i}\n" for i in range(number)).encode())
     return path
@@ -70,7 +70,7 @@ def by_queue(messages: Iterable[dict[str, Any]]) -> dict[int, list[dict[str, Any
 
 
 def assert_bodies(lines: list[bytes], messages: list[dict[str, Any]], *, duplicates: bool = False) -> None:
-    """Each line came, unchanged; exactly once unless `duplicates` are in order (a failure happened on the way)."""
+    """Check that each line arrived unchanged, and exactly once unless `duplicates` are permitted (after a failure)."""
     seen: dict[int, int] = defaultdict(int)
     for message in messages:
         number = line_of(message)
@@ -83,7 +83,7 @@ def assert_bodies(lines: list[bytes], messages: list[dict[str, Any]], *, duplica
 
 
 def assert_offsets(messages: list[dict[str, Any]], first_offset: int = 0) -> None:
-    """In each queue the offsets have no gap, and a later line has the later offset."""
+    """Check that the offsets of each queue have no gap and follow the order of the lines."""
     for queue, inside in by_queue(messages).items():
         inside.sort(key=lambda message: message["queue_offset"])
         offsets = [message["queue_offset"] for message in inside]
@@ -99,13 +99,13 @@ def assert_ascending(messages: list[dict[str, Any]], what: str) -> None:
 
 
 def assert_arrival_order(messages: list[dict[str, Any]]) -> None:
-    """Within each queue the consumer saw the lines in the order in which they were sent."""
+    """Check that the consumer received the lines of each queue in the order of sending."""
     for queue, inside in by_queue(messages).items():
         assert_ascending(inside, f"queue {queue} by arrival")
 
 
 def assert_same_as_sent(sent: list[dict[str, Any]], messages: list[dict[str, Any]]) -> None:
-    """What the producer was told (queue, queue offset, message id) is what the consumer sees."""
+    """Check that the consumer sees the queue, queue offset and message id that the producer received."""
     told = {event["line"]: event for event in sent}
     for message in messages:
         event = told[line_of(message)]

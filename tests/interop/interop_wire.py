@@ -1,6 +1,7 @@
-"""A tiny remoting client on plain sockets, independent of the project's own codec: one must not hide the other's fault.
+"""A tiny remoting client on plain sockets, independent of the project's own codec, so that neither hides a fault of the
+other.
 
-A frame: int32 length of what follows, int32 (serialize type in the top byte, header length in the rest), header, body.
+A frame: int32 length of the rest, int32 (serialize type in the top byte, header length in the others), header, body.
 Source: RocketMQ's RemotingCommand.
 """
 
@@ -59,7 +60,7 @@ def request(code: int, fields: dict[str, Any] | None = None, body: bytes = b"") 
 
 
 class Wire:
-    """One connection. `receive` returns None when the peer closed it, and raises TimeoutError when nothing comes."""
+    """One connection. `receive` returns None after the peer closed it, and raises TimeoutError if nothing arrives."""
 
     def __init__(self, address: str, timeout_seconds: float = 10) -> None:
         host, port = address.rsplit(":", 1)
@@ -121,5 +122,5 @@ def ask(address: str, code: int, fields: dict[str, Any] | None = None, body: byt
 
 
 def lenient_json(body: bytes) -> Any:
-    """Reads fastjson's output, which may leave number keys without quotes (`{0:"127.0.0.1:10911"}`)."""
+    """Parse fastjson's output, which may have number keys without quotes (`{0:"127.0.0.1:10911"}`)."""
     return json.loads(re.sub(r"([{,]\s*)(-?\d+)\s*:", r'\1"\2":', body.decode()))

@@ -1,4 +1,4 @@
-"""Java's mqadmin and ours, one after the other on a broker in the same state: the same text, times aside."""
+"""Run Java's mqadmin and ours on a broker in the same state: the output is the same except for times."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from test_interop_mqadmin_commands import Shop
 
 PROJECT = Path(__file__).resolve().parents[2]
 
-# Commands that change nothing: both ends see the same. {t} topic, {g} group, {b} broker, {i} an id, {u} a unique key,
-# {c} the consumer's client id, {d} a directory.
+# Commands that change nothing, so both see the same state. {t} topic, {g} group, {b} broker, {i} an id, {u} a unique
+# key, {c} the consumer's client id, {d} a directory.
 READING = (
     "topicList",
     "topicList -c",
@@ -46,7 +46,7 @@ READING = (
     "printMsg -t {t}",
     "printMsg -t {t} -s a -d false",
     "printMsgByQueue -t {t} -a {name} -i 0 -p true -d true -f true",
-    "consumeMessage -t {t}",  # Java runs it once in a process only
+    "consumeMessage -t {t}",  # Java can run it only once per process
     "allocateMQ -t {t} -i 10.0.0.1,10.0.0.2,10.0.0.3",
     "updateOrderConf -t {t} -m put -v {name}:2",
     "updateOrderConf -t {t} -m get",
@@ -77,7 +77,7 @@ VARYING = (
 
 @pytest.fixture(scope="module")
 def admin(peer: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaAdmin]:
-    """A process of its own: some of Java's commands work once in a process."""
+    """A separate process, because some of Java's commands work only once per process."""
     tool = JavaAdmin(peer, tmp_path_factory.mktemp("both-mqadmin"))
     yield tool
     tool.close()

@@ -1,7 +1,7 @@
-"""Bad input over raw sockets: the answer is RocketMQ's code and a helpful sentence, or the connection is closed.
+"""Bad input over raw sockets: the response has RocketMQ's code and a helpful sentence, or the connection is closed.
 
-Nobody else notices anything. Apache answers the first NullPointerException that a missing field leads to, if any, so
-what a refusal has to say is asked of TrioMQ only.
+No other client notices anything. Apache responds with the first NullPointerException that a missing field causes, if
+any, so only TrioMQ's remarks are checked.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def topic(cluster: Cluster) -> str:
 
 @pytest.fixture
 def bystander(cluster: Cluster, topic: str) -> Iterator[Wire]:
-    """A connection opened before the bad input, used before and after it."""
+    """A connection opened before the bad input, and used before and after it."""
     with Wire(cluster.broker_address) as wire:
         assert good_send(wire, topic).code == 0
         yield wire
@@ -44,7 +44,7 @@ def bystander(cluster: Cluster, topic: str) -> Iterator[Wire]:
 
 
 def send_fields(topic: str, /, **changes: Any) -> dict[str, Any]:
-    """The header of SEND_MESSAGE; a change to None leaves the field out."""
+    """Return the header of SEND_MESSAGE; a change to None omits the field."""
     fields: dict[str, Any] = {
         "producerGroup": "bad_input",
         "topic": topic,
@@ -123,7 +123,7 @@ def test_a_broken_frame_costs_only_its_connection(cluster: Cluster, bystander: W
             answer = wire.receive(0.5)
             assert answer is None or answer.code != 0
         except TimeoutError:
-            pass  # still waiting for the rest of what it takes for a frame
+            pass  # still waiting for the rest of the frame
     assert ask(cluster.namesrv_address, 106).code == 0
 
 
@@ -307,7 +307,7 @@ def test_a_broken_batch_is_refused_or_taken_but_harms_nobody(cluster: Cluster, b
 
 
 def test_no_slowloris_starves_the_others(cluster: Cluster, topic: str) -> None:
-    """Hundreds of connections that never finish a frame, while another one works on."""
+    """Hundreds of connections never finish a frame while another one works normally."""
     idle = [Wire(cluster.broker_address) for _ in range(200)]
     try:
         for wire in idle:

@@ -1,4 +1,4 @@
-"""What administrators do to live consumers through the real mqadmin, and how exact delays are."""
+"""The effects of the real mqadmin on live consumers, and the precision of delays."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from interop_texts import line_of, numbered
 GET_CONSUMER_CONNECTION_LIST = 203
 QUERY_CONSUME_QUEUE = 321
 
-# Each of the 18 levels is a queue and a timer of its own, so that short ones show the same as those of up to two hours.
+# Each of the 18 levels is a queue and a timer of its own, so short ones stand for those of up to two hours.
 LEVEL_SECONDS = [1, 2, 3, 4, 5, 6] * 3
 
 
 class Group:
-    """A topic of two queues with ten messages, and a Java consumer that has read them all."""
+    """A topic of two queues with ten messages, and a Java consumer that has read all of them."""
 
     def __init__(self, cluster: Cluster, java: Driver, name: str, directory: Path) -> None:
         self.cluster = cluster
@@ -37,9 +37,9 @@ class Group:
         self.consumer.wait_messages(10)
 
     def store_progress(self, admin: JavaAdmin) -> None:
-        """The broker knows that all ten were consumed.
+        """Store at the broker that all ten were consumed.
 
-        A pull that left before the last message was done may store an older offset after this one; then the consumer
+        A pull that was sent before the last message was consumed may store an older offset after this one. The consumer
         corrects it when it next persists its offsets, within ten seconds.
         """
         self.cluster.store_offsets(self.topic, self.name, {0: 5, 1: 5})
@@ -55,7 +55,7 @@ class Group:
         return client_id
 
     def progress(self, admin: JavaAdmin, group: str | None = None) -> list[tuple[int, int]]:
-        """(broker offset, consumer offset) of the topic's queues."""
+        """Return (broker offset, consumer offset) of the topic's queues."""
         output = admin.run("consumerProgress", "-g", group or self.name, *self.here)
         rows = [line.split() for line in output.splitlines() if line.startswith(self.topic)]
         return [(int(row[3]), int(row[4])) for row in rows]
@@ -104,7 +104,7 @@ def test_offsets_go_back_while_the_group_is_online(
     now = admin.run("resetOffsetByTime", "-g", group.name, "-t", group.topic, "-s", "now", *group.here)
     assert sorted(re.findall(rf"{BROKER_NAME} +([01]) +(\d+)", now)) == [("0", "5"), ("1", "5")]
     assert len(group.consumer.messages) == 20
-    # It stops behind this test: while a Java client takes new offsets it sleeps for ten seconds.
+    # The consumer is stopped in the background: while a Java client takes new offsets, it sleeps for ten seconds.
 
 
 def test_offsets_go_back_while_the_group_is_offline(
@@ -144,7 +144,7 @@ def test_offsets_are_cloned(cluster: Cluster, admin: JavaAdmin, java4: Driver, t
 def test_delays_are_never_early_and_hardly_late(
     target: str, java4: Driver, tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """All 18 levels at a time. How late they are is printed, not judged: that is the machine's doing as well."""
+    """Test all 18 levels at a time. Lateness is printed, not checked, because it also depends on the machine."""
     directory = tmp_path_factory.mktemp("delays")
     levels = " ".join(f"{seconds}s" for seconds in LEVEL_SECONDS)
     with running_cluster(target, directory / "cluster", {"messageDelayLevel": levels}) as cluster:

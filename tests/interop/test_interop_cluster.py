@@ -1,4 +1,4 @@
-"""The daemons of the tests get other ports when somebody took theirs."""
+"""The daemons of the tests use other ports if another process took theirs."""
 
 from __future__ import annotations
 

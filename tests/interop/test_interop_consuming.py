@@ -21,7 +21,7 @@ LOCK_HAND_OVER_SECONDS = 45
 
 
 class Waves:
-    """Sends numbered messages to all queues of a topic again and again, and knows who got which."""
+    """Sends numbered messages to all queues of a topic repeatedly, and records which consumer got which."""
 
     def __init__(self, sender: Driver, common: dict[str, Any], directory: Path, queues: int) -> None:
         self.sender = sender
@@ -45,7 +45,7 @@ class Waves:
         what: str,
         timeout_seconds: float = TAKE_OVER_SECONDS,
     ) -> None:
-        """Sends waves until the queues that the consumers saw in one whole wave meet the condition."""
+        """Send waves until the queues that the consumers saw in one whole wave meet the condition."""
 
         def shared() -> bool:
             bodies = self.send()
@@ -101,7 +101,7 @@ def test_a_killed_consumer_is_replaced(cluster: Cluster, drivers: DriverSet, jav
 def test_ordered_consumers_share_and_hand_over_queues_in_order(
     cluster: Cluster, java4: Driver, java5: Driver, go: Driver, tmp_path: Path
 ) -> None:
-    """The second consumer gets half of the locks, and all of them when the first one stops."""
+    """The second consumer gets half of the locks, and all of them once the first one stops."""
     topic = cluster.create_topic("Ordered")
     common = {"namesrv": cluster.namesrv_address, "topic": topic}
     group = f"{topic}_group"
@@ -145,7 +145,7 @@ def test_an_ordered_consumer_repeats_a_refused_message_before_the_next(
     common = {"namesrv": cluster.namesrv_address, "topic": topic}
     file = numbered(tmp_path, 4)
     drivers("java4").run("send-lines", **common, file=file)
-    repeats = 1 if kind == "go" else 2  # what the Go client makes of it is one more
+    repeats = 1 if kind == "go" else 2  # the Go client delivers it once more
     received = drivers(kind).receive(
         **common, group=f"{topic}_group", mode="orderly", refuse="message 1", max_reconsume=repeats, expect=6
     )
@@ -163,7 +163,7 @@ def test_tags_select(cluster: Cluster, drivers: DriverSet, tmp_path: Path, kind:
     wanted = [line for number, line in enumerate(lines_of(file)) if "aébc"[number % 4] in selected]
     received = drivers(kind).receive(**common, group=f"{topic}_group", tags=expression)
     drivers("java4").run("send-lines", **common, file=file, order_by_queue=2, tags="a,é,b,c")
-    if not wanted:  # one wanted message behind all the unwanted ones shows that those were passed over
+    if not wanted:  # a matching message after all the others shows that those were skipped
         drivers("java4").run("send-lines", **common, file=file, order_by_queue=2, tags=expression)
         wanted = lines_of(file)
     received.wait_messages(len(wanted))
@@ -179,7 +179,7 @@ def test_a_refused_message_comes_again_and_ends_as_a_dead_letter(
     group = f"{topic}_group"
     common = {"namesrv": cluster.namesrv_address, "topic": topic}
     file = numbered(tmp_path, 6)
-    if kind != "java5":  # clients that look for the new retry topic only each 20 s
+    if kind != "java5":  # clients that look for the new retry topic only every 20 s
         cluster.create_topic(f"%RETRY%{group}", queues=1, numbered=False)
     received = drivers(kind).receive(**common, group=group, refuse="message 3", max_reconsume=1, retry_delay_level=1)
     sent = java4.run("send-lines", **common, file=file, tags="a")[:-1]
@@ -198,7 +198,7 @@ def test_a_refused_message_comes_again_and_ends_as_a_dead_letter(
     assert sorted(line_of(m) for m in received.messages) == [0, 1, 2, 3, 3, 4, 5]
     refused = [m for m in received.messages if line_of(m) == 3]
     assert [m["reconsume_times"] for m in refused] == [0, 1]
-    assert [m["topic"] for m in refused] == [topic, topic]  # clients show the topic of origin again
+    assert [m["topic"] for m in refused] == [topic, topic]  # clients show the original topic
     origin = next(event for event in sent if event["line"] == 3)
     again = refused[1]["properties"]
     assert again["ORIGIN_MESSAGE_ID"] == origin["offset_msg_id"]
@@ -209,7 +209,7 @@ def test_a_refused_message_comes_again_and_ends_as_a_dead_letter(
 
 
 def test_a_refused_message_comes_again_to_the_node_client(cluster: Cluster, drivers: DriverSet, tmp_path: Path) -> None:
-    """It counts by itself: after the last time it drops the message, without a dead letter."""
+    """This client counts deliveries itself: after the last one it drops the message, without a dead letter."""
     topic = cluster.create_topic("RetryNode", queues=1)
     group = f"{topic}_group"
     common = {"namesrv": cluster.namesrv_address, "topic": topic}

@@ -1,4 +1,4 @@
-"""The same requests to TrioMQ and to the real broker, frame by frame; the answers may differ only as EXCUSED says."""
+"""Send the same requests to TrioMQ and to the real broker: only the differences listed in EXCUSED are permitted."""
 
 from __future__ import annotations
 
@@ -14,64 +14,64 @@ import pytest
 from interop_cluster import running_cluster
 from interop_pair import Both, Difference, Each, Excused, Link, Talk, conversation, helps
 
-# (name of the request, place in the answer) -> why TrioMQ answers otherwise.
+# (name of the request, place in the response) -> why TrioMQ responds differently.
 EXCUSED = Excused(
     {
-        # -- refused here with a sentence --
-        # Bodies that cannot be a batch: MESSAGE_ILLEGAL, so that no client tries the next broker; there an exception.
+        # -- refused with a sentence --
+        # Bodies that cannot be a batch get MESSAGE_ILLEGAL, so that no client tries the next broker; Apache throws.
         ("batch of *", "code"): "MESSAGE_ILLEGAL",
         ("torn batch", "code"): "MESSAGE_ILLEGAL",
         ("SEND_* batch='TRUE'", "code"): "MESSAGE_ILLEGAL",
         ("SEND_* m='TRUE'", "code"): "MESSAGE_ILLEGAL",
-        # A request that names nobody would lock, register or make something without a name.
-        ("lock 41 b'{*", "*"): "no group, no lock",
-        ("heartbeat: empty*", "*"): "a heartbeat without clientID registers nobody",
-        ("group: empty name", "*"): "a group needs a name",
-        ("group: b'null'", "*"): "Apache takes it for nothing to do",
-        ("group: b'[]'", "*"): "Apache takes it for nothing to do",
-        ("check: b'null'", "*"): "Apache takes it for nothing to do",
-        # A retry topic is a directory of the store; a name with a slash would lead elsewhere.
+        # A request without these names would lock, register or create something without a name.
+        ("lock 41 b'{*", "*"): "TrioMQ requires a group for a lock",
+        ("heartbeat: empty*", "*"): "TrioMQ refuses a heartbeat without clientID",
+        ("group: empty name", "*"): "TrioMQ requires a name for a group",
+        ("group: b'null'", "*"): "Apache does nothing and reports success",
+        ("group: b'[]'", "*"): "Apache does nothing and reports success",
+        ("check: b'null'", "*"): "Apache does nothing and reports success",
+        # A retry topic is a directory of the store; a name with a slash would leave that directory.
         ("heartbeat: group that is a path", "*"): "refused",
-        ("*topics", "body.topicConfigTable.%RETRY%DiffClient/a"): "refused when it was made",
-        ("check: unknown type", "remark"): "the same code; there the text of a NullPointerException",
-        ("update b'[\\]xff*", "*"): "bytes that are no text; there every byte is a character",
+        ("*topics", "body.topicConfigTable.%RETRY%DiffClient/a"): "TrioMQ refused to create it",
+        ("check: unknown type", "remark"): "the same code; Apache's remark is a NullPointerException",
+        ("update b'[\\]xff*", "*"): "bytes that are not UTF-8; Apache reads each byte as a character",
         # A group's name fills tables and topic names; clients accept 255 characters, too.
         ("pull: long group", "*"): "refused",
-        ("in the end: groups", "body.subscriptionGroupTable.gggg*"): "refused when it was made",
-        # Topics that nobody can use.
+        ("in the end: groups", "body.subscriptionGroupTable.gggg*"): "TrioMQ refused to create it",
+        # Topics that no client can use.
         ("topic: negative queues", "*"): "refused",
         ("topic: perm 9", "*"): "refused",
         ("topic: perm -1", "*"): "refused",
-        ("*topics*", "body.topicConfigTable.DiffTopicN"): "refused when it was made",
-        ("*topics*", "body.topicConfigTable.DiffTopicP?"): "refused when it was made",
-        ("in the end: topics", "body.dataVersion.counter"): "four topics were refused",
-        # -- served here --
-        ("pull: minus one wanted", "*"): "there an exception; here as a pull of one",
-        ("pull: many wanted", "*"): "there out of memory; here as many as an answer holds",
-        ("query: minus one wanted", "*"): "there an exception; here nothing is found",
-        ("query: many wanted", "*"): "there out of memory; here as many as an answer holds",
-        # An expression that does not compile, or of no known type, is refused; there it lets everything pass.
+        ("*topics*", "body.topicConfigTable.DiffTopicN"): "TrioMQ refused to create it",
+        ("*topics*", "body.topicConfigTable.DiffTopicP?"): "TrioMQ refused to create it",
+        ("in the end: topics", "body.dataVersion.counter"): "TrioMQ refused four topics",
+        # -- served, where Apache fails --
+        ("pull: minus one wanted", "*"): "Apache throws; TrioMQ pulls one message",
+        ("pull: many wanted", "*"): "Apache runs out of memory; TrioMQ fills one response",
+        ("query: minus one wanted", "*"): "Apache throws; TrioMQ finds nothing",
+        ("query: many wanted", "*"): "Apache runs out of memory; TrioMQ fills one response",
+        # TrioMQ refuses an expression that does not compile or has an unknown type; Apache then passes every message.
         ("pull: by a type that is none", "*"): "refused",
-        # -- sensible here --
+        # -- other results, on purpose --
         (
             "time span of nothing",
             "body.consumeTimeSpanSet.*.delayTime",
-        ): "there since 1970, here since the first message",
-        ("clone: *, in the table", "*"): "without a topic all topics are cloned, as the tool says; there none",
-        ("in the end: offsets", "*DiffClone[23]"): "without a topic all topics are cloned",
-        ("*groups*", "*.DiffClientZ"): "an unknown group that is left is not made",
-        ("in the end: groups", "body.dataVersion.counter"): "an unknown group that is left is not made",
-        ("ACL: version", "*"): "answered with a sentence; there the caller waits for its time-out",
-        ("ACL: everything", "*"): "answered with a sentence; there the caller waits for its time-out",
-        ("ACL: *", "remark"): "the same code; there the text of a NullPointerException",
-        ("back: too often, delayed", "*"): "to the dead letters at once; there only after the delay",
+        ): "Apache counts from 1970, TrioMQ from the first message",
+        ("clone: *, in the table", "*"): "without a topic TrioMQ clones all topics, Apache none",
+        ("in the end: offsets", "*DiffClone[23]"): "without a topic TrioMQ clones all topics",
+        ("*groups*", "*.DiffClientZ"): "TrioMQ does not create a group that a client leaves",
+        ("in the end: groups", "body.dataVersion.counter"): "TrioMQ does not create a group that a client leaves",
+        ("ACL: version", "*"): "TrioMQ responds with a sentence; Apache does not respond",
+        ("ACL: everything", "*"): "TrioMQ responds with a sentence; Apache does not respond",
+        ("ACL: *", "remark"): "the same code; Apache's remark is a NullPointerException",
+        ("back: too often, delayed", "*"): "TrioMQ stores it as a dead letter at once, Apache after the delay",
     }
 )
 
 SYSTEM_ERROR = 1
 BORN_MS = 1_600_000_000_000
-# Nothing may be stored by the clock in between, or the two logs would not be the same: delays are 1 s, which is waited
-# for, or hours.
+# The clock must not store anything in between, or the two logs would differ: delays are 1 s, which the test waits for,
+# or hours.
 SETTINGS = {
     "transactionCheckInterval": "600000",
     "transactionTimeOut": "600000",
@@ -86,7 +86,7 @@ KNOWN_KEYS = {key for keys in SPEC["config"].values() for key in keys}
 
 @pytest.fixture(scope="module")
 def addresses(peer: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
-    """Both brokers, each with a NameServer of its own kind, empty."""
+    """Both brokers, empty, each with a NameServer of its own kind."""
     with ExitStack() as stack:
         ours, theirs = (
             stack.enter_context(running_cluster(target, tmp_path_factory.mktemp(target), SETTINGS))
@@ -137,7 +137,7 @@ def send_fields(topic: str, /, **changes: Any) -> dict[str, Any]:
 
 
 def v2(fields: dict[str, Any]) -> dict[str, Any]:
-    """The letters of SEND_MESSAGE_V2."""
+    """Return the fields under the letters of SEND_MESSAGE_V2."""
     names = ("producerGroup", "topic", "defaultTopic", "defaultTopicQueueNums", "queueId", "sysFlag", "bornTimestamp")
     names += ("flag", "properties", "reconsumeTimes", "unitMode", "maxReconsumeTimes", "batch", "bname")  # type: ignore[assignment]
     return {letter: fields[name] for letter, name in zip("abcdefghijklmn", names, strict=True) if name in fields}
@@ -758,7 +758,7 @@ def test_topic_administration(converse: Converse) -> None:
         send(link, "DiffTopicMulti", label="send to a multi tag topic")
         link.call("pull a multi tag topic", 11, pull_fields("DiffTopicMulti", "DiffTopicG"))
         send(link, "DiffTopic", queueId=1)
-        # Apache's process dies when it dispatches a message to a queue that is being deleted.
+        # Apache's process dies if it dispatches a message to a queue that is being deleted.
         link.call("it is dispatched", 30, {"topic": "DiffTopic", "queueId": 1})
         for name in ("DiffTopic", "DiffTopicNone", "", "a b", "TBW102", "x" * 128, "rmq_sys_x"):
             link.call(f"delete {name[:10]!r} {len(name)}", 215, {"topic": name})
@@ -870,7 +870,7 @@ def test_asking_consumers(converse: Converse) -> None:
 def asked_and_answered(
     talk: Talk, admin: Link, client: Link, label: str, code: int, fields: dict[str, Any], answer: bytes
 ) -> None:
-    """The broker asks the client before it answers the admin."""
+    """The broker queries the client before it responds to the admin."""
     admin._opaque += 1
     for side in (0, 1):
         admin._send(side, code, fields, b"", 0, 407, "JAVA")
@@ -923,12 +923,12 @@ def test_statistics_and_configuration(converse: Converse) -> None:
         link.call("ACL: everything", 54, {}, timeout_seconds=0.5)
 
 
-# What GET_BROKER_RUNTIME_INFO says of times, rates, the machine and the moment.
+# Values of GET_BROKER_RUNTIME_INFO that depend on times, rates, the machine and the moment.
 MOVING = (
     *("bootTimestamp", "runtime", "getFoundTps", "getMissTps", "getTotalTps", "getTransferedTps", "putTps"),
     *("putMessageEntireTimeMax", "putMessageDistributeTime", "putLatency99", "putLatency999", "pageCacheLockTimeMills"),
     *("getMessageEntireTimeMax", "remainHowManyDataToFlush", "msgGetTotalTodayNow", "earliestMessageTimeStamp"),
-    "putMessageFailedTimes",  # there also something that was refused before it came to the store
+    "putMessageFailedTimes",  # Apache also counts a message that it refused before the store
     *("startAcceptSendRequestTimeStamp", "commitLogDirCapacity", "dispatchBehindBytes", "scheduleMessageOffset_3"),
 )
 
@@ -941,9 +941,9 @@ def runtime(link: Link) -> None:
     assert not moved, moved
 
 
-# Keys of the listing that differ: paths, ports; TrioMQ lists a few of its own as well.
+# Keys of the listing that differ: paths, ports; TrioMQ also lists a few keys of its own.
 OF_THE_PLACE = {"rocketmqHome", "namesrvAddr", "brokerIP2", "storePathRootDir", "storePathCommitLog", "listenPort"}
-# The port of the test; and a default that Apache overwrites with the length of its bloom filter.
+# The port of the test, and a default that Apache overwrites with the length of its bloom filter.
 OF_THE_PLACE |= {"haListenPort", "bitMapLengthConsumeQueueExt"}
 
 
@@ -967,7 +967,7 @@ def test_codes_that_nobody_handles(converse: Converse) -> None:
 
 
 def test_tables_in_the_end(converse: Converse) -> None:
-    """Everything that all the tests above made, whole."""
+    """Compare the whole tables that the tests above produced."""
     with converse() as talk:
         link = talk.connect()
         for label, code in (("topics", 21), ("groups", 201), ("offsets", 43), ("delays", 45)):
@@ -975,7 +975,7 @@ def test_tables_in_the_end(converse: Converse) -> None:
 
 
 def test_what_writes_other_messages_here(converse: Converse) -> None:
-    """The last of all, since from here on the two logs are not the same."""
+    """Run this last, because from here on the two logs differ."""
     with converse() as talk:
         link = talk.connect()
         create(link, "DiffLast", 1)
@@ -985,7 +985,7 @@ def test_what_writes_other_messages_here(converse: Converse) -> None:
 
 
 def good_requests(link: Link) -> dict[int, dict[str, Any]]:
-    """Request code -> fields with which it does something, for all that have fields."""
+    """Return request code -> fields with which the request succeeds, for all codes that have fields."""
     create(link, "DiffBad", 1)
     sent = send(link, "DiffBad", b"bad", compare=False)
     sending = send_fields("DiffBad", maxReconsumeTimes=3, bname="broker-a")
@@ -1049,7 +1049,8 @@ WRONG = {
 
 
 def test_missing_and_wrong_fields(converse: Converse) -> None:
-    """Left out, of the wrong type, too large: the same code, and TrioMQ says in words what Apache says by exception.
+    """Fields that are missing, of the wrong type or too large: the code is the same. TrioMQ names the field where
+    Apache names an exception.
 
     Apache only logs a required field that is missing, and takes a bad number for none. Where that does no harm it goes
     on; TrioMQ always refuses, naming the field, since what the caller meant is not what would happen.
@@ -1088,7 +1089,7 @@ def ask_wrongly(
 
 
 def test_every_excuse_is_needed() -> None:
-    """Runs after the others: an excuse that none of them used is none any more."""
+    """Run this after the other tests: fail for an excuse that none of them used."""
     unused = [key for key in EXCUSED.table if key not in EXCUSED.used]
     if len(unused) > len(EXCUSED.table) // 2:
         pytest.skip("not the whole file was run")

@@ -113,7 +113,7 @@ def test_traces_are_messages_too(
 ) -> None:
     topic = cluster.create_topic("Traced", queues=1)
     common = {"namesrv": cluster.namesrv_address, "topic": topic}
-    # A producer that stops right after its last send may take that message's trace with it: hence the pause.
+    # A producer that closes right after its last send may lose that message's trace, hence the pause.
     sent = drivers(kind).run("send-lines", **common, file=numbered(tmp_path, 2), trace=True, pause_ms=500)[:-1]
     received = drivers(kind).receive(**common, group=f"{topic}_group", trace=True)
     received.wait_messages(2)

@@ -1,4 +1,4 @@
-"""Each line of real texts, from one client to another: nothing lost, nothing changed, order kept per queue."""
+"""Each line of real texts, from one client to another: nothing lost, nothing changed, in order within each queue."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_node_clients_take_part(
 def test_cpp_clients_take_part(
     cluster: Cluster, drivers: DriverSet, tmp_path: Path, text: Path, sender: str, receiver: str, mode: str
 ) -> None:
-    """The C++ client takes bodies as C strings, and does not tell which queue it chose."""
+    """The C++ client takes bodies as C strings and does not report the queue that it chose."""
     topic = cluster.create_topic("Cpp")
     to_all = {"namesrv": cluster.namesrv_address, "topic": topic}
     lines = [line for line in lines_of(text) if b"\0" not in line]

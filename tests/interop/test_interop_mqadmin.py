@@ -1,4 +1,4 @@
-"""The real Java mqadmin against the daemons. Shapes are compared with its recorded outputs."""
+"""The real Java mqadmin against the daemons. The form of its output is compared with recorded outputs."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ SYSTEM_TOPICS = {
 
 @pytest.fixture(scope="module")
 def used_topic(cluster: Cluster, java4: Driver, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A topic of two queues with five messages each, and a live consumer group that has read them all."""
+    """A topic of two queues with five messages each, and a live consumer group that has read all of them."""
     topic = cluster.create_topic("Admin", queues=2)
     cluster.create_topic(
         f"%RETRY%{topic}_group", queues=1, numbered=False
-    )  # else the client may find it only 20 s later
+    )  # otherwise the client may find it only 20 s later
     common = {"namesrv": cluster.namesrv_address, "topic": topic}
     received = java4.receive(**common, group=f"{topic}_group", tags="a || b")
     file = numbered(tmp_path_factory.mktemp("admin"), 10)
@@ -48,12 +48,12 @@ def used_topic(cluster: Cluster, java4: Driver, tmp_path_factory: pytest.TempPat
 
 @pytest.fixture(scope="module")
 def golden() -> dict[str, str]:
-    """Recorded outputs of mqadmin by name."""
+    """Return recorded outputs of mqadmin by name."""
     return {run["name"]: run["stdout"] for run in golden_lines("mqadmin", "outputs")}
 
 
 def rows(output: str) -> list[list[str]]:
-    """The table's cells, without the heading."""
+    """Return the table's cells, without the heading."""
     return [line.split() for line in output.splitlines() if line and not line.startswith("#")]
 
 

@@ -1,5 +1,6 @@
-"""The commands of the real Java mqadmin that no scenario needs: each is run once, and what it says is what it says of
-Apache's broker. With the scenarios of the other files that makes all of them, which the last test proves."""
+"""The commands of the real Java mqadmin that no scenario needs: each runs once, and its output must be that for
+Apache's broker. Together with the other files this covers every command; the last test checks that.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ MESSAGES = 10
 
 
 class Shop:
-    """A topic of two queues with five and six messages; a producer and a consumer group that stay up."""
+    """A topic of two queues with five and six messages; a producer and a consumer group that keep running."""
 
     def __init__(self, cluster: Cluster, admin: JavaAdmin, java: Driver, directory: Path) -> None:
         self.cluster = cluster
@@ -64,7 +65,7 @@ def shop(cluster: Cluster, admin: JavaAdmin, java4: Driver, tmp_path_factory: py
 
 
 def rows(output: str) -> list[list[str]]:
-    """The table's cells, without the heading."""
+    """Return the table's cells, without the heading."""
     return [line.split() for line in output.splitlines() if line and not line.startswith("#")]
 
 
@@ -93,7 +94,7 @@ def test_the_progress_of_all_groups_of_a_broker(shop: Shop) -> None:
         return len(stored) == QUEUES and all(row[3] == row[4] for row in stored)
 
     wait_until(is_stored, 20, "the offsets of both queues are stored")
-    output = shop.run("brokerConsumeStats", *shop.broker)  # works once in a process: it closes what it keeps
+    output = shop.run("brokerConsumeStats", *shop.broker)  # works only once per process: it closes what it keeps
     found = [row for row in rows(output) if row[0] == shop.topic]
     assert [row[1:4] for row in found] == [[shop.group, BROKER_NAME, str(queue)] for queue in range(QUEUES)]
     assert [row[4:7] for row in found] == [["6", "6", "0"], ["5", "5", "0"]]
@@ -148,10 +149,12 @@ def test_messages_are_sent(shop: Shop) -> None:
     sends = 0
 
     def is_traced() -> bool:
-        """Of a send of its own: the tool ends without waiting for its traces (AsyncTraceDispatcher.shutdown)."""
+        """Return whether a send of its own is traced. The tool ends without waiting for its traces
+        (AsyncTraceDispatcher.shutdown).
+        """
         nonlocal trace, sends
         printed = shop.run("sendMessage", "-t", aside, "-p", "by hand", "-k", "byHand", "-m", "true")
-        # A trace that the tool's end cuts off leaves a stack trace on standard error, before or behind the row.
+        # A trace that the tool's end interrupts leaves a stack trace on standard error, before or after the row.
         [row] = [row for row in rows(printed) if row[:3] == [BROKER_NAME, "0", "SEND_OK"]] or [[printed]]
         assert len(row) > 3, printed
         sends += 1
@@ -210,7 +213,7 @@ def test_groups_are_removed_with_their_topics(shop: Shop) -> None:
 
 
 def test_what_is_left_is_skipped(shop: Shop) -> None:
-    """The group is online: its queues' ends are the answer, and the members are told."""
+    """The group is online: the response has the ends of its queues, and the members are notified."""
     skipped = rows(shop.run("skipAccumulatedMessage", "-g", shop.group, "-t", shop.topic))
     ends = {row[1]: row[3] for row in rows(shop.run("topicStatus", "-t", shop.topic))}
     assert {queue: offset for _, queue, offset in skipped} == ends
@@ -252,7 +255,7 @@ def test_cleaning(shop: Shop) -> None:
 
 
 def test_configuration_is_written_only_where_that_is_allowed(shop: Shop, target: str) -> None:
-    """TrioMQ's daemons want access control or a word in their own configuration first, and say so."""
+    """TrioMQ's daemons require access control or a setting that permits it, and say so."""
     broker = shop.run("updateBrokerConfig", *shop.broker, "-k", "flushDelayOffsetInterval", "-v", "9999")
     namesrv = shop.run("updateNamesrvConfig", "-k", "clientWorkerThreads", "-v", "5")
     if target == "apache":
@@ -289,7 +292,7 @@ def test_round_trips_are_measured_again_and_again(shop: Shop) -> None:
 
 
 def test_the_monitor_joins(shop: Shop) -> None:
-    """It watches groups by itself and listens to the topic of moved offsets, in its own group."""
+    """It watches groups by itself and consumes OFFSET_MOVED_EVENT in its own group."""
     shop.run("startMonitoring")
     wait_until(
         lambda: "OFFSET_MOVED_EVENT" in shop.run("consumerConnection", "-g", "__MONITOR_CONSUMER", *shop.broker),
@@ -299,7 +302,7 @@ def test_the_monitor_joins(shop: Shop) -> None:
 
 
 def commands_run() -> set[object]:
-    """The words that the tests here give to mqadmin."""
+    """Return the words that the tests here pass to mqadmin."""
     found = set()
     for path in HERE.glob("test_*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
@@ -309,7 +312,7 @@ def commands_run() -> set[object]:
 
 
 def test_every_command_is_run(admin: JavaAdmin) -> None:
-    """The tool's own list against the words in these files."""
+    """Compare the tool's own list with the words in these files."""
     listed = set(re.findall(r"^   (\w+) ", admin.run(), re.MULTILINE))
     assert {"updateTopic", "exportMetrics", "getAclConfig"} <= listed
     assert listed - commands_run() == set()

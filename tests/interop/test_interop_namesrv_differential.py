@@ -1,4 +1,6 @@
-"""The same requests to TrioMQ's NameServer and to the real one; the answers may differ only as EXCUSED says."""
+"""Send the same requests to TrioMQ's NameServer and to the real one: only the differences listed in EXCUSED are
+permitted.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +16,11 @@ import pytest
 from interop_cluster import Cluster
 from interop_pair import Both, Excused, Link, conversation
 
-# (name of the request, place in the answer) -> why TrioMQ answers otherwise.
+# (name of the request, place in the response) -> why TrioMQ responds differently.
 EXCUSED = Excused(
     {
-        ("without an address for slaves", "*"): "a required field is missing, which is said; there it is null",
-        ("*: 304", "body.brokerAddr"): "any broker's will do; there the first of a hash table",
+        ("without an address for slaves", "*"): "TrioMQ names the missing required field; Apache reads it as null",
+        ("*: 304", "body.brokerAddr"): "any broker will do; Apache takes the first of a hash table",
     }
 )
 V4_9_3 = 395
@@ -89,7 +91,7 @@ def unregister(link: Link, name: str, **changes: Any) -> None:
 
 
 def ask_all(link: Link, when: str) -> None:
-    """Everything that can be asked without changing anything."""
+    """Send every request that changes nothing."""
     for name in ("Orders", "Wide", "ReadOnly", "Unit", "UnitSub", "OnlyB", "Nobody", "", "ClusterA", "b-a"):
         for asked_by in (wire.VERSION_4_9_7, V4_9_3):
             link.call(f"{when}: route {name} {asked_by}", 105, {"topic": name}, version=asked_by)
@@ -169,5 +171,5 @@ def test_keys_and_configuration(addresses: tuple[str, str]) -> None:
 
 
 def test_every_excuse_is_needed() -> None:
-    """Runs after the others: an excuse that none of them used is none any more."""
+    """Run this after the other tests: fail for an excuse that none of them used."""
     assert not [key for key in EXCUSED.table if key not in EXCUSED.used]

@@ -35,7 +35,7 @@ def test_keys_are_found_only_in_their_time(cluster: Cluster, java4: Driver, tmp_
     common = {"namesrv": cluster.namesrv_address, "topic": topic}
     java4.run("send-lines", **common, file=numbered(tmp_path, 1), keys="same")
     [first] = java4.run("query-key", **common, key="same-0")[:-1]
-    # The index keeps whole seconds.
+    # The index stores whole seconds.
     wait_until(lambda: time.time() * 1000 > first["store_ms"] + 1100, 5, "a second has passed")
     java4.run("send-lines", **common, file=numbered(tmp_path, 1), keys="same")
     both = java4.run("query-key", **common, key="same-0")[:-1]

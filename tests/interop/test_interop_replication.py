@@ -1,5 +1,6 @@
 """Mixed pairs: a real RocketMQ master with a TrioMQ slave, and the other way round. Afterwards both commit logs are
-the same, byte for byte, and a real client reads from either."""
+equal, byte for byte, and a real client can read from either.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ def running(directory: Path, master: str, slave: str, **settings: str) -> Iterat
 
 
 def send_all_kinds(cluster: Cluster, topic: str) -> None:
-    """Delayed and half messages too: all that makes records of its own."""
+    """Send messages of every kind that has its own kind of record, delayed and half messages included."""
     with wire.Wire(cluster.master.address) as connection:
         for number in range(20):
             for properties in (
@@ -67,7 +68,7 @@ def test_mixed_pairs_have_the_same_log(peer: Path, tmp_path: Path, master: str, 
         cluster.slave.stop()
         wait_until(lambda: send_many(cluster.master, "T", 1) == [SLAVE_NOT_AVAILABLE], 30, "the slave's end is noticed")
         send_many(cluster.master, "T", 3000)
-        # Apache's slave, when it has to ask the NameServer for its master, connects five seconds later.
+        # Apache's slave connects five seconds later if it has to query the NameServer for its master.
         cluster.slave.start(haMasterAddress=cluster.master.ha_address)
         cluster.wait_replicating("T")
         cluster.wait_equal()
@@ -87,8 +88,9 @@ def test_mixed_pairs_have_the_same_log(peer: Path, tmp_path: Path, master: str, 
 
 
 def have_the_same_answers(cluster: Cluster, topic: str) -> bool:
-    """Pulls of everything are answered alike by both; False when more was stored meanwhile: a master that was killed
-    delivers delayed messages again some time after its start."""
+    """Return whether both respond alike to pulls of all messages. False if more was stored meanwhile: a master that was
+    killed delivers delayed messages again some time after its start.
+    """
     before = cluster.queue_ends(cluster.master, topic)
     cluster.wait_equal_queues(topic)
     unequal = []
@@ -118,7 +120,7 @@ def test_a_new_slave_of_a_long_log_has_its_newest_file(peer: Path, tmp_path: Pat
         cluster.wait_replicating("T")
         cluster.wait_equal()
         assert cluster.slave.log_begin() > 0
-        # Queue offsets are the master's although the queues begin later.
+        # Queue offsets equal the master's, although the queues begin later.
         wait_until(lambda: pull(cluster.slave, "T", 0, 1249).code == OK, 30, "the slave knows the topic")
         cluster.wait_equal_queues("T")
         assert pull(cluster.slave, "T", 0, 1249).body == pull(cluster.master, "T", 0, 1249).body
@@ -157,7 +159,7 @@ def test_a_slave_cuts_what_a_real_master_does_not_have(peer: Path, tmp_path: Pat
 
 @pytest.mark.parametrize("kind", ["java4", "java5"])
 def test_a_real_client_goes_on_with_the_slave(drivers: DriverSet, tmp_path: Path, kind: str) -> None:
-    """Not Go: its client asks only masters for the offset where it begins."""
+    """Go is left out: its client queries only masters for its first offset."""
     driver = drivers(kind)
     with running(tmp_path, "triomq", "triomq") as cluster:
         create_topic(cluster.master, "T")
@@ -190,7 +192,7 @@ def test_a_real_client_that_reads_old_messages_is_sent_to_the_slave(
         received = driver.receive(namesrv=cluster.namesrv.address, topic="T", group=f"CID_old_{kind}")
         received.wait_messages(800, 90)
         received.stop()
-        # The first answer for each queue is the master's; 32 messages come with it.
+        # The first response for each queue is the master's; it brings 32 messages.
         assert messages_given(cluster.slave.address) - before >= 600
 
 
@@ -203,7 +205,7 @@ def messages_given(address: str) -> int:
 def test_a_promoted_slave_serves_real_clients(
     drivers: DriverSet, peer: Path, tmp_path: Path, slave: str, promoted_id: str
 ) -> None:
-    """A real master dies for good; its TrioMQ slave takes its place with everything that was acknowledged."""
+    """A real master dies permanently; its TrioMQ slave takes over with all acknowledged messages."""
     driver = drivers("java4")
     with running(tmp_path, "apache", slave) as cluster:
         create_topic(cluster.master, "T")

@@ -1,4 +1,4 @@
-"""Daemons that are stopped, killed and started again under live clients."""
+"""Daemons are stopped, killed and restarted under live clients."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from interop_texts import assert_bodies, assert_offsets, by_queue, line_of, line
 
 
 def stored_offsets(cluster: Cluster, topic: str, group: str) -> dict[str, int]:
-    """Queue id -> next offset, from the broker's own file (fastjson: number keys without quotes)."""
+    """Return queue id -> next offset from the broker's own file (fastjson: number keys without quotes)."""
     path = cluster.store / "config" / "consumerOffset.json"
     if not path.exists() or not path.read_text():
         return {}
@@ -27,7 +27,7 @@ def stored_offsets(cluster: Cluster, topic: str, group: str) -> dict[str, int]:
 def consume_new_only(
     cluster: Cluster, driver: Driver, sender: Driver, topic: str, group: str, file: Path, first_offset: int
 ) -> list[Event]:
-    """The group goes on where it was: it gets the newly sent lines and no older one."""
+    """Check that the group continues at its offsets: it gets the newly sent lines and no older one."""
     common = {"namesrv": cluster.namesrv_address, "topic": topic}
     received = driver.receive(**common, group=group)
     sender.run("send-lines", **common, file=file, order_by_queue=4)

@@ -1,5 +1,6 @@
-"""TLS and access control with real clients and the real mqadmin. Both are settings of Apache's virtual machine
-and home directory, which its script does not take, so these run against TrioMQ only."""
+"""TLS and access control with real clients and the real mqadmin. Both are settings of Apache's virtual machine and home
+directory, which its script does not accept, so these tests run against TrioMQ only.
+"""
 
 from __future__ import annotations
 
@@ -39,12 +40,12 @@ def only_triomq(target: str) -> None:
 
 
 def transfer(cluster: Cluster, sender: Driver, receiver: Driver, directory: Path, name: str) -> None:
-    """Twenty lines from one client to another, each once and unchanged."""
+    """Send twenty lines from one client to another, each once and unchanged."""
     topic = cluster.create_topic(name)
     common = {"namesrv": cluster.namesrv_address, "topic": topic}
     file = numbered(directory, 20)
     received = receiver.receive(**common, group=f"{topic}_group")
-    # The first handshake waits for a certificate to be made, on a slow machine for longer than this client does.
+    # The first handshake waits for a certificate to be generated, on a slow machine for longer than this client waits.
     sending = sender.begin("send-lines", **common, file=file, keep_going=True)
     sending.wait_done()
     assert [event["status"] for event in sending.of("sent")] == ["SEND_OK"] * 20
@@ -54,7 +55,7 @@ def transfer(cluster: Cluster, sender: Driver, receiver: Driver, directory: Path
 
 
 def assert_told_to_nobody(directory: Path, *secrets: str) -> None:
-    """No log of the daemons in this directory, and nothing they printed, holds one of these."""
+    """Check that no log of the daemons in this directory, and no output of theirs, contains one of these."""
     logs = {path: path.read_text() for path in directory.rglob("*.log*")}
     assert logs
     for path, text in logs.items():
@@ -71,7 +72,7 @@ def shown_certificate(address: str) -> str:
 
 
 def client_port(admin: JavaAdmin, cluster: Cluster, group: str) -> str:
-    """The port at which the group's only member is connected, as the broker sees it."""
+    """Return the port of the group's only member, as the broker sees it."""
     found: list[str] = []
 
     def is_connected() -> bool:
@@ -168,7 +169,7 @@ KEY_PASSWORD = "secretOfTheServersKey"
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Path]]:
-    """Key and certificate of the server, of a client that it knows and of one that it does not."""
+    """Key and certificate of the server, of a client that it trusts and of one that it does not."""
     directory = tmp_path_factory.mktemp("certificates")
     made = {name: certificate(directory, name) for name in ("known", "stranger")}
     return {**made, "server": certificate(directory, "server", KEY_PASSWORD)}
@@ -178,7 +179,9 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Pa
 def mutual(
     target: str, certificates: dict[str, tuple[Path, Path]], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Cluster]:
-    """A broker that wants TLS and a client's certificate. The NameServer shows the same certificate and wants none."""
+    """A broker that requires TLS and a client certificate. The NameServer presents the same certificate and requires
+    none.
+    """
     if target != "triomq":
         pytest.skip("TrioMQ only")
     key, path = certificates["server"]
@@ -203,8 +206,9 @@ def mutual(
 def driver_with_certificate(
     drivers: DriverSet, kind: str, certificates: dict[str, tuple[Path, Path]], name: str, file: Path | None = None
 ) -> Driver:
-    """A Java client that checks the server and shows the named certificate. It is told so by system properties or, when
-    `file` is given, by such a tls.properties."""
+    """Start a Java client that verifies the server and presents the named certificate. System properties configure it
+    or, if `file` is given, such a tls.properties.
+    """
     key, path = certificates[name]
     words = {
         "tls.test.mode.enable": "false",
@@ -275,7 +279,7 @@ def guarded(target: str, home: Path, tmp_path_factory: pytest.TempPathFactory) -
         pytest.skip("TrioMQ only")
     settings = {"aclEnable": "true", "rocketmqHome": str(home)}
     directory = tmp_path_factory.mktemp("guarded")
-    # A NameServer has no access control, so that one word lets everybody change its configuration.
+    # A NameServer has no access control; this setting lets every client change its configuration.
     with running_cluster(target, directory, settings, {"configUpdateWithoutAcl": "true"}) as running:
         yield running
     assert_told_to_nobody(directory, ADMIN[1], SHOP[1], LATER[1], "anotherSecret", "secretOfTheHand")
@@ -284,7 +288,7 @@ def guarded(target: str, home: Path, tmp_path_factory: pytest.TempPathFactory) -
 
 @pytest.fixture(scope="module")
 def guard(guarded: Cluster, admin: JavaAdmin) -> Iterator[JavaAdmin]:
-    """mqadmin with the administrator's account; it has made the shop's topics."""
+    """mqadmin with the administrator's account, which has created the shop's topics."""
     with admin.account(*ADMIN):
         for topic in ("Shop_Orders", "Shop_ReadOnly", "Later_Orders"):
             made = admin.run("updateTopic", "-t", topic, "-c", CLUSTER_NAME, "-n", guarded.namesrv_address)
@@ -298,7 +302,7 @@ def as_account(account: tuple[str, str]) -> dict[str, str]:
 
 
 def refusal(java: Driver, cluster: Cluster, topic: str, file: Path, **account: str) -> str:
-    """What the broker says to a send (the Java client wraps it, since it tries other brokers first)."""
+    """Return the broker's remark for a send (the Java client wraps it, since it tries other brokers first)."""
     sending = java.begin("send-lines", namesrv=cluster.namesrv_address, topic=topic, file=file, retries=0, **account)
     wait_until(lambda: sending.is_over, 30, "the producer gives up")
     [failed] = sending.of("send_failed")
@@ -354,7 +358,7 @@ def test_mqadmin_needs_an_administrator(guarded: Cluster, guard: JavaAdmin) -> N
 
 
 def listed(output: str, key: str) -> str:
-    """The value of a key in what getBrokerConfig and getNamesrvConfig print."""
+    """Return the value of a key in the output of getBrokerConfig and getNamesrvConfig."""
     [value] = re.findall(rf"^{key} += +(\S+)$", output, re.MULTILINE)
     return str(value)
 

@@ -1,4 +1,4 @@
-"""The other ways to send: async, oneway, batch, compressed; and what the broker may not change on the way."""
+"""The other ways to send: async, oneway, batch, compressed; and what the broker must not change."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_nothing_is_lost_without_waiting_for_answers(
     assert {queue: len(messages) for queue, messages in by_queue(received.messages).items()} == {
         queue: len(range(queue, len(lines), 4)) for queue in range(4)
     }
-    # One client thread and one connection: TrioMQ keeps the order; Apache's pool of threads does not promise it.
+    # With one client thread and one connection TrioMQ keeps the order; Apache's thread pool does not guarantee it.
     if mode == "oneway" and cluster.target == "triomq":
         assert_arrival_order(received.messages)
 

@@ -1,8 +1,7 @@
-"""One store directory that TrioMQ and the real broker take over from each other, cleanly and after a kill.
+"""One store directory that TrioMQ and the real broker use in turn, after a clean stop and after a kill.
 
-What a client sees of it must be the same before and after: every record byte for byte, the borders of every queue,
-look-ups by key, id and time, topics, groups, consumer and delay offsets. Files are small, so that every run crosses
-many of them.
+Clients must see the same before and after: every record byte for byte, the bounds of every queue, look-ups by key, id
+and time, topics, groups, consumer and delay offsets. Files are small, so that every run crosses many of them.
 """
 
 from __future__ import annotations
@@ -97,8 +96,9 @@ class SharedStore:
         return key, answer
 
     def write(self, count: int, soon_level: int) -> None:
-        """Messages of all kinds: empty to large, batches, one that is delivered soon and one much later, a transaction
-        that ends and one that stays open; then offsets."""
+        """Write messages of all kinds: empty to large, batches, a short and a long delay, a transaction that ends and
+        one that stays open; then offsets.
+        """
         choose = self.choose
         for number in range(count):
             topic = choose.choice(["Alpha", "Beta"])
@@ -138,7 +138,7 @@ class SharedStore:
         return int(self.ask(code, {"topic": topic, "queueId": queue_id, **more}).fields["offset"])
 
     def records(self, topic: str, queue_id: int) -> list[bytes]:
-        """Every record of a queue as it is stored."""
+        """Return every record of a queue as stored."""
         found: list[bytes] = []
         offset, end = self.number(MIN_OFFSET, topic, queue_id), self.number(MAX_OFFSET, topic, queue_id)
         while offset < end:
@@ -160,7 +160,7 @@ class SharedStore:
         return {name: queues for name, queues in table.items() if GROUP in name}
 
     def picture(self, *, with_times: bool) -> dict[str, Any]:
-        """What clients see."""
+        """Return everything that clients can see."""
         picture: dict[str, Any] = {"offsets": self.offsets()}
         topics = wire.lenient_json(self.ask(ALL_TOPICS, {}).body)["topicConfigTable"]
         groups = wire.lenient_json(self.ask(ALL_GROUPS, {}).body)["subscriptionGroupTable"]
@@ -192,7 +192,7 @@ class SharedStore:
         wait_until(lambda: len(self.later()) >= count, 20, f"{count} delayed messages are delivered")
 
     def everything_sent(self, picture: dict[str, Any]) -> None:
-        """Every acknowledged message is there with its body, once."""
+        """Check that every acknowledged message is there once, with its body."""
         stored = [data for name, value in picture.items() if "/" in name for data in value[2]]
         keys = [unique_key(data) for data in stored]
         assert len(keys) == len(set(keys))
@@ -286,7 +286,7 @@ def test_apache_serves_what_triomq_wrote(shared: SharedStore, how: str) -> None:
 
 @pytest.mark.parametrize("how", ["clean", "killed"])
 def test_the_store_goes_back_and_forth(shared: SharedStore, how: str) -> None:
-    """Real, TrioMQ, real, TrioMQ; each goes on writing where the other stopped."""
+    """Real, TrioMQ, real, TrioMQ: each continues where the other stopped."""
     before: dict[str, Any] = {}
     delivered = 0
     legs = ("apache", "triomq", "apache", "triomq")
@@ -305,7 +305,7 @@ def test_the_store_goes_back_and_forth(shared: SharedStore, how: str) -> None:
         before = shared.picture(with_times=False)
         shared.everything_sent(before)
         if how == "killed" and leg + 1 < len(legs):
-            shared.wait_offsets_on_disk()  # both write them for the first time 10 s after their start
+            shared.wait_offsets_on_disk()  # both write them first 10 s after their start
         if how == "clean":
             delays = wire.lenient_json(shared.ask(ALL_DELAY_OFFSETS, {}).body)["offsetTable"]
             assert delays["1"] == delivered, "each delivered message moves the level's offset by one"

@@ -1,4 +1,4 @@
-"""Unmodified clients of other languages against a cluster whose clock the test moves."""
+"""Unmodified clients of other languages against a cluster whose clock the test controls."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ def virtual(clock: VirtualClock) -> Iterator[LocalCluster]:
 
 
 def known_group(name_server: str, topic: str, group: str) -> None:
-    """A group whose retry topic is in the routes: Java clients look for it when they start, and then much later."""
+    """Return a group whose retry topic is in the routes: Java clients look for it at their start, and then much later.
+    """
     with (
         blocking.Admin(name_server=name_server) as admin,
         blocking.PushConsumer(group, name_server=name_server) as consumer,
@@ -46,17 +47,17 @@ def known_group(name_server: str, topic: str, group: str) -> None:
 
 
 def wait_ready(name_server: str, group: str, received: Running) -> None:
-    """Until the member holds its retry queue."""
+    """Wait until the member holds its retry queue."""
     client_id = received.of("started")[0].get("client_id")
     if client_id is None:
-        return  # this client takes it at once
+        return  # this client takes it immediately
     with blocking.Admin(name_server=name_server) as admin:
 
         def holds_retry_queue() -> bool:
             try:
                 info = admin.consumer_running_info(group, client_id)
             except MQClientError:
-                return False  # the broker has not heard of it yet
+                return False  # the broker does not know it yet
             return any(queue.topic.startswith("%RETRY%") for queue in info.mq_table)
 
         wait_until(holds_retry_queue, 30, "the member holds its retry queue")
@@ -78,7 +79,7 @@ def test_the_retry_ladder(
     clock.advance_until(lambda: len(received.messages) >= 17, at_most_seconds=48 * HOUR_SECONDS)
     elapsed = time.monotonic() - began
     times = [message["store_ms"] / 1000 for message in received.messages]
-    # The first one waited until the member was ready: it was refused between its storing and our hearing of it.
+    # The first one waited until the member was ready: it was refused between its storage and the member's event.
     assert times[1] - times[0] >= LADDER_SECONDS[0] - 0.5
     assert times[1] - refused < LADDER_SECONDS[0] + 10
     pauses = [after - before for before, after in pairwise(times[1:])]
@@ -94,7 +95,7 @@ def test_the_retry_ladder(
                 return False
             return sum(one.max_offset for one in dead.values()) == 1
 
-        # The member tells of a message before it refuses it, so it must not be stopped sooner.
+        # The member reports a message before it refuses it, so it must not be stopped earlier.
         wait_until(is_dead, 30, "the message is in the dead letter topic")
     received.stop()
     print(f"{kind}: the ladder took {elapsed:.2f} s")

@@ -1,4 +1,4 @@
-"""Which tests hold which source files."""
+"""The areas of the project: which tests cover which source files."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Area:
-    """`sources` and `tests` are patterns below the project's directory; files that match `without` are left out of
-    both. Only tests that run in one process belong here: no daemons, no Java."""
+    """`sources` and `tests` are patterns below the project's directory; files that match `without` are excluded from
+    both. Only tests that run in one process belong here: no daemons, no Java.
+    """
 
     sources: tuple[str, ...]
     tests: tuple[str, ...]
@@ -25,7 +26,7 @@ class Area:
 
 
 def matches(project: Path, patterns: tuple[str, ...]) -> list[str]:
-    """The files, each once, in the order of the patterns. Raises ValueError for a pattern that matches none."""
+    """Return the files, each once, in the order of the patterns. Raises ValueError for a pattern that matches none."""
     found: dict[str, None] = {}
     for pattern in patterns:
         paths = sorted(str(path.relative_to(project)) for path in project.glob(pattern) if path.is_file())

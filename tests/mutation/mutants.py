@@ -49,7 +49,7 @@ class Mutant:
 
     @property
     def name(self) -> str:
-        """FILE:LINE:KIND, as `--replay` takes it."""
+        """Return FILE:LINE:KIND, the name that `--replay` accepts."""
         return f"{self.path}:{self.line}:{self.kind}"
 
     def applied(self, source: str) -> str:
@@ -75,7 +75,7 @@ class _Finder(ast.NodeVisitor):
         self.found.append(Mutant(self.path, line, kind, begin, end, before, after, function))
 
     def add_node(self, kind: str, node: ast.expr | ast.stmt, after: str) -> None:
-        """Replace a node that lies on one line."""
+        """Replace a node that is on one line."""
         assert node.end_col_offset is not None
         if node.lineno == node.end_lineno:
             line = node.lineno
@@ -85,7 +85,7 @@ class _Finder(ast.NodeVisitor):
         return len(self.lines[line - 1].encode()[:offset_bytes].decode())
 
     def add_between(self, kind: str, left: ast.expr, right: ast.expr, before: str, after: str) -> None:
-        """Replace an operator that stands with both its operands on one line."""
+        """Replace an operator that is on one line with both of its operands."""
         if left.end_lineno != right.lineno or left.end_col_offset is None:
             return
         line = right.lineno
@@ -173,7 +173,7 @@ class _Finder(ast.NodeVisitor):
         super().generic_visit(node)
 
     def visit_Raise(self, node: ast.Raise) -> None:
-        self.add_node("drop", node, "pass")  # its message is nobody's contract
+        self.add_node("drop", node, "pass")  # no contract covers the message
 
     def visit_AugAssign(self, node: ast.AugAssign) -> None:
         self.generic_visit(node)
@@ -234,7 +234,7 @@ SPELLED: dict[type[ast.cmpop], str] = {
 
 
 def is_log(call: ast.Call) -> bool:
-    """Whether this writes to a log or warns."""
+    """Return whether the call writes to a log or warns."""
     function = call.func
     while isinstance(function, ast.Attribute | ast.Call):
         function = function.value if isinstance(function, ast.Attribute) else function.func

@@ -5,8 +5,9 @@
     bin/mutate --list [AREA...]                                     print how many mutants there are
 
 A run works in a copy of the project. First it runs the tests of an area once and notes which functions each enters. A
-mutant then meets only tests that enter its function, shortest first, up to a bound of time; a mutant outside of
-functions meets the tests that enter any function of its file. The verdict is
+mutant then meets only tests that enter its function, up to a bound of time: first those whose file is named after the
+mutant's, then the others, shortest first. A mutant outside of functions meets the tests that enter any function of its
+file. The verdict is
 
     killed       a test failed
     timeout      the tests did not end in time, as with an endless loop; counted as killed
@@ -40,7 +41,7 @@ PROJECT = Path(__file__).resolve().parents[2]
 BASELINE_SECONDS = 900.0
 TESTS_SECONDS = 10.0  # for one mutant, by the durations of the undisturbed run
 GRACE_SECONDS = 10.0
-SLOWDOWN = 3.0  # times the undisturbed run, in CPU time; what takes longer counts as a timeout
+SLOWDOWN = 3.0  # times the undisturbed run, in CPU time; a longer run counts as a timeout
 MARKS = "not slow and not interop and not spark"
 KILLED, TIMEOUT, SURVIVED, UNREACHED, NO_VERDICT = "killed", "timeout", "survived", "unreached", "no verdict"
 
@@ -56,7 +57,7 @@ class Verdict:
 
 
 def copy_project(target: Path) -> Path:
-    """The files that git knows or would add, as they are now."""
+    """Copy the files that git tracks or would add, as they are now."""
     words = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     names = subprocess.run(words, cwd=PROJECT, capture_output=True, check=True).stdout.decode().split("\0")
     for name in names:
@@ -69,10 +70,12 @@ def copy_project(target: Path) -> Path:
 
 
 class Laboratory:
-    """A copy of the project, and of each area what its tests do when nothing is wrong."""
+    """A copy of the project, and for each area the results of its tests without a mutant."""
 
     def __init__(self, copy: Path, notes: Path | None = None) -> None:
-        """`notes`: a file that has what a former laboratory found for the same tests, or will have it."""
+        """`notes`: a file with the results of an earlier laboratory for the same tests; it is written if it does not
+        exist.
+        """
         self.copy = copy
         self.notes = notes
         self._baselines: dict[tuple[str, ...], Trial] = {}  # by their test files, which several areas may share
@@ -108,7 +111,7 @@ class Laboratory:
         return (self.copy / ".trial.out").read_text(errors="replace")
 
     def tests_for(self, area: str, mutant: Mutant) -> list[str]:
-        """Those that enter the mutant's function, shortest first, for at most TESTS_SECONDS together."""
+        """Return the tests that enter the mutant's function: its own first, then the shortest, up to TESTS_SECONDS."""
         baseline = self.baseline(area)
         enter = [
             test
@@ -116,7 +119,7 @@ class Laboratory:
             if test in baseline.passed
             and any(path == mutant.path and mutant.function_line in (line, 0) for path, line in functions)
         ]
-        enter.sort(key=lambda test: baseline.passed[test])
+        enter.sort(key=lambda test: (not is_own_test(test, mutant.path), baseline.passed[test]))
         chosen: list[str] = []
         seconds = 0.0
         for test in enter:
@@ -127,7 +130,9 @@ class Laboratory:
         return chosen
 
     def try_mutant(self, area: str, mutant: Mutant, *, tests: list[str] | None = None) -> Verdict:
-        """`tests` are arguments for pytest; without them those that enter the mutant's function."""
+        """Run the tests against one mutant. `tests` are arguments for pytest; the default are those that enter its
+        function.
+        """
         if tests is None:
             tests = self.tests_for(area, mutant)
             seconds = sum(self.baseline(area).passed[test] for test in tests)
@@ -149,13 +154,21 @@ class Laboratory:
 
     @staticmethod
     def _write(path: Path, text: str) -> None:
-        """Bytecode is looked up by time and size, which two versions of a file may share."""
+        """Write a source file so that stale bytecode is not used: Python finds bytecode by time and size, which may be
+        equal.
+        """
         path.write_text(text, "utf-8")
         Path(cache_from_source(str(path))).unlink(missing_ok=True)
 
 
+def is_own_test(test: str, path: str) -> bool:
+    """Return whether the test's file is named after this source file: they share a word that is not the room's."""
+    words = set(Path(test.partition("::")[0]).stem.split("_")[2:])
+    return not words.isdisjoint(Path(path).stem.split("_"))
+
+
 def judge(trial: Trial) -> tuple[str, str]:
-    """The verdict, and the test that failed."""
+    """Return the verdict, and the test that failed."""
     if trial.failed:
         return KILLED, trial.failed[0]
     if trial.is_timeout:
@@ -178,7 +191,8 @@ def area_mutants(project: Path, area: Area) -> list[Mutant]:
 
 
 def drawn(project: Path, areas: list[str], count: int, seed: int) -> list[tuple[str, Mutant]]:
-    """So many mutants, as many of each area as it has. What is drawn of an area does not depend on the other areas."""
+    """Return `count` mutants, at most as many per area as it has. The choice in one area does not depend on the others.
+    """
     pools = {name: area_mutants(project, AREAS[name]) for name in areas}
     for name, pool in pools.items():
         random.Random(f"{seed} {name}").shuffle(pool)
@@ -194,7 +208,7 @@ def drawn(project: Path, areas: list[str], count: int, seed: int) -> list[tuple[
 
 
 def named(project: Path, name: str) -> tuple[str, Mutant]:
-    """The mutant FILE:LINE:KIND with its area. Raises ValueError when there is none of that name."""
+    """Return the mutant FILE:LINE:KIND with its area. Raises ValueError if there is none of that name."""
     for area_name, area in AREAS.items():
         if name.partition(":")[0] in area.source_files(project):
             for mutant in area_mutants(project, area):
@@ -208,7 +222,7 @@ def say(text: str) -> None:
 
 
 def preload() -> None:
-    """What every child needs and no mutant touches."""
+    """Import what every child needs and no mutant changes."""
     for module in (
         "hypothesis",
         "msgspec",
@@ -228,7 +242,7 @@ def told(verdict: Verdict) -> str:
 
 
 def run(laboratory: Laboratory, chosen: list[tuple[str, Mutant]], log: Path | None) -> Counter[tuple[str, str]]:
-    """Try them all. Returns how many there are of each (area, verdict)."""
+    """Try all of them. Return how many there are of each (area, verdict)."""
     known = {}
     if log is not None and log.exists():
         known = {facts["mutant"]: facts for facts in map(json.loads, log.read_text().splitlines())}

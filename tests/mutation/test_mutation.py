@@ -1,4 +1,4 @@
-"""The mutation driver: which changes it finds, and its verdicts on a small project of two modules."""
+"""The mutation driver: the changes that it finds, and its verdicts on a small project of two modules."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from areas import AREAS, Area
 from mutants import Mutant, find_mutants
-from mutate import KILLED, SURVIVED, TIMEOUT, UNREACHED, drawn, judge, summary
+from mutate import KILLED, SURVIVED, TIMEOUT, UNREACHED, Laboratory, drawn, is_own_test, judge, summary
 from trial import Trial
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -106,6 +106,33 @@ def test_the_share_counts_what_no_test_reaches_as_survived() -> None:
     assert summary(Counter(counts), 7, 3.0).splitlines()[-1] == "seed 7: 75.0% of 8 killed, 3 s"
 
 
+def test_a_test_is_own_when_its_file_shares_a_word_with_the_source_that_is_not_the_room() -> None:
+    path = "store/queues/consume_queue.py"
+    assert is_own_test("tests/store/test_store_consume_queue.py::test_a", path)
+    assert is_own_test("tests/broker/test_broker_queue_entries.py::test_consume", path)
+    assert not is_own_test("tests/store/test_store_flush.py::test_a_consume_queue", path)
+    assert not is_own_test("tests/store/test_store_flush.py::test_a", "store/message_store.py")
+
+
+def test_own_tests_come_first_then_the_shortest_up_to_the_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = {
+        "tests/store/test_store_flush.py::long": 8.0, "tests/store/test_store_flush.py::longer": 9.0,
+        "tests/store/test_store_index.py::quick": 0.1, "tests/store/test_store_index.py::slow": 3.0,
+        "tests/store/test_store_delay.py::own": 5.0, "tests/store/test_store_delay.py::elsewhere": 0.1,
+    }  # fmt: skip
+    entered = {test: [("store/delay.py", 9)] for test in seconds}
+    entered["tests/store/test_store_delay.py::elsewhere"] = [("store/delay.py", 30)]
+    monkeypatch.setattr(Laboratory, "baseline", lambda self, name: Trial(seconds, entered=entered))
+    chosen = Laboratory(tmp_path).tests_for("store", Mutant("store/delay.py", 12, "drop", 0, 1, "", "", 9))
+    assert chosen == [
+        "tests/store/test_store_delay.py::own",
+        "tests/store/test_store_index.py::quick",
+        "tests/store/test_store_index.py::slow",
+    ]
+
+
 SMALL_RUN = """
 import sys
 from pathlib import Path
@@ -127,7 +154,7 @@ for mutant in mutate.area_mutants(project, AREAS["small"]):
 
 
 def test_a_small_project_gets_the_right_verdicts(tmp_path: Path) -> None:
-    """Each verdict once, and the source is as it was."""
+    """Each verdict occurs once, and the source is unchanged afterwards."""
     source = (
         "def held(x):\n    return x < 3\n\n\n"
         "def loose(x):\n    return x < 3\n\n\n"

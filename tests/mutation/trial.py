@@ -1,7 +1,8 @@
-"""Runs of pytest in forked children of a process that has everything imported but the project.
+"""Runs of pytest in forked children of a process that has imported everything except the project.
 
-A child imports the project with the mutant in it and runs the chosen tests. Its findings come back as JSON in a
-file, written at each failure and at the end, so a child that is killed later still reports its failures."""
+A child imports the project with the mutant in it and runs the chosen tests. It writes its results as JSON to a file at
+each failure and at its end, so a child that is killed later still reports its failures.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ IDLE_SECONDS = 25.0
 
 @dataclass(slots=True)
 class Trial:
-    """What one run of pytest found. `entered` maps a test to the functions (path, first line) that it entered."""
+    """The results of one run of pytest. `entered` maps a test to the functions (path, first line) that it entered."""
 
     passed: dict[str, float] = field(default_factory=dict)
     failed: list[str] = field(default_factory=list)
@@ -38,7 +39,7 @@ class Trial:
 
 
 class _Recorder:
-    """The plugin of a child: which tests passed, how long they took, which function each entered."""
+    """The plugin of a child: which tests passed, how long they took, which functions each entered."""
 
     def __init__(self, report: Path, package: str | None) -> None:
         self.report = report
@@ -54,7 +55,7 @@ class _Recorder:
         seen = self.codes
 
         def note(frame: Any, event: str, argument: object) -> None:
-            seen.add(frame.f_code)  # without a trace function of its own a frame reports nothing but its beginning
+            seen.add(frame.f_code)  # without a trace function of its own a frame reports only its beginning
 
         sys.settrace(note)
         try:
@@ -88,9 +89,10 @@ class _Recorder:
 
 
 def run_trial(copy: Path, words: list[str], cpu_seconds: float, *, package: str | None = None) -> Trial:
-    """Run pytest with these arguments in a child that finds the project at `copy`. With `package`, a part of the
-    path of the functions of interest, the child also notes which of them each test enters. It is ended when it has used
-    so much CPU time, as in an endless loop, or when it runs on and on without using it."""
+    """Run pytest with these arguments in a child that imports the project from `copy`. With `package`, a part of the
+    path of the functions of interest, the child also notes which of them each test enters. The child is ended when it
+    has used too much CPU time, as in an endless loop, or when it runs for too long without using any.
+    """
     report = copy / ".trial.json"
     report.unlink(missing_ok=True)
     began = time.monotonic()
@@ -108,13 +110,15 @@ def run_trial(copy: Path, words: list[str], cpu_seconds: float, *, package: str 
 
 
 def trial_of(facts: dict[str, Any]) -> Trial:
-    """From its JSON form."""
+    """Read the results from their JSON form."""
     entered = {test: [(path, line) for path, line in each] for test, each in facts["entered"].items()}
     return Trial(facts["passed"], facts["failed"], entered)
 
 
 def _wait(pid: int) -> int | None:
-    """The exit status of the child (negative: the signal that ended it); None when it was ended because it was idle."""
+    """Return the exit status of the child (negative: the signal that ended it); None if it was ended because it was
+    idle.
+    """
     used, since = "", time.monotonic()
     while True:
         done, status = os.waitpid(pid, os.WNOHANG)
@@ -132,13 +136,13 @@ def _wait(pid: int) -> int | None:
 
 
 def _cpu_time(pid: int) -> str:
-    """A text that changes while the process uses CPU time."""
+    """Return a text that changes while the process uses CPU time."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return " ".join(fields[11:15])  # its own time and that of its children, in user and in system mode
 
 
 def _end_group(pid: int) -> None:
-    """The child and what it started."""
+    """End the child and the processes that it started."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(pid, signal.SIGKILL)
 

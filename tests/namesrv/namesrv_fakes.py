@@ -1,4 +1,4 @@
-"""A NameServer without sockets: requests go straight into its processor table, answers come back as frames do."""
+"""A NameServer without sockets: requests go directly to its processor table, responses come back as frames."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from triomq.remoting.processor_table import ProcessorTable
 
 
 class FakeConnection:
-    """A peer: what it is answered, whether it was closed."""
+    """A peer: records its responses, and whether it was closed."""
 
     def __init__(self, nursery: trio.Nursery, port: int = 40000) -> None:
         self.remote = HostPort("127.0.0.1", port)
@@ -44,19 +44,22 @@ class FakeConnection:
     def start_soon(self, function: Callable[..., Awaitable[None]], *args: Any) -> None:
         self._nursery.start_soon(function, *args)
 
+    def hold(self, count: int) -> bool:
+        return False
+
     def close(self, reason: str) -> None:
         self.is_open = False
         self.close_reason = reason
 
     async def next_answer(self) -> RemotingCommand:
-        """The next answer, through the frame that would carry it."""
+        """Return the next response, decoded from its frame."""
         response = await self._receive.receive()
         (decoded,) = FrameDecoder().feed(encode_frame(response))
         return decoded
 
 
 class FakeNamesrv:
-    """The parts of one NameServer, and `ask` to send it a request."""
+    """The parts of one NameServer; `ask` sends it a request."""
 
     def __init__(
         self,

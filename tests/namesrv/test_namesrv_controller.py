@@ -1,4 +1,4 @@
-"""A whole NameServer: expiry by time, closing connections, sockets, and what it does when it cannot start."""
+"""A whole NameServer: expiry, closed connections, sockets, and failures to start."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def test_a_silent_broker_is_dropped_after_two_minutes(
     for _ in range(4):
         await trio.sleep(30)
         await namesrv.register("U", name="b-b", address="10.0.0.2:10911", connection=lively)
-    # Scans are at 5, 15, ... 125 s; at 120 s the broker is not yet over the limit.
+    # Scans run at 5, 15, ... 125 s; at 120 s the broker is not yet over the limit.
     assert namesrv.routes.topics() == ["T", "U"]
     await trio.sleep(6)
     assert namesrv.routes.topics() == ["U"]

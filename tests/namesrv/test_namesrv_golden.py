@@ -1,7 +1,7 @@
-"""Everything that clients, brokers and tools asked the real NameServer, asked again here, and the answers compared.
+"""Replay every request that clients, brokers and tools sent to the real NameServer, and compare the responses.
 
-The recordings leave out repeated frames, so some topics were never seen being registered. Their queue data comes from
-the first recorded route that shows them; every topic whose registration was recorded must come from there.
+The recordings omit repeated frames, so some topics have no recorded registration. Their queue data comes from the first
+recorded route that shows them. Every topic whose registration was recorded must come from that registration.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def command(frame: dict[str, Any]) -> RemotingCommand:
 
 
 def meaning(answer: RemotingCommand, answers: str) -> dict[str, Any]:
-    """What an answer says, without what has no order."""
+    """Return the content of a response, without the order of members that have none."""
     body: Any = None
     if answer.body and answers == RequestCode.GET_NAMESRV_CONFIG.name:
         body = {line.partition("=")[0] for line in answer.body.decode().splitlines()} - TRIOMQ_KEYS
@@ -56,7 +56,7 @@ def meaning(answer: RemotingCommand, answers: str) -> dict[str, Any]:
             body["clusterAddrTable"] = {cluster: sorted(names) for cluster, names in body["clusterAddrTable"].items()}
     fields: Any = answer.ext_fields
     if answers in COUNTS:
-        fields = sorted(fields or {})  # how many topics there were depends on what was left out
+        fields = sorted(fields or {})  # the number of topics depends on what the recording omits
     return {
         "code": answer.code,
         "flag": answer.flag,
@@ -79,6 +79,7 @@ TRIOMQ_KEYS = {
     "protectRoutes",
     "serverMaxConnections",
     "serverMaxConnectionsPerAddress",
+    "maxRequestBytes",
     "serverReservedDescriptors",
     "serverSilentSeconds",
     "tlsMode",
@@ -93,7 +94,7 @@ class Replay:
         self.connections: dict[int, FakeConnection] = {}
         self.waiting: dict[tuple[int, int], tuple[RemotingCommand, RemotingCommand]] = {}
         self.left_out: set[str] = set()
-        # After a change of all permissions, any registration that was left out may have brought them back.
+        # After a change of all permissions, any registration that the recording omits may have restored them.
         self.perms_changed = False
         self.added = 0
         self.compared = 0
@@ -109,7 +110,7 @@ class Replay:
         self.waiting[frame["conn"], request.opaque] = request, answer
 
     async def answer(self, frame: dict[str, Any]) -> None:
-        """Compare with the recorded answer; ask once more after adding what the recording left out."""
+        """Compare with the recorded response; if it differs, add what the recording omits and ask once more."""
         request, ours = self.waiting.pop((frame["conn"], frame["header"]["opaque"]))
         theirs = command(frame)
         if await self._add_left_out(request, theirs):
@@ -178,6 +179,6 @@ async def test_the_recorded_questions_get_the_recorded_answers(nursery: trio.Nur
         else:
             await replay.answer(frame)
     unanswered = {request.code for request, _ in replay.waiting.values()}
-    # The real one leaves code 9999 unanswered; the others are frames whose answers were left out.
+    # The real one does not respond to code 9999; the others are frames whose responses the recording omits.
     assert unanswered <= {9999, RequestCode.GET_ROUTEINFO_BY_TOPIC, RequestCode.REGISTER_BROKER}
     assert replay.compared > 25

@@ -1,4 +1,4 @@
-"""mqnamesrv as a process: its boot line, its signals, its exit codes, what it prints."""
+"""mqnamesrv as a process: boot line, signals, exit codes, output."""
 
 from __future__ import annotations
 

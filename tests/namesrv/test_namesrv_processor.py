@@ -1,4 +1,4 @@
-"""Every request code of the NameServer: what it answers, and to bad input."""
+"""Every request code of the NameServer, with valid and with bad input."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def namesrv(nursery: trio.Nursery) -> FakeNamesrv:
 
 
 def writable(nursery: trio.Nursery, path: Path | None = None) -> FakeNamesrv:
-    """A NameServer whose configuration everybody may change."""
+    """A NameServer whose configuration every client may change."""
     settings = NamesrvSettings(config_store_path=str(path or ""), config_update_without_acl=True)
     return FakeNamesrv(nursery, settings=settings)
 
@@ -67,7 +67,7 @@ async def test_both_json_forms_of_a_route(
 ) -> None:
     await namesrv.register("T")
     await namesrv.register("T", broker_id=1, address="10.0.0.2:10911")
-    for _ in range(2):  # the second time from what was kept
+    for _ in range(2):  # the second one comes from the cache
         answer = await namesrv.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "T", **fields}, version=version)
         quoted = b'{"0":"10.0.0.1:10911","1":"10.0.0.2:10911"}'
         bare = b'{0:"10.0.0.1:10911",1:"10.0.0.2:10911"}'
@@ -193,7 +193,7 @@ async def test_a_oneway_registration_counts_and_is_not_answered(namesrv: FakeNam
     )
     namesrv.table.handle(namesrv.peer, request)  # type: ignore[arg-type]
     assert namesrv.routes.topics() == ["T"]
-    # The next answer is that of the next request.
+    # The next response belongs to the next request.
     assert (await namesrv.ask(RequestCode.GET_BROKER_CLUSTER_INFO)).body != b""
 
 
@@ -224,7 +224,7 @@ async def test_unregister(namesrv: FakeNamesrv) -> None:
     answer = await namesrv.ask(RequestCode.UNREGISTER_BROKER, broker_fields())
     assert (answer.code, answer.remark, answer.body) == (SUCCESS, None, b"")
     assert await route(namesrv, "T") is None
-    # A broker nobody knows unregisters as well.
+    # An unknown broker can unregister, too.
     assert (await namesrv.ask(RequestCode.UNREGISTER_BROKER, broker_fields(name="other"))).code == SUCCESS
 
 
@@ -291,7 +291,7 @@ async def test_wipe_and_add_write_perm(namesrv: FakeNamesrv) -> None:
     answer = await namesrv.ask(RequestCode.WIPE_WRITE_PERM_OF_BROKER, {"brokerName": "b-a"})
     assert answer.ext_fields == {"wipeTopicCount": "2"}
     assert (await perms("T"), await perms("U")) == ({"b-a": 4, "b-b": 6}, {"b-a": 5})
-    # An unchanged registration does not bring the permission back.
+    # An unchanged registration does not restore the permission.
     await namesrv.register("T", TopicConfig(topic_name="U", perm=7))
     assert await perms("T") == {"b-a": 4, "b-b": 6}
     answer = await namesrv.ask(RequestCode.ADD_WRITE_PERM_OF_BROKER, {"brokerName": "b-a"})

@@ -1,4 +1,4 @@
-"""The route tables by themselves: who appears, who disappears, and what goes with them."""
+"""The route tables alone: which entries appear and disappear, and what else goes with them."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ TOPICS = st.lists(st.sampled_from(["T", "U", "V"]), max_size=3)
 
 
 class AnyOrderOfEvents(RuleBasedStateMachine):
-    """Whatever happens in whatever order, the tables agree with each other."""
+    """After any sequence of events the tables agree with each other."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -53,7 +53,7 @@ def ip(*words: str) -> None:
 
 
 def why_not() -> str | None:
-    """Why namespaces cannot be used here, or None."""
+    """Return why namespaces cannot be used here, or None."""
     if shutil.which("ip") is None:
         return "ip (iproute2) is not installed"
     name = f"triomq-probe-{os.getpid()}"
@@ -113,7 +113,7 @@ class ComposeNetwork:
             ip("netns", "delete", namespace)
 
     def start(self, name: str) -> subprocess.Popen[str]:
-        """Start the command of a service, with its configuration and its environment."""
+        """Start the command of a service with its configuration and environment."""
         service = self._services[name]
         volume = self._directory / name
         volume.mkdir()

@@ -1,4 +1,4 @@
-"""docker-compose.yml in use, without Docker: its commands run in namespaces with the ports that they publish."""
+"""docker-compose.yml in use without Docker: its commands run in namespaces, with the ports that they publish."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ print(sorted(bodies) == list(range(16)))
 
 
 def compose_file(**variables: str) -> dict[str, dict[str, dict[str, object]]]:
-    """The parsed file with ${NAME:-default} replaced, as Compose does it."""
+    """Return the parsed file with ${NAME:-default} replaced, as Compose does."""
     text = (ROOT / "docker-compose.yml").read_text()
     replaced = re.sub(r"\$\{(\w+):-([^}]*)\}", lambda match: variables.get(match[1], match[2]), text)
     document: dict[str, dict[str, dict[str, object]]] = yaml.safe_load(replaced)
@@ -51,7 +51,7 @@ def test_a_message_goes_through_two_masters_and_their_slaves(tmp_path: Path) -> 
             network.wait_until_healthy(name)
         done = network.run("host", [sys.executable, "-c", CLIENT])
         assert (done.returncode, done.stderr) == (0, "")
-        # SEND_OK of a SYNC_MASTER: the slave has the message, too.
+        # SEND_OK from a SYNC_MASTER: the slave has the message, too.
         assert done.stdout == "['broker-a', 'broker-b'] {'SEND_OK'}\nTrue\n"
     for name in ("broker-a", "broker-b"):
         assert (tmp_path / "compose" / name / "store" / "commitlog").is_dir()

@@ -1,4 +1,4 @@
-"""The Debian package: built, and installed, run, upgraded and purged in a scratch copy of this system."""
+"""The Debian package is built, and then installed, run, upgraded and purged in a scratch copy of this system."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import triomq
 ROOT = Path(__file__).resolve().parents[2]
 TOOLS = ("dpkg-deb", "dpkg", "unshare", "chroot", "setpriv", "ip")
 
-# Runs in namespaces of its own: mounts and ports of the machine are not touched. The upper layer of the overlay is a
-# tmpfs, so the copy of the system is gone when the script ends.
+# It runs in its own namespaces: mounts and ports of the machine stay untouched. The upper layer of the overlay is a
+# tmpfs, so the copy of the system disappears when the script ends.
 SCRIPT = """
 set -eu
 package=$1 scratch=$2

@@ -1,4 +1,4 @@
-"""The Kubernetes manifests: valid for the schemas of Kubernetes, and in agreement with the daemons."""
+"""The Kubernetes manifests are valid for the schemas of Kubernetes and agree with the daemons."""
 
 from __future__ import annotations
 

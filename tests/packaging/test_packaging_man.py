@@ -1,4 +1,4 @@
-"""The manual pages say what -h says, and are valid roff."""
+"""The manual pages contain the text of -h and are valid roff."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def plain(page: Path) -> str:
-    """The words of a page, without roff's escapes, on one line."""
+    """Return the words of a page, without roff's escapes, on one line."""
     text = re.sub(r"(?m)^\.(TP|B|BR|SH)\b ?", "", page.read_text())
     return " ".join(text.replace("\\-", "-").replace("\\&", "").replace("\\e", "\\").split())
 

@@ -1,4 +1,4 @@
-"""The systemd units: valid, hardened, and in agreement with the daemons."""
+"""The systemd units are valid and hardened, and agree with the daemons."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def service(unit: str) -> dict[str, str]:
 
 
 def analyzed(tmp_path: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """systemd-analyze on copies whose commands exist here."""
+    """Run systemd-analyze on copies whose commands exist here."""
     for unit in UNITS:
         text = (ROOT / "packaging/systemd" / unit).read_text()
         (tmp_path / unit).write_text(re.sub(r"(?m)^ExecStart=\S+", "ExecStart=/bin/true", text))

@@ -39,12 +39,12 @@ V2_LETTERS = {
 }
 
 
-# Marked as required in Java, and yet real clients leave it out and the broker takes that as "the default file".
+# Java marks it as required, yet real clients omit it and the broker then takes the default file.
 LEFT_OUT_BY_CLIENTS = {("UpdateGlobalWhiteAddrsConfigRequestHeader", "aclFileFullPath")}
 
 
 def optional_of(hint: Any) -> tuple[Any, bool]:
-    """The type without None, and whether None was part of it."""
+    """Return the type without None, and whether None was part of it."""
     if get_origin(hint) not in (types.UnionType, Union):
         return hint, False
     return next(part for part in get_args(hint) if part is not types.NoneType), types.NoneType in get_args(hint)
@@ -102,13 +102,13 @@ def test_header_fields(name: str) -> None:
         found[field.encode_name] = (base, field.required, optional, None if field.required else field.default)
     expected = {}
     for wire_name, type_name, required, default in FACTS["headers"][name]:
-        # A Java primitive marked as required keeps its default when it is missing, so it can be left out.
+        # A missing Java primitive keeps its default although it is marked as required, so it is optional.
         required = required and (name, wire_name) not in LEFT_OUT_BY_CLIENTS
         must_be_there = required and default is None
         may_be_none = not required and default is None
         expected[wire_name] = (TYPES[type_name], must_be_there, may_be_none, DEFAULTS[default])
     assert found == expected
-    # The binary codec of RocketMQ writes some headers in the order of declaration.
+    # RocketMQ's binary codec writes some headers in the order of declaration.
     assert list(found) == [row[0] for row in FACTS["headers"][name]]
 
 
@@ -146,7 +146,7 @@ def test_headers_survive_the_wire(header: Header) -> None:
     ("text", "is_set"), [("true", True), ("TRUE", True), ("false", False), ("1", False), ("0", False), ("yes", False)]
 )
 def test_only_true_is_true(text: str, is_set: bool) -> None:
-    """As Java reads it."""
+    """Java reads it this way."""
     fields = {"groupName": "G", "removeOffset": text}
     for header in (
         decode_header(DeleteSubscriptionGroupRequestHeader, fields),

@@ -1,4 +1,4 @@
-"""fastjson's dialect: what is read, what is written, and what is refused."""
+"""fastjson's dialect: what is accepted, what is written, and what is refused."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ QUEUE = MessageQueue("T", "b-a", 0)
 )
 def test_fastjsons_dialect_is_read(text: str, value: Any) -> None:
     if value is None:
-        loads(text.encode())  # read somehow, its value is not specified
+        loads(text.encode())  # accepted, with an unspecified value
     else:
         assert loads(text.encode()) == value
         assert loads_lenient(text.encode()) == value

@@ -1,4 +1,4 @@
-"""Frames in pieces, frames in a row, frames that are none."""
+"""Frames in pieces, consecutive frames, and bytes that are not frames."""
 
 from __future__ import annotations
 
@@ -159,6 +159,17 @@ def test_pieces_of_two_bytes_take_the_memory_of_their_bytes() -> None:
     assert decoder.held_bytes > 200_000
     assert taken_bytes < 1.5 * len(frame)
     assert len(decoder.feed(frame[decoder.held_bytes :])) == 1
+
+
+def test_an_incomplete_frame_tells_how_many_bytes_it_needs() -> None:
+    frame = encode_frame(command(body=bytes(1000)))
+    decoder = FrameDecoder()
+    decoder.feed(frame + frame[:2])
+    assert (decoder.held_bytes, decoder.needed_bytes) == (2, 4)
+    decoder.feed(frame[2:100])
+    assert (decoder.held_bytes, decoder.needed_bytes) == (100, len(frame))
+    decoder.feed(frame[100:])
+    assert (decoder.held_bytes, decoder.needed_bytes) == (0, 0)
 
 
 def test_a_bad_frame_does_not_take_the_good_ones_before_it() -> None:

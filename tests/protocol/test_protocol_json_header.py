@@ -1,4 +1,4 @@
-"""A JSON header that nobody honest sends."""
+"""JSON headers that only a hostile peer sends."""
 
 from __future__ import annotations
 

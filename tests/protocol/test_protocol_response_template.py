@@ -1,4 +1,4 @@
-"""Answers that are formatted say byte for byte what answers say that are put together field by field."""
+"""A response from a template equals, byte for byte, the same response encoded field by field."""
 
 from __future__ import annotations
 

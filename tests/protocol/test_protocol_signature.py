@@ -15,7 +15,7 @@ def test_known_signature() -> None:
 
 def test_content_is_in_the_order_of_the_keys() -> None:
     fields = {"b": "2", "a": "1", "B": "0", "Signature": "x", "é": "4", "\U0001f600": "5", "\uffee": "6"}
-    # Java orders by UTF-16 units: the surrogates of U+1F600 come before U+FFEE.
+    # Java sorts by UTF-16 units: the surrogates of U+1F600 come before U+FFEE.
     assert signature.content(fields, b"body") == b"012456body"
 
 

@@ -1,4 +1,4 @@
-"""The C functions of protocol/ do what their definitions in Python do, whatever they are given."""
+"""The C functions of protocol/ do the same as their definitions in Python, for any input."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def c() -> ModuleType:
 
 
 def outcome(function: Any, *arguments: Any) -> Any:
-    """What it returns, or the type of its error."""
+    """Return the function's result, or the type of its error."""
     try:
         return function(*arguments)
     except Exception as error:
@@ -152,7 +152,7 @@ def test_records_are_written_and_not_only_refused(c: ModuleType) -> None:
     assert len(tail) == size
 
 
-# -- answers -----------------------------------------------------------------------------------------------------------
+# -- -- responses ------------------------------------------------------------------------------------------------------
 
 values = st.lists(st.one_of(st.binary(max_size=20), any_number), min_size=1, max_size=5)
 
@@ -181,7 +181,7 @@ def test_fill_binary(
 
 
 def decoded(data: bytes, read_header: Any) -> Any:
-    """The command of a frame as plain values, or "refused"."""
+    """Return the command of a frame as plain values, or "refused"."""
     try:
         plain = read_header(data, 8, 8 + int.from_bytes(data[5:8], "big"))
         if plain is None:
@@ -207,7 +207,7 @@ def decode_generally(data: bytes) -> RemotingCommand:
 
 @st.composite
 def frames(draw: st.DrawFn, codecs: st.SearchStrategy[int]) -> bytes:
-    """Whole frames, some of them damaged behind their lengths."""
+    """Yield whole frames, some of them damaged behind their lengths."""
     command = RemotingCommand(
         draw(st.integers(-(2**15), 2**15 - 1)),
         flag=draw(st.sampled_from([0, RPC_ONEWAY, -1])),
@@ -240,7 +240,7 @@ def test_read_json_header(c: ModuleType, data: bytes) -> None:
 
 
 def assert_json_header(c: ModuleType, data: bytes) -> None:
-    """The fast path returns what the general decoder returns, and None exactly where it should."""
+    """Check that the fast path returns what the general decoder returns, and None exactly where it should."""
     assert decoded(data, c.read_json_header) == decoded(data, no_fast_path)
     end = 8 + int.from_bytes(data[5:8], "big")
     assert c.read_json_header(data, 8, end) == fast_paths.json_header(data, 8, end)
@@ -355,7 +355,7 @@ def test_every_header_fits_the_fast_path(c: ModuleType) -> None:
 
 
 def test_nothing_is_kept_or_lost(c: ModuleType) -> None:
-    """Reference counts are as before after many calls, answered or refused."""
+    """Reference counts are the same after many calls, successful and refused."""
     topic, host, text = b"topic" * 3, b"h" * 8, "UNIQ_KEY\x01" + "k" * 40
     columns = base.schema_columns(SendMessageRequestHeaderV2)
     watched = [topic, host, text, columns[0], SendMessageRequestHeaderV2]

@@ -1,4 +1,4 @@
-"""One connection with a transport that records what it is told: back-pressure, the end, tasks."""
+"""One connection over a recording transport: back-pressure, closing, tasks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from trio.testing import MockClock
 from triomq.protocol.address import HostPort
 from triomq.protocol.command import RemotingCommand, new_request, new_response
 from triomq.protocol.frame import FrameDecoder, encode_frame
-from triomq.remoting.connection import Connection, ConnectionSettings
+from triomq.remoting.connection import Connection
+from triomq.remoting.connection_settings import ConnectionSettings
 from triomq.remoting.errors import ConnectionClosed, TooManyRequests
 from triomq.remoting.processor_table import ProcessorTable
 from triomq.remoting.turn import Turn
@@ -21,7 +22,7 @@ HIGH_BYTES, LOW_BYTES = 1000, 300
 
 
 class RecordingTransport:
-    """Notes the calls; `written` is all data."""
+    """Records the calls; `written` is all data."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []
@@ -41,7 +42,7 @@ class RecordingTransport:
 
 
 class Peers:
-    """A connection, its transport, and how often its owner heard of its end."""
+    """A connection, its transport, and how often its owner was notified of its end."""
 
     def __init__(self, nursery: trio.Nursery, low_water_bytes: int = LOW_BYTES) -> None:
         self.turn = Turn()

@@ -21,7 +21,8 @@ from triomq.protocol.frame import FrameDecoder, decode_frame, encode_frame
 from triomq.protocol.headers.offset import GetMaxOffsetRequestHeader
 from triomq.remoting.client import open_client
 from triomq.remoting.config import ClientSettings, ServerSettings
-from triomq.remoting.connection import Connection, ConnectionSettings
+from triomq.remoting.connection import Connection
+from triomq.remoting.connection_settings import ConnectionSettings
 from triomq.remoting.errors import ConnectFailed, ConnectionClosed, RemotingTimeout, TooManyRequests
 from triomq.remoting.processor_table import Pool, ProcessorTable
 from triomq.remoting.server import RemotingServer
@@ -76,7 +77,7 @@ async def call_back(connection: Connection, request: RemotingCommand) -> Remotin
 
 
 class Later:
-    """A processor that answers when it is told to."""
+    """A processor that responds when the test says so."""
 
     def __init__(self) -> None:
         self.waiting: list[tuple[Connection, RemotingCommand]] = []
@@ -203,7 +204,9 @@ async def test_a_closed_connection_fails_what_waits_on_it_and_is_made_anew() -> 
 
 @pytest.mark.parametrize("code", [ECHO, NEVER, CALL_BACK])
 async def test_a_closed_connection_is_freed_without_the_collector(code: int) -> None:
-    """Daemons let the collector run seldom: what it alone can free would pile up with clients that come and go."""
+    """Daemons run the garbage collector rarely, so objects that only it can free would accumulate as clients come and
+    go.
+    """
     async with serving() as (server, address):
         host, _, port = address.rpartition(":")
         gc.collect()
@@ -371,7 +374,7 @@ async def test_one_way_requests_get_no_answer(autojump_clock: trio.testing.MockC
 
 
 async def test_end_of_turn_hooks_run_before_answers_leave(autojump_clock: trio.testing.MockClock) -> None:
-    """What the store does: answers made by the commit at the end of a turn leave with that turn."""
+    """As in the store: responses that the commit at the end of a turn produces leave with that turn."""
     turn, later, made = Turn(), Later(), ProcessorTable()
     made.register(LATER, later)
     turn.before_flush(lambda: (later.answer_all(), later.waiting.clear())[0])  # type: ignore[func-returns-value]
@@ -381,7 +384,7 @@ async def test_end_of_turn_hooks_run_before_answers_leave(autojump_clock: trio.t
 
 
 class Clogged:
-    """A transport that keeps what it is given."""
+    """A transport that holds back what it receives."""
 
     def __init__(self) -> None:
         self.data = b""
@@ -431,7 +434,7 @@ async def test_a_peer_that_takes_nothing_is_sent_nothing_more(
 
 
 async def test_a_peer_that_is_gone_before_its_request_begins_takes_no_place_of_a_pool_along() -> None:
-    """Its bad frame closes the connection in the turn in which the request before it was accepted."""
+    """Its bad frame closes the connection in the turn in which the earlier request was accepted."""
     async with serving() as (_, address), open_client() as client:
         host, port = address.split(":")
         for _attempt in range(3):  # the pool has two places
@@ -484,7 +487,7 @@ async def test_a_call_cancelled_while_it_connects_leaves_no_connection_that_nobo
 
 
 async def test_what_is_sent_before_there_is_a_transport_leaves_when_there_is_one(nursery: trio.Nursery) -> None:
-    """A connection is in the client's table, for everybody to use, before the task that serves its stream begins."""
+    """A connection is in the client's table before the task that serves its stream begins."""
     turn = Turn()
     ours, theirs = trio.testing.memory_stream_pair()
     connection = Connection(ProcessorTable(), turn, nursery, HERE, HERE, ConnectionSettings(1000, max_unanswered=2))

@@ -1,4 +1,4 @@
-"""The poller over socket pairs: bursts, long turns, descriptors that run out, sockets that take only part."""
+"""The poller over socket pairs: bursts, long turns, missing descriptors, sockets that accept only a part."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from triomq.protocol.address import HostPort
 from triomq.protocol.command import RemotingCommand, new_request
 from triomq.protocol.frame import FrameDecoder, encode_frame
 from triomq.remoting import poller as poller_module
-from triomq.remoting.connection import Connection, ConnectionSettings
+from triomq.remoting.connection import Connection
+from triomq.remoting.connection_settings import ConnectionSettings
 from triomq.remoting.poller import ACCEPT_BURST, TURNS_IN_A_ROW, Poller
 from triomq.remoting.turn import LONG_TURN_SECONDS, Turn
 
@@ -28,7 +29,7 @@ PATIENCE_SECONDS = 10
 
 
 class Handler:
-    """Notes each request with the number of the turn that brought it, and does `then`."""
+    """Notes each request with the number of its turn, and calls `then`."""
 
     def __init__(self) -> None:
         self.turns = 0
@@ -95,7 +96,7 @@ async def test_sockets_that_are_ready_together_are_handled_in_one_turn(nursery: 
 
 
 class StepsOf(trio.abc.Instrument):
-    """Notes `count()` whenever the task gives way to others."""
+    """Notes `count()` whenever the task lets others run."""
 
     def __init__(self, count: Callable[[], int]) -> None:
         self.count = count
@@ -112,7 +113,7 @@ class StepsOf(trio.abc.Instrument):
 
 
 async def test_so_many_turns_run_in_a_row_and_then_the_other_tasks(nursery: trio.Nursery) -> None:
-    """Each request makes its peer send the next one, so that the socket is never empty."""
+    """Each request makes its peer send the next one, so the socket is never empty."""
     bench = Bench(nursery)
     _, peer = bench.connection()
     bench.handler.then = lambda *_: peer.sendall(frame(b"next"))
@@ -245,7 +246,7 @@ async def test_a_paused_connection_is_not_read_from(nursery: trio.Nursery) -> No
 
 
 class ScriptedListener:
-    """A listening socket whose `accept` follows a script: an errno, or a connected socket."""
+    """A listening socket whose `accept` follows a script of errnos and connected sockets."""
 
     def __init__(self, *script: int | socket.socket) -> None:
         self.script = list(script)
@@ -269,7 +270,7 @@ class ScriptedListener:
         return step, None
 
     def make_ready(self) -> socket.socket:
-        """Somebody connects; nobody ever takes that connection."""
+        """Connect to the listener; no one accepts that connection."""
         return socket.create_connection(self.sock.getsockname())
 
 

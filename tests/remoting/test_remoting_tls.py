@@ -44,7 +44,7 @@ def openssl(*arguments: str) -> None:
 
 
 class Authority:
-    """A throw-away CA in a directory, and the certificates it signs."""
+    """A temporary CA in a directory, and the certificates that it signs."""
 
     def __init__(self, directory: Path, name: str = "ca") -> None:
         self.directory = directory
@@ -57,7 +57,7 @@ class Authority:
         )
 
     def issue(self, name: str, password: str | None = None) -> tuple[str, str]:
-        """Paths of certificate and key."""
+        """Return the paths of certificate and key."""
         key, request, certificate = (self.directory / f"{name}.{kind}" for kind in ("key", "csr", "pem"))
         openssl(
             *("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-subj", f"/CN={name}"),
@@ -72,7 +72,7 @@ class Authority:
 
 
 def settings(**values: str | None) -> TlsSettings:
-    """From keys with underscores for dots: tls_server_mode="enforcing"."""
+    """Return settings from keys with underscores for dots: tls_server_mode="enforcing"."""
     return TlsSettings.from_values({key.replace("_", "."): text for key, text in values.items() if text is not None})
 
 
@@ -166,7 +166,7 @@ async def test_a_first_rush_makes_one_certificate(monkeypatch: pytest.MonkeyPatc
 async def test_a_closed_stream_is_freed_without_the_collector(
     monkeypatch: pytest.MonkeyPatch, is_handshake: bool
 ) -> None:
-    """Each holds some 36 KiB, and daemons let the collector run seldom."""
+    """Each holds some 36 KiB, and daemons run the garbage collector rarely."""
     freed = trio.Event()
     make_stream = trio.SSLStream
 
@@ -263,12 +263,12 @@ async def test_client_certificates(
             context = client_context(
                 settings(tls_test_mode_enable="false", tls_client_certPath=certificate, tls_client_keyPath=key)
             )
-            # TLS 1.3 tells a client only with the first read that its certificate is refused.
+            # With TLS 1.3 a client learns only at its first read that its certificate is refused.
             assert await is_served(address, context) == expected, (auth, checks, pair)
 
 
 async def presented(address: str) -> bytes:
-    """The certificate a new connection sees."""
+    """Return the certificate that a new connection receives."""
     host, _, port = address.partition(":")
     stream = await trio.open_tcp_stream(host, int(port))
     secure = trio.SSLStream(stream, client_context(settings()), server_hostname=host)

@@ -1,5 +1,6 @@
-"""Turns: what one wake-up brought is finished together. A hook that raises leaves its work unfinished, so nothing that
-says otherwise may leave."""
+"""Turns: the requests of one wake-up are finished together. A hook that raises leaves its work unfinished, so no
+response that claims otherwise may leave.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ from triomq.protocol.command import RemotingCommand, new_request, new_response
 from triomq.protocol.frame import encode_frame
 from triomq.remoting.client import open_client
 from triomq.remoting.config import ServerSettings
-from triomq.remoting.connection import Connection, ConnectionSettings
+from triomq.remoting.connection import Connection
+from triomq.remoting.connection_settings import ConnectionSettings
 from triomq.remoting.errors import ConnectionClosed
 from triomq.remoting.processor_table import ProcessorTable
 from triomq.remoting.server import RemotingServer
@@ -27,7 +29,7 @@ ERRORS = pytest.mark.parametrize("error", [RuntimeError("boom"), MemoryError(), 
 
 
 class Written:
-    """A transport that keeps what it is given."""
+    """A transport that keeps what it receives."""
 
     def __init__(self) -> None:
         self.data = b""
@@ -43,7 +45,7 @@ class Written:
 
 
 class Hook:
-    """An end-of-turn hook that raises `error` when it has one."""
+    """An end-of-turn hook that raises `error` if it is set."""
 
     def __init__(self) -> None:
         self.error: BaseException | None = None
@@ -146,7 +148,7 @@ async def test_a_hook_that_raises_outside_of_a_driver_ends_the_server(error: Bas
 
 
 class Flushed:
-    """Stands for a connection; notes its flushes in `log` and does `then`."""
+    """A stand-in for a connection: it notes its flushes in `log` and calls `then`."""
 
     def __init__(self, name: str, log: list[str], then: Callable[[], None] = lambda: None) -> None:
         self.name = name

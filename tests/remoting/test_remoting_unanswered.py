@@ -1,4 +1,4 @@
-"""Who waits for an answer gets it, or hears in time that there is none."""
+"""A waiting caller gets its response, or an error in time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trio.testing import MockClock
 from triomq.protocol.command import RemotingCommand
 from triomq.remoting.unanswered import Unanswered
 
-TOO_LATE_SECONDS = 10_000  # of the clock that jumps: a timer that misses its deadline fails there and does not hang
+TOO_LATE_SECONDS = 10_000  # of the clock that jumps: a timer that misses its deadline fails there instead of hanging
 
 
 @pytest.mark.parametrize("seed", range(8))

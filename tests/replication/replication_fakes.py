@@ -1,4 +1,4 @@
-"""A master and its slaves in one process: real stores, memory streams, and lines between them that can fail."""
+"""A master and its slaves in one process: real stores, memory streams, and connections that can fail."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ import trio.testing
 from store_support import WallClock, message, open_store
 
 from triomq.broker.configuration import Configuration
+from triomq.broker.replication.copied import CopiedPart
 from triomq.broker.replication.log_follower import LogFollower
-from triomq.broker.replication.log_server import LogServer, Write
+from triomq.broker.replication.log_server import LogServer
+from triomq.broker.replication.slave_link import Write
+from triomq.broker.tables.table_file import NoFile, TableFile
 from triomq.store.config import BrokerRole, FlushDiskType
 from triomq.store.disk.files import Files
 from triomq.store.message_store import MessageStore
@@ -28,7 +31,7 @@ def configuration(store: MessageStore) -> Configuration:
 
 
 def fill(store: MessageStore, count: int, *, topic: str = "T", body: bytes = b"x" * 200) -> None:
-    """Put so many messages; each is a commit of its own."""
+    """Put `count` messages; each is a commit of its own."""
     for number in range(count):
         result = store.append(message(topic, number % 4, body, uniq_key=f"{topic}{store.reading.max_physical_offset}"))
         assert result.is_ok, result
@@ -36,7 +39,7 @@ def fill(store: MessageStore, count: int, *, topic: str = "T", body: bytes = b"x
 
 
 def log_bytes(store: MessageStore, begin: int | None = None) -> bytes:
-    """The log from `begin` (default: its first byte) to its end."""
+    """Return the log from `begin` (default: its first byte) to its end."""
     at = max(0, store.reading.min_physical_offset) if begin is None else begin
     parts = []
     while data := store.reading.read_log(at, 1 << 20):
@@ -46,14 +49,14 @@ def log_bytes(store: MessageStore, begin: int | None = None) -> bytes:
 
 
 def assert_prefix(slave: MessageStore, master: MessageStore) -> None:
-    """The slave's log is the master's, byte for byte, as far as it goes."""
+    """Check that the slave's log equals its master's, byte for byte, as far as it goes."""
     begin = max(0, slave.reading.min_physical_offset)
     mine = log_bytes(slave)
     assert mine == log_bytes(master, begin)[: len(mine)]
 
 
 def queue_contents(store: MessageStore, begin: int = 0) -> dict[tuple[str, int, int], tuple[int, int, int]]:
-    """(topic, queue id, queue offset) -> entry, for messages that lie at `begin` or behind."""
+    """Return (topic, queue id, queue offset) -> entry, for messages at or after `begin`."""
     found = {}
     for topic, ids in store.reading.queues().items():
         for queue_id in ids:
@@ -67,14 +70,15 @@ def queue_contents(store: MessageStore, begin: int = 0) -> dict[tuple[str, int, 
 
 
 def assert_same_queues(slave: MessageStore, master: MessageStore) -> None:
-    """The slave's queues are its master's, as far as its log goes back."""
+    """Check that the slave's queues equal its master's, as far back as its log goes."""
     assert queue_contents(slave) == queue_contents(master, max(0, slave.reading.min_physical_offset))
     assert queue_contents(slave)
 
 
 class Line:
-    """One connection between a slave and its master, with a fault of choice: `blackhole` takes everything and delivers
-    nothing, `delay_seconds` holds every piece back, `break_after` bytes from the master ends it."""
+    """One connection between a slave and its master, with an optional fault: `blackhole` accepts everything and
+    delivers nothing, `delay_seconds` delays every piece, `break_after` bytes from the master end it.
+    """
 
     def __init__(self, slave: trio.abc.Stream, master: trio.abc.Stream) -> None:
         self.slave = slave
@@ -119,13 +123,17 @@ class Line:
 class Pair:
     """One master and one slave; `lines` are the connections so far, `on_line` may prepare each."""
 
-    def __init__(self, nursery: trio.Nursery, master: MessageStore, slave: MessageStore) -> None:
+    def __init__(
+        self, nursery: trio.Nursery, master: MessageStore, slave: MessageStore, copied: TableFile | None = None
+    ) -> None:
         self.nursery = nursery
         self.master = master
         self.slave = slave
         self.server = LogServer(configuration(master), master)
         self.chained: list[LogServer] = []
-        self.follower = LogFollower(configuration(slave), slave, self.connect, on_cut=self._cut)
+        self.settings = configuration(slave)
+        part = CopiedPart(copied or NoFile())
+        self.follower = LogFollower(self.settings, slave, self.connect, copied=part, on_cut=self._cut)
         self.follower.master_known(ADDRESS)
         self.lines: list[Line] = []
         self.on_line: Callable[[Line], None] = lambda line: None
@@ -149,7 +157,7 @@ class Pair:
         return slave
 
     def _writer(self, line_master: trio.abc.Stream) -> Write:
-        """What a socket does with bytes that are written in passing: takes all, nothing, or a part."""
+        """Write as a socket does without waiting: it accepts all bytes, none, or a part."""
         assert isinstance(line_master, trio.StapledStream)
         received = line_master.receive_stream
         assert isinstance(received, trio.testing.MemoryReceiveStream)
@@ -170,7 +178,7 @@ class Pair:
         return write
 
     def start(self) -> trio.CancelScope:
-        """Let the slave follow; the scope stops it."""
+        """Let the slave follow; cancelling the scope stops it."""
         scope = trio.CancelScope()
 
         async def run() -> None:
@@ -181,7 +189,7 @@ class Pair:
         return scope
 
     async def wait_equal(self, seconds: float = 300) -> None:
-        """Until the slave has the master's log."""
+        """Wait until the slave has the master's log."""
         with trio.fail_after(seconds):
             while not self._is_equal():  # noqa: ASYNC110 (in a test the clock jumps)
                 await trio.sleep(0.05)
@@ -201,7 +209,7 @@ async def open_pair(
     slave: Any = None,
     **changes: Any,
 ) -> Pair:
-    """Stores below `directory`, as small as those of the store's tests. `files` are the master's."""
+    """Open stores below `directory`, as small as those of the store's tests. `files` are the master's."""
     changes.setdefault("ha_send_heartbeat_interval_ms", 1000)
     changes.setdefault("ha_housekeeping_interval_ms", 4000)
     master_store = await open_store(directory / "master", files=files, broker_role=BrokerRole.SYNC_MASTER, **changes)

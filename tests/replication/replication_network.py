@@ -1,4 +1,4 @@
-"""A cable between here and a network namespace that can be cut, and that can delay, lose and reorder packets.
+"""A cable between this process and a network namespace: it can be cut, and can delay, lose and reorder packets.
 
 Two kinds: TUN devices whose packets a thread of this process carries, and a veth pair that the kernel carries (there
 delay and loss need its netem). Both need CAP_NET_ADMIN and `ip` (iproute2).
@@ -27,7 +27,7 @@ MAX_UNDERWAY = 10_000
 
 
 def ip(*arguments: str) -> None:
-    """Raises OSError with what `ip` says."""
+    """Run `ip`. Raises OSError with its output."""
     done = subprocess.run(["ip", *arguments], capture_output=True, text=True, check=False)
     if done.returncode:
         raise OSError(f"ip {' '.join(arguments)}: {done.stderr.strip()}")
@@ -48,7 +48,7 @@ class TunCable:
         self._thread = threading.Thread(target=self._carry, daemon=True)
 
     def make(self, near: str, far: str) -> None:
-        """Two devices of these names, both here. Raises OSError."""
+        """Make two devices with these names, both in this namespace. Raises OSError."""
         for name in (near, far):
             fd = os.open(TUN_DEVICE, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
             self._fds.append(fd)
@@ -64,7 +64,7 @@ class TunCable:
             os.close(fd)
 
     def cut(self) -> None:
-        """Packets vanish; nobody is told."""
+        """Drop all packets, silently."""
         self.is_cut = True
 
     def mend(self) -> None:
@@ -126,7 +126,7 @@ class VethCable:
         ip("link", "set", self._near, "up")
 
     def disturb(self, *, delay_seconds: float = 0, jitter_seconds: float = 0, loss: float = 0) -> bool:
-        """False when the kernel cannot."""
+        """Return False if the kernel cannot."""
         delay = f"delay {delay_seconds * 1000:g}ms {jitter_seconds * 1000:g}ms" if delay_seconds else ""
         rules = [*delay.split(), *(["loss", f"{loss:.0%}"] if loss else [])]
         command = ["tc", "qdisc", "replace", "dev", self._near, "root", "netem", *rules]
@@ -139,7 +139,7 @@ class VethCable:
 
 
 class Network:
-    """A cable from here (`master_ip`) to a namespace (`slave_ip`)."""
+    """A cable from this namespace (`master_ip`) to another (`slave_ip`)."""
 
     def __init__(self, cable: TunCable | VethCable) -> None:
         number = os.getpid() % 250
@@ -148,7 +148,7 @@ class Network:
         self.master_ip, self.slave_ip = f"10.213.{number}.1", f"10.213.{number}.2"
 
     def make(self) -> None:
-        """Raises OSError, with everything taken away again."""
+        """Set up the network. Raises OSError with everything removed again."""
         near, far = f"tqm{os.getpid() % 100000}", f"tqs{os.getpid() % 100000}"
         try:
             ip("netns", "add", self.namespace)
@@ -169,7 +169,7 @@ class Network:
 
 
 def make_network() -> Network:
-    """With the kind of cable that can be had. Raises OSError with the reasons."""
+    """Make a network with the kind of cable that is available. Raises OSError with the reasons."""
     if shutil.which("ip") is None:
         raise OSError("there is no `ip` (iproute2)")
     reasons = []

@@ -43,7 +43,7 @@ SETTINGS = {
 
 
 class Broker:
-    """One broker: its own directory and port, settings that may change between runs."""
+    """One broker with its own directory and port; its settings may change between runs."""
 
     def __init__(self, kind: str, directory: Path, namesrv: str, settings: dict[str, str]) -> None:
         self.kind = kind
@@ -66,8 +66,9 @@ class Broker:
         return f"{self.host}:{self.port + 1}"
 
     def start(self, **changes: str) -> None:
-        """Start, with these settings changed for good. On its first start the broker gets another port when its own was
-        taken meanwhile; later others know its address."""
+        """Start with these settings, which stay changed. On its first start the broker uses another port if its own has
+        been taken; later the others know its address.
+        """
         self.settings.update(changes)
         is_first = self.daemon is None
         for starts_left in reversed(range(STARTS)):
@@ -80,7 +81,7 @@ class Broker:
                 self.port = free_port()
 
     def start_here(self) -> None:
-        """Start on the port it has. Raises PortTaken."""
+        """Start on its present port. Raises PortTaken."""
         self.daemon = Daemon([*self.command_prefix, *self._command()], self.directory, self.address)
         self.daemon.start()
 
@@ -116,7 +117,7 @@ class Broker:
             self.daemon.kill()
 
     def log(self) -> bytes:
-        """The written part of the commit log; zeros stand for files that a slave does not have."""
+        """Return the written part of the commit log; zeros stand for files that a slave does not have."""
         parts = bytearray()
         for path in sorted((self.store / "commitlog").glob("[0-9]*")):
             parts += bytes(int(path.name) - len(parts))
@@ -124,7 +125,7 @@ class Broker:
         return bytes(parts).rstrip(b"\0")
 
     def newest_file(self) -> tuple[str, bytes]:
-        """Name and bytes of the newest file that has any."""
+        """Return name and bytes of the newest file that has any."""
         for path in sorted((self.store / "commitlog").glob("[0-9]*"), reverse=True):
             if data := path.read_bytes().rstrip(b"\0"):
                 return path.name, data
@@ -135,18 +136,20 @@ class Broker:
 
 
 def equal_logs(one: Broker, other: Broker) -> bool:
-    """The same bytes where both have any, and as many. Asked again and again, so the newest files are read first."""
+    """Return whether both logs have the same length, and the same bytes where both have any. Tests poll this, so it
+    reads the newest files first.
+    """
     try:
         if one.newest_file() != other.newest_file():
             return False
         begin = max(one.log_begin(), other.log_begin())
         return one.log()[begin:] == other.log()[begin:]
-    except (ValueError, FileNotFoundError):  # no files yet, or one that goes while it is looked at: an end is being cut
+    except (ValueError, FileNotFoundError):  # no files yet, or one is being deleted
         return False
 
 
 def is_prefix(slave: Broker, master: Broker) -> bool:
-    """What the slave has is what the master has there."""
+    """Return whether the slave's bytes equal the master's at the same offsets."""
     begin = slave.log_begin()
     mine = slave.log()[begin:]
     return master.log()[begin : begin + len(mine)] == mine
@@ -165,7 +168,7 @@ class NameServer(Daemon):
         super().__init__(command, directory, f"127.0.0.1:{port}")
 
     def brokers(self, name: str = "broker-a") -> dict[str, str]:
-        """Broker id -> address."""
+        """Return broker id -> address."""
         answer = wire.ask(self.address, wire.GET_BROKER_CLUSTER_INFO)
         table = wire.lenient_json(answer.body)["brokerAddrTable"] if answer.code == 0 else {}
         return dict(table.get(name, {}).get("brokerAddrs", {}))
@@ -208,7 +211,7 @@ def send(connection: wire.Wire, topic: str, body: bytes, queue_id: int = 0) -> w
 
 
 def send_many(broker: Broker, topic: str, count: int, body: bytes = b"x" * 500) -> list[int]:
-    """The response codes, in the order of the sends; several are on their way at a time."""
+    """Send messages, several at a time. Return the response codes in the order of the sends."""
     codes: dict[int, int] = {}
     with wire.Wire(broker.address) as connection:
         for begin in range(0, count, IN_FLIGHT):
@@ -240,7 +243,7 @@ def pull(broker: Broker, topic: str, queue_id: int, queue_offset: int, group: st
 
 
 class Traffic:
-    """A producer thread that goes on sending, whatever the answers, and remembers what was acknowledged (code 0)."""
+    """A producer thread that keeps sending, whatever the responses, and records acknowledged messages (code 0)."""
 
     def __init__(self, broker: Broker, topic: str) -> None:
         self.broker = broker
@@ -276,7 +279,7 @@ class Traffic:
 
 
 class TcpProxy:
-    """Stands in for a master's HA port: can refuse, break, delay and swallow what passes."""
+    """Stands in for a master's HA port: it can refuse, break and delay connections, and drop bytes."""
 
     def __init__(self, master: Broker) -> None:
         self.master = master
@@ -345,7 +348,7 @@ class Cluster:
         self.proxies: list[TcpProxy] = []
 
     def proxy(self) -> TcpProxy:
-        """Have the slave reach its master through a proxy."""
+        """Connect the slave to its master through a proxy."""
         proxy = TcpProxy(self.master)
         self.proxies.append(proxy)
         self.slave.settings["haMasterAddress"] = proxy.address
@@ -361,7 +364,7 @@ class Cluster:
         wait_until(lambda: equal_logs(self.master, self.slave), seconds, "the slave has the master's log")
 
     def wait_equal_queues(self, topic: str, queues: int = 4, seconds: float = 60) -> None:
-        """Until both have made the same queue entries: a broker makes them a moment after the record is in its log."""
+        """Wait until both have the same queue entries: a broker adds them a moment after the record is in its log."""
 
         def is_equal() -> bool:
             return self.queue_ends(self.master, topic, queues) == self.queue_ends(self.slave, topic, queues)
@@ -370,12 +373,12 @@ class Cluster:
 
     @staticmethod
     def queue_ends(broker: Broker, topic: str, queues: int = 4) -> list[str | None]:
-        """The maximum offset of each queue."""
+        """Return the maximum offset of each queue."""
         fields = [{"topic": topic, "queueId": queue_id} for queue_id in range(queues)]
         return [wire.ask(broker.address, GET_MAX_OFFSET, each).fields.get("offset") for each in fields]
 
     def wait_replicating(self, topic: str, seconds: float = 40) -> None:
-        """Until a send is acknowledged by the slave too."""
+        """Wait until the slave, too, acknowledges a send."""
 
         def is_acknowledged() -> bool:
             with wire.Wire(self.master.address) as connection:

@@ -1,4 +1,4 @@
-"""A slave and its master over memory streams: whatever happens, the slave's log becomes the master's, byte for byte."""
+"""A slave and its master over memory streams: after any failure the slave's log becomes the master's, byte for byte."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import errno
 import os
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from structlog.testing import capture_logs
 from trio.testing import MockClock
 
 from triomq.broker.replication import log_follower
-from triomq.broker.replication.log_server import GIVE_WAY_BYTES, GIVE_WAY_SECONDS, TURN_BYTES, CatchUp
+from triomq.broker.replication.slave_link import GIVE_WAY_BYTES, GIVE_WAY_SECONDS, TURN_BYTES, CatchUp
 from triomq.protocol import sys_flag
 from triomq.store.config import BrokerRole, FlushDiskType
 from triomq.store.disk.files import Files
@@ -80,7 +81,7 @@ async def test_a_slave_goes_on_where_it_was_after_each_broken_connection(
     fill(pair.master, 3)
 
     def breaks(line: Line) -> None:
-        line.break_after = 70_000 + 997 * len(pair.lines)  # in the middle of anything
+        line.break_after = 70_000 + 997 * len(pair.lines)  # at any point
 
     pair.on_line = breaks
     pair.start()
@@ -146,7 +147,7 @@ async def test_one_slave_that_does_not_read_holds_nobody_up(
 ) -> None:
     pair = await open_pair(nursery, tmp_path, mapped_file_size_commit_log_bytes=1 << 20)
     fill(pair.master, 2000)
-    mute, end = trio.testing.lockstep_stream_pair()  # send_all waits until somebody reads
+    mute, end = trio.testing.lockstep_stream_pair()  # send_all waits until the other side reads
     nursery.start_soon(pair.server.serve, end, "mute")
     await mute.send_all(bytes(7) + b"\x01")
     pair.start()
@@ -156,14 +157,15 @@ async def test_one_slave_that_does_not_read_holds_nobody_up(
     assert {link.remote for link in pair.server.links} == {"10.0.0.1:10912"}
 
 
-# -- ends that differ ------------------------------------------------------------------------------------------------
+# -- -- logs that end differently ------------------------------------------------------------------------------------
 
 
 async def two_histories(
     tmp_path: Path, nursery: trio.Nursery, *, common: int, own: int, others: int, file_bytes: int = 1 << 16
 ) -> Pair:
-    """A slave that has `common` messages of its master's and then `own` ones of another history; the master has
-    `others` instead."""
+    """Create a slave that has `common` messages of its master and then `own` messages of another history; the master
+    has `others` instead.
+    """
     pair = await open_pair(nursery, tmp_path, mapped_file_size_commit_log_bytes=file_bytes)
     fill(pair.master, common)
     stop = pair.start()
@@ -241,6 +243,7 @@ async def test_a_cut_goes_down_a_chain_of_slaves(
     assert last.replica.append(0, first_file)
     last.replica.dispatch()
     chain = Pair(nursery, pair.slave, last)
+    chain.settings.store = replace(chain.settings.store, ha_cut_copied=True)
     pair.chained.append(chain.server)
     chain.start()
     await chain.wait_equal()
@@ -263,7 +266,7 @@ async def test_of_saved_ends_the_oldest_go(
     log = log_bytes(master)
     damaged = tmp_path / "slave" / "salvage" / "00000000000000000000.bin"
     damaged.parent.mkdir()
-    damaged.write_bytes(bytes(10_000))  # recovery's, which is none of them
+    damaged.write_bytes(bytes(10_000))  # a file of recovery's, not one of them
     names: list[str] = []
     for number in range(6):
         assert slave.replica.append(slave.reading.max_physical_offset, log[slave.reading.max_physical_offset :])
@@ -336,7 +339,7 @@ async def test_a_synchronously_flushing_slave_survives_a_cut(
     assert pair.slave.flushed.value == pair.master.reading.max_physical_offset == pair.server.replicated.value
 
 
-# -- a slave with SYNC_FLUSH says only what is on disk ---------------------------------------------------------------
+# -- -- a slave with SYNC_FLUSH reports only what is on disk ---------------------------------------------------------
 
 
 async def test_a_synchronously_flushing_slave_reports_what_is_on_disk(
@@ -347,7 +350,7 @@ async def test_a_synchronously_flushing_slave_reports_what_is_on_disk(
     pair.start()
     await pair.wait_equal()
     await trio.sleep(5)
-    assert pair.server.replicated.value == 0  # nobody flushes: `run` was not started
+    assert pair.server.replicated.value == 0  # nothing is flushed: `run` was not started
     await nursery.start(pair.slave.run)
     await trio.sleep(5)
     assert pair.server.replicated.value == pair.master.reading.max_physical_offset
@@ -357,7 +360,7 @@ async def test_a_synchronously_flushing_slave_reports_what_is_on_disk(
 
 
 class FullDisk(Files):
-    """Writes into the commit log fail while `is_full`."""
+    """Writes to the commit log fail while `is_full`."""
 
     is_full = False
     refused = 0
@@ -417,7 +420,7 @@ async def test_another_file_size_is_found_out(autojump_clock: MockClock, nursery
 
 @pytest.mark.parametrize("seed", range(4))
 async def test_log_bytes_in_any_pieces_make_the_same_queues_and_index(tmp_path: Path, seed: int) -> None:
-    """Records with IPv4 and IPv6 hosts, with keys and tags, half messages, over file ends."""
+    """Records with IPv4 and IPv6 hosts, with keys and tags, half messages, across file ends."""
     choice = random.Random(seed)
     master = await open_store(tmp_path / "master", mapped_file_size_commit_log_bytes=1 << 16)
     slave = await open_slave(tmp_path / "slave", mapped_file_size_commit_log_bytes=1 << 16)
@@ -455,7 +458,7 @@ async def test_the_lag_of_the_best_slave_is_logged(
     pair = await open_pair(nursery, tmp_path, mapped_file_size_commit_log_bytes=1 << 16)
     fill(pair.master, 10)
     with capture_logs() as lines:
-        pair.server.log_lag()  # nothing yet: a master without slaves is behind nobody
+        pair.server.log_lag()  # 0: a master without slaves is never behind
         pair.start()
         await pair.wait_equal()
         await trio.sleep(1)
@@ -525,7 +528,7 @@ async def test_a_slave_serves_its_copy_to_another_slave(
 
 
 class HalfColdFiles(Files):
-    """Of what a slave lacks, every second read finds something in memory, but not all."""
+    """Every second read finds only a part of its bytes in memory."""
 
     def __init__(self) -> None:
         self.from_memory: list[int] = []
@@ -564,7 +567,7 @@ async def test_a_slave_that_is_behind_leaves_producers_their_time_and_gains_on_t
     assert trio.current_time() == began
     lags = [committed.value - sent]
     committed.advance(committed.value + 7 * GIVE_WAY_BYTES)
-    while lags[-1] > 0:  # between two of its times producers add more than a slave gets without them
+    while lags[-1] > 0:  # between two of its turns producers add more than a slave would gain without them
         before = trio.current_time()
         await catch_up.give_way(TURN_BYTES)
         sent += TURN_BYTES

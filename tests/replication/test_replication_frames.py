@@ -1,4 +1,4 @@
-"""The bytes of the replication port: against what the real brokers said to each other, whole, in pieces and broken."""
+"""The bytes of the replication port: compared with recordings of the real brokers, whole, in pieces and damaged."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def units() -> list[dict[str, Any]]:
 
 
 def joined(transfers: list[Transfer]) -> list[Transfer]:
-    """Pieces that follow each other as one."""
+    """Join consecutive pieces into one."""
     whole: list[Transfer] = []
     for offset, data in transfers:
         if whole and data and whole[-1].data and whole[-1].physical_offset + len(whole[-1].data) == offset:

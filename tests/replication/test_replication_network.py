@@ -1,4 +1,4 @@
-"""A slave in a network of its own (a Linux network namespace): partitions, lost packets, delay."""
+"""A slave in another network (a Linux network namespace): partitions, lost packets, delay."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_partition_ends_the_wait_and_heals(network: Network, tmp_path: Path) -
                 acknowledged_more(traffic)
         finally:
             traffic.stop()
-        assert traffic.codes.get(12, 0) > 0  # those that waited when it happened
+        assert traffic.codes.get(12, 0) > 0  # the puts that waited at that moment
         assert_nothing_lost(cluster, traffic)
 
 

@@ -1,4 +1,4 @@
-"""Where a slave's log and its master's agree: the pure rules."""
+"""Where a slave's log and its master's agree: the rules alone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from triomq.broker.replication.overlap import OVERLAP_BYTES, OutOfStep, Overlap,
 
 
 class OwnBytes:
-    """A log of these bytes; `newest` is where its newest queued record begins."""
+    """A log with these bytes; `newest` is the start of its newest queued record."""
 
     def __init__(self, data: bytes, newest: int, begin: int = 0) -> None:
         self.data = data
@@ -47,7 +47,7 @@ def test_an_empty_log_reports_zero_and_takes_what_comes_first() -> None:
 
 @pytest.mark.parametrize("steps_back", range(6))
 def test_a_comparison_never_begins_at_byte_zero(steps_back: int) -> None:
-    """0 would ask the master for its newest file."""
+    """0 would request the master's newest file."""
     assert first_report(OwnBytes(pattern(100), 0), steps_back) == 1
     assert first_report(OwnBytes(pattern(100), -1), steps_back) == 1
 

@@ -1,5 +1,6 @@
-"""Masters and slaves as processes: roles, promotion, kills, broken lines, a full disk. What was acknowledged by a
-synchronous master is on its slave, whatever happens to the master."""
+"""Masters and slaves as processes: roles, promotion, kills, broken connections, a full disk. A slave has every message
+that its synchronous master acknowledged, whatever happens to the master.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +55,7 @@ def running(cluster: Cluster) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def settled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A synchronous master with its slave, and a topic T; for tests that disturb nothing."""
+    """A synchronous master with its slave, and a topic T; for tests that disturb neither."""
     with running(Cluster(tmp_path_factory.mktemp("settled"))) as cluster:
         create_topic(cluster.master, "T")
         cluster.wait_replicating("T")
@@ -62,7 +63,7 @@ def settled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def table(cluster: Cluster, file: str) -> Any:
-    """One of the slave's files; fastjson leaves number keys without quotes."""
+    """Return one of the slave's files; fastjson leaves number keys without quotes."""
     path = cluster.slave.store / "config" / file
     if not path.exists():
         return None
@@ -101,7 +102,7 @@ def test_a_slave_has_its_masters_tables(settled: Cluster) -> None:
     offset = {"consumerGroup": "CID_synced", "topic": "Synced", "queueId": 2, "commitOffset": 77}
     assert wire.ask(settled.master.address, UPDATE_CONSUMER_OFFSET, offset).code == 0
 
-    with wire.Wire(settled.master.address) as connection:  # so that the delay level 1 gets an offset
+    with wire.Wire(settled.master.address) as connection:  # so that delay level 1 gets an offset
         fields = send_fields("T", properties="DELAY\u00011\u0002")
         assert connection.call(310, fields, b"delayed").code == 0
 
@@ -225,7 +226,7 @@ def test_kills_of_either_side_lose_nothing_that_was_acknowledged(tmp_path: Path)
                 )
         finally:
             traffic.stop()
-        # The end of the master, disk and all: the slave takes over.
+        # The master and its disk are lost: the slave takes over.
         cluster.master.kill()
         shutil.rmtree(cluster.master.directory)
         cluster.slave.stop()
@@ -244,6 +245,12 @@ def test_kills_of_either_side_lose_nothing_that_was_acknowledged(tmp_path: Path)
         assert found >= len(traffic.acknowledged)
 
 
+def copied_from(store: Path) -> int:
+    """The physical offset from which on a slave's log came from a master."""
+    offset: int = json.loads((store / "config" / "copied.json").read_text())["copiedFrom"]
+    return offset
+
+
 def test_a_promoted_slave_is_followed_by_its_former_master(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path)
     proxy = cluster.proxy()
@@ -256,6 +263,7 @@ def test_a_promoted_slave_is_followed_by_its_former_master(tmp_path: Path) -> No
         proxy.mode = "refuse"
         proxy.break_all()
         wait_until(lambda: send_many(cluster.master, "T", 1) != [OK], 20, "the master is alone")
+        assert copied_from(cluster.slave.store) == 0
         own = b"only the former master has this"
         with wire.Wire(cluster.master.address) as connection:
             for _ in range(3000):  # over a file end
@@ -266,6 +274,7 @@ def test_a_promoted_slave_is_followed_by_its_former_master(tmp_path: Path) -> No
         cluster.slave.start(brokerRole="SYNC_MASTER", brokerId="0", haMasterAddress="")
         wait_until(lambda: cluster.namesrv.brokers() == {"0": cluster.slave.address}, 60, "the slave is the master now")
         assert set(send_many(cluster.slave, "T", 100)) == {SLAVE_NOT_AVAILABLE}
+        assert copied_from(cluster.slave.store) == -1, "it writes itself now"
 
         cluster.master.start(brokerRole="SLAVE", brokerId="1", haMasterAddress=cluster.slave.ha_address)
         wait_until(

@@ -1,5 +1,6 @@
-"""Both sides against the other side of the recorded conversations: what a real slave reported makes this master send
-the recorded bytes, and what a real master sent makes this slave report the recorded offsets."""
+"""Each side against recordings of the other: the recorded reports of a real slave make this master send the recorded
+bytes, and the recorded bytes of a real master make this slave report the recorded offsets.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ FILE_BYTES = 65536
 
 @pytest.fixture
 def unit_groups() -> dict[int, list[dict[str, Any]]]:
-    """Connection number -> its units."""
+    """Return connection number -> its units."""
     groups: dict[int, list[dict[str, Any]]] = {}
     for unit in golden_lines("ha", "units"):
         groups.setdefault(unit["conn"], []).append(unit)
@@ -30,7 +31,7 @@ def unit_groups() -> dict[int, list[dict[str, Any]]]:
 
 
 async def store_with(directory: Path, *units: dict[str, Any]) -> MessageStore:
-    """A store whose log holds the bytes of these transfers."""
+    """Create a store whose log holds the bytes of these transfers."""
     store = await open_slave(directory, mapped_file_size_commit_log_bytes=FILE_BYTES)
     for unit in units:
         if unit["unit"] == "transfer":
@@ -57,7 +58,7 @@ async def test_the_master_sends_what_the_real_one_sent(
 ) -> None:
     units = [unit for unit in unit_groups[number] if "hex" in unit]
     store = await store_with(tmp_path / "master")
-    if number == 25:  # all of the log was there before the slave came
+    if number == 25:  # the whole log was there before the slave connected
         store = await store_with(tmp_path / "master25", *units)
     server = LogServer(configuration(store), store)
     slave, end = trio.testing.memory_stream_pair()
@@ -65,7 +66,7 @@ async def test_the_master_sends_what_the_real_one_sent(
     for unit in units:
         data = bytes.fromhex(unit["hex"])
         if unit["from"] == "slave":
-            # A real slave also reports the start of the file it has just made, before its first bytes.
+            # A real slave also reports the start of a file that it has just created, before its first bytes.
             if unit["fields"]["slave_offset"] <= store.reading.max_physical_offset:
                 await slave.send_all(data)
             continue

@@ -1,4 +1,4 @@
-"""What a slave takes from its master over remoting (RocketMQ: SlaveSynchronize)."""
+"""The tables that a slave copies from its master over remoting (RocketMQ: SlaveSynchronize)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from triomq.remoting.errors import ConnectFailed
 
 
 class FakeMaster:
-    """Answers what a slave asks; codes in `failing` do not get through, those in `odd` get nonsense."""
+    """Responds to a slave's requests; codes in `failing` fail, those in `odd` get an unreadable body."""
 
     def __init__(self) -> None:
         self.topics, self.groups, self.offsets, self.delays = tables()
@@ -92,8 +92,8 @@ async def test_everything_is_taken_over(master: FakeMaster) -> None:
     assert set(slave.topics.names()) == set(master.topics.names())
     assert slave.topics.data_version == master.topics.data_version
     assert slave.groups.get("CID") == master.groups.get("CID")
-    assert slave.offsets.queues("CID", "T") == {2: 44}  # whole entries go over the own ones
-    assert slave.offsets.query("Other", "T", 0) == 6  # and what the master does not have stays
+    assert slave.offsets.queues("CID", "T") == {2: 44}  # whole entries replace its own
+    assert slave.offsets.query("Other", "T", 0) == 6  # and entries that the master lacks stay
     assert dict(slave.delays.items()) == {3: 9}
 
 
@@ -132,7 +132,7 @@ async def test_nothing_is_asked_without_a_master_or_of_one_with_another_log(mast
 
 @pytest.mark.parametrize("change", ["another log", "another master"])
 async def test_nothing_is_taken_of_a_master_that_changed_while_it_was_asked(master: FakeMaster, change: str) -> None:
-    """A master that restarts without its store would take its slave's tables along."""
+    """A master that restarts without its store would erase its slave's tables, too."""
     slave = Slave(master)
     slave.topics.update(TopicConfig(topic_name="Kept"))
     answer = master.invoke

@@ -1,4 +1,4 @@
-"""Puts that wait for slaves: which status they end with, and when (RocketMQ: CommitLog.submitReplicaRequest)."""
+"""Puts that wait for slaves: the status that they end with, and when (RocketMQ: CommitLog.submitReplicaRequest)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from store_support import message, open_store
 from trio.testing import MockClock
 
 from triomq.broker.message_writer import AwaitedPut, MessageWriter
-from triomq.broker.replication.log_server import MAX_SLAVES, LogServer
+from triomq.broker.replication.log_server import LogServer
 from triomq.store.config import BrokerRole, FlushDiskType
 from triomq.store.message_store import MessageStore
 from triomq.store.results import PutStatus
@@ -23,7 +23,7 @@ from triomq.store.watermark import Watermark
 
 
 class FakeReplicas:
-    """Slaves that are as near as is said."""
+    """Slaves that are as far behind as the test says."""
 
     def __init__(self, near: bool = True) -> None:
         self.replicated = Watermark()
@@ -34,7 +34,7 @@ class FakeReplicas:
 
 
 class Bench:
-    """A writer on a store whose commits and flushes are made by hand."""
+    """A writer on a store whose commits and flushes the test performs."""
 
     def __init__(self, store: MessageStore, replicas: FakeReplicas | LogServer, nursery: trio.Nursery) -> None:
         self.store = store
@@ -61,7 +61,7 @@ async def opened(tmp_path: Path) -> AsyncIterator[Any]:
 
 
 async def status_after(put: AwaitedPut, seconds: float) -> tuple[PutStatus, float]:
-    """Status and how long it took."""
+    """Return the status and how long it took."""
     begun = trio.current_time()
     with trio.fail_after(seconds):
         result = await put.wait()
@@ -199,12 +199,12 @@ async def test_more_slaves_than_allowed_are_sent_away(
     store = await opened()
     server = LogServer(configuration(store), store)
     streams = []
-    for number in range(MAX_SLAVES + 3):
+    for number in range(64 + 3):
         slave, end = trio.testing.memory_stream_pair()
         nursery.start_soon(server.serve, end, f"slave-{number}")
         streams.append(slave)
     await trio.sleep(0.1)
-    assert len(server.links) == MAX_SLAVES
+    assert len(server.links) == 64
     sent_away = 0
     for slave in streams:
         try:

@@ -1,4 +1,4 @@
-"""A driver program on local-cluster[2,1,1024], for test_spark_session_cluster.py: prints what it found as JSON.
+"""A driver program on local-cluster[2,1,1024] for test_spark_session_cluster.py: it prints its results as JSON.
 
     cluster_driver.py STORE NAMESRV TOPIC
 
@@ -18,7 +18,7 @@ START_SECONDS = 240
 
 
 def open_cluster() -> Any:
-    """A session with two executors, or the end of this process."""
+    """Open a session with two executors, or end this process."""
     from small_spark import JAVA_OPTIONS, small_session
 
     def give_up() -> None:
@@ -48,7 +48,7 @@ def open_cluster() -> Any:
 
 
 def executors(spark: Any) -> dict[str, Any]:
-    """How many executors there are, the Java processes whose Python workers ran tasks, and the driver's own."""
+    """Return the number of executors, the Java processes whose Python workers ran tasks, and the driver's own."""
 
     def java_pid(_: Any) -> list[int]:
         with open(f"/proc/{os.getppid()}/stat") as daemon:  # Java -> pyspark.daemon -> worker

@@ -1,4 +1,4 @@
-"""What the Spark tests share: one session, one cluster, the recorded stores unpacked once.
+"""What the Spark tests share: one session, one cluster, and the recorded stores, unpacked once.
 
 Tests with the marker `spark` need pyspark and Java 17 and skip by name without. Those that talk to a broker use
 TrioMQ's; TRIOMQ_INTEROP_TARGET=apache runs them against Apache's.
@@ -40,7 +40,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """One local session for all tests; the formats are registered."""
+    """One local session for all tests, with the formats registered."""
     from small_spark import small_session
 
     import triomq.spark
@@ -61,13 +61,13 @@ def unpacked() -> Callable[[str], Path]:
 
 @pytest.fixture(scope="session")
 def expected() -> Callable[[str], Any]:
-    """Name of a recorded set -> what the real store holds after it recovered that directory."""
+    """Name of a recorded set -> the content of the real store after it recovered that directory."""
     return golden_expectation
 
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """NameServer and broker in processes of their own."""
+    """NameServer and broker in separate processes."""
     from apache_peer import find_peer
     from interop_cluster import running_cluster
 

@@ -1,4 +1,4 @@
-"""Rows of a source without a Spark session: the readers run in this process, as they do in a task."""
+"""Rows of a source without a Spark session: the readers run in this process, as in a task."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def schema_of(columns: dict[str, str]) -> Any:
-    """A StructType of column names and their Spark types."""
+    """Return a StructType from column names and their Spark types."""
     from pyspark.sql import types
 
     kinds = {
@@ -26,7 +26,7 @@ def schema_of(columns: dict[str, str]) -> Any:
 
 
 def rows_of(reader: Any) -> list[dict[str, Any]]:
-    """All rows, task after task."""
+    """Return all rows, task after task."""
     return [
         row
         for part in reader.partitions()
@@ -36,7 +36,7 @@ def rows_of(reader: Any) -> list[dict[str, Any]]:
 
 
 def store_rows(root: Any, columns: dict[str, str] | None = None, **options: str) -> list[dict[str, Any]]:
-    """Of a store directory."""
+    """Return the rows of a store directory."""
     from triomq.spark.columns import default_columns
     from triomq.spark.options import store_options
     from triomq.spark.store_source import StoreReader
@@ -48,7 +48,7 @@ def store_rows(root: Any, columns: dict[str, str] | None = None, **options: str)
 
 
 def topic_rows(cluster: Any, columns: dict[str, str] | None = None, **options: str) -> list[dict[str, Any]]:
-    """Of a batch read from a broker."""
+    """Return the rows of a batch read from a broker."""
     from triomq.spark.columns import default_columns
     from triomq.spark.options import source_options
     from triomq.spark.source import BatchReader

@@ -1,4 +1,4 @@
-"""Name servers and brokers on loopback whose responses a test scripts: one listener, one thread for each connection."""
+"""Name servers and brokers on loopback whose responses a test scripts: one listener, one thread per connection."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ Respond = Callable[[RemotingCommand], RemotingCommand | None]
 
 
 class ScriptedServer:
-    """`script`: request code -> what answers it; other codes are answered SYSTEM_ERROR. `requests`: all that came, in
-    order. Connections append to it from their threads, tests read it when the responses have arrived."""
+    """`script`: request code -> its response; other codes get SYSTEM_ERROR. `requests`: all requests received, in
+    order. The connections' threads append to it; tests read it once the responses have arrived.
+    """
 
     def __init__(self, listener: socket.socket, script: dict[int, Respond]) -> None:
         self.address = f"127.0.0.1:{listener.getsockname()[1]}"
@@ -64,14 +65,15 @@ def scripted_server(script: dict[int, Respond] | None = None) -> Iterator[Script
 
 
 def closed_address() -> str:
-    """Where nobody listens."""
+    """Return an address where nothing listens."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return f"127.0.0.1:{listener.getsockname()[1]}"
 
 
 class Registry:
-    """What a scripted name server knows. `brokers`: broker name -> addresses by broker id; `topics`: topic -> broker
-    name -> (read queues, write queues, permission)."""
+    """The content of a scripted name server. `brokers`: broker name -> addresses by broker id; `topics`: topic ->
+    broker name -> (read queues, write queues, permission).
+    """
 
     def __init__(self) -> None:
         self.brokers: dict[str, dict[int, str]] = {}

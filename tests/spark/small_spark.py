@@ -1,5 +1,6 @@
-"""Settings of a Spark that lives for one test: many small queries, each run once, so compiling them costs more than
-running them."""
+"""Settings of a Spark session for one test: many small queries run once each, so compiling them would cost more than
+running them.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ SETTINGS = {
 
 
 def small_session(master: str, **more: str) -> Any:
-    """A new session that logs nothing; `more` has underscores for the dots of settings."""
+    """Return a new session that logs nothing; `more` has underscores for the dots of settings."""
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master(master).appName("tests")

@@ -1,4 +1,4 @@
-"""A Spark driver of its own that copies one topic to another until it is killed:
+"""A Spark driver that copies one topic to another until it is killed:
 
 stream_driver.py NAMESRV SOURCE TARGET CHECKPOINT MESSAGES_PER_BATCH
 """
@@ -13,7 +13,7 @@ from typing import Any
 def copy(
     spark: Any, name_server: str, source: str, target: str, checkpoint: str, batch_rows: int, **trigger: Any
 ) -> None:
-    """One topic to another, from where the checkpoint is, until the trigger says that it is over."""
+    """Copy one topic to another, starting at the checkpoint, until the trigger ends."""
     options = {"nameServer": name_server, "retryTimeoutMs": "120000"}
     table = (
         spark.readStream.format("rocketmq")

@@ -1,6 +1,9 @@
-"""Killing driver and broker of a running stream with SIGKILL:
+"""Kill driver and broker of a running stream with SIGKILL: bin/soak-spark-kills [KILLS] [--target triomq|apache]
+[--seed N]
 
-bin/soak-spark-kills [KILLS] [--target triomq|apache] [--seed N]
+A Spark driver copies one topic to another. Half of the kills hit the broker, which is restarted while the stream
+continues. The other half hit the driver with its JVM and its Python workers; a new one continues from the checkpoint.
+At the end each message must be in the target exactly once.
 
 A Spark driver copies one topic to another. Half of the kills hit the broker, which is started again while the stream
 goes on; the other half hit the driver with its JVM and its Python workers, and a new one goes on from the checkpoint.
@@ -57,7 +60,7 @@ class Driver:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What was sent, and how often each of it arrived."""
+    """What was sent, and how often each message arrived."""
 
     messages: int
     batches: int
@@ -72,7 +75,7 @@ class Counted:
 
 
 def fill(cluster: Cluster, topic: str, count: int) -> None:
-    """Messages with the keys k0, k1, ... and bodies of their own."""
+    """Send messages with the keys k0, k1, ... and distinct bodies."""
     from triomq.protocol import properties
     from triomq.spark.cluster import Cluster as Brokers
     from triomq.spark.options import ConnectionOptions
@@ -90,7 +93,7 @@ def fill(cluster: Cluster, topic: str, count: int) -> None:
 
 
 def keys_in(cluster: Cluster, topic: str) -> Counter[str]:
-    """How often each key is in a topic; read without a Spark session."""
+    """Return how often each key is in a topic; reads without a Spark session."""
     from pyspark.sql.types import StringType, StructField, StructType
 
     from triomq.spark.options import source_options
@@ -112,9 +115,9 @@ def copy_under_fire(
     last_session: Callable[[], Any],
     say: Any = None,
 ) -> Counted:
-    """Copies a topic while so many drivers and brokers are killed, each at a random moment of a micro-batch. At least
-    one driver; the kills of the broker are spread over the drivers. The session that `last_session` answers copies
-    what is left."""
+    """Copy a topic while drivers and brokers are killed, each at a random moment of a micro-batch. At least one driver
+    runs; the kills of the broker are spread over the drivers. The session that `last_session` returns copies the rest.
+    """
     total = (driver_kills + broker_kills) * BATCHES_PER_KILL * MESSAGES_PER_BATCH
     source, target = cluster.create_topic("KillFrom", 4), cluster.create_topic("KillTo", 3)
     fill(cluster, source, total)

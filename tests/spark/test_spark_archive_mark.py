@@ -1,4 +1,6 @@
-"""What the archive job tells a broker about a store directory, which then deletes it."""
+"""The mark with which the archive job tells a broker how much of a store directory is archived, and the files that the
+broker then deletes.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ def settings(root: Path) -> StoreSettings:
 
 
 async def write_store(root: Path, count: int = 100, first: int = 0) -> None:
-    """A closed store of several segments. Called again, it goes on."""
+    """Write a closed store of several segments. A later call continues it."""
     store = MessageStore(settings(root), now_ms=lambda: NOW_MS)
     await store.load()
     for number in range(first, first + count):
@@ -55,7 +57,7 @@ def used(root: Path) -> list[Segment]:
 
 
 def entry(segment: Segment, begin: int | None = None, until: int | None = None) -> dict[str, Any]:
-    """The manifest's entry of a slice."""
+    """Return the manifest's entry of a slice."""
     begin = segment.start if begin is None else begin
     until = good_end(segment)[0] if until is None else until
     return {"from_physical": begin, "until_physical": until, "crc32": checksum(segment, begin, until)}
@@ -72,11 +74,11 @@ async def test_the_mark_covers_whole_segments_only(tmp_path: Path) -> None:
     assert len(log) > 4
     assert archived_until([], log) == 0
     slices = [entry(segment) for segment in log]
-    assert archived_until(slices, log) == log[-1].start  # the last one may still be cut
+    assert archived_until(slices, log) == log[-1].start  # the last one may still be truncated
     assert archived_until(slices[:2], log) == log[1].end
     assert archived_until([slices[0], *slices[2:]], log) == log[0].end  # one is not archived
-    assert archived_until(slices, [log[0], *log[2:]]) == log[0].end  # one is missing, perhaps elsewhere
-    assert archived_until(slices, log[2:]) == log[-1].start  # the first ones are deleted already
+    assert archived_until(slices, [log[0], *log[2:]]) == log[0].end  # one is missing; it may be elsewhere
+    assert archived_until(slices, log[2:]) == log[-1].start  # the first ones are already deleted
     halves = [entry(log[0], until=500), entry(log[0], 500)]
     assert archived_until(halves, log) == log[0].end
     assert archived_until(halves[:1], log) == archived_until(halves[1:], log) == 0
@@ -92,7 +94,7 @@ async def test_damage_stops_the_mark(tmp_path: Path) -> None:
 
 
 async def test_other_bytes_at_the_same_offsets_are_not_archived(tmp_path: Path) -> None:
-    """A crash cut the tail after it was archived, and the broker wrote on."""
+    """A crash truncated the end after it was archived, and the broker continued writing."""
     await write_store(tmp_path, 5)
     [only] = used(tmp_path)
     tail = entry(only)
@@ -119,7 +121,7 @@ async def test_the_mark_is_written_when_it_moves(tmp_path: Path) -> None:
     mark.move(slices)
     before = mark_of(root)
     assert before["archivedUntil"] == log[-1].start
-    # another folder, which does not have the first segments yet, takes nothing back
+    # another folder, which lacks the first segments, does not move the mark back
     ArchiveMark(str(root), log, str(tmp_path)).move([])
     assert mark_of(root) == before
     # a mark of another, longer log does not count
@@ -153,13 +155,13 @@ def test_the_job_writes_the_mark(spark: Any, tmp_path: Path, capsys: pytest.Capt
     assert main.run(job) == 0
     assert (mark_of(root)["archivedUntil"], mark_of(root)["archive"]) == (log[-1].start, str(folder))
     assert [part["until_physical"] for part in days_of(folder)] == [good_end(segment)[0] for segment in log]
-    # the broker goes on, and so does the archive; what the mark covers is there, message for message
+    # the broker continues, and so does the archive; it has every message that the mark covers
     trio.run(write_store, root, 20)
     assert main.run(job) == 0
     assert mark_of(root)["archivedUntil"] == used(root)[-1].start > log[-1].start
     offsets = [row["queueOffset"] for row in spark.read.parquet(str(folder)).select("queueOffset").collect()]
     assert sorted(offsets) == list(range(65))
-    # whoever mixes topics or logs in a folder is told so
+    # a folder that mixes topics or logs is refused
     capsys.readouterr()
     assert main.run([*job, "--topics", "T"]) == 2
     shutil.rmtree(root)
@@ -190,7 +192,7 @@ def test_a_damaged_segment_is_told_and_holds_the_mark(
 def test_a_log_that_lies_in_several_directories(
     spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """storePathCommitLog names two directories elsewhere, and the job first knows of one only."""
+    """storePathCommitLog names two directories elsewhere, and the job first knows only one of them."""
     import trio
 
     from triomq.spark.jobs import main

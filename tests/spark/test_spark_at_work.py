@@ -1,4 +1,4 @@
-"""Sources at a real broker and at its store directory, without a Spark session: what options do to the rows."""
+"""Sources at a real broker and on its store directory, without a Spark session: the effect of options on the rows."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_a_stream_is_cut_into_parts_and_tells_its_group(cluster: Any, filled: st
 
 
 def test_messages_deleted_before_they_were_read() -> None:
-    """The checkpoint is at 5 and 7, retention has reached 10 and 0."""
+    """The checkpoint is at 5 and 7; retention has reached 10 and 0."""
     from triomq.spark.options import source_options
     from triomq.spark.reading import Plan
 
@@ -136,8 +136,9 @@ def test_a_queue_that_lost_its_tail_is_told_or_waited_for(monkeypatch: pytest.Mo
 
 
 def test_a_broker_is_asked_for_little_at_a_time(cluster: Any, filled: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a task may have under way is bounded by its options, whatever it reads: pullsInFlight requests of
-    pullBatchSize messages, over one connection."""
+    """Options bound the requests that a task has in flight, whatever it reads: pullsInFlight requests of pullBatchSize
+    messages, over one connection.
+    """
     from triomq.spark.connection import BlockingConnection
 
     made: list[BlockingConnection] = []
@@ -173,7 +174,7 @@ def test_a_broker_is_asked_for_little_at_a_time(cluster: Any, filled: str, monke
 def test_a_store_in_use_and_its_read_only_copy(
     cluster: Any, filled: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """The files of the running broker hold what it has confirmed; a copy of them says the same."""
+    """The files of the running broker contain what it has confirmed; a copy of them has the same content."""
     from stream_kills import fill
 
     topic = cluster.create_topic("InUse", 2)
@@ -207,7 +208,7 @@ def writable(root: Path) -> Callable[[], None]:
 
 
 def test_the_sink_finds_what_an_earlier_attempt_stored(cluster: Any) -> None:
-    """Through real queues: what lies behind the beginning counts, what lies before does not."""
+    """In real queues, messages after the beginning count and messages before it do not."""
     from triomq.spark.cluster import Cluster
     from triomq.spark.options import ConnectionOptions
     from triomq.spark.outgoing import RowReader

@@ -1,4 +1,4 @@
-"""A cluster as sources and sink see it: which name server is asked, which address, what is tried again."""
+"""A cluster as sources and sink see it: the name server and address of each request, and which requests are retried."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ READ, WRITE = 4, 2
 
 
 class Timer:
-    """Seconds that pass only in pauses. `then`: what happens elsewhere in each pause, in order."""
+    """A clock that moves only in pauses. `then`: what happens elsewhere in each pause, in order."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -205,7 +205,7 @@ def test_offsets_of_many_queues_come_in_the_order_of_the_queues(
 
 
 def test_a_broker_that_goes_away_is_asked_again(name_server: ScriptedServer, broker: ScriptedServer) -> None:
-    """A connection that breaks is made anew, at the address where the broker is then."""
+    """A broken connection is opened again, at the broker's present address."""
     timer = Timer()
     broker.script[RequestCode.GET_MAX_OFFSET] = lambda request: None
     timer.then = [lambda: broker.script.update({RequestCode.GET_MAX_OFFSET: offset(7)})]

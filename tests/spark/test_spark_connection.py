@@ -1,4 +1,4 @@
-"""The blocking connection: answers out of order, signatures, connections that break or talk nonsense."""
+"""The blocking connection: responses out of order, signatures, connections that break or send garbage."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from triomq.spark.options import ConnectionOptions
 
 @contextmanager
 def server(serve: Callable[[socket.socket], None]) -> Iterator[str]:
-    """A listener whose connections are handed to `serve`, each in a thread."""
+    """A listener whose connections go to `serve`, each in a thread."""
     listener = socket.create_server(("127.0.0.1", 0))
 
     def accept() -> None:

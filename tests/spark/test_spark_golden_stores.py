@@ -1,5 +1,6 @@
-"""The source `rocketmq-store` over every recorded directory, sound and damaged: its rows are what the real broker's
-store holds after it recovered that directory."""
+"""The source `rocketmq-store` on every recorded directory, sound and damaged: its rows equal the content of the real
+broker's store after it recovered that directory.
+"""
 
 from __future__ import annotations
 

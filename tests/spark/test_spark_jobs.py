@@ -83,7 +83,7 @@ def test_mistakes_are_told_in_one_line(words: str, message: str, capsys: pytest.
 def test_spark_submit_runs_a_job(
     unpacked: Callable[[str], Path], expected: Callable[[str], Any], tmp_path: Path
 ) -> None:
-    """With Spark's own launcher, master and settings, from another directory."""
+    """The job runs with Spark's own launcher, master and settings, from another directory."""
     import pyspark
 
     home = Path(pyspark.__file__).parent

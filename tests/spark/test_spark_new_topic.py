@@ -1,4 +1,4 @@
-"""The sink and a topic that nobody has made yet, at two brokers: each makes its share when the first row arrives."""
+"""The sink and a topic that does not exist yet, at two brokers: each creates its queues when the first row arrives."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture(scope="module")
 def name_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Of a cluster with the brokers broker-a and broker-b, both of which create topics on demand."""
+    """The name server of a cluster with the brokers broker-a and broker-b, both of which create topics on demand."""
     from free_ports import free_port
     from interop_cluster import Daemon, running_cluster
     from interop_processes import wait_until
@@ -45,7 +45,7 @@ def name_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 class FakeTask:
-    """As much of Spark's TaskContext as the sink needs."""
+    """The part of Spark's TaskContext that the sink uses."""
 
     def __init__(self, partition_id: int, batch_id: int) -> None:
         self.partition_id = partition_id
@@ -66,8 +66,9 @@ Write = Callable[[str, dict[int, list[bytes]], int], Any]
 
 @pytest.fixture
 def write(name_server: str, monkeypatch: pytest.MonkeyPatch) -> Write:
-    """Runs the tasks of one micro-batch after each other, given the bodies of each partition; returns the writer and
-    what its tasks report."""
+    """Run the tasks of one micro-batch in turn, given the bodies of each partition. Return the writer and the reports
+    of its tasks.
+    """
     from triomq.spark import sink
     from triomq.spark.options import sink_options
 
@@ -87,7 +88,7 @@ def write(name_server: str, monkeypatch: pytest.MonkeyPatch) -> Write:
 
 
 def wait_until_stored(name_server: str, topic: str, expected: list[bytes]) -> None:
-    """A broker answers the message that creates a topic before the name server knows of it."""
+    """Wait: a broker responds to the message that creates a topic before the name server knows the topic."""
     from interop_processes import wait_until
     from plain_rows import topic_rows
 
@@ -104,7 +105,7 @@ def wait_until_stored(name_server: str, topic: str, expected: list[bytes]) -> No
 
 
 def test_a_batch_whose_rows_all_went_to_one_broker_can_be_committed(name_server: str, write: Write) -> None:
-    """Partition 4 begins at the second broker; the first one never hears of the topic."""
+    """Partition 4 begins at the second broker; the first one never receives a message of the topic."""
     writer, reports = write("OneSided", {4: [b"row"]}, 0)
     writer.commit(reports, 0)
     writer, reports = write("OneSided", {4: [b"next"]}, 1)
@@ -115,7 +116,7 @@ def test_a_batch_whose_rows_all_went_to_one_broker_can_be_committed(name_server:
 def test_a_task_creates_the_topic_at_the_broker_that_the_task_before_left_out(
     name_server: str, write: Write
 ) -> None:
-    """While the second task runs, the route of the topic names the broker of the first one only."""
+    """While the second task runs, the route of the topic names only the broker of the first task."""
     from interop_processes import wait_until
 
     from triomq.spark.cluster import Cluster
@@ -137,8 +138,9 @@ def test_a_task_creates_the_topic_at_the_broker_that_the_task_before_left_out(
 
 
 def test_a_batch_that_is_run_again_finds_its_rows_in_a_topic_it_created(name_server: str, write: Write) -> None:
-    """The first attempt created the topic at one broker, so only the beginnings it noted tell that its rows are its
-    own; the second attempt has one row more."""
+    """The first attempt created the topic at one broker, so only the beginnings that it stored show that its rows are
+    its own. The second attempt has one row more.
+    """
     write("Again", {4: [b"one", b"two"]}, 0)
     writer, reports = write("Again", {4: [b"one", b"two", b"three"]}, 0)
     assert [(report.sent, report.skipped) for report in reports] == [(1, 2)]

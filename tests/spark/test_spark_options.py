@@ -1,4 +1,4 @@
-"""Options and columns: what is wrong is said in one line that begins with the option's name."""
+"""Options and columns: each error is one line that begins with the name of the option."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GOOD = {"nameServer": "h:9876", "subscribe": "T"}
 
 
 def read_by(kind: str, more: dict[str, str]) -> Any:
-    """The options of a source, a store or a sink, with what each of them needs."""
+    """Return the options of a source, a store or a sink, together with those that each requires."""
     if kind == "store":
         return store_options({"path": "/s", **more})
     return sink_options({**GOOD, **more}) if kind == "sink" else source_options({**GOOD, **more}, streaming=False)
@@ -89,7 +89,7 @@ TEXTS = [
     ("sink", "producerGroup", "group"),
     ("sink", "writeId", "write_id"),
 ]
-ELSEWHERE = {  # tested one by one, below or in the tests of what they do
+ELSEWHERE = {  # tested one by one, below or where their effect is tested
     "accessKey", "secretKey", "subscribePattern", "assign", "startingOffsets", "endingOffsets", "path",
     "startingOffsetsByTimestamp", "endingOffsetsByTimestamp", "checkpointLocation",
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Reading a range of a queue, response by response: what each code leads to, and what is in flight meanwhile."""
+"""Reading a range of a queue, response by response: the effect of each code, and the requests in flight meanwhile."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Reply:
 
 @dataclass
 class Script:
-    """A cluster of one broker that gives these replies in the order of the pulls. Time passes in pauses."""
+    """A cluster of one broker that returns these replies in the order of the pulls. Time passes in pauses."""
 
     replies: list[Reply]
     requests: list[PullMessageRequestHeader] = field(default_factory=list)
@@ -92,12 +92,12 @@ class Script:
         return new_response(request, reply.code, header=header, body=b"x" if reply.code == FOUND else b"")
 
     def asked(self) -> list[tuple[int, int]]:
-        """First offset and number of messages of each pull."""
+        """Return first offset and number of messages of each pull."""
         return [(header.queue_offset, header.max_msg_nums) for header in self.requests]
 
 
 def pieces(script: Script, begin: int, end: int, **options: Any) -> list[tuple[int, int]]:
-    """The offsets of each run of records that a read of [begin, end) yields."""
+    """Return the offsets of each run of records that a read of [begin, end) yields."""
     found = QueueRange(script, QUEUE, begin, end, Pull("g", **options)).bodies()  # type: ignore[arg-type]
     return [(low, high) for _, low, high in found]
 
@@ -126,7 +126,7 @@ def test_without_a_filter_a_gap_is_data_loss_or_skipped() -> None:
 
 
 def test_a_response_that_leads_nowhere_is_waited_out() -> None:
-    """The broker has no record yet where its queue says there is one."""
+    """The broker has no record yet where its queue has an entry."""
     script = Script([Reply(NO_MATCH, 0), Reply(NO_MATCH, 0), Reply(FOUND, 10)])
     assert pieces(script, 0, 10, depth=1) == [(0, 10)]
     assert script.seconds == 1.0

@@ -1,4 +1,4 @@
-"""Pulling a range: pipelined, over short answers, deleted beginnings, lost ends and broken connections."""
+"""Pulling a range: pipelined, with short responses, deleted beginnings, lost ends and broken connections."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ QUEUE = MessageQueue("T", "b", 0)
 
 
 class FakeConnection:
-    """A broker with one queue [first, end). `answer_sizes`: how many messages each pull gets (then all it asked for);
-    `breaks_at`: numbers of requests whose answer never comes."""
+    """A broker with one queue [first, end). `answer_sizes`: the number of messages for each pull (later ones get all
+    that they request); `breaks_at`: numbers of requests that get no response.
+    """
 
     def __init__(self, first: int, end: int, answer_sizes: list[int], breaks_at: set[int]) -> None:
         self.first = first
@@ -134,7 +135,7 @@ def test_several_pulls_are_under_way_at_a_time() -> None:
     read(FakeCluster(connection), 0, 640, depth=8)
     assert connection.most_under_way == 8
     assert connection.asked == 20
-    assert connection.writes == 1 + 3  # eight, then four when half of them are answered
+    assert connection.writes == 1 + 3  # eight, then four when half of them have arrived
 
 
 def test_a_rate_limit_pauses_behind_each_answer() -> None:

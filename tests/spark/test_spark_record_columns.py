@@ -1,4 +1,4 @@
-"""Records as Arrow columns, beside the same records decoded one by one."""
+"""Records as Arrow columns, compared with the same records decoded one by one."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def rows(columns: RecordColumns) -> list[dict[str, Any]]:
 
 
 def run(columns: RecordColumns, data: bytes, **options: Any) -> int:
-    """Walks as far as there are records."""
+    """Walk over all records."""
     at = 0
     while (stop := columns.add_run(data, at, len(data), len(data), **options)) > at:
         at = stop
@@ -132,7 +132,7 @@ def test_what_is_not_wanted_is_passed_over(raws: list[bytes], first: int, last: 
 
 @given(st.lists(records(), min_size=1, max_size=3), st.data())
 def test_damage_ends_a_run_before_it(raws: list[bytes], data: st.DataObject) -> None:
-    """Any byte may be anything: what was taken are whole records, and the run says where it stopped."""
+    """Any byte may change: only whole records are taken, and the run reports where it stopped."""
     names = ("storeSize", "topic", "body", "properties", "msgId", "bornHost")
     spoilt = bytearray(b"".join(raws))
     spoilt[data.draw(st.integers(0, len(spoilt) - 1))] = data.draw(st.integers(0, 255))
@@ -171,7 +171,7 @@ def test_why_a_record_was_not_taken_is_said() -> None:
 
 
 def test_a_full_collection_stops_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also when it is what the bodies become that fills it."""
+    """Also if the decompressed bodies fill it."""
     monkeypatch.setattr(record_columns, "BYTES_PER_BATCH", 100_000)
     raw = one(zlib.compress(bytes(60_000)), flags=sys_flag.COMPRESSED)
     columns = collected()

@@ -1,4 +1,4 @@
-"""Registration with a session: which interpreter the workers of a local session run."""
+"""Registration with a session: the interpreter that the workers of a local session run."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_configured_python_and_a_cluster_are_left_alone(plain_environment: pyt
     assert worker_python(FakeContext("local-cluster[2,1,1024]")) == "python3"
     plain_environment.setenv("PYSPARK_PYTHON", "/opt/python")
     assert worker_python(FakeContext("local[2]")) == "python3"
-    use_this_python(SimpleNamespace())  # as a Spark Connect session, which has no context
+    use_this_python(SimpleNamespace())  # like a Spark Connect session, which has no context
 
 
 JOB = """

@@ -1,4 +1,4 @@
-"""Where a replay puts the archived queues: one queue for each, the same one whenever it is run again."""
+"""Where a replay sends the archived queues: one queue for each, the same one in each run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from triomq.protocol.message_queue import MessageQueue
 
 
 class Routes:
-    """Topic -> its queues as (broker, number of queues); new topics are made after TBW102, with four queues at most."""
+    """Topic -> its queues as (broker, number of queues); new topics follow TBW102, with at most four queues."""
 
     def __init__(self, **topics: dict[str, int]) -> None:
         self.topics = topics
@@ -52,7 +52,7 @@ def test_each_archived_queue_goes_to_one_queue() -> None:
     assert placed(one, ("T", "a", 3), ("T", "b", 3)) == SAME_ID
     assert placed(one, ("T", "", 3)) == SAME_ID
     assert placed(one, ("T", "a", 4)) == BY_NAME
-    # a topic that the sink will make has four queues then
+    # a topic that the sink will create has four queues
     assert placed(one, ("New", "c", 3)) == placed(Routes(New={"c": 4}), ("New", "c", 3)) == SAME_QUEUE
     assert placed(one, ("New", "a", 3)) == placed(Routes(New={"c": 4}), ("New", "a", 3)) == SAME_ID
     assert placed(one, ("New", "c", 4)) == placed(Routes(New={"c": 4}), ("New", "c", 4)) == BY_NAME
@@ -60,7 +60,7 @@ def test_each_archived_queue_goes_to_one_queue() -> None:
 
 @pytest.fixture
 def second_broker(cluster: Any, tmp_path: Path) -> Iterator[str]:
-    """Address of another broker of the same cluster, called broker-b."""
+    """Return the address of another broker of the same cluster, called broker-b."""
     from free_ports import free_port
     from interop_cluster import PROJECT, Daemon
 

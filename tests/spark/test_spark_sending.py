@@ -1,4 +1,4 @@
-"""Sending rows: which queue, which request, what is sent again, what is stored twice and what is not."""
+"""Sending rows: queues, requests, what is sent again, and what is stored twice or once."""
 
 from __future__ import annotations
 
@@ -28,8 +28,9 @@ STORED_STATUSES = [
 
 class FakeBroker:
     """One topic with `queue_count` queues; `script` says for each request what happens: a response code, "lost"
-    (stored, no response), "down" (neither), or an exception that the address raises. Then all is well. Time passes in
-    pauses."""
+    (stored, no response), "down" (neither), or an exception that the address raises. After that all requests succeed.
+    Time passes in pauses.
+    """
 
     def __init__(self, queue_count: int, script: list[Any]) -> None:
         self.queues = [MessageQueue("T", "b", number) for number in range(queue_count)]
@@ -85,7 +86,7 @@ class FakeBroker:
 
 
 class FakeStored:
-    """StoredRows over a FakeBroker: what lies behind the accounted offsets, its digests being its bodies."""
+    """StoredRows over a FakeBroker: it finds messages after the accounted offsets, and their bodies are the digests."""
 
     def __init__(self, broker: FakeBroker, earlier: Counter[str]) -> None:
         self.broker = broker
@@ -255,7 +256,7 @@ def test_a_delayed_message_goes_alone_behind_those_before_it() -> None:
 
 
 class FakeRoutes(FakeBroker):
-    """Topics and the queues that can be written, of several brokers."""
+    """Topics and their writable queues at several brokers."""
 
     def __init__(self, **topics: list[tuple[str, int]]) -> None:
         super().__init__(9, [])

@@ -1,4 +1,4 @@
-"""Topics in real Spark, against a real broker: batch, stream, sink, jobs."""
+"""Topics in real Spark against a real broker: batch, stream, sink, jobs."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_sharding_keys_and_queue_ids_keep_their_order(spark: Any, cluster: Any) 
 
 
 class Stream:
-    """A query from one topic to another with a checkpoint of its own."""
+    """A query from one topic to another with its own checkpoint."""
 
     def __init__(self, spark: Any, cluster: Any, source: str, target: str, checkpoint: Path) -> None:
         self.spark = spark
@@ -122,7 +122,7 @@ class Stream:
         self.checkpoint = checkpoint
 
     def run(self, **options: Any) -> list[int]:
-        """With Trigger.AvailableNow; rows of each batch."""
+        """Run it with Trigger.AvailableNow. Return the rows of each batch."""
         options = {
             "nameServer": self.cluster.namesrv_address,
             "subscribe": self.source,
@@ -143,7 +143,7 @@ class Stream:
         return [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
 
     def forget_commit(self) -> None:
-        """As if the driver had died before Spark noted the last batch as done."""
+        """Act as if the driver had died before Spark recorded the last batch as done."""
         last = max(int(path.name) for path in (self.checkpoint / "commits").iterdir() if path.name.isdigit())
         (self.checkpoint / "commits" / str(last)).unlink()
         (self.checkpoint / "commits" / f".{last}.crc").unlink(missing_ok=True)
@@ -186,7 +186,7 @@ def test_archive_and_replay(
     assert (main.run(archive), main.run(archive)) == (0, 0)
     assert "1,000 messages archived" in capsys.readouterr().out
     assert spark.read.parquet(folder).count() == 1000
-    # as if the job had been killed before it noted its last slice
+    # as if the job had been killed before it recorded its last slice
     last = max((tmp_path / "archive" / "_manifest").glob("*.json"))
     last.unlink()
     last.with_name(f".{last.name}.crc").unlink()

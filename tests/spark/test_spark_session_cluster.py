@@ -1,4 +1,4 @@
-"""Driver, master and executors in processes of their own: what is shipped between them is what we think it is.
+"""Driver, master and executors in separate processes: everything that travels between them can be pickled and found.
 
 Spark's local-cluster[2,1,1024] runs two executors as real processes. They find triomq over PYTHONPATH and the Python
 over PYSPARK_PYTHON, as on a cluster whose nodes have the same environment.
@@ -24,8 +24,9 @@ NOT_STARTED = 3
 
 
 def run_on_cluster(work: Path, *arguments: str) -> dict[str, Any]:
-    """Runs `cluster_driver.py` with a driver of its own and answers what it found. Skips when Spark starts no executors
-    here."""
+    """Run `cluster_driver.py` with a driver of its own; return its results. Skip the test if Spark starts no executors
+    here.
+    """
     environment = {
         **os.environ,
         "PYSPARK_PYTHON": sys.executable,

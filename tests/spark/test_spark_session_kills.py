@@ -1,5 +1,6 @@
-"""Driver and broker killed with SIGKILL in the middle of a stream: each message arrives exactly once. A few kills only;
-bin/soak-spark-kills makes more of them."""
+"""Driver and broker are killed with SIGKILL during a stream: each message arrives exactly once. These are a few kills;
+bin/soak-spark-kills makes more.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +11,11 @@ from typing import Any
 
 import pytest
 
-# Two drivers start in turn, which takes a minute each where ten others want the processor, too.
+# Two drivers start in turn, each of which takes a minute on a machine with ten other busy processes.
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1500)]
 
 DRIVER_KILLS = 2
-BROKER_KILLS = 4  # a new broker is there in a second, a new driver takes ten
+BROKER_KILLS = 4  # a broker restarts in a second, a driver in ten
 
 
 def test_kills_lose_and_double_nothing(spark: Any, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Source and sink against a broker that takes TLS only, asks for client certificates, and checks every account."""
+"""Source and sink against a broker that requires TLS and client certificates, and checks every account."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KEY_PASSWORD = "secretOfTheKey"
 
 @pytest.fixture(scope="module")
 def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """The options of a connection that may do everything."""
+    """The options of a connection with full permissions."""
     from interop_cluster import Cluster, wait_until
     from interop_guard import certificate, write_accounts
 
@@ -65,7 +65,7 @@ def write(spark: Any, options: dict[str, str], topic: str = TOPIC) -> None:
 
 
 def test_rows_travel_both_ways_over_tls_with_an_account(spark: Any, secure: dict[str, str], tmp_path: Path) -> None:
-    for _ in range(2):  # the second time it looks at what is there
+    for _ in range(2):  # the second run compares with what is there
         write(spark, secure)
     reader = {**secure, "accessKey": READER[0], "secretKey": READER[1], "subscribe": TOPIC}
     stream = spark.readStream.format("rocketmq").options(**reader, startingOffsets="earliest").load()
@@ -99,7 +99,7 @@ def test_rows_travel_both_ways_over_tls_with_an_account(spark: Any, secure: dict
     ids=["secret", "unknown", "none", "group", "plain", "trust", "certificate"],
 )
 def test_what_is_not_allowed_is_said_in_one_line(secure: dict[str, str], changed: dict[str, str], message: str) -> None:
-    """Asked as a task asks, without a Spark job for each."""
+    """The request is one of a task, without a Spark job for each."""
     from pyspark.sql.types import BinaryType, StructField, StructType
 
     from triomq.spark.errors import BrokerError

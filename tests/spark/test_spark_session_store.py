@@ -103,7 +103,7 @@ def test_errors_are_one_clear_line(
 
 
 def test_spark_finds_the_formats_by_itself(spark: Any, unpacked: Callable[[str], Path]) -> None:
-    """In a session that nobody has registered anything with."""
+    """In a session without any registration."""
     fresh = spark.newSession()
     assert read(fresh, unpacked("1a_clean"), subscribe="GoldOrders").select("topic").distinct().collect()
     with pytest.raises(Exception, match="option subscribe: give exactly one of"):
@@ -130,7 +130,7 @@ def test_audit_tells_sound_from_damaged(
         "segments": 4, "records": 1977, "bytes": 4059075, "queue entries": 1973, "index entries": 3867, "findings": 1,
         "damage": 0,
     }  # fmt: skip
-    # one queue has lost its last entries; a log file in the middle goes, and a bit of a body changes
+    # one queue has lost its last entries; a log file in the middle is missing, and a bit of a body is flipped
     root = tmp_path / "store"
     shutil.copytree(unpacked("c17_cq_short"), root)
     log = sorted((root / "commitlog").iterdir())
@@ -138,7 +138,7 @@ def test_audit_tells_sound_from_damaged(
     data = bytearray(log[0].read_bytes())
     data[100] ^= 1
     log[0].write_bytes(data)
-    # in another queue: a wrong size, a wrong tags code, two entries swapped, one that leads to a dead letter
+    # in another queue: a wrong size, a wrong tags code, two swapped entries, one that points to a dead letter
     file = root / "consumequeue" / "GoldBatch" / "1" / f"{0:020d}"
     entries = [list(entry) for entry in ENTRY.iter_unpack(file.read_bytes())]
     entries[1][1] += 1
@@ -170,7 +170,7 @@ def test_rebuilt_queues_are_the_brokers_own_bytes(spark: Any, unpacked: Callable
         return {str(path.relative_to(base)): path.read_bytes() for path in base.rglob("*") if path.is_file()}
 
     made = files(tmp_path / "consumequeue")
-    # a topic that was deleted at the broker is still in the log
+    # the log still has a topic that was deleted at the broker
     assert {name for name in made if name.startswith("GoldGone/")} == {"GoldGone/0/00000000000000000000"}
     made.pop("GoldGone/0/00000000000000000000")
     assert made == files(root / "consumequeue")

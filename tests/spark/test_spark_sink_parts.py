@@ -35,7 +35,7 @@ def test_columns_of_the_sink() -> None:
 
 
 class Table:
-    """As much of a RecordBatch as the reader needs."""
+    """The part of a RecordBatch that the reader uses."""
 
     def __init__(self, **columns: list[Any]) -> None:
         self.columns = list(columns.values())
@@ -131,7 +131,7 @@ def test_a_batch_begins_at_the_commit_before_it_or_at_the_end_that_its_first_att
 
 
 class FakeQueues:
-    """Queues of records that each carry one marker; `records` grows as a test stores rows."""
+    """Queues of records with one marker each; `records` grows as a test stores rows."""
 
     def __init__(self, *queues: MessageQueue) -> None:
         self.records: dict[MessageQueue, list[bytes]] = {queue: [] for queue in queues}
@@ -185,5 +185,5 @@ def test_a_lost_response_is_looked_for_behind_what_is_accounted_for(monkeypatch:
     assert found.of_lost_response([HERE]) == {digest_of("b"): 1}
     assert found.of_lost_response([HERE]) == {}, "what was found once is accounted for"
     queues.store(HERE, "c")
-    found.confirm(HERE, 1)  # of a request before: the offset never goes back
+    found.confirm(HERE, 1)  # from an earlier request: the offset never moves back
     assert found.of_lost_response([HERE]) == {digest_of("c"): 1}

@@ -1,4 +1,4 @@
-"""Store directories read without Spark: against what the real broker recovered of them."""
+"""Store directories read without Spark, compared with what the real broker recovered from them."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_walks_see_every_record_entry_and_key(
             ours = [entry[2:] for entry in entries.get((topic, int(queue_id)), []) if entry[3] >= min_offset]
             assert ours == wanted, (topic, queue_id)
     keys = sum(len(list(index_entries(path, facts.hash_slots, found))) for path in facts.index_files)
-    # RocketMQ's recovery after a kill indexes its first message a second time
+    # After a kill, RocketMQ's recovery indexes its first message a second time
     twice = 2 if name == "1b_killed" else 0
     assert keys + twice == sum(file["indexCount"] - 1 for file in want["index"]["files"])
     assert found == []

@@ -1,4 +1,4 @@
-"""File seams that misbehave: one records everything so that any crash can be replayed, one refuses writes."""
+"""File seams that misbehave: one records everything, so that any crash can be replayed; one refuses writes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Operation:
 
 @dataclass
 class RecordingFiles(Files):
-    """Does everything and keeps a journal of it."""
+    """Performs every call and keeps a journal of them."""
 
     journal: list[Operation] = field(default_factory=list)
     _paths: dict[int, str] = field(default_factory=dict)
@@ -85,7 +85,7 @@ class RecordingFiles(Files):
 
 
 def crash(journal: list[Operation], at: int, root: str, target: Path, choose: random.Random, survive: float) -> None:
-    """Build in `target` what could be on disk of `root` when the power fails before operation `at`.
+    """Build in `target` a possible content of the disk of `root` after a power failure before operation `at`.
 
     Certain: what a sync of its file followed (data), what a sync of its directory followed (names). Of the rest, each
     write survives with probability `survive`, sometimes only some of its sectors; of unsynced names a first part of
@@ -142,8 +142,9 @@ def _write(content: bytearray, operation: Operation, is_synced: bool, choose: ra
 
 
 def replay_onto(files: RecordingFiles, root: str, target: Path, choose: random.Random) -> None:
-    """Apply a first part of a journal to a copy of the directory it began with; some writes that no sync followed are
-    dropped."""
+    """Apply the beginning of a journal to a copy of the directory that it started from; some unsynced writes are
+    dropped.
+    """
     operations = files.journal[: choose.randint(0, len(files.journal))]
     last_sync = {operation.path: number for number, operation in enumerate(operations) if operation.kind == "sync"}
     for number, operation in enumerate(operations):
@@ -164,7 +165,7 @@ def replay_onto(files: RecordingFiles, root: str, target: Path, choose: random.R
 
 
 class FailingFiles(Files):
-    """Refuses writes to paths that contain `where` with `error`, optionally after writing a part."""
+    """Refuses writes to paths that contain `where` with `error`, optionally after a part is written."""
 
     def __init__(self) -> None:
         self.where = ""

@@ -1,4 +1,4 @@
-"""The store directories that the real broker wrote, by name, and opening a copy of one."""
+"""The store directories that the real broker wrote, by name; opens copies of them."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""Killing a process that writes, over and over: bin/soak-kills [KILLS] [--seed N].
+"""Kill a writing process repeatedly: bin/soak-kills [KILLS] [--seed N].
 
-Each round forks a child that opens the store, writes, and says what was acknowledged; it is killed after a random time,
-also while it recovers. Now and then the parent opens what is left and compares all of it with what it was told:
+Each round forks a child that opens the store, writes, and reports what was acknowledged. It is killed after a random
+time, also during recovery. From time to time the parent opens the store and compares its content with the reports:
 
 * every acknowledged message is there, with its bytes;
 * nothing is there twice, and queue offsets have no gap;
 * every message is found by its key, once.
 
-Bodies follow from the message's number, so that one that was altered is seen.
+Bodies follow from the message's number, so that an altered body is detected.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from triomq.store.config import FlushDiskType
 from triomq.store.message_store import MessageStore
 
 QUEUES = 4
-# (log file size, largest body): small records, records of about a page, records that fill much of a file.
+# (log file size, largest body): small records, records of about a page, records that almost fill a file.
 SHAPES = ((1 << 16, 60), (1 << 18, 4000), (1 << 17, 30_000))
 _BYTES = random.Random(5).randbytes(1 << 16)
 
@@ -58,7 +58,9 @@ def settings(shape: tuple[int, int], flush: FlushDiskType) -> dict[str, Any]:
 
 
 class Writer:
-    """The child: writes until it is killed. A line "number number ..." goes out when those are acknowledged."""
+    """The child: it writes until it is killed. It prints a line "number number ..." when these messages are
+    acknowledged.
+    """
 
     def __init__(self, store: MessageStore, first_number: int, largest: int, out_fd: int) -> None:
         self.store = store
@@ -105,7 +107,7 @@ class Clock:
 def run_and_kill(
     root: Path, changes: dict[str, Any], first_number: int, largest: int, seconds: float, lines: int
 ) -> set[int]:
-    """What the child acknowledged before it was killed: after so many lines, or so many seconds."""
+    """Run a child and kill it after `lines` lines or `seconds` seconds. Return what it acknowledged."""
     read_fd, write_fd = os.pipe()
     child = os.fork()
     if child == 0:
@@ -138,7 +140,7 @@ def run_and_kill(
 
 
 def check(store: MessageStore, acknowledged: set[int], largest: int) -> set[int]:
-    """Numbers of everything that is there. Raises AssertionError."""
+    """Return the numbers of all messages in the store. Raises AssertionError."""
     found: set[int] = set()
     for queue_id in range(QUEUES):
         offset = 0
@@ -169,8 +171,9 @@ async def open_and_check(root: Path, changes: dict[str, Any], acknowledged: set[
 
 
 def soak(root: Path, kills: int, shape: tuple[int, int], flush: FlushDiskType, seed: int, per_store: int = 50) -> int:
-    """So many kills; a store that has had `per_store` of them is checked and a new one begun. Answers how many messages
-    were acknowledged."""
+    """Kill `kills` writers. Check a store after `per_store` kills, then begin a new one. Return the number of
+    acknowledged messages.
+    """
     choose = random.Random(seed)
     changes = settings(shape, flush)
     total = 0
@@ -182,7 +185,7 @@ def soak(root: Path, kills: int, shape: tuple[int, int], flush: FlushDiskType, s
                 root, changes, next_number, shape[1], choose.uniform(0.005, 0.4), choose.randint(1, 60)
             )
             acknowledged |= told
-            # What was written and not acknowledged may be there too: its numbers are not used again.
+            # Written messages without an acknowledgement may be there too: their numbers are not used again.
             next_number = max([next_number, *told]) + 1000
             if number % 10 == 9:
                 acknowledged = trio.run(open_and_check, root, changes, acknowledged, shape[1])

@@ -1,4 +1,4 @@
-"""Power cuts, thousands of them: bin/soak-power-cuts [IMAGES] [--seed N].
+"""Thousands of simulated power cuts: bin/soak-power-cuts [IMAGES] [--seed N].
 
 A store with a random workload keeps a journal of everything it asks of the operating system (store_faults). Each image
 is what could be on the disk when the power fails at one of these points: everything that an fdatasync followed, and of
@@ -37,8 +37,9 @@ Put = tuple[str, int, bytes]
 
 
 class Journal:
-    """One workload: what was asked of the system, what was put, and from which point on each message is acknowledged.
-    `keys` may be looked up by KEYS too."""
+    """One workload: the system calls, the messages put, and the position in the journal from which on each is
+    acknowledged. `keys` may be looked up by KEYS too.
+    """
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -70,7 +71,7 @@ class Journal:
             if turn < 0.35 or 0.55 <= turn < 0.7:
                 self.acknowledged += [(len(files.journal), key) for key in unflushed]
                 unflushed.clear()
-            elif turn > 0.97:  # a clean restart in between
+            elif turn > 0.97:  # a clean restart during the workload
                 await store.close()
                 self.acknowledged += [(len(files.journal), key) for key in unflushed]
                 unflushed.clear()
@@ -122,7 +123,8 @@ def check(store: MessageStore, put: dict[str, Put], must_have: set[str]) -> set[
 
 
 def picture(root: Path) -> dict[str, int]:
-    """A checksum of every file of log, queues and index (of this one without what is behind its last entry)."""
+    """Return a checksum of every file of log, queues and index (for the index without the bytes after its last entry).
+    """
     return {
         str(path.relative_to(root)): zlib.crc32(used_part(path))
         for directory in ("commitlog", "consumequeue", "index", "salvage")
@@ -153,7 +155,7 @@ async def check_image(image: Path, put: dict[str, Put], must_have: set[str]) -> 
 
 
 async def cut_recovery(image: Path, choose: random.Random) -> None:
-    """Leave what is there when the power fails once more while the image is recovered."""
+    """Return what remains when the power fails again while the image is recovered."""
     copy = image.with_name("copy")
     shutil.copytree(image, copy)
     files = RecordingFiles()
@@ -163,7 +165,7 @@ async def cut_recovery(image: Path, choose: random.Random) -> None:
 
 
 async def cut_many(directory: Path, images: int, seed: int) -> int:
-    """So many images, from journals with the seeds seed, seed + 1...; answers how many were checked."""
+    """Cut `count` images from journals with the seeds seed, seed + 1...; return the number checked."""
     done = 0
     while done < images:
         journal = Journal(seed)

@@ -10,7 +10,7 @@ import random
 
 
 def seed_of(case: str) -> int:
-    """The seed of one test case, which is also printed."""
+    """Return the seed of one test case, and print it."""
     seed = random.Random(f"{os.environ.get('TRIOMQ_SEED', '')} {case}").randrange(1 << 30)
     print(f"seed {seed} of {case}")
     return seed

@@ -1,4 +1,4 @@
-"""What the store's tests share: small settings, a settable clock, ready messages."""
+"""What the store's tests share: small settings, a clock that a test sets, ready messages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STORED = HostPort("10.0.0.1", 10911).packed
 
 
 class WallClock:
-    """A clock that only moves when told; `step_ms` moves it with every look."""
+    """A clock that moves only when a test moves it; `step_ms` moves it at each reading."""
 
     def __init__(self, now_ms: int = 1_700_000_000_000, step_ms: int = 0) -> None:
         self.now_ms = now_ms
@@ -45,7 +45,7 @@ def small_settings(root: Path | str, **changes: Any) -> StoreSettings:
 
 
 async def inline(function: Callable[..., Any], *arguments: Any) -> Any:
-    """An `offload` without threads."""
+    """Run the function without a thread."""
     return function(*arguments)
 
 
@@ -60,7 +60,7 @@ async def open_store(
 
 
 def abandon(store: MessageStore) -> None:
-    """What a killed process leaves: nothing is flushed or tidied, descriptors and the lock are gone."""
+    """Leave the store as a killed process does: nothing is flushed, descriptors and the lock are released."""
     store.contents.open_files.close_all()
     store.unlock()
     store._is_open = False

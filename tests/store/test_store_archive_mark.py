@@ -1,4 +1,4 @@
-"""With archiveBeforeDelete, what is not archived stays; and the mark that tells what is."""
+"""With archiveBeforeDelete, files that are not archived stay; and the mark that says what is archived."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import trio
+from store_faults import RecordingFiles
 from store_support import WallClock, message, open_store, small_settings
 from structlog.testing import capture_logs
 from test_store_retention import HOUR_MS, NOON_MS, DiskFiles, check_consistent, filled, log_files
@@ -28,7 +29,7 @@ def warnings(logs: list[Any]) -> list[Any]:
 
 
 async def expired(root: Path, **changes: object) -> MessageStore:
-    """A store whose files may all go by age, but for the archive."""
+    """A store whose files have all expired, except that the archive lacks them."""
     clock = WallClock(NOON_MS)
     store = await filled(root, clock, DiskFiles(), archive_before_delete=True, **changes)
     clock.now_ms += 80 * HOUR_MS
@@ -44,7 +45,7 @@ async def test_only_archived_files_go(tmp_path: Path, autojump_clock: trio.testi
     [line] = warnings(logs)
     assert (line["log_level"], line["files"], line["archived_until"]) == ("warning", len(before) - 1, 0)
     assert line["size_bytes"] == before[-1]
-    # two files, and half of the third one, which must stay
+    # two files and half of the third one, which must stay
     mark(tmp_path, 2 * FILE_BYTES + 2000)
     with capture_logs() as logs:
         assert await store._retention.clean() == 2
@@ -81,7 +82,9 @@ async def test_it_can_be_switched_while_running(tmp_path: Path, autojump_clock: 
 async def test_neither_size_nor_a_full_disk_overrule_the_archive(
     tmp_path: Path, autojump_clock: trio.testing.MockClock, changes: dict[str, Any]
 ) -> None:
-    """Above the warning ratio writes are refused, as without an archive; that is better than losing what is kept."""
+    """Above the warning ratio the store refuses writes, as it does without an archive: that is better than losing kept
+    files.
+    """
     files = DiskFiles()
     store = await filled(tmp_path, WallClock(NOON_MS), files, archive_before_delete=True, **changes)
     before = log_files(tmp_path)
@@ -147,6 +150,17 @@ def test_a_mark_is_whole_or_the_old_one(tmp_path: Path) -> None:
     assert read_mark(Files(), path) == 10_000_000_000
     mark(tmp_path, 5)
     assert read_mark(Files(), path) == 5
+
+
+def test_a_mark_is_on_disk_before_it_has_its_name_and_its_name_before_the_call_returns(tmp_path: Path) -> None:
+    """Retention deletes what a mark covers, so no power failure may take back a mark, or leave an empty one."""
+    files = RecordingFiles()
+    directory = f"{tmp_path}/config"
+    write_mark(files, f"{directory}/archived.json", 5, archive="/archive", now_ms=1)
+    assert [(operation.kind, operation.path.removeprefix(directory)) for operation in files.journal] == [
+        ("make_directories", ""), ("create", "/archived.json.staged"), ("write", "/archived.json.staged"),
+        ("sync", "/archived.json.staged"), ("rename", "/archived.json.staged"), ("sync_directory", ""),
+    ]  # fmt: skip
 
 
 def test_a_mark_of_zero_is_a_mark_and_what_is_no_number_is_none(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""One consume queue by itself: fillers, the search by log offset, the minimum."""
+"""One consume queue alone: fillers, the search by log offset, the minimum."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_a_cut_lowers_what_counts_as_synced_and_never_raises_it(tmp_path: Path) 
 def test_the_search_finds_what_a_walk_finds_whatever_fillers_are_between(
     tmp_path_factory: pytest.TempPathFactory, steps: list[int | None], physical_offset: int
 ) -> None:
-    """A step is the distance to the message before, None a filler."""
+    """A step is the distance to the previous message, None a filler."""
     queue = queue_at(tmp_path_factory.mktemp("queue"))
     offsets: dict[int, int] = {}
     end = 0
@@ -109,6 +109,12 @@ def test_the_search_is_not_misled_by_a_damaged_entry(tmp_path: Path) -> None:
     queue = with_messages(tmp_path, 100, 5, 300)
     assert queue.first_at_or_beyond(100) == 0
     assert queue.first_at_or_beyond(101) == 2
+
+
+def test_a_queue_that_begins_in_the_middle_has_nothing_to_sync_before_its_first_entry(tmp_path: Path) -> None:
+    queue = queue_at(tmp_path)
+    queue.fill(12)
+    assert (queue.end, queue.synced_end, queue.buffered_count) == (10, 10, 2)
 
 
 def test_the_mark_of_the_end_follows_a_cut(tmp_path: Path) -> None:

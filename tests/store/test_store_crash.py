@@ -18,7 +18,7 @@ from triomq.store.message_store import MessageStore
 
 
 class Ledger:
-    """What was put, and what was acknowledged at which point of the journal."""
+    """What was put, and at which position of the journal each message was acknowledged."""
 
     def __init__(self) -> None:
         self.put: dict[str, tuple[str, int, bytes]] = {}

@@ -1,4 +1,6 @@
-"""Disks that lie: flipped bits, failing calls, vanished files. Never a wrong body, never a false acknowledgement.
+"""Disks that lie: flipped bits, failing calls, missing files. The store never returns a wrong body and never
+acknowledges falsely. A flipped bit may cost its message, or an entry that points to one, but never produces another
+message. What the store acknowledged while calls failed is there once the system works again.
 
 A flipped bit may cost the message it is in, or an entry that leads to one; it never turns into another message. What
 the store acknowledged while the system failed under it is there when the system works again.
@@ -38,7 +40,7 @@ def quiet() -> Iterator[None]:
 
 
 class Written:
-    """What was put: (topic, queue) -> bodies, each of which says where it belongs."""
+    """What was put: (topic, queue) -> bodies, each of which contains its place."""
 
     def __init__(self) -> None:
         self.bodies: dict[tuple[str, int], list[bytes]] = {}
@@ -59,7 +61,7 @@ class Written:
 
 
 def served(store: MessageStore) -> dict[tuple[str, int], list[bytes]]:
-    """Every body that a consumer gets; what says that it is compressed and is not makes the consumer an error."""
+    """Return every body that a consumer gets; one that falsely claims to be compressed makes the consumer fail."""
     found: dict[tuple[str, int], list[bytes]] = {}
     for topic in "AB":
         for queue_id in range(2):
@@ -82,7 +84,7 @@ def body_of(data: bytes) -> bytes | None:
 
 
 def check_only_own(store: MessageStore, written: Written) -> int:
-    """Whatever way is asked, only bodies come that were put there; answers how many messages consumers get."""
+    """Check that every way of reading returns only bodies that were put there; return the number that consumers get."""
     found = served(store)
     for where, bodies in found.items():
         assert set(bodies) <= set(written.bodies.get(where, [])), where
@@ -117,7 +119,7 @@ async def filled(root: Path, choose: random.Random, *, is_closed: bool) -> Writt
 
 
 def flip(path: Path, choose: random.Random) -> None:
-    """One bit of what is used of a file."""
+    """Flip one bit of the used part of a file."""
     data = bytearray(path.read_bytes())
     used = len(bytes(data).rstrip(b"\0")) or len(data)
     at = choose.randrange(used)
@@ -137,13 +139,13 @@ async def test_flipped_bits_cost_only_what_they_hit(tmp_path: Path, directory: s
         target = root / directory
         files = sorted(path for path in target.rglob("*") if path.is_file()) if target.is_dir() else [target]
         flips = choose.choice([1, 1, 3])
-        # Not in one file: next to a record that is lost, a wrong store timestamp makes all behind it look like remains
-        # of a log that was cut, and those are never read again.
+        # They are not in one file: next to a lost record, a wrong store timestamp makes all later records look like
+        # remains of a truncated log, which are never read again.
         for file in choose.sample(files, flips) if len(files) >= flips else choose.choices(files, k=flips):
             flip(file, choose)
         for _ in range(2):
             store = await open_store(root)
-            # One flip costs one message, or in a queue's size field or the log's structure what hangs on it.
+            # One flip costs one message; in a queue's size field or the log's structure, also what depends on it.
             assert check_only_own(store, written) >= written.count - 3 * flips
             await store.close()
         shutil.rmtree(root)
@@ -169,7 +171,7 @@ async def test_bits_that_flip_under_a_running_store(tmp_path: Path) -> None:
 
 
 async def test_a_size_that_leaves_no_room_for_the_fields(tmp_path: Path) -> None:
-    """A flip in the first bytes of a record that recovery does not look at."""
+    """A flip in the first bytes of a record that recovery does not check."""
     written = await filled(tmp_path, random.Random(6), is_closed=True)
     place = written.places[3]
     with (tmp_path / "commitlog" / f"{0:020d}").open("r+b") as file:
@@ -183,7 +185,7 @@ async def test_a_size_that_leaves_no_room_for_the_fields(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("change", [-4, -1, 1, 2, 5, 100, 1 << 17, 1 << 40], ids=str)
 async def test_a_damaged_queue_offset_costs_its_own_message(tmp_path: Path, change: int) -> None:
-    """No checksum covers the number; the records around it tell what it cannot be."""
+    """No checksum covers the number; neighbouring records show which values are impossible."""
     written = await filled(tmp_path, random.Random(7), is_closed=False)
     (tmp_path / "checkpoint").unlink()
     place = written.places[70]
@@ -200,7 +202,7 @@ async def test_a_damaged_queue_offset_costs_its_own_message(tmp_path: Path, chan
 @pytest.mark.parametrize("at", [0, 5, 9, 15])
 @pytest.mark.parametrize("is_negative", [True, False])
 async def test_a_damaged_queue_entry_costs_its_own_message(tmp_path: Path, at: int, is_negative: bool) -> None:
-    """The queue's first message is looked for by its entries' offsets; one that is wrong hides no others."""
+    """The queue's first message is searched by the offsets of its entries; a wrong one must hide no others."""
     written = await filled(tmp_path, random.Random(8), is_closed=True)
     entry = (1 << 63 if is_negative else 1 << 40).to_bytes(8, "big")
     with (tmp_path / "consumequeue" / "A" / "0" / f"{at * 20 // 200 * 200:020d}").open("r+b") as file:
@@ -212,7 +214,7 @@ async def test_a_damaged_queue_entry_costs_its_own_message(tmp_path: Path, at: i
 
 
 class FailingCall(Files):
-    """From the `first`-th call that changes something on, calls fail: `count` of them."""
+    """From the `first`-th changing call on, `count` calls fail."""
 
     def __init__(self, first: int, count: int, code: int) -> None:
         self.first = first
@@ -258,7 +260,7 @@ class FailingCall(Files):
 
 
 class Acknowledgements:
-    """Bodies whose commit or flush was confirmed, as a producer would be told."""
+    """Bodies whose commit or flush was confirmed, as for a producer."""
 
     def __init__(self) -> None:
         self.committed: set[bytes] = set()
@@ -308,7 +310,7 @@ async def run_with(files: FailingCall, root: Path, seed: int) -> tuple[Written, 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO], ids=["full", "broken"])
 @pytest.mark.parametrize("count", [1, 1000], ids=["once", "for good"])
 async def test_any_call_may_fail(tmp_path: Path, code: int, count: int) -> None:
-    """Each call that changes something fails in its turn."""
+    """Each changing call fails in turn."""
     probe = FailingCall(1 << 30, 1, code)
     await run_with(probe, tmp_path / "probe", 1)
     assert probe.calls > 100
@@ -328,7 +330,7 @@ async def test_any_call_may_fail(tmp_path: Path, code: int, count: int) -> None:
 
 @pytest.mark.parametrize("is_closed", [True, False], ids=["closed", "killed"])
 async def test_a_vanished_file_costs_only_what_was_in_it(tmp_path: Path, is_closed: bool) -> None:
-    """What hangs on a missing log file is missing; everything else is made anew from the log."""
+    """Everything that depends on a missing log file is missing; everything else is rebuilt from the log."""
     original = tmp_path / "original"
     written = await filled(original, random.Random(4), is_closed=is_closed)
     victims = [path.relative_to(original) for path in sorted(original.rglob("*")) if path.name != "abort"]

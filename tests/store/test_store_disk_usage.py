@@ -1,4 +1,4 @@
-"""How full a disk is: counted in what this process may use of it."""
+"""Disk usage counts the space that this process may use."""
 
 import shutil
 from collections import namedtuple
@@ -14,7 +14,7 @@ Usage = namedtuple("Usage", "total used free")
     ("usage", "ratio"),
     [
         (Usage(1000, 250, 750), 0.25),
-        (Usage(1000, 100, 0), 1.0),  # the rest is reserved: nothing more can be written
+        (Usage(1000, 100, 0), 1.0),  # the rest is reserved: the process can write no more
         (Usage(1000, 100, 300), 0.25),  # a quota
         (Usage(0, 0, 0), -1.0),
     ],

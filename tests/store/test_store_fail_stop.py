@@ -1,4 +1,4 @@
-"""Whatever is raised in the middle of a commit or a flush ends the store, and loses nothing that was acknowledged."""
+"""Any exception during a commit or a flush ends the store and loses no acknowledged message."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from triomq.store.results import PutResult, PutStatus
 
 
 class Interrupt(BaseException):
-    """Like KeyboardInterrupt: no Exception, so `except Exception` does not see it."""
+    """Like KeyboardInterrupt: it is not an Exception, so `except Exception` does not catch it."""
 
 
 class RaisingFiles(Files):
-    """Raises `error` from the call named `call` for paths with `where` in them."""
+    """Raises `error` from the call named `call` for paths that contain `where`."""
 
     def __init__(self) -> None:
         self.call = ""
@@ -71,7 +71,7 @@ class RaisingFiles(Files):
 
 
 class Waits:
-    """What those who wait for a put were told; the first one raises `error` when it has one."""
+    """What the callbacks of waiting puts receive; the first one raises `error` if it is set."""
 
     def __init__(self, error: BaseException | None = None) -> None:
         self.error = error
@@ -104,7 +104,7 @@ async def store_with_kept(tmp_path: Path, files: Files | None = None, **changes:
 
 
 def commit_fails(store: MessageStore, error: BaseException) -> None:
-    """The commit raises, says why in one line, and so does every later one."""
+    """Check that the commit raises with the reason in one line, and so does every later one."""
     expected = StoreFailed if isinstance(error, Exception) else type(error)
     with pytest.raises(expected) as caught:
         store.commit()
@@ -115,7 +115,9 @@ def commit_fails(store: MessageStore, error: BaseException) -> None:
 
 
 async def check_nothing_is_lost(tmp_path: Path, store: MessageStore, **changes: Any) -> None:
-    """The store takes nothing more, ends its own tasks, leaves what a crash leaves, and comes back whole."""
+    """Check that the store accepts nothing more, ends its own tasks, leaves the files of a crash, and recovers
+    completely.
+    """
     assert store.is_broken
     refused = put(store, b"refused")
     assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE and "restart to recover" in refused.reason
@@ -234,7 +236,7 @@ async def test_a_callback_that_raises_when_it_hears_of_the_failure_keeps_nobody_
 
 @ERRORS
 async def test_a_callback_that_raises_in_a_commit_to_memory(tmp_path: Path, error: BaseException) -> None:
-    """transientStorePoolEnable: a commit only accepts what it does not write yet."""
+    """transientStorePoolEnable: a commit only accepts messages, which are written later."""
     settings = {"transient_store_pool_enable": True, "commit_commit_log_least_pages": 4}
     store = await open_store(tmp_path, **settings)
     for body in KEPT:
@@ -322,7 +324,7 @@ async def test_a_callback_that_raises_in_a_flush(
 
 
 async def run_until_it_fails(store: MessageStore, error: BaseException) -> None:
-    """`run` ends with the failure, whichever of its tasks it came from."""
+    """Run the store until `run` raises the failure, whichever of its tasks caused it."""
     with pytest.raises(BaseExceptionGroup) as caught:
         with trio.fail_after(1000):
             await store.run()

@@ -1,4 +1,4 @@
-"""Full and broken disks: nothing is acknowledged that is not there, nothing that was refused comes back."""
+"""Full and broken disks: every acknowledged message is there, and no refused message appears later."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from triomq.store.watermark import Watermark
 
 
 class Answers:
-    """What waiters of a watermark were told."""
+    """What the waiters of a watermark receive."""
 
     def __init__(self) -> None:
         self.errors: list[Exception | None] = []
@@ -54,7 +54,7 @@ async def test_a_full_disk_refuses_and_recovers(tmp_path: Path, partial: bool) -
     assert bodies(store) == [b"before"]
     assert store.refusal is None
     files.error = 0
-    # shorter than what was refused, so that a rest of that would lie behind it
+    # shorter than the refused message, whose remains would follow it
     retried = store.append(message(body=b"after"))
     store.commit()
     assert (retried.queue_offset, retried.physical_offset) == (1, results[0].physical_offset)
@@ -121,7 +121,7 @@ async def test_a_failing_sync_is_final(tmp_path: Path) -> None:
 
 
 async def test_a_full_disk_at_the_queues(tmp_path: Path) -> None:
-    """The log has the messages already: they are told to be stored, and get into their queue later."""
+    """The log has the messages already: they count as stored and enter their queue later."""
     files = FailingFiles()
     store = await open_store(tmp_path, files=files)
     files.where, files.error = "consumequeue/", FULL

@@ -1,4 +1,4 @@
-"""What is appended while a flush is under way: the flush answers only for what it found when it began."""
+"""Appends during a flush: the flush acknowledges only what was there when it began."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LONG_MS = 3_600_000
 
 
 class Threads:
-    """An `offload` without threads that does `meanwhile` once, while a sync is under way."""
+    """An `offload` without threads that calls `meanwhile` once during a sync."""
 
     def __init__(self) -> None:
         self.meanwhile: Callable[[], None] | None = None
@@ -39,7 +39,7 @@ async def opened(root: Path, threads: Threads, **changes: Any) -> MessageStore:
 
 
 def append(store: MessageStore, body: bytes = b"hello") -> int:
-    """The log offset behind the message, which is committed."""
+    """Append and commit a message. Return the log offset after it."""
     store.append(message(body=body))
     store.commit()
     return store.reading.max_physical_offset
@@ -66,7 +66,7 @@ async def test_a_flush_answers_only_for_what_was_committed_when_it_began(
 async def test_a_checkpoint_notes_nothing_that_came_while_it_was_made(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """Recovery would begin behind records whose queue entries are on no disk yet."""
+    """Otherwise recovery would begin after records whose queue entries are not on disk yet."""
     threads = Threads()
     store = await opened(
         tmp_path,

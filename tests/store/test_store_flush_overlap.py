@@ -1,4 +1,4 @@
-"""Messages that come while a flush runs: they belong to the next one, whatever this one says is on disk."""
+"""Messages that arrive during a flush: they belong to the next one, whatever this one reports as flushed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from triomq.store.message_store import MessageStore
 
 
 class Offload:
-    """Runs what it gets, and `meanwhile` before a sync returns: as if the loop went on while a thread syncs."""
+    """Runs its function, and `meanwhile` before a sync returns, as if the event loop continued while a thread syncs."""
 
     def __init__(self) -> None:
         self.meanwhile: Callable[[], None] | None = None
@@ -29,7 +29,7 @@ class Offload:
 
 
 class Synced(Files):
-    """Counts syncs of the log."""
+    """Counts the syncs of the log."""
 
     def __init__(self) -> None:
         self.log_syncs = 0
@@ -110,7 +110,8 @@ async def test_a_checkpoint_notes_nothing_that_came_while_it_was_made(lab: Lab) 
 
 
 async def test_a_topic_deleted_while_a_checkpoint_is_made_takes_its_offsets_out_of_it(lab: Lab) -> None:
-    """The sum of the queues' ends was taken before: with it a recovery would find too few and read everything."""
+    """The sum of the queues' ends was taken before: with it a recovery would find too few entries and read everything.
+    """
     lab.offload.meanwhile = lambda: (lab.store.upkeep.delete_topic("T"), None)[1]
     await lab.store._flush.flush_thoroughly()
     assert lab.store.contents.checkpoint.safe_offset == 0
@@ -120,8 +121,9 @@ async def test_a_topic_deleted_while_a_checkpoint_is_made_takes_its_offsets_out_
 
 @pytest.mark.parametrize("cut", range(12))
 async def test_a_power_cut_after_an_overlapping_flush_loses_nothing_that_it_claimed(tmp_path: Path, cut: int) -> None:
-    """Messages are put during every sync; whatever of the unsynced writes a power failure takes, what the watermark
-    had passed comes back."""
+    """Messages are put during every sync. Whatever unsynced writes a power failure takes, every message below the
+    watermark survives.
+    """
     import random
 
     from store_faults import RecordingFiles, crash

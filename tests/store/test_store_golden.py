@@ -1,5 +1,6 @@
-"""Every store directory that the real broker wrote, sound and damaged, opened here and compared with what the real code
-makes of it. Where that one loses messages this store keeps more, never less; the differences are listed below."""
+"""Every store directory that the real broker wrote, sound and damaged, opened here and compared with the result of the
+real code. Where that one loses messages this store keeps more, never fewer; the differences are listed below.
+"""
 
 from __future__ import annotations
 
@@ -23,17 +24,17 @@ FILLER_SIZE = 0x7FFFFFFF
 # The real broker refuses to start on these: compare with a set that has the same messages.
 COMPARE_WITH = {"c02_file_cut_short": "c01_tail_zeroed", "c14_next_file_empty": "c15_next_file_zeros",
                 "k10_cut_file": "k01_tail_zeroed"}  # fmt: skip
-# Where this store keeps more of the log: behind damage, and the end-of-file blank when the last file is missing.
+# Where this store keeps more of the log: after damage, and the end-of-file blank if the last file is missing.
 LONGER = {"c03_flip_body_last_file", "c05_flip_magic_second_last_file", "c10_last_commitlog_file_missing",
           "c23_flip_totalsize_last_file", "k02_flip_body_last_file", "k03_flip_body_third_last_file"}  # fmt: skip
-# Queues it rebuilds although the real broker does not, or only behind filler entries.
+# Queues that it rebuilds although the real broker does not, or only after filler entries.
 MORE_ENTRIES = LONGER | {"c17_cq_short", "c19_topics_json_empty", "c20_topics_json_torn", "k04_no_consumequeue",
                          "k05_no_consumequeue_of_one_queue"}  # fmt: skip
 
-# A body that was flipped where nobody looks while starting. The real broker serves it as it is.
+# A flipped body that the real broker does not check at its start and serves as it is.
 NOT_SERVED = {"c04_flip_body_first_file"}
 
-# All queue files are new, and with the real broker equally old: its search by time then looks at the first one only.
+# All queue files are new, and to the real broker equally old: its search by time then uses only the first one.
 REBUILT = {"c06_no_consumequeue", "k08_no_consumequeue_no_checkpoint"}
 
 
@@ -48,7 +49,7 @@ async def test_opens_with_everything(name: str, tmp_path: Path) -> None:
     ends = queue_ends(store)
     log_end = store.reading.max_physical_offset
     await store.close()
-    # once more, on what the first recovery left
+    # again, on the result of the first recovery
     store = await open_golden(root)
     assert store.recovery_report is not None
     assert store.recovery_report.was_clean
@@ -129,7 +130,7 @@ def compare_queue(store: MessageStore, topic: str, queue_id: int, row: dict[str,
             continue
         assert mine[queue_offset][:2] == entry[:2], (topic, queue_id, queue_offset)
         if mine[queue_offset] != entry:
-            # A rebuilt schedule entry: the real broker writes the hash of the tag and so delivers at once.
+            # A rebuilt schedule entry: the real broker writes the hash of the tag, so it delivers at once.
             assert topic == SCHEDULE_TOPIC
             data = store.reading.record_at(entry[0])
             assert data is not None
@@ -169,7 +170,7 @@ def assert_nearest(store: MessageStore, topic: str, queue_id: int, timestamp: in
     if found % per_file == 0 and found and timestamp <= store.reading.store_time_at(topic, queue_id, found):
         assert timestamp > store.reading.store_time_at(
             topic, queue_id, found - 1
-        )  # between two files the later one is taken
+        )  # a time between two files selects the later one
     else:
         assert distances[found] == min(distances)
 
@@ -202,7 +203,7 @@ def queue_ends(store: MessageStore) -> dict[tuple[str, int], tuple[int, int]]:
 @pytest.mark.parametrize("name", ["c03_flip_body_last_file", "c05_flip_magic_second_last_file",
                                   "c23_flip_totalsize_last_file"])  # fmt: skip
 async def test_damage_costs_the_damaged_record_only(name: str, tmp_path: Path) -> None:
-    """All three are made from one store; c15 holds what was in it."""
+    """All three are made from one store; c15 has its content."""
     store = await open_golden(copy_golden_store(name, tmp_path))
     report = store.recovery_report
     assert report is not None
@@ -245,7 +246,7 @@ async def test_ext_units_are_read_as_the_real_broker_wrote_them(tmp_path: Path) 
 
 @pytest.mark.parametrize("name", ["1a_clean", "1d_sql92_ext"])
 async def test_writes_the_same_bytes(name: str, tmp_path: Path) -> None:
-    """The messages of a real store put again, in the same order and at the same times, give the same files."""
+    """The messages of a real store, put again in the same order and at the same times, give the same files."""
     real = copy_golden_store(name, tmp_path)
     wanted = golden_expectation(name)
     mine = tmp_path / "mine"
@@ -293,7 +294,7 @@ async def test_writes_the_same_bytes(name: str, tmp_path: Path) -> None:
 
 
 def message_of(data: bytes, at: int, store: MessageStore) -> MessageToStore:
-    """What a broker would hand to the store for this record."""
+    """Return the message as a broker would pass it to the store for this record."""
     fields = record.read_fields(data, at, len(data))
     table = properties.parse_bytes(fields.properties)
     entry = store._dispatch.entry_of(scanned(fields, fields.physical_offset))

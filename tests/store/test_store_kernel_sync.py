@@ -6,6 +6,7 @@ import ctypes
 import errno
 import os
 import platform
+import re
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -33,7 +34,7 @@ def kernel_sync() -> Iterator[KernelSync]:
 
 
 class Counted(Files):
-    """Counts the syncs that are made in the usual way."""
+    """Counts the syncs that do not use the kernel's interface."""
 
     def __init__(self) -> None:
         self.syncs = 0
@@ -45,7 +46,7 @@ class Counted(Files):
 
 @asynccontextmanager
 async def running(root: Path, files: Files | None = None) -> AsyncIterator[MessageStore]:
-    """A store as a broker has it: nothing is said of threads."""
+    """A store as a broker creates it: with the default threads."""
     settings = small_settings(root, flush_disk_type=FlushDiskType.SYNC_FLUSH)
     store = MessageStore(settings, now_ms=WallClock(step_ms=1), files=files)
     await store.load()
@@ -54,6 +55,23 @@ async def running(root: Path, files: Files | None = None) -> AsyncIterator[Messa
         yield store
         nursery.cancel_scope.cancel()
     await store.close()
+
+
+@pytest.mark.parametrize(
+    ("machine", "header"),
+    [
+        ("x86_64", "x86_64-linux-gnu/asm/unistd_64.h"),
+        ("aarch64", "asm-generic/unistd.h"),
+        ("riscv64", "asm-generic/unistd.h"),
+    ],
+)
+def test_the_calls_have_the_numbers_of_the_kernels_headers(machine: str, header: str) -> None:
+    path = Path("/usr/include") / header
+    if not path.exists():
+        pytest.skip(f"{path} is not installed")
+    numbers = dict(re.findall(r"^#define __NR_(\w+)\s+(\d+)", path.read_text(), re.MULTILINE))
+    names = ("io_setup", "io_destroy", "io_submit", "io_getevents")
+    assert _NUMBERS[machine] == tuple(int(numbers[name]) for name in names)
 
 
 def test_a_kernel_that_can_is_asked() -> None:
@@ -126,7 +144,7 @@ async def test_a_store_on_real_files_asks_the_kernel(
             result = store.append(message(body=b"%d" % number))
             store.commit()
             await store.flushed.wait_beyond(result.last_offset)
-    assert len(asked) >= 2  # the first one comes with a directory to be synced, in a thread
+    assert len(asked) >= 2  # the first one also syncs a directory, in a thread
     async with running(tmp_path) as store:
         assert store.reading.max_offset("T", 0) == 3
 

@@ -1,4 +1,4 @@
-"""Random sequences of everything a broker does with a store, compared with a plain model of it."""
+"""Random sequences of everything that a broker does with a store, compared with a simple model."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ payloads = st.integers(0, 1500).map(lambda size: b"p" * size)
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """`queues` is what can be read: (topic, queue) -> list of (key, body); `pending` what was put since the commit."""
+    """`queues` is what can be read: (topic, queue) -> list of (key, body); `pending` is what was put since the commit.
+    """
 
     def __init__(self) -> None:
         super().__init__()

@@ -102,7 +102,7 @@ def test_a_directory_or_file_that_is_not_there_is_one_line_and_code_2(
 
 
 async def three_lives(root: Path) -> None:
-    """A topic with three messages is deleted and made again with two; another one stays."""
+    """A topic with three messages is deleted and created again with two; another one stays."""
     store = await open_store(root)
     for topic in ("T", "T", "T", "Stays"):
         store.append(message(topic, uniq_key=unique_key()))

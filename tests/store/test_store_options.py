@@ -20,7 +20,7 @@ def bodies(store: MessageStore, topic: str = "T", queue_id: int = 0) -> list[byt
 
 
 def places(root: Path) -> dict[str, list[int]]:
-    """Which log files are in the directories a, b and c."""
+    """Return the log files in the directories a, b and c."""
     return {name: sorted(int(path.name) // 4096 for path in root.glob(f"{name}/*")) for name in "abc"}
 
 
@@ -105,7 +105,7 @@ async def test_several_log_paths(tmp_path: Path) -> None:
     store.commit()
     await store.close()
     assert places(tmp_path) == {"a": [0, 3, 6, 9], "b": [1, 4, 7, 10], "c": [2, 5, 8, 11]}
-    # one becomes read-only, one is full: the rest takes what is new
+    # one becomes read-only, one is full: the third takes new files
     settings["read_only_commit_log_store_paths"] = paths[1]
     store = await open_store(tmp_path / "store", **settings)
     assert [body[:2] for body in bodies(store)] == [b"%02d" % number for number in range(10)]

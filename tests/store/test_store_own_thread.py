@@ -1,4 +1,4 @@
-"""A thread of one's own: values, errors, one call after the other, an end."""
+"""A dedicated thread: values, errors, one call after the other, its end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two thousand power cuts; see store_power_cuts. bin/soak-power-cuts runs as many as one likes."""
+"""Two thousand power cuts (see store_power_cuts); bin/soak-power-cuts runs any number."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from store_seeds import seed_of
 
 @pytest.fixture
 def quiet() -> Iterator[None]:
-    """Thousands of recoveries have much to say."""
+    """Thousands of recoveries log too much."""
     before = structlog.get_config()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
     yield

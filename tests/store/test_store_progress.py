@@ -1,4 +1,4 @@
-"""What a long walk tells of itself."""
+"""The progress that a long scan reports."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MIB = 1 << 20
 
 
 class Ear:
-    """Hears everything."""
+    """Records every report."""
 
     every_ms = 0
 
@@ -40,7 +40,7 @@ class Terminal(io.StringIO):
 
 
 def walk(teller: Bar | LogLines, step_ms: int) -> None:
-    """10 MiB of 40, then the end; the clock goes on with each MiB."""
+    """Report 10 MiB of 40, then the end; the clock advances with each MiB."""
     clock = WallClock()
     progress = Progress(teller, clock, "reading the log", 5 * MIB, 45 * MIB)
     for number in range(1, 11):

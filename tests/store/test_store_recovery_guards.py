@@ -1,4 +1,5 @@
-"""What recovery takes on trust, and what makes it distrust: one case for each guard, in which that guard alone decides.
+"""The state that recovery trusts, and what makes it distrust: one case for each guard, in which only that guard
+decides. The reasons are in docs/internals/crash-safety.md.
 
 The reasons are in docs/internals/crash-safety.md.
 """
@@ -52,7 +53,9 @@ def bodies(store: MessageStore, queue_id: int = 0) -> list[bytes]:
 
 @pytest.mark.parametrize(("log_ms", "queues_ms"), [(50_000, 90_000), (90_000, 50_000)])
 def test_what_counts_as_safe_is_the_older_of_log_and_queues_less_a_margin(log_ms: int, queues_ms: int) -> None:
-    """The margin: store times need not grow with offsets, clocks are set back, and one ms holds many messages."""
+    """The margin is needed because store times need not grow with offsets, clocks are set back, and one ms holds many
+    messages.
+    """
     checkpoint = Checkpoint(Files(), "")
     checkpoint.log_ms, checkpoint.queues_ms = log_ms, queues_ms
     assert checkpoint.safe_ms == 50_000 - SAFETY_MS
@@ -63,7 +66,7 @@ def test_what_counts_as_safe_is_the_older_of_log_and_queues_less_a_margin(log_ms
 
 @pytest.mark.parametrize("changed_at", [0, 8, 16, 72, 80, 88, 96, 104])
 async def test_the_note_of_offsets_counts_only_whole(tmp_path: Path, changed_at: int) -> None:
-    """Also when only the times differ: somebody else has written the checkpoint since."""
+    """Also if only the times differ: another broker has written the checkpoint since."""
     store = await open_store(tmp_path)
     put(store, 5)
     await store._flush.flush_thoroughly()
@@ -83,7 +86,7 @@ async def test_the_note_of_offsets_counts_only_whole(tmp_path: Path, changed_at:
 
 
 async def test_without_the_note_reading_begins_where_the_margin_says(tmp_path: Path) -> None:
-    """Messages within the margin of the last flush may not be on disk: their file is read, too."""
+    """Messages within the margin of the last flush may not be on disk, so their file is read, too."""
     clock = WallClock(step_ms=0)
     store = await open_store(tmp_path, clock=clock)
     for _ in range(4):  # one message fills a file
@@ -103,8 +106,9 @@ async def test_without_the_note_reading_begins_where_the_margin_says(tmp_path: P
 
 
 async def test_queues_that_end_before_the_note_are_read_on_from_their_end(tmp_path: Path) -> None:
-    """The note says that the queues were on disk up to its offset. When they are not, it speaks of another state; only
-    the log behind the queues' end has to be read, not all of it."""
+    """The note says that the queues were on disk up to its offset. If they are not, it describes another state. Only
+    the log after the end of the queues has to be read, not all of it.
+    """
     store = await open_store(tmp_path, clock=WallClock(step_ms=SLOW_MS))
     for number in range(7):
         if number == 6:  # a record begins where the note says
@@ -124,7 +128,7 @@ async def test_queues_that_end_before_the_note_are_read_on_from_their_end(tmp_pa
 
 
 async def test_a_queue_file_that_vanished_is_noticed_by_the_count_of_entries(tmp_path: Path) -> None:
-    """The ends of the queues are all as noted: only their number of entries tells."""
+    """The ends of the queues are all as noted: only the number of entries differs."""
     store = await open_store(tmp_path)
     put(store, 25)
     await store._flush.flush_thoroughly()
@@ -142,7 +146,8 @@ async def test_a_queue_file_that_vanished_is_noticed_by_the_count_of_entries(tmp
 
 
 async def test_a_record_behind_the_noted_end_is_found(tmp_path: Path) -> None:
-    """Somebody else wrote on without touching queues or checkpoint: what the note says is true, and yet out of date."""
+    """Another broker continued writing without touching queues or checkpoint: the note was correct and is out of date.
+    """
     store = await open_store(tmp_path)
     put(store, 3)
     await store.close()
@@ -260,7 +265,7 @@ async def test_what_a_cut_leaves_is_synced_by_the_next_flush(tmp_path: Path) -> 
     abandon(store)
 
 
-# -- a commit that is taken back ------------------------------------------------------------------------------------
+# -- -- a commit that is undone -------------------------------------------------------------------------------------
 
 
 async def test_a_commit_that_is_taken_back_gives_its_queue_offsets_back(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The rooms of the store and their imports. The modules beside them are shared by all rooms, or stand above them."""
+"""The rooms of the store and their imports. The modules beside them are shared by all rooms, or use all of them."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import ast
 from pathlib import Path
 
 STORE = Path(__file__).resolve().parents[2] / "store"
-# Each room with those it may import, itself included.
+# Each room and the rooms it may import, itself included.
 ROOMS = {
     "disk": {"disk"},
     "log": {"disk", "log"},
     "queues": {"disk", "log", "queues"},
     "upkeep": {"disk", "log", "queues", "upkeep"},
 }
-# Modules beside the rooms that only MessageStore puts together: no room may know them.
+# Modules beside the rooms that only MessageStore combines: no room may import them.
 ABOVE = {"appending", "committing", "message_store", "reading", "replica"}
 
 
 def imported(path: Path) -> set[str]:
-    """The parts of triomq.store that a module imports: rooms, or modules beside them."""
+    """Return the parts of triomq.store that a module imports: rooms, or modules beside them."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("triomq.store."):

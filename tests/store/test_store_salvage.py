@@ -1,4 +1,4 @@
-"""What recovery takes out of the log is saved whole or not at all, and not for ever.
+"""The bytes that recovery removes from the log are saved completely or not at all, and not forever.
 
 While a damaged stretch is saved the power may fail
 
@@ -28,7 +28,9 @@ from triomq.store.log.salvage import Salvage
 
 
 async def damaged_store(root: Path) -> tuple[str, bytes]:
-    """A store that was killed, with zeros in the middle of its log; answers the name of the stretch and its bytes."""
+    """Create a store that was killed, with zeros in the middle of its log; return the name of the damaged range and its
+    bytes.
+    """
     store = await open_store(root)
     places = [store.append(message(body=b"%d" % number * 300, uniq_key=f"u{number}")) for number in range(9)]
     store.commit()

@@ -1,4 +1,4 @@
-"""The self-test of a directory: it finds each property of a disk that is missing, and never more than it may."""
+"""The self-test of a directory: it finds each missing property of a disk, and respects its limits."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ a line of another kind
 
 
 class Clock:
-    """Each sync takes `step_seconds`: the clock moves with every second look."""
+    """Each sync takes `step_seconds`: the clock advances at every second reading."""
 
     def __init__(self, step_seconds: float) -> None:
         self.now = 0.0
@@ -117,7 +117,7 @@ def test_a_sync_that_fails_is_a_failure_and_the_other_checks_go_on(tmp_path: Pat
     found = outcomes(Broken(), tmp_path)
     assert found["sync"].outcome is found["rename"].outcome is Outcome.FAILED
     assert "Input/output error" in found["sync"].detail
-    assert found["kernel sync"].outcome is Outcome.WARNING  # a seam of its own has none
+    assert found["kernel sync"].outcome is Outcome.WARNING  # a replaced seam has none
     assert found["lock"].outcome is Outcome.OK
 
 

@@ -1,4 +1,4 @@
-"""A process that is killed while it writes: everything it acknowledged is there afterwards, over and over."""
+"""A process is killed while it writes, repeatedly: everything that it acknowledged is there afterwards."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def test_killed_again_and_again(tmp_path: Path) -> None:
         for stored in found[:: max(1, len(found) // 50)]:
             offsets = store.reading.query_by_key("T", stored.uniq_key or "", 64, 0, 1 << 60).physical_offsets
             assert offsets == [stored.physical_offset]
-        # what was written but not acknowledged is there from now on, so it counts
+        # written messages without an acknowledgement count from now on
         acknowledged = [key for key in keys if key is not None]
         await store.close()
         (tmp_path / "store" / "abort").touch()
@@ -75,13 +75,13 @@ async def test_killed_again_and_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize("flush", list(FlushDiskType))
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: f"bodies-{shape[1]}")
 def test_a_hundred_kills(tmp_path: Path, shape: tuple[int, int], flush: FlushDiskType) -> None:
-    """Twenty for each kind of store; bin/soak-kills runs as many as one likes."""
+    """Twenty for each kind of store; bin/soak-kills runs any number."""
     seed = seed_of(f"kills {shape[1]} {flush.name}")
     assert soak(tmp_path / "store", 20, shape, flush, seed) > 100
 
 
 def run_and_kill(root: Path, lines: int) -> list[str]:
-    """Let a child write, kill it after so many acknowledgements, and answer what it acknowledged."""
+    """Let a child write, kill it after `count` acknowledgements, and return what it acknowledged."""
     here = Path(__file__).resolve().parent
     paths = [str(here), str(here.parent.parent)]
     child = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""The C functions of store/ do what their definitions in Python do."""
+"""The C functions of store/ do the same as their definitions in Python."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_every_function_has_a_definition_in_python_with_the_same_parameters(c: M
 def test_a_built_extension_runs_instead_of_the_definitions(
     c: ModuleType, reference: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Wherever in store/ they are."""
+    """Everywhere in store/."""
     monkeypatch.delenv("TRIOMQ_PURE", raising=False)
     monkeypatch.setitem(sys.modules, "triomq.store._speedups", c)
     speedups._import.cache_clear()
@@ -185,7 +185,7 @@ def some_record(body: bytes, topic: bytes, stored_properties: bytes, flags: int)
 @example(some_record(b"", b"", b"", 0), 0, 0, None)
 @example(some_record(b"", b"t", b"", 0), 0, 0, (88, 255))
 def test_scan_record(c: ModuleType, data: bytearray, before: int, room: int, change: tuple[int, int] | None) -> None:
-    """Whole records, cut ones, and ones in which a byte is another."""
+    """Whole records, truncated ones, and ones with one changed byte."""
     if change is not None:
         data = bytearray(data)
         data[change[0]] = change[1]

@@ -40,6 +40,18 @@ async def test_the_checkpoint_of_an_empty_store_claims_nothing(tmp_path: Path) -
     assert (checkpoint.log_ms, checkpoint.queues_ms, checkpoint.index_ms) == (0, 0, 0)
 
 
+async def test_a_newest_entry_that_leads_to_no_record_has_no_time(tmp_path: Path) -> None:
+    store = await open_store(tmp_path)
+    assert store.contents.newest_store_timestamp == 0
+    put(store, 1)
+    assert store.contents.newest_store_timestamp > 0
+    queue = store.contents.queues.get("T", 0)
+    queue.add(1 << 20, 100, 0)
+    queue.write(set())
+    assert store.contents.newest_store_timestamp == 0
+    abandon(store)
+
+
 @pytest.mark.parametrize("is_closed", [True, False], ids=["closed", "killed"])
 async def test_after_a_clean_exit_everything_counts_as_synced_and_after_a_crash_what_was_read_does_not(
     tmp_path: Path, is_closed: bool

@@ -2,9 +2,9 @@
 behind the same commands as the other drivers.
 
 `driver.py serve` reads commands from stdin, words separated by tabs: `ID COMMAND --name value ...` starts one (several
-run side by side), `ID stop` ends it, the end of stdin ends all. Each event is one JSON object a line on stdout.
+run at the same time), `ID stop` ends it, the end of stdin ends all. Each event is one JSON object per line on stdout.
 
-The library's interface takes and gives bodies as C strings, so texts must not have NUL in them.
+The library's interface takes and returns bodies as C strings, so texts must not contain NUL.
 """
 
 import base64
@@ -45,7 +45,7 @@ def text_of(value):
 
 
 def messages_of(options):
-    """The lines of --file, each with its end."""
+    """Return the lines of --file, each with its line end."""
     parts = Path(options["file"]).read_bytes().split(b"\n")
     lines = [part + b"\n" for part in parts[:-1]] + ([parts[-1]] if parts[-1] else [])
     tags = options["tags"].split(",") if "tags" in options else []
@@ -74,7 +74,7 @@ def told(result):
 
 def send_lines(command_id, options, stop):
     by_queue = int(options.get("order-by-queue", "0"))
-    # The library knows its producers by their groups, one of each in a process.
+    # The library identifies producers by their groups, one of each per process.
     producer = Producer(f"{options.get('group', 'interop_cpp')}_{next(_instances)}", orderly=by_queue > 0)
     connect(producer, options)
     try:
@@ -94,7 +94,9 @@ def send_lines(command_id, options, stop):
 
 
 def transaction(command_id, options, stop):
-    """Each line in a transaction: --decide says how its local part ends, --check what a check answers, in turn."""
+    """Send each line in a transaction: --decide is the outcome of the local transactions, --check what the checks
+    return, in turn.
+    """
     decisions = options["decide"].split(",")
     answers = options["check"].split(",")
 

@@ -1,7 +1,8 @@
-"""The Python driver of the interoperability tests: the project's own client behind the same commands as the others.
+"""The Python driver of the interoperability tests: the project's own client behind the same commands as the other
+drivers.
 
 `driver.py serve` reads commands from stdin, words separated by tabs: `ID COMMAND --name value ...` starts one (several
-run side by side), `ID stop` ends it, the end of stdin ends all. Each event is one JSON object a line on stdout.
+run at the same time), `ID stop` ends it, the end of stdin ends all. Each event is one JSON object per line on stdout.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _instances = count(1)
 
 
 class Events:
-    """Prints what happens to one command."""
+    """Prints the events of one command."""
 
     def __init__(self, command_id: str) -> None:
         self.id = command_id
@@ -76,7 +77,7 @@ Arguments = dict[str, str]
 
 
 def client_options(arguments: Arguments) -> dict[str, Any]:
-    """Short periods, as in the other drivers."""
+    """Return short periods, as the other drivers use them."""
     return {
         "name_server": arguments["namesrv"],
         "instance_name": f"p{os.getpid()}-{next(_instances)}",
@@ -88,7 +89,7 @@ def client_options(arguments: Arguments) -> dict[str, Any]:
 
 
 def messages_of(arguments: Arguments) -> list[Message]:
-    """The lines of --file, each with its end."""
+    """Return the lines of --file, each with its line end."""
     parts = Path(arguments["file"]).read_bytes().split(b"\n")
     lines = [part + b"\n" for part in parts[:-1]] + ([parts[-1]] if parts[-1] else [])
     tags = arguments["tags"].split(",") if "tags" in arguments else []
