@@ -43,7 +43,8 @@ from triomq.protocol.frame import encode_frame
 from triomq.protocol.speedups import running_build
 from triomq.remoting.client import open_client
 from triomq.remoting.config import ClientSettings
-from triomq.remoting.connection import Connection, ConnectionSettings
+from triomq.remoting.connection import Connection
+from triomq.remoting.connection_settings import ConnectionSettings
 from triomq.remoting.processor_table import ProcessorTable
 from triomq.remoting.turn import Turn
 from triomq.store.disk.files import Files

@@ -11,8 +11,10 @@ from pathlib import Path
 from triomq.broker.acl.errors import AclFileError
 from triomq.broker.assembly.tables import access_table
 from triomq.broker.configuration import Configuration
+from triomq.broker.replication.slave_access import parse_networks
 from triomq.daemon.clock import system_now_ms
 from triomq.daemon.directory_check import directory_problem
+from triomq.protocol.settings import SettingError
 from triomq.remoting.tls import DISABLED, TlsError, TlsSettings, client_context, make_server_context
 from triomq.store.disk.layout import Layout
 
@@ -28,6 +30,10 @@ def configuration_problems(configuration: Configuration) -> Iterator[str]:
             access_table(configuration, system_now_ms).check()
         except AclFileError as error:
             yield str(error)
+    try:
+        parse_networks(configuration.store.ha_slave_addresses)
+    except SettingError as error:
+        yield str(error)
     yield from _tls_problems(configuration)
 
 

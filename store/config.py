@@ -47,6 +47,46 @@ class StoreSettings(RocketMQStoreSettings):
         "disk say; config/archived.json, which `mqpipeline archive --store` writes, tells how far the archive is",
         changeable=True,
     )
+    ha_cut_copied: bool = setting(
+        "haCutCopied",
+        False,
+        meaning="a slave whose master lacks messages that came from a master cuts them, after saving them under "
+        "salvage/; otherwise it stops following until this is set or the master has them again",
+        changeable=True,
+    )
     max_open_files: int = setting(
         "maxOpenFiles", 2000, meaning="consume queue, index and old log files kept open at a time", minimum=16
+    )
+    ha_slave_addresses: str = setting(
+        "haSlaveAddresses",
+        "",
+        meaning="addresses and networks, separated by commas, that alone may connect to the HA port; their reports "
+        "count as copies. Empty = everybody may connect",
+    )
+    ha_count_unregistered: bool = setting(
+        "haCountUnregistered",
+        False,
+        meaning="count the reports of every peer of the HA port as copies, not only those of slaves that the "
+        "NameServers know",
+    )
+    ha_serve_unregistered: bool | None = setting(
+        "haServeUnregistered",
+        None,
+        meaning="send the log to peers of the HA port that are no slaves that the NameServers know; empty = unless "
+        "aclEnable=true",
+    )
+    ha_max_connections: int = setting(
+        "haMaxConnections",
+        64,
+        meaning="most connections to the HA port; a peer that counts takes the place of one that does not",
+        minimum=1,
+        maximum=1024,
+        changeable=True,
+    )
+    ha_max_connections_per_address: int = setting(
+        "haMaxConnectionsPerAddress",
+        16,
+        meaning="most connections to the HA port from one address",
+        minimum=1,
+        changeable=True,
     )

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import trio
 
 from triomq.broker.address_server import AddressServer
-from triomq.broker.assembly.tables import Tables
+from triomq.broker.assembly.tables import Tables, kept
 from triomq.broker.configuration import HA_PORT_DISTANCE
 from triomq.broker.configuration_update import ConfigurationUpdate
 from triomq.broker.delay import DelayedDelivery
@@ -24,9 +24,11 @@ from triomq.broker.processors.send import SendProcessor
 from triomq.broker.producer_checks import ProducerChecks, TransactionChecks
 from triomq.broker.protection import Protection
 from triomq.broker.registration import Registration
+from triomq.broker.replication.copied import CopiedPart
 from triomq.broker.replication.log_follower import LogFollower
 from triomq.broker.replication.log_server import LogServer
 from triomq.broker.replication.master_tables import MasterTables
+from triomq.broker.replication.slave_access import SlaveAccess
 from triomq.broker.tasks import Schedule
 from triomq.broker.transactions import TransactionLog, TransactionStore
 from triomq.daemon.errors import StartError
@@ -41,6 +43,7 @@ from triomq.store.message_store import MessageStore
 class Replication:
     """Both sides: a master serves its log, a slave follows one and copies its tables."""
 
+    access: SlaveAccess
     log_server: LogServer
     follower: LogFollower
     master_tables: MasterTables
@@ -77,6 +80,12 @@ class Serving:
     def store(self) -> MessageStore:
         return self.tables.store
 
+    async def prepare(self) -> None:
+        """Do what a master must have done before requests arrive."""
+        if self.tables.configuration.store.broker_role is not BrokerRole.SLAVE:
+            self.replication.follower.copied.leads()
+            await self.transactions.log.load()
+
     def start(self, background: trio.Nursery, ha_port: network.Listening) -> None:
         """Start the background tasks. Slaves connect to `ha_port`."""
         tables = self.tables
@@ -84,6 +93,7 @@ class Serving:
         background.start_soon(self.writer.run)
         background.start_soon(tables.metadata.topics.run)
         background.start_soon(tables.metadata.groups.run)
+        background.start_soon(tables.queue_locks.run)
         background.start_soon(self.pull.long_polling.run)
         background.start_soon(self.registration.run)
         background.start_soon(tables.notifier.run)
@@ -163,6 +173,7 @@ def _registration(tables: Tables, client: RemotingClient, replication: Replicati
         address_server=AddressServer.from_properties(configuration.properties),
         on_master=master_known,
     )
+    replication.access.nameservers = lambda: registration.nameservers
     topics.on_change = registration.topic_changed
     topics.on_created_by_use = registration.register_soon
     topics.on_new = lambda topic: tables.metadata.offsets.remove_outlived(topic, tables.store.reading.max_offset)
@@ -171,8 +182,10 @@ def _registration(tables: Tables, client: RemotingClient, replication: Replicati
 
 def _replication(tables: Tables, client: RemotingClient) -> Replication:
     metadata = tables.metadata
-    log_server = LogServer(tables.configuration, tables.store)
-    follower = LogFollower(tables.configuration, tables.store, on_cut=log_server.close_links)
+    access = SlaveAccess(tables.configuration, client.invoke)
+    log_server = LogServer(tables.configuration, tables.store, access)
+    copied = CopiedPart(kept(tables.surroundings, "copied.json"))
+    follower = LogFollower(tables.configuration, tables.store, copied=copied, on_cut=log_server.close_links)
     master_tables = MasterTables(
         client,
         metadata.topics,
@@ -181,7 +194,7 @@ def _replication(tables: Tables, client: RemotingClient) -> Replication:
         tables.delay_offsets,
         is_trusted=lambda: follower.agrees,
     )
-    return Replication(log_server, follower, master_tables)
+    return Replication(access, log_server, follower, master_tables)
 
 
 def _transactions(tables: Tables, writer: MessageWriter, store_host: bytes) -> Transactions:

@@ -1,15 +1,14 @@
-"""LogServer: the master's side of replication; slaves connect to the HA port and receive the log (RocketMQ: HAService,
-HAConnection). A slave serves its own copy in the same way, so chains are possible.
+"""LogServer: the master's side of replication; slaves connect to the HA port and receive the log (RocketMQ: HAService).
+A slave serves its own copy in the same way, so chains are possible.
 
     a slave's first report says where to begin; 0: at the start of the newest log file
     then everything committed follows as fast as the slave takes it, with a heartbeat after every quiet interval
     each further report says how far the slave has the log
 
-`replicated` is a watermark over physical offsets: the highest report of any slave. Puts of synchronous masters wait for
-it. Each slave has a link with two tasks and one buffer of at most `PASSING_BYTES`. If a slave is up to date, a commit
-sends it the new bytes before its turn ends. A slave that is behind is served in steps, which read in a thread if the
-log is not in memory. A failure ends only the link that it concerns. A slave that reports nothing for
-haHousekeepingInterval, or reports more than the master has, is disconnected. Limit: `MAX_SLAVES` links.
+`replicated` is a watermark over physical offsets: the highest report of any peer that counts (slave_access.py). Puts of
+synchronous masters wait for it. Each peer has a link (slave_link.py); a failure ends only the link that it concerns.
+Limits: haMaxConnections links, haMaxConnectionsPerAddress from one address. If there is no room, the oldest link that
+has not reported makes room, and for a peer that counts also the oldest one that does not count.
 
 Nothing here writes to the store.
 """
@@ -17,266 +16,64 @@ Nothing here writes to the store.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from functools import partial
 
 import structlog
 import trio
 
 from triomq.broker.configuration import Configuration
-from triomq.broker.replication.frames import ReportDecoder, TransferBuffer, encode_heartbeat, encode_transfers
-from triomq.protocol.errors import FrameError
+from triomq.broker.replication.slave_access import AGAIN_SECONDS, Access, OpenAccess
+from triomq.broker.replication.slave_link import SlaveLink, Write
 from triomq.remoting import network
-from triomq.store.errors import StoreBroken, StoreError, StoreFull
+from triomq.remoting.admission import address_group
+from triomq.store.config import BrokerRole
 from triomq.store.message_store import MessageStore
 from triomq.store.watermark import Watermark
 
 log = structlog.get_logger("triomq.broker.replication")
 
-MAX_SLAVES = 64
-TURN_BYTES = 256 * 1024
-"""Log bytes read and sent per step for a slave that is behind; other tasks may run between two steps."""
-GIVE_WAY_BYTES = 512 * 1024
-GIVE_WAY_SECONDS = 0.003
-"""See CatchUp."""
-PASSING_BYTES = 512 * 1024
-"""The most log bytes that a commit itself sends; the link's task sends a longer commit."""
-REPORT_READ_BYTES = 4096
 ACCEPT_AGAIN_SECONDS = 1.0
-AFTER_FAILED_PUT_SECONDS = 0.1
+WARN_AGAIN_SECONDS = 60.0
+HINT = "a slave registers with the same brokerName from the host it connects from; else set haSlaveAddresses"
 
 
-Write = Callable[[bytes], int]
-"""Send what the socket accepts without waiting; return the number of bytes. Raises OSError."""
+class Peer:
+    """What is known of the other end of a link. `counts`: its reports are copies."""
 
+    __slots__ = ("counts", "group", "ip", "link", "local_ip")
 
-class LinkClosed(Exception):
-    """The link ends; the text says why. The slave may connect again."""
+    link: SlaveLink
 
-
-class SlaveLink:
-    """One slave. `reported` is its last report, -1 before the first. `sent` is the offset up to which the log was sent
-    to it. `write_now` lets a commit write to the stream directly; without it the link's own task sends everything."""
-
-    def __init__(
-        self,
-        stream: trio.abc.Stream,
-        remote: str,
-        configuration: Configuration,
-        store: MessageStore,
-        replicated: Watermark,
-        write_now: Write | None = None,
-    ) -> None:
-        self.remote = remote
-        self.reported = -1
-        self.sent = -1
-        self._stream = stream
-        self._configuration = configuration
-        self._store = store
-        self._replicated = replicated
-        self._write_now = write_now
-        self._last_sent = 0.0
-        self._unsent = b""
-        self._catch_up: CatchUp | None = None
-        self._begun = trio.Event()
-        self._scope = trio.CancelScope()
-
-    def close(self) -> None:
-        """End the link; the slave may connect again."""
-        self._scope.cancel()
-
-    async def run(self) -> str:
-        """Serve until something ends the link; return the reason. Closes the stream. Raises Cancelled only."""
-        reason = "closed"
-        try:
-            with self._scope:
-                async with self._stream, trio.open_nursery() as nursery:
-                    nursery.start_soon(self._send)
-                    await self._receive()
-        except* (LinkClosed, FrameError, StoreError) as errors:
-            reason = str(_first(errors))
-        except* (OSError, trio.BrokenResourceError, trio.ClosedResourceError) as errors:
-            cause = _first(errors)
-            reason = f"connection lost: {cause.__cause__ or cause}"
-        return reason
-
-    async def _receive(self) -> None:
-        decoder = ReportDecoder()
-        while True:
-            with trio.move_on_after(self._configuration.store.ha_housekeeping_interval_ms / 1000) as limit:
-                data = await self._stream.receive_some(REPORT_READ_BYTES)
-            if limit.cancelled_caught:
-                raise LinkClosed("no report for haHousekeepingInterval")
-            if not data:
-                raise LinkClosed("the slave closed the connection")
-            reports = decoder.feed(data)
-            if reports:
-                self._take(reports)
-
-    def _take(self, reports: list[int]) -> None:
-        if not self._begun.is_set():
-            self.sent = reports[0] or self._start_of_newest_file()
-            self._begun.set()
-        elif reports[-1] > self._store.reading.max_physical_offset:
-            end = self._store.reading.max_physical_offset
-            raise LinkClosed(f"the slave reports {reports[-1]}, beyond the end of this log at {end}")
-        self.reported = reports[-1]
-        # A slave that is ahead has other records there, so its report says nothing about the log here.
-        if self.reported <= self._store.reading.max_physical_offset:
-            self._replicated.advance(self.reported)
-
-    def _start_of_newest_file(self) -> int:
-        end = self._store.reading.max_physical_offset
-        return end - end % self._store.settings.mapped_file_size_commit_log_bytes
-
-    async def _send(self) -> None:
-        await self._begun.wait()
-        if 0 <= self.sent < self._store.reading.min_physical_offset:
-            log.warning(
-                "a slave requests log that this broker has deleted; give it an empty store directory",
-                slave=self.remote,
-                physical_offset=self.sent,
-                min_offset=self._store.reading.min_physical_offset,
-            )
-        await self._send_heartbeat()
-        while True:
-            if self.sent < self._store.committed.value and await self._send_turn():
-                continue
-            self._catch_up = None
-            quiet_seconds = self._configuration.store.ha_send_heartbeat_interval_ms / 1000
-            with trio.move_on_at(self._last_sent + quiet_seconds):
-                await self._wait_for_work()
-            if self._unsent:
-                unsent, self._unsent = self._unsent, b""
-                await self._stream.send_all(unsent)
-            elif trio.current_time() >= self._last_sent + quiet_seconds:
-                await self._send_heartbeat()
-
-    async def _send_heartbeat(self) -> None:
-        await self._stream.send_all(encode_heartbeat(self.sent))
-        self._last_sent = trio.current_time()
-
-    async def _send_turn(self) -> bool:
-        """Send the next bytes, at most TURN_BYTES; return False if they were deleted."""
-        batch_bytes = self._configuration.store.ha_transfer_batch_size_bytes
-        if self._catch_up is None or self._catch_up.buffer.batch_bytes != batch_bytes:
-            self._catch_up = CatchUp(batch_bytes, self._store.committed)
-        buffer = self._catch_up.buffer
-        # `sent` does not change during this await: commits send directly only while this task waits in
-        # `_wait_for_work`.
-        count = await self._store.reading.read_log_into(self.sent, buffer.places)
-        if not count:
-            return False
-        transfers = buffer.transfers(self.sent, count)
-        self._count_sent(count)
-        await self._stream.send_all(transfers)
-        await self._catch_up.give_way(count)
-        return True
-
-    def _count_sent(self, log_bytes: int) -> None:
-        self.sent += log_bytes
-        self._last_sent = trio.current_time()
-
-    async def _wait_for_work(self) -> None:
-        """Wait until the link's task has work to do. Meanwhile commits may send their bytes directly."""
-        committed = self._store.committed
-        if committed.value > self.sent:  # the log is longer, but the part that the slave wants was deleted
-            await trio.sleep_forever()
-        if self._write_now is None:
-            try:
-                await committed.wait_beyond(self.sent)
-            except (StoreFull, StoreBroken):  # some puts failed; what is in the log can still be sent
-                await trio.sleep(AFTER_FAILED_PUT_SECONDS)
-            return
-        push = Push(self, committed, self._write_now)
-        try:
-            await push.over.wait()
-        finally:
-            push.stop()
-        if push.error is not None:
-            if not isinstance(push.error, StoreFull | StoreBroken):
-                raise push.error
-            await trio.sleep(AFTER_FAILED_PUT_SECONDS)
-
-    def write_next(self, write: Write) -> bool:
-        """Send what has just been committed, without waiting. Return False if the link's task must continue. Raises
-        OSError."""
-        data = self._store.reading.read_log(self.sent, PASSING_BYTES)
-        frames = encode_transfers(self.sent, data, self._configuration.store.ha_transfer_batch_size_bytes)
-        self._count_sent(len(data))
-        try:
-            count = write(frames)
-        except BlockingIOError:
-            count = 0
-        self._unsent = frames[count:]
-        return not self._unsent and self.sent == self._store.committed.value
-
-
-class CatchUp:
-    """The state of a link whose slave is behind: a buffer, and a measure of how busy the producers are. While they are
-    busy, the slave gains GIVE_WAY_BYTES on them, then the link leaves them alone for GIVE_WAY_SECONDS. So the slave
-    catches up however fast they are, and at full speed if they are idle."""
-
-    def __init__(self, batch_bytes: int, committed: Watermark) -> None:
-        self.buffer = TransferBuffer(batch_bytes, TURN_BYTES)
-        self._committed = committed
-        self._committed_then = committed.value
-        self._may_send = GIVE_WAY_BYTES
-
-    async def give_way(self, sent_bytes: int) -> None:
-        """Wait if it is the producers' time, after `sent_bytes` bytes of log were sent."""
-        self._may_send -= sent_bytes
-        if self._may_send > 0:
-            return
-        if self._committed.value != self._committed_then:
-            await trio.sleep(GIVE_WAY_SECONDS)
-        self._may_send = GIVE_WAY_BYTES + self._committed.value - self._committed_then
-        self._committed_then = self._committed.value
-
-
-class Push:
-    """Sends each commit as soon as it is made, while a link's task waits. `over` is set when the task has to
-    continue."""
-
-    __slots__ = ("_committed", "_link", "_waiter", "_write", "error", "over")
-
-    def __init__(self, link: SlaveLink, committed: Watermark, write: Write) -> None:
-        self.over = trio.Event()
-        self.error: Exception | None = None
-        self._link = link
-        self._committed = committed
-        self._write = write
-        self._waiter = committed.call_beyond(link.sent, self._passed)
-
-    def stop(self) -> None:
-        if self._waiter is not None:
-            self._waiter.cancel()
-
-    def _passed(self, error: Exception | None) -> None:
-        """Handle a commit. The watermark calls this, so it must not raise."""
-        self.error = error
-        try:
-            if error is None and self._link.write_next(self._write):
-                self._waiter = self._committed.call_beyond(self._link.sent, self._passed)
-                return
-        except OSError as lost:
-            self.error = lost
-        self.over.set()
+    def __init__(self, ip: str, local_ip: str, counts: bool) -> None:
+        self.ip = ip
+        self.local_ip = local_ip
+        self.counts = counts
+        self.group = address_group(ip)
 
 
 class LogServer:
     """All links. `run` accepts until cancelled."""
 
-    def __init__(self, configuration: Configuration, store: MessageStore) -> None:
+    def __init__(self, configuration: Configuration, store: MessageStore, access: Access | None = None) -> None:
+        """`access` decides who may connect and who counts; None: everybody."""
         self.replicated = Watermark()
         self._configuration = configuration
         self._store = store
-        self._links: set[SlaveLink] = set()
+        self._access = access or OpenAccess()
+        self._peers: dict[Peer, None] = {}  # oldest first
+        self._copies = 0
+        self._wanted = trio.Event()
+        self._mentioned: dict[str, float] = {}
 
     @property
     def links(self) -> frozenset[SlaveLink]:
         """Return the connected slaves."""
-        return frozenset(self._links)
+        return frozenset([peer.link for peer in self._peers])
+
+    @property
+    def copies(self) -> int:
+        """Return the number of links whose reports count."""
+        return self._copies
 
     @property
     def lag_bytes(self) -> int:
@@ -287,24 +84,25 @@ class LogServer:
         """Return whether a connected slave is less than haSlaveFallbehindMax behind this offset
         (HAService.isSlaveOK)."""
         limit = self._configuration.store.ha_slave_fallbehind_max_bytes
-        return bool(self._links) and end_offset - self.replicated.value < limit
+        return self._copies > 0 and end_offset - self.replicated.value < limit
 
     def close_links(self) -> None:
         """Close all links because the log has lost its end: slaves that received it must compare again."""
-        for link in self._links:
-            link.close()
+        for peer in self._peers:
+            peer.link.close("the log here has lost its end")
 
     def log_lag(self) -> None:
         """Log one line about how far behind the best slave is (printMasterAndSlaveDiff); nothing if no slave ever
         connected."""
-        if not self._links and not self.replicated.value:
+        if not self._peers and not self.replicated.value:
             return
-        log.info("slave fall behind master", bytes=self.lag_bytes, slaves=len(self._links))
+        log.info("slave fall behind master", bytes=self.lag_bytes, slaves=self.copies)
 
     async def run(self, listening: network.Listening) -> None:
         """Accept slaves until cancelled, then stop listening."""
         listener = network.listener_of(listening)
         async with listener, trio.open_nursery() as nursery:
+            nursery.start_soon(self._recognize)
             while True:
                 try:
                     stream = await listener.accept()
@@ -312,27 +110,45 @@ class LogServer:
                     log.error("slaves cannot be accepted at present", error=str(error))
                     await trio.sleep(ACCEPT_AGAIN_SECONDS)
                     continue
+                try:
+                    remote, local = network.ends(stream)
+                except OSError:  # the peer has already gone
+                    await trio.aclose_forcefully(stream)
+                    continue
                 write_now = partial(os.write, stream.socket.fileno()) if isinstance(stream, trio.SocketStream) else None
-                nursery.start_soon(self.serve, stream, _remote(stream), write_now)
+                nursery.start_soon(self.serve, stream, remote.text, write_now, remote.ip, local.ip)
 
-    async def serve(self, stream: trio.abc.Stream, remote: str, write_now: Write | None = None) -> None:
-        """Serve one slave until its link ends."""
-        if len(self._links) >= MAX_SLAVES:
-            log.warning("too many slaves; a new one is rejected", slave=remote, limit=MAX_SLAVES)
+    async def serve(
+        self, stream: trio.abc.Stream, remote: str, write_now: Write | None = None, ip: str = "", local_ip: str = ""
+    ) -> None:
+        """Serve one slave until its link ends. `ip` is its address, by default the text of `remote`."""
+        peer = self._enter(ip or remote, local_ip, remote)
+        if peer is None:
             await trio.aclose_forcefully(stream)
             return
-        link = SlaveLink(stream, remote, self._configuration, self._store, self.replicated, write_now)
-        self._links.add(link)
-        log.info("slave connected", slave=remote)
-        reason = "the broker is stopping"
+        peer.link = link = SlaveLink(
+            stream, remote, self._configuration, self._store, write_now, partial(self._acknowledged, peer)
+        )
+        reason = "the broker stops"
         try:
-            reason = await link.run()
+            if not peer.counts:
+                self._wanted.set()
+                if not self._access.serves_strangers:
+                    await self._learn()
+            if peer.counts or self._access.serves_strangers:
+                reason = await link.run()
+            else:
+                reason = f"it is no slave that a NameServer knows; {HINT}"
         except Exception:
             reason = "an internal error"
             log.exception("serving a slave failed", slave=remote)
         finally:
-            self._links.discard(link)
-            log.info("slave gone", slave=remote, reason=reason, reported=link.reported, sent=link.sent)
+            self._leave(peer)
+            await trio.aclose_forcefully(stream)
+            if link.is_silent:
+                self._mention("a peer of the HA port never reported", remote, reason)
+            else:
+                log.info("slave gone", slave=remote, reason=reason, reported=link.reported, sent=link.sent)
 
     async def drain(self, deadline_seconds: float) -> None:
         """Wait for slaves that are up to date to receive the last commits, until the deadline at most."""
@@ -341,16 +157,78 @@ class LogServer:
             with trio.move_on_after(deadline_seconds):
                 await self.replicated.wait_beyond(end - 1)
 
+    # -- who has a place ---------------------------------------------------------------------------------------------
 
-def _remote(stream: network.Stream) -> str:
-    try:
-        return network.ends(stream)[0].text
-    except OSError:  # already closed
-        return "?"
+    def _enter(self, ip: str, local_ip: str, remote: str) -> Peer | None:
+        """Return the place of a new peer, or None if it gets none."""
+        if not self._access.may_connect(ip):
+            self._mention("a peer of the HA port was rejected", remote, "it is not in haSlaveAddresses")
+            return None
+        peer = Peer(ip, local_ip, self._access.counts(ip, local_ip))
+        if not self._make_room(peer):
+            self._wanted.set()  # perhaps it is a slave that registered a moment ago, and connects again
+            self._mention("a peer of the HA port was rejected", remote, "there are too many; see haMaxConnections")
+            return None
+        self._peers[peer] = None
+        self._copies += peer.counts
+        return peer
 
+    def _leave(self, peer: Peer) -> None:
+        if peer in self._peers:
+            del self._peers[peer]
+            self._copies -= peer.counts
 
-def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
-    error: BaseException = errors
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
+    def _make_room(self, newcomer: Peer) -> bool:
+        """Close a link if there is no room for a new one. Return False if none may be closed for it."""
+        settings = self._configuration.store
+        rivals = [peer for peer in self._peers if peer.group == newcomer.group]
+        if len(rivals) < settings.ha_max_connections_per_address:
+            rivals = list(self._peers)
+            if len(rivals) < settings.ha_max_connections:
+                return True
+        leaving = [peer for peer in rivals if peer.link.is_silent and not peer.counts]
+        if newcomer.counts:
+            leaving += [peer for peer in rivals if not peer.counts]
+            leaving += [peer for peer in rivals if peer.link.is_silent]
+        if not leaving:
+            return False
+        self._leave(leaving[0])
+        leaving[0].link.close("another peer needs its place")
+        return True
+
+    # -- who counts --------------------------------------------------------------------------------------------------
+
+    def _acknowledged(self, peer: Peer, physical_offset: int) -> None:
+        """Take a report of a peer (called by its link)."""
+        if peer.counts:
+            self.replicated.advance(physical_offset)
+
+    async def _recognize(self) -> None:
+        """Ask for the registered slaves when a peer arrives that does not count, and again while there is one."""
+        while True:
+            await self._wanted.wait()
+            self._wanted = trio.Event()
+            await self._learn()
+            if len(self._peers) > self._copies:
+                with trio.move_on_after(AGAIN_SECONDS):
+                    await self._wanted.wait()
+                self._wanted.set()
+
+    async def _learn(self) -> None:
+        await self._access.learn()
+        for peer in list(self._peers):
+            if peer.counts:
+                continue
+            if self._access.counts(peer.ip, peer.local_ip):
+                peer.counts = True
+                self._copies += 1
+                self.replicated.advance(peer.link.acknowledged_offset)
+            elif not peer.link.is_silent and self._configuration.store.broker_role is BrokerRole.SYNC_MASTER:
+                self._mention("a peer of the HA port does not count as a copy", peer.link.remote, HINT)
+
+    def _mention(self, event: str, remote: str, reason: str) -> None:
+        """Log a warning, each kind at most once a minute."""
+        now = trio.current_time()
+        if now >= self._mentioned.get(event, 0.0):
+            self._mentioned[event] = now + WARN_AGAIN_SECONDS
+            log.warning(event, slave=remote, reason=reason)

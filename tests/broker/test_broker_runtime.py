@@ -287,6 +287,7 @@ async def test_two_updates_at_once_keep_both_changes(runtime: Runtime) -> None:
 IDENTITY_AND_SECURITY = {
     "rocketmqHome", "brokerIP1", "brokerIP2", "brokerName", "brokerClusterName", "brokerId", "messageStorePlugIn",
     "aclEnable", "aclLikeRocketMQ", "configUpdateWithoutAcl", "extensions",
+    "haSlaveAddresses", "haCountUnregistered", "haServeUnregistered",
 }  # fmt: skip
 LAYOUT_AND_PARTS = {
     "storePathRootDir", "storePathCommitLog", "storePathDLedgerCommitLog", "readOnlyCommitLogStorePaths",
@@ -297,7 +298,7 @@ LAYOUT_AND_PARTS = {
 }  # fmt: skip
 CONNECTIONS = {
     "listenPort", "bindAddress", "serverMaxConnections", "serverMaxConnectionsPerAddress",
-    "serverReservedDescriptors", "serverSilentSeconds", "frameMaxLength", "useTLS",
+    "serverReservedDescriptors", "serverSilentSeconds", "maxRequestBytes", "frameMaxLength", "useTLS",
 }  # fmt: skip
 SYSTEM_PROPERTIES = {"rebalanceLockMaxLiveTime"}  # RocketMQ reads them only at the start and does not list them
 

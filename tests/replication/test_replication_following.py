@@ -6,6 +6,7 @@ import errno
 import os
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from structlog.testing import capture_logs
 from trio.testing import MockClock
 
 from triomq.broker.replication import log_follower
-from triomq.broker.replication.log_server import GIVE_WAY_BYTES, GIVE_WAY_SECONDS, TURN_BYTES, CatchUp
+from triomq.broker.replication.slave_link import GIVE_WAY_BYTES, GIVE_WAY_SECONDS, TURN_BYTES, CatchUp
 from triomq.protocol import sys_flag
 from triomq.store.config import BrokerRole, FlushDiskType
 from triomq.store.disk.files import Files
@@ -242,6 +243,7 @@ async def test_a_cut_goes_down_a_chain_of_slaves(
     assert last.replica.append(0, first_file)
     last.replica.dispatch()
     chain = Pair(nursery, pair.slave, last)
+    chain.settings.store = replace(chain.settings.store, ha_cut_copied=True)
     pair.chained.append(chain.server)
     chain.start()
     await chain.wait_equal()

@@ -1,0 +1,184 @@
+"""SlaveAccess: who may connect to the HA port, and whose reports count as copies of a message.
+
+RocketMQ's HA protocol has no accounts: every peer receives the log, and the offsets that it reports complete the puts
+of a SYNC_MASTER. Here a peer counts if
+
+    haSlaveAddresses names its address or network (then nobody else may connect), or
+    the NameServers know a slave of this broker's name on its host, or
+    haCountUnregistered=true, or no NameServer is configured that could know
+
+A slave registers before it connects, so its host is known when it arrives; `run` asks the NameServers whenever a peer
+arrives that is not known, and periodically while there is one. What a NameServer said stays true until another answer.
+Peers that do not count may still receive the log, unless aclEnable=true or haServeUnregistered=false.
+
+Only the event loop touches it.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Awaitable, Callable
+from typing import Final, Protocol, TypeAlias
+
+import structlog
+import trio
+
+from triomq.broker.configuration import Configuration
+from triomq.protocol.bodies.route import ClusterInfo
+from triomq.protocol.codes import RequestCode, ResponseCode
+from triomq.protocol.command import RemotingCommand, new_request
+from triomq.protocol.errors import BodyError
+from triomq.protocol.settings import SettingError
+from triomq.remoting.errors import RemotingError
+
+log = structlog.get_logger("triomq.broker.replication")
+
+ASK_SECONDS: Final = 3.0
+PAUSE_SECONDS: Final = 1.0
+"""The shortest time between two questions to the NameServers."""
+AGAIN_SECONDS: Final = 10.0
+"""The time between two questions while a peer is not known."""
+MAX_HOSTS: Final = 256
+
+Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
+Ask: TypeAlias = Callable[[str, RemotingCommand, float], Awaitable[RemotingCommand]]
+
+
+class Access(Protocol):
+    """What a LogServer asks. `ip` is the peer's address, `local_ip` the one that it connected to."""
+
+    @property
+    def serves_strangers(self) -> bool:
+        """Return whether a peer that does not count receives the log."""
+
+    def may_connect(self, ip: str) -> bool: ...
+
+    def counts(self, ip: str, local_ip: str) -> bool: ...
+
+    async def learn(self) -> None:
+        """Return when the NameServers have been asked once more."""
+
+
+class OpenAccess:
+    """Everybody counts, as in RocketMQ."""
+
+    serves_strangers = True
+
+    def may_connect(self, ip: str) -> bool:
+        return True
+
+    def counts(self, ip: str, local_ip: str) -> bool:
+        return True
+
+    async def learn(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+
+class SlaveAccess:
+    """See the module's docstring. `nameservers()` returns their addresses."""
+
+    def __init__(self, configuration: Configuration, ask: Ask) -> None:
+        """`ask` is RemotingClient.invoke. Raises SettingError for haSlaveAddresses."""
+        self.nameservers: Callable[[], list[str]] = list
+        self._configuration = configuration
+        self._ask = ask
+        self._listed = parse_networks(configuration.store.ha_slave_addresses)
+        self._hosts: frozenset[str] = frozenset()
+        self._asking = trio.Lock()
+        self._asked = -PAUSE_SECONDS
+
+    @property
+    def serves_strangers(self) -> bool:
+        serves = self._configuration.store.ha_serve_unregistered
+        return serves if serves is not None else not self._configuration.broker.acl_enable
+
+    def may_connect(self, ip: str) -> bool:
+        return not self._listed or is_listed(ip, self._listed)
+
+    def counts(self, ip: str, local_ip: str) -> bool:
+        broker = self._configuration.broker
+        if self._listed:
+            return is_listed(ip, self._listed)
+        if self._configuration.store.ha_count_unregistered:
+            return True
+        if not broker.namesrv_addr and not broker.fetch_namesrv_addr_by_address_server:
+            return True
+        return is_on_host(ip, local_ip, self._hosts, broker.broker_ip1)
+
+    async def learn(self) -> None:
+        """Ask all NameServers for the slaves of this broker's name. Several callers at once share one question."""
+        began = trio.current_time()
+        async with self._asking:
+            if self._asked >= began or self._listed:
+                return
+            await trio.sleep(max(0.0, self._asked + PAUSE_SECONDS - trio.current_time()))
+            self._asked = trio.current_time()
+            found: list[frozenset[str]] = []
+            async with trio.open_nursery() as nursery:
+                for address in self.nameservers():
+                    nursery.start_soon(self._ask_one, address, found)
+            if found:
+                self._hosts = frozenset().union(*found)
+
+    async def _ask_one(self, address: str, found: list[frozenset[str]]) -> None:
+        try:
+            answer = await self._ask(address, new_request(RequestCode.GET_BROKER_CLUSTER_INFO), ASK_SECONDS)
+            if answer.code != ResponseCode.SUCCESS:
+                return
+            brokers = ClusterInfo.decode(answer.body).broker_addr_table
+        except (RemotingError, BodyError) as error:
+            log.debug("a NameServer does not say which slaves there are", nameserver=address, error=str(error))
+            return
+        ours = brokers.get(self._configuration.broker.broker_name)
+        addresses = ours.broker_addrs.items() if ours is not None else ()
+        names = [text.rpartition(":")[0].strip("[]") for broker_id, text in addresses if broker_id != 0]
+        found.append(frozenset([ip for name in names[:MAX_HOSTS] for ip in await _resolve(name)]))
+
+
+async def _resolve(name: str) -> list[str]:
+    """Return the addresses of a host, which may be given as one; none for a name that does not resolve."""
+    try:
+        return [str(ipaddress.ip_address(name))]
+    except ValueError:
+        pass
+    try:
+        with trio.move_on_after(ASK_SECONDS):
+            return [str(info[4][0]) for info in await trio.socket.getaddrinfo(name, None)]
+    except (OSError, UnicodeError) as error:
+        log.debug("the host of a registered slave does not resolve", host=name, error=str(error))
+    return []
+
+
+def parse_networks(text: str) -> tuple[Network, ...]:
+    """Parse haSlaveAddresses: addresses and networks (10.0.0.0/24), separated by commas. Raises SettingError."""
+    try:
+        return tuple(ipaddress.ip_network(part.strip(), strict=False) for part in text.split(",") if part.strip())
+    except ValueError as error:
+        reason = f"{error}; give addresses or networks like 10.0.0.0/24, separated by commas"
+        raise SettingError("broker configuration", "haSlaveAddresses", reason) from None
+
+
+def is_listed(ip: str, networks: tuple[Network, ...]) -> bool:
+    """Return whether one of the networks has this address."""
+    try:
+        address = ipaddress.ip_address(ip)
+    except ValueError:
+        return False
+    return any(address in network for network in networks)
+
+
+def is_on_host(ip: str, local_ip: str, hosts: frozenset[str], own_ip: str) -> bool:
+    """Return whether a peer at `ip` is on one of `hosts`. A peer on this machine may use any of its addresses; this
+    machine is among the hosts if they have a loopback address, `own_ip`, or the address that the peer connected to."""
+    if ip in hosts:
+        return True
+    if ip != local_ip and not _is_loopback(ip):
+        return False
+    return own_ip in hosts or local_ip in hosts or any(_is_loopback(host) for host in hosts)
+
+
+def _is_loopback(ip: str) -> bool:
+    try:
+        return ipaddress.ip_address(ip).is_loopback
+    except ValueError:
+        return False
