@@ -29,7 +29,7 @@ SEGMENT_BYTES = 64 * 1024 * 1024
 
 
 def make_store(root: Path, messages: int) -> None:
-    """A commit log of `messages` records, in segments, without queues."""
+    """Make a commit log of `messages` records, in segments, without queues."""
     from triomq.protocol import record
 
     (root / "commitlog").mkdir(parents=True)
@@ -43,7 +43,7 @@ def make_store(root: Path, messages: int) -> None:
             f"UNIQ_KEY\x01FD00000000000000000000000000000244E94E0E2F2A{number:08X}\x02CLUSTER\x01DefaultCluster"
             f"\x02TAGS\x01Tag{number % 4}\x02KEYS\x01key-{number}"
         ).encode()
-        begin = number * 7919 % (len(pool) - BODY_BYTES)  # bodies that differ: Parquet would keep equal ones once
+        begin = number * 7919 % (len(pool) - BODY_BYTES)  # distinct bodies: Parquet would store equal ones once
         body = pool[begin : begin + BODY_BYTES]
         if len(tail) + 2048 > SEGMENT_BYTES:
             start = close_segment(root, start, tail)
@@ -125,7 +125,7 @@ def measure_reader(name: str, reader: Any) -> None:
 
 def measure_spark(name: str, table: Any, cores: int) -> None:
     rows = table.count()
-    for turn in ("first", "second", "third"):  # Java compiles what it runs meanwhile
+    for turn in ("first", "second", "third"):  # Java compiles its hot code during the first run
         with measured(f"{name}, Spark local[{cores}] to noop, {turn} run", lambda: rows):
             table.write.format("noop").mode("overwrite").save()
 

@@ -36,7 +36,6 @@ from triomq.remoting.processor_table import ProcessorTable
 from triomq.remoting.server import RemotingServer
 from triomq.remoting.tls import ServerCertificates, TlsError, TlsSettings, client_context
 from triomq.remoting.turn import Turn
-from triomq.store.config import BrokerRole
 from triomq.store.disk.files import Files
 from triomq.store.disk.own_thread import Offload
 from triomq.store.errors import StoreError
@@ -132,8 +131,7 @@ class BrokerController:
                     await store_nursery.start(tables.store.run)
                     self.serving = serving = build_serving(tables, self.port, client)
                     register(serving, table, fast_table)
-                    if self.configuration.store.broker_role is not BrokerRole.SLAVE:
-                        await serving.transactions.log.load()
+                    await serving.prepare()
                     add_tasks(serving)
                     follow_settings(serving)
                     if self._on_jump is not None:

@@ -81,6 +81,7 @@ TIMETABLE: Final[dict[str, Timing]] = {
     "BrokerStats.record": Timing(at=next_midnight),
     "persist consumerOffset.json": Timing(10, _offset_period),
     "persist consumerFilter.json": Timing(10, 10),
+    "keep queueLocks.json": Timing(10, 10),
     "protectBroker": Timing(180, 180),
     "printWaterMark": Timing(10, 1),
     "update name server list": Timing(10, 120),

@@ -134,7 +134,8 @@ class RemotingCommand:
         except Exception as error:
             fields = {"unreadable": str(error)}
         hidden = {
-            key: "***" if key in ("Signature", "SecurityToken") else value for key, value in (fields or {}).items()
+            key: "***" if key in ("Signature", "SecurityToken", "BoundSignature") else value
+            for key, value in (fields or {}).items()
         }
         return (
             f"<RemotingCommand {kind} code={self.code} opaque={self.opaque} remark={self.remark!r} "

@@ -56,31 +56,31 @@ class FrameDecoder:
     """Decodes the bytes of one connection into commands. The bytes may arrive in pieces of any size.
 
     `feed` returns the commands of all complete frames and keeps the rest. It raises FrameError at the first bytes that
-    are not a frame. Do not use the decoder after that.
+    are not a frame. Do not use the decoder after that. `held_bytes` is the number of bytes held of an incomplete frame.
     """
 
     def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES, max_header_bytes: int = MAX_FRAME_BYTES) -> None:
         self._max_frame_bytes = max_frame_bytes
         self._max_header_bytes = max_header_bytes
         self._held = bytearray()
-        self._held_bytes = 0
+        self.held_bytes = 0
         self._needed_bytes = 0
 
     @property
-    def held_bytes(self) -> int:
-        """The number of bytes held of an incomplete frame."""
-        return self._held_bytes
+    def needed_bytes(self) -> int:
+        """The number of bytes that the incomplete frame will have, as far as it is known; 0 if there is none."""
+        return self._needed_bytes if self.held_bytes else 0
 
     def feed(self, data: bytes | bytearray) -> list[RemotingCommand]:
         data = bytes(data)
-        if self._held_bytes:
+        if self.held_bytes:
             self._held += data  # one buffer: pieces of a byte or two would each cost an object
-            self._held_bytes += len(data)
-            if self._held_bytes < self._needed_bytes:
+            self.held_bytes += len(data)
+            if self.held_bytes < self._needed_bytes:
                 return []
             data = bytes(self._held)
             self._held = bytearray()
-            self._held_bytes = 0
+            self.held_bytes = 0
         commands: list[RemotingCommand] = []
         position = 0
         end = len(data)
@@ -104,7 +104,7 @@ class FrameDecoder:
             position = frame_end
         if position < end:
             self._held += data[position:]
-            self._held_bytes = end - position
+            self.held_bytes = end - position
             self._needed_bytes = needed
         return commands
 

@@ -47,6 +47,13 @@ class StoreSettings(RocketMQStoreSettings):
         "disk say; config/archived.json, which `mqpipeline archive --store` writes, tells how far the archive is",
         changeable=True,
     )
+    ha_cut_copied: bool = setting(
+        "haCutCopied",
+        False,
+        meaning="a slave whose master lacks messages that came from a master cuts them, after saving them under "
+        "salvage/; otherwise it stops following until this is set or the master has them again",
+        changeable=True,
+    )
     max_open_files: int = setting(
         "maxOpenFiles", 2000, meaning="consume queue, index and old log files kept open at a time", minimum=16
     )

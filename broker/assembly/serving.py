@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import socket
 from dataclasses import dataclass
+from pathlib import Path
 
 import trio
 
+from triomq.broker.acl.access_table import TOOLS_FILE
 from triomq.broker.address_server import AddressServer
-from triomq.broker.assembly.tables import Tables
+from triomq.broker.assembly.tables import Tables, kept
 from triomq.broker.configuration import HA_PORT_DISTANCE
 from triomq.broker.configuration_update import ConfigurationUpdate
 from triomq.broker.delay import DelayedDelivery
@@ -24,8 +26,10 @@ from triomq.broker.processors.send import SendProcessor
 from triomq.broker.producer_checks import ProducerChecks, TransactionChecks
 from triomq.broker.protection import Protection
 from triomq.broker.registration import Registration
+from triomq.broker.replication.copied import CopiedPart
 from triomq.broker.replication.log_follower import LogFollower
 from triomq.broker.replication.log_server import LogServer
+from triomq.broker.replication.master_account import MasterAccount
 from triomq.broker.replication.master_tables import MasterTables
 from triomq.broker.replication.slave_access import SlaveAccess
 from triomq.broker.tasks import Schedule
@@ -79,6 +83,12 @@ class Serving:
     def store(self) -> MessageStore:
         return self.tables.store
 
+    async def prepare(self) -> None:
+        """Do what a master must have done before requests arrive."""
+        if self.tables.configuration.store.broker_role is not BrokerRole.SLAVE:
+            self.replication.follower.copied.leads()
+            await self.transactions.log.load()
+
     def start(self, background: trio.Nursery, ha_port: network.Listening) -> None:
         """Start the background tasks. Slaves connect to `ha_port`."""
         tables = self.tables
@@ -86,6 +96,7 @@ class Serving:
         background.start_soon(self.writer.run)
         background.start_soon(tables.metadata.topics.run)
         background.start_soon(tables.metadata.groups.run)
+        background.start_soon(tables.queue_locks.run)
         background.start_soon(self.pull.long_polling.run)
         background.start_soon(self.registration.run)
         background.start_soon(tables.notifier.run)
@@ -174,9 +185,11 @@ def _registration(tables: Tables, client: RemotingClient, replication: Replicati
 
 def _replication(tables: Tables, client: RemotingClient) -> Replication:
     metadata = tables.metadata
+    home = Path(tables.configuration.broker.rocketmq_home or ".")
     access = SlaveAccess(tables.configuration, client.invoke)
     log_server = LogServer(tables.configuration, tables.store, access)
-    follower = LogFollower(tables.configuration, tables.store, on_cut=log_server.close_links)
+    copied = CopiedPart(kept(tables.surroundings, "copied.json"))
+    follower = LogFollower(tables.configuration, tables.store, copied=copied, on_cut=log_server.close_links)
     master_tables = MasterTables(
         client,
         metadata.topics,
@@ -184,6 +197,7 @@ def _replication(tables: Tables, client: RemotingClient) -> Replication:
         metadata.offsets,
         tables.delay_offsets,
         is_trusted=lambda: follower.agrees,
+        sign=MasterAccount(home / TOOLS_FILE, tables.now_ms).sign,
     )
     return Replication(access, log_server, follower, master_tables)
 

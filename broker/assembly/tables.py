@@ -107,8 +107,8 @@ def build_tables(surroundings: Surroundings) -> Tables:
         pools,
         store,
         metadata,
-        DelayOffsets(_kept(surroundings, "delayOffset.json")),
-        QueueLockTable(now_ms, expiry_ms=broker.queue_lock_lifetime_ms),
+        DelayOffsets(kept(surroundings, "delayOffset.json")),
+        QueueLockTable(now_ms, file=kept(surroundings, "queueLocks.json"), expiry_ms=broker.queue_lock_lifetime_ms),
         notifier,
         stats,
         store_metrics,
@@ -126,6 +126,7 @@ def load_tables(tables: Tables) -> None:
     metadata = tables.metadata
     for table in (metadata.topics, metadata.groups, metadata.offsets):
         table.load()
+    tables.queue_locks.load()
     if tables.access is not None:
         try:
             tables.access.load()
@@ -150,7 +151,8 @@ def compute_bit_maps(configuration: Configuration, store: MessageStore, filters:
     store.compute_bit_maps(bit_map)
 
 
-def _kept(surroundings: Surroundings, name: str) -> StoredFile:
+def kept(surroundings: Surroundings, name: str) -> StoredFile:
+    """Return a file of the store's config directory."""
     config = Path(surroundings.configuration.store.store_path_root_dir) / "config"
     return StoredFile(surroundings.files, str(config / name))
 
@@ -159,14 +161,14 @@ def _metadata(surroundings: Surroundings, notifier: ClientNotifier) -> Metadata:
     configuration, now_ms = surroundings.configuration, surroundings.now_ms
     broker = configuration.broker
     groups = GroupTable(
-        _kept(surroundings, "subscriptionGroup.json"),
+        kept(surroundings, "subscriptionGroup.json"),
         now_ms=now_ms,
         auto_create=lambda: configuration.broker.auto_create_subscription_group,
         max_table_bytes=lambda: configuration.broker.max_group_table_bytes,
     )
     filters = FilterTable(
         BloomFilter(broker.max_error_rate_of_bloom_filter, broker.expect_consumer_num_use_filter),
-        _kept(surroundings, "consumerFilter.json"),
+        kept(surroundings, "consumerFilter.json"),
         now_ms=now_ms,
         clean_after_ms=lambda: configuration.broker.filter_data_clean_time_span_ms,
     )
@@ -182,7 +184,7 @@ def _metadata(surroundings: Surroundings, notifier: ClientNotifier) -> Metadata:
         ),
         producers=ProducerTable(now_ms),
         offsets=OffsetTable(
-            _kept(surroundings, "lmqConsumerOffset.json" if lmq else "consumerOffset.json"),
+            kept(surroundings, "lmqConsumerOffset.json" if lmq else "consumerOffset.json"),
             enable_lmq=lmq,
             max_table_bytes=lambda: configuration.broker.max_offset_table_bytes,
         ),
@@ -194,7 +196,7 @@ def _topics(surroundings: Surroundings) -> TopicTable:
     configuration = surroundings.configuration
     broker = configuration.broker
     return TopicTable(
-        _kept(surroundings, "topics.json"),
+        kept(surroundings, "topics.json"),
         now_ms=surroundings.now_ms,
         built_in=built_in_topics(
             cluster=broker.broker_cluster_name,

@@ -30,6 +30,7 @@ def add_tasks(serving: Serving) -> None:
     add = serving.schedule.add
     add("persist consumerOffset.json", metadata.offsets.persist_offloaded)
     add("persist consumerFilter.json", metadata.filters.persist)
+    add("keep queueLocks.json", tables.queue_locks.still_alive)
     add("ClientHousekeepingService", expire_clients)
     if tables.configuration.store.broker_role is BrokerRole.SLAVE:
         add("SlaveSynchronize.syncAll", serving.replication.master_tables.sync)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+import structlog
+import trio
+
 from triomq.broker.tables.queue_locks import QueueLockTable
 from triomq.protocol.bodies.queue_lock import LockBatchRequestBody, LockBatchResponseBody, UnlockBatchRequestBody
 from triomq.protocol.codes import RequestCode, ResponseCode
@@ -13,6 +16,10 @@ from triomq.protocol.system_topics import check_group_length, check_topic_length
 from triomq.remoting.connection import Connection
 from triomq.remoting.processor_table import Processor
 
+log = structlog.get_logger("triomq.broker.queue_locks")
+
+SAVE_SECONDS: Final = 0.5
+"""A lock is granted after this time even if its file is not written yet: Java clients wait one second."""
 MAX_QUEUES: Final = 16_384
 """Queues in one request. A client names those that it holds of one group on one broker."""
 
@@ -27,14 +34,21 @@ class QueueLockProcessor:
         """Return request code -> processor."""
         return {RequestCode.LOCK_BATCH_MQ: self.lock, RequestCode.UNLOCK_BATCH_MQ: self.unlock}
 
-    def lock(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """Handle LOCK_BATCH_MQ: lock the free queues; the response lists those that the client now holds."""
+    async def lock(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """Handle LOCK_BATCH_MQ: lock the free queues; the response lists those that the client now holds. It may have
+        released some while this waited for the file."""
         body = LockBatchRequestBody.decode(request.body)
         group, client_id = _holder(body)
         _check_count(len(body.mq_set))
         for queue in body.mq_set:
             check_topic_length(queue.topic)
         held = self._locks.lock(group, body.mq_set, client_id)
+        with trio.move_on_after(SAVE_SECONDS):
+            try:
+                await self._locks.wait_saved()
+            except OSError as error:
+                log.error("queue locks cannot be written, a restart would forget them", error=str(error))
+        held = [queue for queue in held if self._locks.holder(group, queue) == client_id]
         return new_response(request, body=LockBatchResponseBody(lock_ok_mq_set=frozenset(held)).encode())
 
     def unlock(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:

@@ -6,9 +6,10 @@ bytes are written as they arrive and reported at once; queues and index follow, 
 do not wait for them. With SYNC_FLUSH the report covers what is on disk. There is a report at least every
 haSendHeartbeatInterval. A master that is silent for haHousekeepingInterval is abandoned.
 
-Any failure ends the connection; the next one follows after a pause. A full disk is retried until it has room. An end of
-the log that the master lacks is saved and cut (store/upkeep/tail_cut.py). A log that has nothing in common with the
-master's is left alone: `refused` says so, and nothing is replicated from that master.
+Any failure ends the connection; the next one follows after a pause. A full disk is retried until it has room. An end
+of the log that the master lacks is saved and cut (store/upkeep/tail_cut.py) if this broker wrote it as a master. If it
+came from a master (copied.py), or if the log has nothing in common with the master's, the log is left alone: `refused`
+says so, and nothing is replicated from that master.
 
 On a slave only this task writes to the store.
 """
@@ -22,8 +23,10 @@ import structlog
 import trio
 
 from triomq.broker.configuration import Configuration
+from triomq.broker.replication.copied import CopiedPart
 from triomq.broker.replication.frames import TransferDecoder, encode_report
 from triomq.broker.replication.overlap import OutOfStep, Overlap
+from triomq.broker.tables.table_file import NoFile
 from triomq.protocol.errors import FrameError
 from triomq.remoting import network
 from triomq.store.config import FlushDiskType
@@ -70,9 +73,11 @@ class LogFollower:
         store: MessageStore,
         connect: Connect = network.connect,
         *,
+        copied: CopiedPart | None = None,
         on_cut: Callable[[], None] = lambda: None,
     ) -> None:
-        self.refused: str | None = None
+        self.copied = copied if copied is not None else CopiedPart(NoFile())
+        self._refused: str | None = None
         self._configuration = configuration
         self._store = store
         self._connect = connect
@@ -83,6 +88,11 @@ class LogFollower:
         self._next_retry_seconds = FIRST_RETRY_SECONDS
         self._last_failure = ""
         self._following: Following | None = None
+
+    @property
+    def refused(self) -> str | None:
+        """Return why nothing is replicated from the present master until somebody decides, or None."""
+        return None if self._following is not None and self.agrees else self._refused
 
     @property
     def agrees(self) -> bool:
@@ -111,6 +121,7 @@ class LogFollower:
         """Follow the current master, until cancelled."""
         while True:
             self._address_changed = trio.Event()
+            self.copied.follows(self._store.reading.max_physical_offset)
             address = self.address
             pause = RETRY_SECONDS if address is None else await self._follow(address)
             with trio.move_on_after(pause):
@@ -135,7 +146,7 @@ class LogFollower:
             return await self._cut(following.overlap, address)
         if following.overlap.is_known and following.overlap.took_any:
             self._steps_back = 0
-            self.refused = None
+            self._refused = None
             self._last_failure = ""
         self._failed(address, reason)
         if ending is Ending.LOST:
@@ -156,7 +167,7 @@ class LogFollower:
 
     def _look_back(self, overlap: Overlap, address: str) -> float:
         if overlap.reaches_start:
-            return self._refuse(address, overlap.begin)
+            return self._refuse(address, overlap.begin, self._nothing_in_common(address))
         self._steps_back += 1
         log.warning("the master does not have the end of this log", master=address, physical_offset=overlap.begin)
         return RECONNECT_SECONDS
@@ -174,29 +185,36 @@ class LogFollower:
             is_proved = border > first
         if not is_proved:
             return self._look_back(overlap, address)
+        end = store.reading.max_physical_offset
+        copied_from = max(border, self.copied.follows(end))
+        if copied_from < end and not self._configuration.store.ha_cut_copied:
+            return self._refuse(address, border, _went_back(address, copied_from, end))
         try:
             saved = await store.replica.cut(border)
         except OSError as error:
             self._failed(address, f"the end of the log cannot be saved: {error}")
             return RETRY_SECONDS
         self._on_cut()
+        self.copied.follows(store.reading.max_physical_offset)
         self._steps_back = 0
         if saved is None:
             self._failed(address, "the log cannot be truncated at present")
             return RETRY_SECONDS
         return 0.0
 
-    def _refuse(self, address: str, physical_offset: int) -> float:
-        self._steps_back = 0
+    def _nothing_in_common(self, address: str) -> str:
         own = self._store.reading
-        text = (
+        return (
             f"this log ({own.min_physical_offset} to {own.max_physical_offset}) has no message in "
             f"common with that of {address}: it is another log, or the master has deleted everything of it. Nothing is "
             "replicated. To follow this master, stop this broker and move its store directory away"
         )
-        if self.refused is None:
+
+    def _refuse(self, address: str, physical_offset: int, text: str) -> float:
+        self._steps_back = 0
+        if self._refused is None:
             log.error("replication refused", master=address, physical_offset=physical_offset, reason=text)
-        self.refused = text
+        self._refused = text
         return REFUSED_SECONDS
 
 
@@ -240,10 +258,10 @@ class Following:
 
     @property
     def _asks_in_vain(self) -> bool:
-        """Return whether nothing has arrived that the master should have."""
+        """Return whether data is missing that the master should have sent by now."""
         return not self.overlap.took_any and not self.overlap.is_known
 
-    # -- what comes ------------------------------------------------------------------------------------------------
+    # -- receiving -------------------------------------------------------------------------------------------------
 
     async def _receive(self) -> None:
         """Receive until the connection has to end."""
@@ -305,7 +323,7 @@ class Following:
             at += len(part)
             overlap.appended(overlap.position + len(part))
 
-    # -- what is said ----------------------------------------------------------------------------------------------
+    # -- reporting -------------------------------------------------------------------------------------------------
 
     @property
     def _has(self) -> int:
@@ -348,6 +366,15 @@ class Following:
         while True:
             await self._store.flushed.wait_beyond(self._store.flushed.value)
             self._progress.set()
+
+
+def _went_back(address: str, begin: int, end: int) -> str:
+    return (
+        f"{address} lacks {end - begin} bytes ({begin} to {end}) that this log has from a master: it was restored from "
+        "an older copy of its disk, or lost its end in a crash. Producers may have got SEND_OK for them. Nothing is "
+        "replicated. To keep these messages, make this broker the master; to give them up, set haCutCopied=true here, "
+        "which saves them under salvage/ and cuts them"
+    )
 
 
 def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:

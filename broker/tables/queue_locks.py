@@ -1,21 +1,34 @@
 """QueueLockTable: which client of a group may consume which queue in order (RocketMQ: RebalanceLockManager).
 
 A lock belongs to (group, queue) and a client id; it is free again when its holder has not renewed it for `expiry_ms`,
-so nothing has to be cleaned up when a client dies. It lives in memory only: after a restart every client locks again.
-Touched only on the event loop. Limit: `max_locks` locks over all groups; expired ones are swept before one is refused.
+so nothing has to be cleaned up when a client dies. Touched only on the event loop. Limit: `max_locks` locks over all
+groups; expired ones are swept before one is refused.
+
+The holders are kept in queueLocks.json, which RocketMQ does not have: a client goes on consuming for up to 30 s while
+it cannot renew, so a broker that forgot its locks would give the same queue to a second client. A new holder is in the
+file before the response says so (`wait_saved`); renewals are not, but `still_alive` notes every few seconds when the
+broker was alive. Locks that are loaded count as renewed at that time, so those of clients that died with it expire.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import structlog
+import trio
+
 from triomq.broker.errors import TableFull
+from triomq.broker.tables.table_file import NoFile, TableFile
+from triomq.broker.tables.write_behind import Fragments, Offload, WriteBehind
 from triomq.protocol.clock import NowMs
 from triomq.protocol.message_queue import MessageQueue
 
+log = structlog.get_logger("triomq.broker.queue_locks")
+
 LOCK_EXPIRY_MS = 60_000
-MAX_LOCKS = 1_000_000
+MAX_LOCKS = 200_000
 
 
 @dataclass(slots=True)
@@ -27,18 +40,29 @@ class _Lock:
 class QueueLockTable:
     """Locks of orderly consumers."""
 
-    def __init__(self, now_ms: NowMs, *, expiry_ms: int = LOCK_EXPIRY_MS, max_locks: int = MAX_LOCKS) -> None:
+    def __init__(
+        self,
+        now_ms: NowMs,
+        *,
+        file: TableFile | None = None,
+        expiry_ms: int = LOCK_EXPIRY_MS,
+        max_locks: int = MAX_LOCKS,
+    ) -> None:
         self._now_ms = now_ms
         self._expiry_ms = expiry_ms
         self._max_locks = max_locks
         self._locks: dict[str, dict[MessageQueue, _Lock]] = {}
         self._lock_count = 0
+        self._file = file if file is not None else NoFile()
+        self._fragments = Fragments(self._group_text)
+        self._writer = WriteBehind(self._file, self._text)
 
     def lock(self, group: str, queues: Iterable[MessageQueue], client_id: str) -> list[MessageQueue]:
         """Lock the free queues; return the queues that the client now holds, each for another 60 s."""
         now_ms = self._now_ms()
         locks = self._locks.setdefault(group, {})
         held: list[MessageQueue] = []
+        has_new = False
         try:
             for queue in queues:
                 lock = locks.get(queue)
@@ -46,7 +70,9 @@ class QueueLockTable:
                     self._make_room(group)
                     locks[queue] = _Lock(client_id, now_ms)
                     self._lock_count += 1
+                    has_new = True
                 elif lock.client_id == client_id or now_ms - lock.last_update_ms > self._expiry_ms:
+                    has_new = has_new or lock.client_id != client_id
                     lock.client_id = client_id
                     lock.last_update_ms = now_ms
                 else:
@@ -55,6 +81,8 @@ class QueueLockTable:
         finally:
             if not locks:
                 self._locks.pop(group, None)
+            if has_new:
+                self._changed(group)
         return held
 
     def unlock(self, group: str, queues: Iterable[MessageQueue], client_id: str) -> None:
@@ -62,6 +90,7 @@ class QueueLockTable:
         locks = self._locks.get(group)
         if locks is None:
             return
+        before = self._lock_count
         for queue in queues:
             lock = locks.get(queue)
             if lock is not None and lock.client_id == client_id:
@@ -69,6 +98,8 @@ class QueueLockTable:
                 self._lock_count -= 1
         if not locks:
             del self._locks[group]
+        if self._lock_count != before:
+            self._changed(group)
 
     def holder(self, group: str, queue: MessageQueue) -> str | None:
         """Return the client that currently holds the queue."""
@@ -87,11 +118,76 @@ class QueueLockTable:
         if self._lock_count < self._max_locks:
             return
         oldest_ms = self._now_ms() - self._expiry_ms
-        for locks in self._locks.values():
+        for name, locks in self._locks.items():
             for queue in [queue for queue, lock in locks.items() if lock.last_update_ms < oldest_ms]:
                 del locks[queue]
                 self._lock_count -= 1
+                self._fragments.touch(name)
         for name in [name for name, locks in self._locks.items() if not locks and name != group]:
             del self._locks[name]
         if self._lock_count >= self._max_locks:
             raise TableFull("queue locks", self._max_locks, f"locks of group {group}")
+
+    # -- the file ----------------------------------------------------------------------------------------------------
+
+    def load(self) -> None:
+        """Load the locks; those that have expired since the broker was alive are left out."""
+        loaded = self._file.load(_decode)
+        if loaded is None:
+            return
+        alive_ms, holders = loaded
+        now_ms = self._now_ms()
+        if now_ms - alive_ms > self._expiry_ms:
+            return
+        for group, client_id, queue in holders[: self._max_locks]:
+            self._locks.setdefault(group, {})[queue] = _Lock(client_id, min(now_ms, alive_ms))
+            self._fragments.touch(group)
+        self._lock_count = sum(map(len, self._locks.values()))
+        log.info("queue locks loaded", locks=self._lock_count)
+
+    def still_alive(self) -> None:
+        """Note in the file that the locks are in use at this time."""
+        if self._locks:
+            self._writer.mark()
+
+    async def wait_saved(self) -> None:
+        """Wait until the holders are in the file. Raises OSError."""
+        await self._writer.wait_saved()
+
+    async def run(self, offload: Offload = trio.to_thread.run_sync) -> None:
+        """Write changes in the background, until cancelled."""
+        await self._writer.run(offload)
+
+    def _changed(self, group: str) -> None:
+        self._fragments.touch(group)
+        self._writer.mark()
+
+    def _group_text(self, group: str) -> str | None:
+        locks = self._locks.get(group)
+        if not locks:
+            return None
+        holders = [
+            [lock.client_id, queue.topic, queue.broker_name, queue.queue_id] for queue, lock in locks.items()
+        ]
+        return json.dumps(holders)
+
+    def _text(self) -> str:
+        return f'{{\n\t"{_ALIVE}":{self._now_ms()},\n\t"{_LOCKS}":{self._fragments.text()}\n}}'
+
+
+_ALIVE = "aliveAt"
+_LOCKS = "locks"
+
+
+def _decode(text: str) -> tuple[int, list[tuple[str, str, MessageQueue]]]:
+    """Return when the broker was alive (ms), and group, client id and queue of each lock. Raises ValueError."""
+    try:
+        table = json.loads(text)
+        holders = [
+            (str(group), str(client_id), MessageQueue(str(topic), str(broker_name), int(queue_id)))
+            for group, locks in table[_LOCKS].items()
+            for client_id, topic, broker_name, queue_id in locks
+        ]
+        return int(table[_ALIVE]), holders
+    except (KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"this is no table of queue locks: {error!r}") from None

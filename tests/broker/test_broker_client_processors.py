@@ -346,17 +346,17 @@ def test_whole_offset_tables(around: Surroundings) -> None:
 # -- locks -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_queue_is_locked_by_one_client_until_it_unlocks() -> None:
+async def test_a_queue_is_locked_by_one_client_until_it_unlocks() -> None:
     processor = QueueLockProcessor(QueueLockTable(FakeClock()))
     body = b'{"clientId":"c1","consumerGroup":"G","mqSet":[{"brokerName":"b-a","queueId":0,"topic":"T"}]}'
-    held = processor.lock(FakeConnection(), request(41, body=body))
+    held = await processor.lock(FakeConnection(), request(41, body=body))
     assert held.body == b'{"lockOKMQSet":[{"brokerName":"b-a","queueId":0,"topic":"T"}]}'
     other = body.replace(b"c1", b"c2")
-    assert processor.lock(FakeConnection(), request(41, body=other)).body == b'{"lockOKMQSet":[]}'
+    assert (await processor.lock(FakeConnection(), request(41, body=other))).body == b'{"lockOKMQSet":[]}'
     assert processor.unlock(FakeConnection(), request(42, body=body)).code == 0
-    assert b"b-a" in processor.lock(FakeConnection(), request(41, body=other)).body
+    assert b"b-a" in (await processor.lock(FakeConnection(), request(41, body=other))).body
     with pytest.raises(RequestRefused, match="clientId"):
-        processor.lock(FakeConnection(), request(41, body=b"{}"))
+        await processor.lock(FakeConnection(), request(41, body=b"{}"))
 
 
 @pytest.mark.parametrize(
@@ -367,12 +367,12 @@ def test_a_queue_is_locked_by_one_client_until_it_unlocks() -> None:
         ("G", "t" * 128, 1, "128 characters"),
     ],
 )
-def test_a_lock_request_beyond_a_limit_locks_nothing(group: str, topic: str, count: int, reason: str) -> None:
+async def test_a_lock_request_beyond_a_limit_locks_nothing(group: str, topic: str, count: int, reason: str) -> None:
     locks = QueueLockTable(FakeClock())
     queues = [{"brokerName": "b-a", "queueId": number, "topic": topic} for number in range(count)]
     body = json.dumps({"clientId": "c1", "consumerGroup": group, "mqSet": queues}).encode()
     with pytest.raises(RequestRefused, match=reason):
-        QueueLockProcessor(locks).lock(FakeConnection(), request(41, body=body))
+        await QueueLockProcessor(locks).lock(FakeConnection(), request(41, body=body))
     assert locks.holder(group, MessageQueue(topic, "b-a", 0)) is None
 
 

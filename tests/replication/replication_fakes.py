@@ -13,9 +13,11 @@ import trio.testing
 from store_support import WallClock, message, open_store
 
 from triomq.broker.configuration import Configuration
+from triomq.broker.replication.copied import CopiedPart
 from triomq.broker.replication.log_follower import LogFollower
 from triomq.broker.replication.log_server import LogServer
 from triomq.broker.replication.slave_link import Write
+from triomq.broker.tables.table_file import NoFile, TableFile
 from triomq.store.config import BrokerRole, FlushDiskType
 from triomq.store.disk.files import Files
 from triomq.store.message_store import MessageStore
@@ -121,13 +123,17 @@ class Line:
 class Pair:
     """One master and one slave; `lines` are the connections so far, `on_line` may prepare each."""
 
-    def __init__(self, nursery: trio.Nursery, master: MessageStore, slave: MessageStore) -> None:
+    def __init__(
+        self, nursery: trio.Nursery, master: MessageStore, slave: MessageStore, copied: TableFile | None = None
+    ) -> None:
         self.nursery = nursery
         self.master = master
         self.slave = slave
         self.server = LogServer(configuration(master), master)
         self.chained: list[LogServer] = []
-        self.follower = LogFollower(configuration(slave), slave, self.connect, on_cut=self._cut)
+        self.settings = configuration(slave)
+        part = CopiedPart(copied or NoFile())
+        self.follower = LogFollower(self.settings, slave, self.connect, copied=part, on_cut=self._cut)
         self.follower.master_known(ADDRESS)
         self.lines: list[Line] = []
         self.on_line: Callable[[Line], None] = lambda line: None

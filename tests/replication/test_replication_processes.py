@@ -245,6 +245,12 @@ def test_kills_of_either_side_lose_nothing_that_was_acknowledged(tmp_path: Path)
         assert found >= len(traffic.acknowledged)
 
 
+def copied_from(store: Path) -> int:
+    """The physical offset from which on a slave's log came from a master."""
+    offset: int = json.loads((store / "config" / "copied.json").read_text())["copiedFrom"]
+    return offset
+
+
 def test_a_promoted_slave_is_followed_by_its_former_master(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path)
     proxy = cluster.proxy()
@@ -257,6 +263,7 @@ def test_a_promoted_slave_is_followed_by_its_former_master(tmp_path: Path) -> No
         proxy.mode = "refuse"
         proxy.break_all()
         wait_until(lambda: send_many(cluster.master, "T", 1) != [OK], 20, "the master is alone")
+        assert copied_from(cluster.slave.store) == 0
         own = b"only the former master has this"
         with wire.Wire(cluster.master.address) as connection:
             for _ in range(3000):  # over a file end
@@ -267,6 +274,7 @@ def test_a_promoted_slave_is_followed_by_its_former_master(tmp_path: Path) -> No
         cluster.slave.start(brokerRole="SYNC_MASTER", brokerId="0", haMasterAddress="")
         wait_until(lambda: cluster.namesrv.brokers() == {"0": cluster.slave.address}, 60, "the slave is the master now")
         assert set(send_many(cluster.slave, "T", 100)) == {SLAVE_NOT_AVAILABLE}
+        assert copied_from(cluster.slave.store) == -1, "it writes itself now"
 
         cluster.master.start(brokerRole="SLAVE", brokerId="1", haMasterAddress=cluster.slave.ha_address)
         wait_until(

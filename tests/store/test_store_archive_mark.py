@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import trio
+from store_faults import RecordingFiles
 from store_support import WallClock, message, open_store, small_settings
 from structlog.testing import capture_logs
 from test_store_retention import HOUR_MS, NOON_MS, DiskFiles, check_consistent, filled, log_files
@@ -149,6 +150,17 @@ def test_a_mark_is_whole_or_the_old_one(tmp_path: Path) -> None:
     assert read_mark(Files(), path) == 10_000_000_000
     mark(tmp_path, 5)
     assert read_mark(Files(), path) == 5
+
+
+def test_a_mark_is_on_disk_before_it_has_its_name_and_its_name_before_the_call_returns(tmp_path: Path) -> None:
+    """Retention deletes what a mark covers, so no power failure may take back a mark, or leave an empty one."""
+    files = RecordingFiles()
+    directory = f"{tmp_path}/config"
+    write_mark(files, f"{directory}/archived.json", 5, archive="/archive", now_ms=1)
+    assert [(operation.kind, operation.path.removeprefix(directory)) for operation in files.journal] == [
+        ("make_directories", ""), ("create", "/archived.json.staged"), ("write", "/archived.json.staged"),
+        ("sync", "/archived.json.staged"), ("rename", "/archived.json.staged"), ("sync_directory", ""),
+    ]  # fmt: skip
 
 
 def test_a_mark_of_zero_is_a_mark_and_what_is_no_number_is_none(tmp_path: Path) -> None:

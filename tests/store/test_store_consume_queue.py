@@ -111,6 +111,12 @@ def test_the_search_is_not_misled_by_a_damaged_entry(tmp_path: Path) -> None:
     assert queue.first_at_or_beyond(101) == 2
 
 
+def test_a_queue_that_begins_in_the_middle_has_nothing_to_sync_before_its_first_entry(tmp_path: Path) -> None:
+    queue = queue_at(tmp_path)
+    queue.fill(12)
+    assert (queue.end, queue.synced_end, queue.buffered_count) == (10, 10, 2)
+
+
 def test_the_mark_of_the_end_follows_a_cut(tmp_path: Path) -> None:
     queue = with_messages(tmp_path, 1000, 1100, 1200)
     mark = queue.end_mark

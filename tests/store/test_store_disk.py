@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import resource
+from datetime import datetime
 from pathlib import Path
 
 import pytest
-from store_support import small_settings
+from store_faults import RecordingFiles
+from store_support import message, open_store, small_settings
 
+from triomq.store.disk import layout
 from triomq.store.disk.directory_lock import DirectoryLock
 from triomq.store.disk.files import Data, Files
 from triomq.store.disk.json_config import JsonFile
@@ -30,6 +36,11 @@ class Descriptors(Files):
         fd = super().create(path, size_bytes)
         self._names[fd] = Path(path).name
         return fd
+
+    def duplicate(self, fd: int) -> int:
+        second = super().duplicate(fd)
+        self._names[second] = self._names[fd]
+        return second
 
     def close(self, fd: int) -> None:
         del self._names[fd]
@@ -85,6 +96,114 @@ def test_a_closed_file_opens_again_when_it_is_used(tmp_path: Path) -> None:
     assert first.read(10, 4) == b"kept"
     pool.close_all()
     assert files.names == set() and pool.count == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "start"),
+    [
+        ("00000000000000004096", 4096),
+        ("0000000000000000409", None),
+        ("000000000000000040960", None),
+        ("0000000000000000409x", None),
+        ("0000000000000000409²", None),
+        ("0000000000000000409٣", None),
+    ],
+)
+def test_a_file_of_the_log_is_named_by_20_digits(name: str, start: int | None) -> None:
+    assert layout.start_offset(name) == start
+    assert start is None or layout.file_name(start) == name
+
+
+def test_an_index_file_is_named_by_17_digits_of_local_time() -> None:
+    now_ms = int(datetime(2026, 1, 2, 3, 4, 5).timestamp() * 1000) + 67
+    assert layout.index_name(now_ms) == "20260102030405067"
+    assert layout.is_index_name("20260102030405067")
+    for name in ("2026010203040506", "202601020304050678", *(f"2026010203040506{digit}" for digit in "x²٣")):
+        assert not layout.is_index_name(name), name
+
+
+def test_abort_is_made_and_removed_for_good(tmp_path: Path) -> None:
+    """Without the sync of its directory, a power failure could bring the file back, or take it away."""
+    files = RecordingFiles()
+    lock = DirectoryLock(files, Layout(small_settings(tmp_path)))
+    lock.take()
+    files.journal.clear()
+    lock.mark_unclean()
+    assert not lock.was_clean
+    lock.mark_clean()
+    assert lock.was_clean
+    lock.release()
+    assert [(operation.kind, operation.path) for operation in files.journal if operation.kind != "write"] == [
+        ("create", f"{tmp_path}/abort"), ("sync_directory", f"{tmp_path}"),
+        ("unlink", f"{tmp_path}/abort"), ("sync_directory", f"{tmp_path}"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.EAGAIN, errno.EOPNOTSUPP])
+def test_a_read_from_memory_only_fails_like_any_other_but_for_what_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    def preadv(fd: int, places: object, at: int, flags: int = 0) -> int:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "preadv", preadv)
+    places = [memoryview(bytearray(10))]
+    if code == errno.EIO:
+        with pytest.raises(OSError, match="Input/output error"):
+            Files().pread_into(0, places, 0, wait=False)
+    else:
+        assert Files().pread_into(0, places, 0, wait=False) == 0
+
+
+def test_a_file_is_opened_once_whatever_number_its_descriptor_has(tmp_path: Path) -> None:
+    class Numbered(Files):
+        def __init__(self) -> None:
+            self.calls: list[str] = []
+
+        def open(self, path: str, *, write: bool = True) -> int:
+            assert not self.calls, "it is open already"
+            self.calls.append("open")
+            return 0
+
+        def close(self, fd: int) -> None:
+            self.calls.append(f"close {fd}")
+
+    files = Numbered()
+    pool = OpenFiles(files, 2)
+    file = MappedFile(pool, str(tmp_path), 0, 100)
+    assert (file.fd(), file.fd()) == (0, 0)
+    file.close()
+    file.close()
+    assert (files.calls, pool.count) == (["open", "close 0"], 0)
+
+
+@pytest.mark.parametrize(
+    ("limits", "limit"), [((123, 456), 123), ((resource.RLIM_INFINITY, resource.RLIM_INFINITY), 1 << 20)]
+)
+def test_the_number_of_descriptors_is_the_limit_in_force(
+    monkeypatch: pytest.MonkeyPatch, limits: tuple[int, int], limit: int
+) -> None:
+    """The hard limit is what a process may ask for, not what it has."""
+    monkeypatch.setattr(resource, "getrlimit", lambda which: limits)
+    assert Files().descriptor_limit() == limit
+
+
+@pytest.mark.parametrize("has_room", [True, False])
+async def test_a_log_file_that_is_made_ahead_is_closed_again(tmp_path: Path, has_room: bool) -> None:
+    class Allocating(Descriptors):
+        def allocate(self, fd: int, at: int, size_bytes: int) -> None:
+            if not has_room:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    files = Allocating()
+    store = await open_store(tmp_path, files=files, warm_mapped_file_enable=True)
+    assert store.append(message(body=bytes(2900))).is_ok
+    store.commit()
+    before = files.names
+    await store._warm_up.prepare()
+    assert (tmp_path / "commitlog" / f"{4096:020d}").exists()
+    assert files.names == before
+    await store.close()
 
 
 # -- JSON files ----------------------------------------------------------------------------------------------------

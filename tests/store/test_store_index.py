@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+import mmap
+import os
 from pathlib import Path
 
 import pytest
-from store_faults import FULL, FailingFiles
+from store_faults import FULL, FailingFiles, RecordingFiles
 from store_support import WallClock, abandon, message, open_store
 
 from triomq.store.disk.files import Files
 from triomq.store.disk.mapped_file import OpenFiles
-from triomq.store.queues.index_file import IndexFile
+from triomq.store.queues.index_file import IndexFile, key_hash
 
 
 async def test_a_query_by_key_includes_both_ends_of_its_time(tmp_path: Path) -> None:
@@ -58,3 +61,101 @@ def test_an_empty_slot_leads_to_no_entry_not_even_to_one_of_zeros(tmp_path: Path
     file.close()
     with pytest.raises(RuntimeError, match="not open for writing"):
         file.put("T", "u", None, 0, 1)
+
+
+@pytest.mark.parametrize("is_closed", [True, False], ids=["closed", "killed"])
+async def test_after_a_start_keys_go_on_in_the_file_that_is_not_full(tmp_path: Path, is_closed: bool) -> None:
+    for number in range(2):
+        store = await open_store(tmp_path)
+        assert store.append(message(uniq_key=f"u{number}")).is_ok
+        store.commit()
+        await store.close() if is_closed else abandon(store)
+    store = await open_store(tmp_path)
+    assert len(store.contents.index.files) == 1
+    for number in range(2):
+        assert len(store.reading.query_by_key("T", f"u{number}", 9, 0, 1 << 60).records) == 1
+    await store.close()
+
+
+class Mappings(Files):
+    def __init__(self) -> None:
+        self.made: list[mmap.mmap] = []
+
+    def map_read(self, fd: int, size_bytes: int) -> mmap.mmap:
+        self.made.append(super().map_read(fd, size_bytes))
+        return self.made[-1]
+
+    def map_private(self, fd: int, size_bytes: int) -> mmap.mmap:
+        self.made.append(super().map_private(fd, size_bytes))
+        return self.made[-1]
+
+
+async def test_a_closed_store_maps_nothing(tmp_path: Path) -> None:
+    """Slots alone are 20 MB for each index file that is written."""
+    files = Mappings()
+    store = await open_store(tmp_path, files=files)
+    for number in range(100):  # more than one index file has room for
+        assert store.append(message(uniq_key=f"u{number}")).is_ok
+    store.commit()
+    assert len(store.reading.query_by_key("T", "u3", 9, 0, 1 << 60).records) == 1
+    assert len(files.made) >= 3
+    await store.close()
+    assert [made for made in files.made if not made.closed] == []
+
+
+def test_only_slot_pages_that_changed_are_written(tmp_path: Path) -> None:
+    """All slots of a file of usual size are 20 MB, and one message changes one page of them."""
+    files = RecordingFiles()
+    slots = 5000  # 20,040 bytes with the header: five pages
+    file = IndexFile(OpenFiles(files, 10), str(tmp_path), "20260101000000000", slots, 60)
+    file.create(None)
+    file.open_for_writing(files)
+    keys: dict[int, str] = {}
+    for number in range(500):
+        at = 40 + key_hash("T", f"k{number}") % slots * 4
+        keys.setdefault(at // 4096, f"k{number}")
+    pages = {0: (40, 4056), 1: (4096, 4096), 3: (12288, 4096), 4: (16384, 20040 - 16384)}
+    for page, written in pages.items():
+        files.journal.clear()
+        assert file.put("T", keys[page], None, page, 1)
+        file.write_out()
+        sizes = [(operation.at, len(operation.data)) for operation in files.journal]
+        assert sizes == [(20040 + (1 + list(pages).index(page)) * 20, 20), written, (0, 40)], page
+    file.close()
+
+
+class CountedIndexFiles(Files):
+    """Has room for so many index files."""
+
+    def __init__(self) -> None:
+        self.room = 1
+
+    def create(self, path: str, size_bytes: int) -> int:
+        if "/index/" in path:
+            if not self.room:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+            self.room -= 1
+        return super().create(path, size_bytes)
+
+
+async def test_keys_of_one_message_that_did_not_all_find_room_are_completed_later(tmp_path: Path) -> None:
+    """The disk fills up twice in the middle of them."""
+    files = CountedIndexFiles()
+    store = await open_store(tmp_path, files=files, max_message_size_bytes=3000)
+    index = store.contents.index
+    assert store.append(message(keys="before")).is_ok
+    put = store.append(message(keys=" ".join(f"k{number}" for number in range(130))))
+    store.commit()
+    assert (put.is_ok, index.stalled_at, len(index.files)) == (True, put.physical_offset, 1)
+    await store._backlog.catch_up_index()
+    assert (index.stalled_at, len(index.files)) == (put.physical_offset, 1), "still full"
+    files.room = 1
+    await store._backlog.catch_up_index()
+    assert (index.stalled_at, len(index.files)) == (put.physical_offset, 2), "full again"
+    files.room = 9
+    await store._backlog.catch_up_index()
+    assert index.stalled_at == -1
+    for number in range(130):
+        found = store.reading.query_by_key("T", f"k{number}", 9, 0, 1 << 60)
+        assert set(found.physical_offsets) == {put.physical_offset}, number
+    await store.close()

@@ -6,6 +6,7 @@ import ctypes
 import errno
 import os
 import platform
+import re
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -54,6 +55,23 @@ async def running(root: Path, files: Files | None = None) -> AsyncIterator[Messa
         yield store
         nursery.cancel_scope.cancel()
     await store.close()
+
+
+@pytest.mark.parametrize(
+    ("machine", "header"),
+    [
+        ("x86_64", "x86_64-linux-gnu/asm/unistd_64.h"),
+        ("aarch64", "asm-generic/unistd.h"),
+        ("riscv64", "asm-generic/unistd.h"),
+    ],
+)
+def test_the_calls_have_the_numbers_of_the_kernels_headers(machine: str, header: str) -> None:
+    path = Path("/usr/include") / header
+    if not path.exists():
+        pytest.skip(f"{path} is not installed")
+    numbers = dict(re.findall(r"^#define __NR_(\w+)\s+(\d+)", path.read_text(), re.MULTILINE))
+    names = ("io_setup", "io_destroy", "io_submit", "io_getevents")
+    assert _NUMBERS[machine] == tuple(int(numbers[name]) for name in names)
 
 
 def test_a_kernel_that_can_is_asked() -> None:

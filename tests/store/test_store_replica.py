@@ -184,3 +184,24 @@ async def test_a_cut_is_refused_at_the_ends_of_the_log_and_for_a_master(tmp_path
     store = await open_store(tmp_path / "master")
     assert await store.replica.cut(places[8]) is None
     await store.close()
+
+
+async def test_the_further_queues_of_a_message_begin_at_the_masters_offset_too(tmp_path: Path) -> None:
+    """A slave that has only the end of the log fills each of them up to its first message there."""
+    options = {"enable_multi_dispatch": True, "enable_lmq": True}
+    master = await open_store(tmp_path / "master", **options)
+    text = b"INNER_MULTI_DISPATCH\x01%LMQ%a"
+    for _ in range(20):
+        assert master.append(message(body=bytes(300), properties=text, multi_queues="%LMQ%a")).is_ok
+    master.commit()
+    data = b"".join(path.read_bytes() for path in sorted((tmp_path / "master" / "commitlog").iterdir()))
+    data = data[: master.reading.max_physical_offset]
+    store = await open_slave(tmp_path / "slave", **options)
+    feed(store, data, FILE_BYTES, 4096)
+    for topic in ("T", "%LMQ%a"):
+        first, end = store.reading.min_offset(topic, 0), store.reading.max_offset(topic, 0)
+        assert 0 < first < end == 20
+        entries = store.reading.queue_entries(topic, 0, first, 1)
+        assert entries == master.reading.queue_entries(topic, 0, first, 1)
+    abandon(master)
+    await store.close()

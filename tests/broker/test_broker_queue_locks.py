@@ -1,0 +1,191 @@
+"""Queue locks outlive their broker: no queue is given to a second client while the first may still consume it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import trio
+import trio.testing
+from broker_fakes import FakeClock, FakeConnection, MemoryFile, request
+from broker_whole import WholeBroker, whole_broker
+
+from triomq.broker.processors.queue_locks import QueueLockProcessor
+from triomq.broker.tables.queue_locks import LOCK_EXPIRY_MS, QueueLockTable
+from triomq.protocol.command import RemotingCommand
+from triomq.protocol.message_queue import MessageQueue
+
+LOCK, UNLOCK = 41, 42
+
+
+def queue(number: int) -> MessageQueue:
+    return MessageQueue("T", "b-a", number)
+
+
+def body_of(client: str, *numbers: int, group: str = "G") -> bytes:
+    queues = [{"brokerName": "b-a", "queueId": number, "topic": "T"} for number in numbers]
+    return json.dumps({"clientId": client, "consumerGroup": group, "mqSet": queues}).encode()
+
+
+def held_in(response: RemotingCommand) -> list[int]:
+    return sorted(entry["queueId"] for entry in json.loads(response.body)["lockOKMQSet"])
+
+
+async def instant(function: Any, *arguments: Any) -> Any:
+    """An offload without threads."""
+    return function(*arguments)
+
+
+async def test_a_new_holder_is_in_the_file_before_it_is_told(
+    autojump_clock: trio.testing.MockClock, nursery: trio.Nursery
+) -> None:
+    file, clock = MemoryFile(), FakeClock()
+    table = QueueLockTable(clock, file=file)
+    nursery.start_soon(table.run, instant)
+    await trio.testing.wait_all_tasks_blocked()
+    processor = QueueLockProcessor(table)
+    connection = cast(Any, FakeConnection())
+    assert held_in(await processor.lock(connection, request(LOCK, body=body_of("c1", 0, 1)))) == [0, 1]
+    after_crash = QueueLockTable(clock, file=MemoryFile(file.text))
+    after_crash.load()
+    assert after_crash.lock("G", [queue(0), queue(2)], "c2") == [queue(2)]
+    assert after_crash.lock("G", [queue(0), queue(1)], "c1") == [queue(0), queue(1)]
+    assert after_crash.lock("H", [queue(0)], "c2") == [queue(0)], "another group"
+    written = len(file.texts)
+    await processor.lock(connection, request(LOCK, body=body_of("c1", 0, 1)))
+    await trio.sleep(5)
+    assert len(file.texts) == written, "a renewal writes nothing"
+    processor.unlock(connection, request(UNLOCK, body=body_of("c1", 0)))
+    await trio.sleep(5)
+    after_crash = QueueLockTable(clock, file=MemoryFile(file.text))
+    after_crash.load()
+    assert after_crash.lock("G", [queue(0), queue(1)], "c2") == [queue(0)]
+
+
+@pytest.mark.parametrize(("down_ms", "is_free"), [(0, False), (LOCK_EXPIRY_MS, False), (LOCK_EXPIRY_MS + 1, True)])
+def test_locks_expire_while_the_broker_is_down(down_ms: int, is_free: bool) -> None:
+    file, clock = MemoryFile(), FakeClock()
+    table = QueueLockTable(clock, file=file)
+    table.lock("G", [queue(0)], "c1")
+    clock.advance(1_000_000)
+    table.lock("G", [queue(0)], "c1")
+    table.still_alive()
+    table._writer.save()
+    clock.advance(down_ms)
+    table = QueueLockTable(clock, file=file)
+    table.load()
+    assert table.lock("G", [queue(0)], "c2") == ([queue(0)] if is_free else [])
+
+
+def test_a_clock_that_was_set_back_does_not_prolong_locks() -> None:
+    file, clock = MemoryFile(), FakeClock()
+    table = QueueLockTable(clock, file=file)
+    table.lock("G", [queue(0)], "c1")
+    table._writer.save()
+    clock.advance(-10_000_000)
+    table = QueueLockTable(clock, file=file)
+    table.load()
+    assert table.holder("G", queue(0)) == "c1"
+    clock.advance(LOCK_EXPIRY_MS + 1)
+    assert table.holder("G", queue(0)) is None
+
+
+def test_a_loaded_lock_can_be_released_and_counts() -> None:
+    file, clock = MemoryFile(), FakeClock()
+    table = QueueLockTable(clock, file=file)
+    table.lock("G", [queue(0), queue(1)], "c1")
+    table._writer.save()
+    table = QueueLockTable(clock, file=file, max_locks=1)
+    table.load()
+    assert [table.holder("G", queue(number)) for number in (0, 1)] == ["c1", None], "no more than the limit"
+    table.unlock("G", [queue(0)], "c1")
+    table._writer.save()
+    table = QueueLockTable(clock, file=file)
+    table.load()
+    assert table.lock("G", [queue(0), queue(1)], "c2") == [queue(0), queue(1)]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{}", "[]", '{"locks":{}}', '{"aliveAt":1,"locks":{"G":[["c","T"]]}}', "[" * 9999]
+)
+def test_a_file_that_is_none_is_left_alone(text: str) -> None:
+    table = QueueLockTable(FakeClock(), file=MemoryFile(text))
+    table.load()
+    assert table.lock("G", [queue(0)], "c1") == [queue(0)]
+
+
+class SlowFile(MemoryFile):
+    fails = False
+
+    def save(self, text: str) -> None:
+        if self.fails:
+            raise OSError("No space left on device")
+        super().save(text)
+
+
+@pytest.mark.parametrize("fails", [True, False])
+async def test_a_disk_that_does_not_take_the_file_keeps_no_consumer_waiting(
+    autojump_clock: trio.testing.MockClock, nursery: trio.Nursery, fails: bool
+) -> None:
+    file = SlowFile()
+    file.fails = fails
+    table = QueueLockTable(FakeClock(), file=file)
+
+    async def slow(function: Any, *arguments: Any) -> Any:
+        if not fails:
+            await trio.sleep(30)
+        return function(*arguments)
+
+    nursery.start_soon(table.run, slow)
+    await trio.testing.wait_all_tasks_blocked()
+    began = trio.current_time()
+    answer = await QueueLockProcessor(table).lock(cast(Any, FakeConnection()), request(LOCK, body=body_of("c1", 0)))
+    assert held_in(answer) == [0]
+    assert trio.current_time() - began < 0.9, "a Java client waits one second"
+
+
+async def test_what_is_released_while_a_lock_is_written_is_not_told_as_held(
+    autojump_clock: trio.testing.MockClock, nursery: trio.Nursery
+) -> None:
+    """And of two clients that ask at once one gets the queue."""
+    table = QueueLockTable(FakeClock(), file=MemoryFile())
+
+    async def slow(function: Any, *arguments: Any) -> Any:
+        await trio.sleep(0.3)
+        return function(*arguments)
+
+    nursery.start_soon(table.run, slow)
+    await trio.testing.wait_all_tasks_blocked()
+    processor = QueueLockProcessor(table)
+    connection = cast(Any, FakeConnection())
+    held: dict[str, list[int]] = {}
+
+    async def lock(client: str) -> None:
+        held[client] = held_in(await processor.lock(connection, request(LOCK, body=body_of(client, 0, 1))))
+
+    async with trio.open_nursery() as both:
+        both.start_soon(lock, "c1")
+        both.start_soon(lock, "c2")
+        await trio.sleep(0.1)
+        first = table.holder("G", queue(0))
+        assert first is not None
+        processor.unlock(connection, request(UNLOCK, body=body_of(first, 1)))
+    other = "c2" if first == "c1" else "c1"
+    assert held == {first: [0], other: []}
+
+
+async def locked(broker: WholeBroker, client: str) -> list[int]:
+    return held_in(await broker.ask(LOCK, None, body_of(client, 0, 1)))
+
+
+async def test_a_broker_that_comes_back_knows_its_locks(tmp_path: Path) -> None:
+    async with whole_broker(tmp_path) as broker:
+        assert await locked(broker, "c1") == [0, 1]
+        kept = json.loads((tmp_path / "store" / "config" / "queueLocks.json").read_text())
+        assert kept["locks"] == {"G": [["c1", "T", "b-a", 0], ["c1", "T", "b-a", 1]]}
+        assert "keep queueLocks.json" in broker.controller.serving.schedule.names  # type: ignore[union-attr]
+    async with whole_broker(tmp_path) as broker:
+        assert await locked(broker, "c2") == []
+        assert await locked(broker, "c1") == [0, 1]
