@@ -5,8 +5,8 @@ match answers the pull, otherwise it keeps waiting behind them. When its time is
 by then. There is no table to rescan: a queue without news costs nothing, however many pulls wait on it.
 
 One heap holds all deadlines; answered pulls stay in it until their time comes. The pull pool bounds the number of
-parked pulls. When it is full, the connection that holds the most makes room for the others: its oldest pulls get their
-response early. Only the event loop touches any of this.
+parked pulls. When it is full, or memory is tight, the connection that holds the most makes room for the others: its
+oldest pulls get their response early. Only the event loop touches any of this.
 """
 
 from __future__ import annotations
@@ -38,6 +38,9 @@ again. So no commit scans without bound."""
 LEAVE_SHARE: Final = 16
 """One of so many pulls of the connection that holds the most leaves at a time, so that looking for it is rare."""
 
+PARKED_BYTES: Final = 3072
+"""About the memory that a parked pull takes, beside its subscription."""
+
 RESPONSES_IN_A_ROW: Final = 64
 """Responses to pulls whose time is over, after which other tasks run."""
 
@@ -51,6 +54,7 @@ class ParkedPull:
         "connection",
         "deadline",
         "header",
+        "held_bytes",
         "is_parked",
         "message_filter",
         "request",
@@ -73,6 +77,7 @@ class ParkedPull:
         self.message_filter = message_filter
         self.scanned_offset = scanned_offset
         self.deadline = deadline
+        self.held_bytes = PARKED_BYTES + len(request.body) + len(header.subscription or "")
         self.is_parked = True
         self.waiter: Waiter | None = None
 
@@ -117,6 +122,10 @@ class LongPolling:
             self._sooner.set()
         heappush(self._deadlines, (deadline, next(self._numbers), parked))
         self._wait(parked)
+        if connection.hold(parked.held_bytes):
+            greediest = self._find_greediest()
+            if greediest is not None:
+                self._dismiss(greediest)
 
     def connection_closed(self, connection: Connection) -> None:
         """Drop the pulls of a closed connection."""
@@ -132,12 +141,16 @@ class LongPolling:
         greediest = self._find_greediest()
         if greediest is None or greediest is connection:
             return False
-        held = self._by_connection[greediest]
+        self._dismiss(greediest)
+        return True
+
+    def _dismiss(self, connection: Connection) -> None:
+        """Give the oldest pulls of a connection their response."""
+        held = self._by_connection[connection]
         now = trio.current_time()
         for parked in list(held)[: len(held) // LEAVE_SHARE + 1]:
             parked.deadline = now
             self._finish(parked)
-        return True
 
     def _find_greediest(self) -> Connection | None:
         """Return the connection that holds the most pulls, of the address that holds the most."""
@@ -233,6 +246,7 @@ class LongPolling:
 
     def _forget(self, parked: ParkedPull) -> None:
         parked.is_parked = False
+        parked.connection.hold(-parked.held_bytes)
         self._pool.left(parked)
         if parked.waiter is not None:
             parked.waiter.cancel()

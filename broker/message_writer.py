@@ -78,6 +78,9 @@ class PendingPut:
     def finish(self) -> None:
         """Complete the put; subclasses send the response here."""
 
+    def release_body(self) -> None:
+        """Give back the body of the message: it is in the log, and the put may wait long for the disk or a slave."""
+
     def reached(self, error: Exception | None) -> None:
         """Note that the watermark of this broker's store passed this put, or failed (called by the watermark)."""
         if self.is_finished:
@@ -245,7 +248,7 @@ class MessageWriter:
 
     def when_durable(self, wait: bool, pending: PendingPut) -> None:
         """Finish `pending` when everything that is appended by now is as durable as a put with `wait` requests."""
-        result = pending.result = PutResult(_PUT_OK, self._store.appended_offset)
+        result = pending.result = PutResult(_PUT_OK, physical_offset=self._store.appended_offset)
         if self._configuration.store is not self._settings:
             self._take_settings()
         if wait and self._waits_for_slave:
@@ -276,8 +279,10 @@ class MessageWriter:
         if self._configuration.store is not self._settings:
             self._take_settings()
         if wait and self._waits_for_slave:
+            pending.release_body()
             self._replicate(pending, self._settings.slave_timeout_ms)
         if wait and self._waits_for_disk:
+            pending.release_body()
             group = self._join(self._flushing, pending, self._flushed)
             if group is not self._flushing:
                 self._flushing = group

@@ -56,31 +56,31 @@ class FrameDecoder:
     """Decodes the bytes of one connection into commands. The bytes may arrive in pieces of any size.
 
     `feed` returns the commands of all complete frames and keeps the rest. It raises FrameError at the first bytes that
-    are not a frame. Do not use the decoder after that.
+    are not a frame. Do not use the decoder after that. `held_bytes` is the number of bytes held of an incomplete frame.
     """
 
     def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES, max_header_bytes: int = MAX_FRAME_BYTES) -> None:
         self._max_frame_bytes = max_frame_bytes
         self._max_header_bytes = max_header_bytes
         self._held = bytearray()
-        self._held_bytes = 0
+        self.held_bytes = 0
         self._needed_bytes = 0
 
     @property
-    def held_bytes(self) -> int:
-        """The number of bytes held of an incomplete frame."""
-        return self._held_bytes
+    def needed_bytes(self) -> int:
+        """The number of bytes that the incomplete frame will have, as far as it is known; 0 if there is none."""
+        return self._needed_bytes if self.held_bytes else 0
 
     def feed(self, data: bytes | bytearray) -> list[RemotingCommand]:
         data = bytes(data)
-        if self._held_bytes:
+        if self.held_bytes:
             self._held += data  # one buffer: pieces of a byte or two would each cost an object
-            self._held_bytes += len(data)
-            if self._held_bytes < self._needed_bytes:
+            self.held_bytes += len(data)
+            if self.held_bytes < self._needed_bytes:
                 return []
             data = bytes(self._held)
             self._held = bytearray()
-            self._held_bytes = 0
+            self.held_bytes = 0
         commands: list[RemotingCommand] = []
         position = 0
         end = len(data)
@@ -104,7 +104,7 @@ class FrameDecoder:
             position = frame_end
         if position < end:
             self._held += data[position:]
-            self._held_bytes = end - position
+            self.held_bytes = end - position
             self._needed_bytes = needed
         return commands
 
@@ -133,7 +133,15 @@ def _decode(data: bytes, start: int, end: int, max_header_bytes: int) -> Remotin
         if binary is None:
             return decode_rocketmq(data[header_start:header_end], body)
         code, number, version, opaque, flag, entries = binary
-        command = RemotingCommand(code, flag, opaque, None, body, ROCKETMQ, number, entries or None)
+        command = RemotingCommand(
+            code,
+            flag=flag,
+            opaque=opaque,
+            body=body,
+            serialize_type=ROCKETMQ,
+            language=number,
+            ext_fields=entries or None,
+        )
         command.version = version
         return command
     if serialize_type == JSON:
@@ -142,7 +150,15 @@ def _decode(data: bytes, start: int, end: int, max_header_bytes: int) -> Remotin
             return decode_json(data[header_start:header_end], body)
         code, language, version, opaque, flag, entries = plain
         number = JAVA if language == "JAVA" else _LANGUAGE_NUMBERS.get(language, -1)
-        command = RemotingCommand(code, flag, opaque, None, body, JSON, number, entries or None)
+        command = RemotingCommand(
+            code,
+            flag=flag,
+            opaque=opaque,
+            body=body,
+            serialize_type=JSON,
+            language=number,
+            ext_fields=entries or None,
+        )
         command.version = version
         return command
     header = data[header_start:header_end]
@@ -162,8 +178,16 @@ def decode_json(header: bytes, body: bytes) -> RemotingCommand:
         number = -1 if language is None else language
     raw = fields.extFields
     ext = None if raw is NO_EXT_FIELDS or bytes(raw) == b"null" else raw
-    code, flag, opaque = _int32(fields.code), _int32(fields.flag), _int32(fields.opaque)
-    command = RemotingCommand(code, flag, opaque, fields.remark, body, JSON, number, ext)
+    command = RemotingCommand(
+        _int32(fields.code),
+        flag=_int32(fields.flag),
+        opaque=_int32(fields.opaque),
+        remark=fields.remark,
+        body=body,
+        serialize_type=JSON,
+        language=number,
+        ext_fields=ext,
+    )
     command.version = _int32(fields.version)
     return command
 
@@ -192,7 +216,16 @@ def decode_rocketmq(header: bytes, body: bytes) -> RemotingCommand:
         ext_fields = decode_entries(header, position, position + ext_bytes) if ext_bytes else None
     except UnicodeDecodeError as error:
         raise FrameError(f"the ROCKETMQ header is not UTF-8: {error}") from None
-    command = RemotingCommand(code, flag, opaque, remark, body, ROCKETMQ, language, ext_fields)
+    command = RemotingCommand(
+        code,
+        flag=flag,
+        opaque=opaque,
+        remark=remark,
+        body=body,
+        serialize_type=ROCKETMQ,
+        language=language,
+        ext_fields=ext_fields,
+    )
     command.version = version & 0xFFFF
     return command
 
@@ -214,7 +247,16 @@ def _decode_msgpack(header: bytes, body: bytes) -> RemotingCommand:
         for key, value in ext_fields.items():
             if type(key) is not str or type(value) is not str:
                 raise FrameError("extFields of a MSGPACK header must map text to text")
-    command = RemotingCommand(code, flag, opaque, remark, body, MSGPACK, language, ext_fields)
+    command = RemotingCommand(
+        code,
+        flag=flag,
+        opaque=opaque,
+        remark=remark,
+        body=body,
+        serialize_type=MSGPACK,
+        language=language,
+        ext_fields=ext_fields,
+    )
     command.version = version
     return command
 

@@ -18,7 +18,8 @@ from triomq.protocol.command import RPC_ONEWAY, RemotingCommand
 from triomq.protocol.frame import MAX_FRAME_BYTES
 from triomq.remoting import network
 from triomq.remoting.config import ClientSettings
-from triomq.remoting.connection import Connection, ConnectionSettings
+from triomq.remoting.connection import Connection
+from triomq.remoting.connection_settings import ConnectionSettings
 from triomq.remoting.errors import ConnectFailed, ConnectionClosed, RemotingTimeout, TooManyRequests
 from triomq.remoting.log import get_logger
 from triomq.remoting.poller import HAS_EPOLL, Poller

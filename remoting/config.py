@@ -96,6 +96,14 @@ class ServerSettings:
         meaning="a connection that sends nothing at all for this long after it was accepted is closed (TrioMQ only)",
         minimum=1,
     )
+    max_request_bytes: int = setting(
+        "maxRequestBytes",
+        0,
+        meaning="bytes that all clients together can make the process hold: frames being read, waiting requests, "
+        "responses not taken, parked pulls; at least 64 MiB; 0 = an eighth of the memory of the machine or its control "
+        "group, at least 128 MiB and at most 2 GiB (TrioMQ only)",
+        minimum=0,
+    )
     max_frame_bytes: int = setting(
         "frameMaxLength", 16 * 1024 * 1024, meaning="largest frame in bytes (TrioMQ only)", minimum=1024
     )

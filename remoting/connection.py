@@ -14,9 +14,9 @@ Nothing that one peer sends affects another connection: a malformed frame closes
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import trio
@@ -24,31 +24,28 @@ import trio
 from triomq.protocol.address import HostPort
 from triomq.protocol.command import RPC_ONEWAY, RPC_RESPONSE, RemotingCommand
 from triomq.protocol.errors import FrameError
-from triomq.protocol.frame import MAX_FRAME_BYTES, FrameDecoder, encode_frame
+from triomq.protocol.frame import FrameDecoder, encode_frame
+from triomq.remoting.connection_settings import (
+    DEFAULT_HIGH_WATER_BYTES,
+    TIGHT_HIGH_WATER_BYTES,
+    ConnectionSettings,
+    Transport,
+)
 from triomq.remoting.errors import ConnectionClosed, RemotingTimeout, TooManyRequests
 from triomq.remoting.log import get_logger
+from triomq.remoting.memory import MemoryBudget, Share
 from triomq.remoting.turn import Turn
 from triomq.remoting.unanswered import Unanswered
 
 log = get_logger("triomq.remoting.connection")
 
-DEFAULT_HIGH_WATER_BYTES = 4 * 1024 * 1024
-
 # Why a connection is not read.
 _UNSENT = 1  # the peer does not take its responses
 _WAITING = 2  # requests of earlier reads wait
+_NO_MEMORY = 4  # the rest of a long frame waits for a grant of the memory budget
 
-
-class Transport(Protocol):
-    """What a driver provides to its connection."""
-
-    def write(self, data: bytes) -> None: ...
-
-    def pause_reading(self) -> None: ...
-
-    def resume_reading(self) -> None: ...
-
-    def close(self) -> None: ...
+# A request that waits or runs takes about so much beside its body.
+REQUEST_BYTES = 1024
 
 
 class RequestHandler(Protocol):
@@ -57,29 +54,7 @@ class RequestHandler(Protocol):
     def handle(self, connection: Connection, request: RemotingCommand) -> None: ...
 
 
-class ConnectionEvents(Protocol):
-    """Observes connections. Called on the event loop; must neither await nor raise."""
-
-    def connection_opened(self, connection: Connection) -> None: ...
-
-    def connection_closed(self, connection: Connection) -> None: ...
-
-
 AnswerObserver = Callable[["Connection", RemotingCommand, RemotingCommand], None]
-
-
-@dataclass(frozen=True, slots=True)
-class ConnectionSettings:
-    """Bounds of a connection, and the header codec and language of its own requests. A water mark of 0 means the
-    default: 4 MiB, and a quarter of the high one. `language` is a LanguageCode; None keeps that of each request."""
-
-    max_frame_bytes: int
-    max_unanswered: int
-    max_header_bytes: int = MAX_FRAME_BYTES
-    high_water_bytes: int = 0
-    low_water_bytes: int = 0
-    serialize_type: int = 0
-    language: int | None = None
 
 
 class Connection:
@@ -120,6 +95,11 @@ class Connection:
         self._room_bytes = self._high_water_bytes
         self._drained: trio.Event | None = None
         self._pending_close_reason: str | None = None
+        self._memory = settings.memory or MemoryBudget(sys.maxsize)
+        self._share = Share(self._memory, self)
+        self._has_frame = False
+        self._was_tight = False
+        self._waiting_bytes = 0
         self._unanswered = Unanswered(nursery)
         self._max_unanswered = settings.max_unanswered
         self._next_opaque = 0
@@ -143,6 +123,10 @@ class Connection:
             self._mark()
         if commands:
             self.has_spoken = True
+        if self._decoder.held_bytes or self._has_frame:
+            self._read_frame(is_new=bool(commands))
+        if self._memory.is_tight is not self._was_tight:
+            self._set_room()
         handler = self._handler
         turn = self._turn
         many = len(commands) > 1
@@ -155,6 +139,11 @@ class Connection:
             if many and (self._output_bytes > self._room_bytes or turn.is_over()):
                 self._keep(rest)
 
+    def _read_frame(self, *, is_new: bool) -> None:
+        self._has_frame = self._decoder.held_bytes > 0
+        if not self._share.read_frame(self._decoder.held_bytes, self._decoder.needed_bytes, is_new=is_new):
+            self._stop_reading(_NO_MEMORY)
+
     def _keep(self, commands: Iterable[RemotingCommand]) -> None:
         """Let requests wait for a later turn, and the socket with them. Responses need not wait."""
         if not self._waiting:
@@ -164,10 +153,12 @@ class Connection:
                 self._unanswered.resolve(command)
             else:
                 self._waiting.append(command)
+                self._waiting_bytes += REQUEST_BYTES + len(command.body)
         self._waits()
 
     def _waits(self) -> None:
         if self._waiting and self.is_open:
+            self._share.set_waiting(self._waiting_bytes)
             self._stop_reading(_WAITING)
             self._mark()  # `flush` knows whether the peer takes what there is
 
@@ -202,7 +193,9 @@ class Connection:
         if waiting and self._output_bytes <= self._room_bytes:
             return True
         self._will_work = False
-        if not waiting:
+        if not waiting and self.is_open:
+            self._waiting_bytes = 0
+            self._share.set_waiting(0)
             self._resume_reading(_WAITING)
         if self.is_open:
             self._mark()  # `flush` goes on, or closes after a malformed frame
@@ -225,17 +218,34 @@ class Connection:
     def wrote(self, backlog_bytes: int) -> None:
         """Apply back-pressure after the transport's backlog (bytes accepted but not sent) has changed."""
         self._backlog_bytes = backlog_bytes
-        self._room_bytes = self._high_water_bytes - backlog_bytes
+        self._share.set_backlog(backlog_bytes)
+        self._set_room()
         if self._drained is not None:
             self._drained.set()
             self._drained = None
-        if backlog_bytes > self._high_water_bytes:
+        if self._room_bytes < 0:
             self._stop_reading(_UNSENT)
         elif backlog_bytes <= self._low_water_bytes:
             self._resume_reading(_UNSENT)
             if self._waiting:
                 self._spent_seconds = 0.0  # that the peer took nothing does not make its requests old
                 self._work_soon()
+
+    def _set_room(self) -> None:
+        """Compute how much output this turn may add: less while memory is tight."""
+        self._was_tight = self._memory.is_tight
+        high = min(self._high_water_bytes, TIGHT_HIGH_WATER_BYTES) if self._was_tight else self._high_water_bytes
+        self._room_bytes = high - self._backlog_bytes
+
+    def hold(self, count: int) -> bool:
+        """Count these bytes (a negative number: no longer) as held for the peer. Return whether memory is tight."""
+        if self.is_open:
+            self._share.keep(count)
+        return self._memory.is_tight
+
+    def may_read(self) -> None:
+        """Go on reading (called by `_share`)."""
+        self._resume_reading(_NO_MEMORY)
 
     def _work_soon(self) -> None:
         """Go on with the requests that wait, once the peer has taken enough."""
@@ -362,6 +372,7 @@ class Connection:
             self.transport.close()
             # Break the reference cycle, so that both are freed now and not at the next (rare) garbage collection.
             self.transport = None
+        self._share.leave()
         if self._on_close is not None:
             self._on_close(self)
 

@@ -19,7 +19,7 @@ import trio
 from triomq.protocol.codes import ResponseCode
 from triomq.protocol.command import RemotingCommand, new_response
 from triomq.protocol.errors import BodyError, HeaderFieldError, RequestRefused
-from triomq.remoting.connection import Connection
+from triomq.remoting.connection import REQUEST_BYTES, Connection
 from triomq.remoting.log import get_logger
 
 log = get_logger("triomq.remoting.processor")
@@ -137,6 +137,7 @@ class ProcessorTable:
         token = object()
         if pool is not None:
             pool.entered(token)
+        connection.hold(REQUEST_BYTES + len(request.body))
         connection.start_soon(self._finish, connection, request, result, pool, token)
 
     async def _finish(
@@ -154,6 +155,7 @@ class ProcessorTable:
         finally:
             if pool is not None:
                 pool.left(token)
+            connection.hold(-REQUEST_BYTES - len(request.body))
         if response is not None:
             connection.answer(request, response)
 

@@ -14,6 +14,7 @@ import socket
 import ssl
 from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import Protocol
 
 import trio
 
@@ -22,8 +23,10 @@ from triomq.protocol.frame import MAX_REQUEST_HEADER_BYTES
 from triomq.remoting import network
 from triomq.remoting.admission import Admission, AdmissionLimits, Place
 from triomq.remoting.config import ServerSettings
-from triomq.remoting.connection import Connection, ConnectionEvents, ConnectionSettings
+from triomq.remoting.connection import Connection
+from triomq.remoting.connection_settings import ConnectionSettings
 from triomq.remoting.log import get_logger
+from triomq.remoting.memory import budget_of
 from triomq.remoting.poller import HAS_EPOLL, Poller
 from triomq.remoting.processor_table import ProcessorTable
 from triomq.remoting.stream_transport import serve_stream
@@ -43,6 +46,14 @@ TLS_DISABLED, TLS_PERMISSIVE, TLS_ENFORCING = "disabled", "permissive", "enforci
 TlsContext = Callable[[], "Awaitable[ssl.SSLContext | None]"]
 """Returns the context for a new connection. Called for each, so that certificates can change while the server runs, and
 awaited, so that the first one can be created on demand (tls.ServerCertificates.context)."""
+
+
+class ConnectionEvents(Protocol):
+    """Observes connections. Called on the event loop; must neither await nor raise."""
+
+    def connection_opened(self, connection: Connection) -> None: ...
+
+    def connection_closed(self, connection: Connection) -> None: ...
 
 
 class NoEvents:
@@ -89,6 +100,7 @@ class RemotingServer:
         self._tls_mode = tls_mode
         self._tls_context = tls_context
         self._bound: list[tuple[network.Listening, ProcessorTable]] = []
+        self._memory = budget_of(settings.max_request_bytes, settings.max_frame_bytes)
         self._admission = Admission(AdmissionLimits.of(settings))
         self._connections: dict[Connection, Place] = {}
         self._poller: Poller | None = None
@@ -117,6 +129,7 @@ class RemotingServer:
                 self._nursery = nursery
                 nursery.start_soon(self._turn.run)
                 nursery.start_soon(self._sweep)
+                nursery.start_soon(self._memory.run)
                 if HAS_EPOLL:
                     self._poller = Poller(self._turn)
                     nursery.start_soon(self._poller.run)
@@ -182,6 +195,7 @@ class RemotingServer:
                 high_water_bytes=settings.write_high_water_bytes,
                 low_water_bytes=settings.write_low_water_bytes,
                 serialize_type=self._serialize_type,
+                memory=self._memory,
             ),
             on_close=self._closed,
         )

@@ -15,12 +15,15 @@ import structlog
 
 from triomq.broker.acl.access_table import AccessTable
 from triomq.broker.acl.accounts import PUB, Account
+from triomq.broker.acl.bound_signatures import UNBOUND, BoundSignatures
 from triomq.broker.acl.failed_signatures import FailedSignatures
 from triomq.broker.acl.needs import REPLY, NameMissing, need_of
 from triomq.broker.acl.resources import ADMIN_CODES, needed_resources
 from triomq.broker.errors import AccessDenied
 from triomq.broker.record_border import INTERNAL_TOPICS
+from triomq.daemon.clock import system_now_ms
 from triomq.protocol import signature
+from triomq.protocol.clock import NowMs
 from triomq.protocol.command import RemotingCommand
 from triomq.protocol.system_topics import TRACE_TOPIC, group_of_retry_topic, is_retry_topic, reply_topic
 from triomq.remoting.connection import Connection
@@ -51,8 +54,10 @@ class AccessControl:
         cluster: str = "DefaultCluster",
         like_rocketmq: bool = False,
         failures: FailedSignatures | None = None,
+        now_ms: NowMs = system_now_ms,
     ) -> None:
         self._table = table
+        self._bound = BoundSignatures(now_ms)
         self._failures = failures
         self._reply_topic = reply_topic(cluster)
         self._like_rocketmq = like_rocketmq
@@ -111,13 +116,22 @@ class AccessControl:
         failures, access_key = self._failures, account.access_key
         if failures is not None:
             failures.check(connection, access_key)
-        if signature.is_signed_by(request.ext_fields or {}, request.body, account.secret_key):
+        fields, text = request.ext_fields or {}, f"Check signature failed for accessKey={access_key}"
+        if account.is_bound:
+            is_signed = signature.is_bound_by(request.code, fields, request.body, account.secret_key)
+        else:
+            is_signed = signature.is_signed_by(fields, request.body, account.secret_key)
+        if is_signed:
             if failures is not None:
                 failures.passed(connection, access_key)
-            return
-        if failures is not None:
+            problem = self._bound.problem(request, account) if account.is_bound else None
+            if problem is None:
+                return
+            text = f"{text}: {problem}"
+        elif signature.BOUND_SIGNATURE not in fields and account.is_bound:
+            text = f"{text}: {UNBOUND}"
+        elif failures is not None:
             failures.failed(connection, access_key)
-        text = f"Check signature failed for accessKey={access_key}"
         raise self._refusal(connection, request, text, _BAD_SIGNATURE)
 
     def _check_needs(self, connection: Connection, request: RemotingCommand, account: Account) -> None:

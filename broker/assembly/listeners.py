@@ -12,7 +12,7 @@ ConnectionListener = Callable[[Connection], object]
 
 class Listeners:
     """Called in the order in which they were registered, on the event loop; they must not await or raise (implements
-    remoting.connection.ConnectionEvents)."""
+    remoting.server.ConnectionEvents)."""
 
     def __init__(self) -> None:
         self._opened: list[ConnectionListener] = []

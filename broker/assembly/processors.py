@@ -133,6 +133,7 @@ def _access_control(serving: Serving) -> AccessControl | None:
         cluster=configuration.broker.broker_cluster_name,
         like_rocketmq=configuration.broker.acl_like_rocketmq,
         failures=FailedSignatures(lambda: configuration.broker.acl_failures_per_minute, trio.current_time),
+        now_ms=tables.now_ms,
     )
 
 

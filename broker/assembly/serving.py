@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import socket
 from dataclasses import dataclass
+from pathlib import Path
 
 import trio
 
+from triomq.broker.acl.access_table import TOOLS_FILE
 from triomq.broker.address_server import AddressServer
 from triomq.broker.assembly.tables import Tables, kept
 from triomq.broker.configuration import HA_PORT_DISTANCE
@@ -27,6 +29,7 @@ from triomq.broker.registration import Registration
 from triomq.broker.replication.copied import CopiedPart
 from triomq.broker.replication.log_follower import LogFollower
 from triomq.broker.replication.log_server import LogServer
+from triomq.broker.replication.master_account import MasterAccount
 from triomq.broker.replication.master_tables import MasterTables
 from triomq.broker.replication.slave_access import SlaveAccess
 from triomq.broker.tasks import Schedule
@@ -182,6 +185,7 @@ def _registration(tables: Tables, client: RemotingClient, replication: Replicati
 
 def _replication(tables: Tables, client: RemotingClient) -> Replication:
     metadata = tables.metadata
+    home = Path(tables.configuration.broker.rocketmq_home or ".")
     access = SlaveAccess(tables.configuration, client.invoke)
     log_server = LogServer(tables.configuration, tables.store, access)
     copied = CopiedPart(kept(tables.surroundings, "copied.json"))
@@ -193,6 +197,7 @@ def _replication(tables: Tables, client: RemotingClient) -> Replication:
         metadata.offsets,
         tables.delay_offsets,
         is_trusted=lambda: follower.agrees,
+        sign=MasterAccount(home / TOOLS_FILE, tables.now_ms).sign,
     )
     return Replication(access, log_server, follower, master_tables)
 

@@ -39,6 +39,7 @@ MAX_KEPT_CHARACTERS = 1_000_000
 """Characters of the expressions whose compiled filters are kept. A filter takes some 40 bytes for each."""
 
 KEPT_SUBSCRIPTION_CHARACTERS = 1024
+TYPE_CHARACTERS = 64
 
 
 class FilterChooser:
@@ -66,7 +67,10 @@ class FilterChooser:
         in_request = header.sys_flag & sys_flag.PULL_SUBSCRIPTION != 0
         if in_request:
             try:
-                subscription = _subscription(header.topic, header.subscription, header.expression_type)
+                expression = header.subscription
+                is_short = expression is None or len(expression) <= KEPT_SUBSCRIPTION_CHARACTERS
+                build = _kept_subscription if is_short else _subscription
+                subscription = build(header.topic, expression, header.expression_type)
             except SubscriptionError:
                 raise RequestRefused(
                     ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed"
@@ -151,18 +155,12 @@ def unknown_type(expression_type: str | None) -> str:
 
 
 def _subscription(topic: str, expression: str | None, expression_type: str | None) -> SubscriptionData:
-    """Return the subscription of a pull's fields; those of short expressions are kept."""
-    length = len(expression or "") + len(expression_type or "")
-    if length > MAX_EXPRESSION_CHARACTERS:
-        raise SubscriptionError(f"the expression has {length} characters, {MAX_EXPRESSION_CHARACTERS} are allowed")
-    build = _kept_subscription if length <= KEPT_SUBSCRIPTION_CHARACTERS else _new_subscription
-    return build(topic, expression, expression_type)
-
-
-def _new_subscription(topic: str, expression: str | None, expression_type: str | None) -> SubscriptionData:
+    for text, limit in ((expression, MAX_EXPRESSION_CHARACTERS), (expression_type, TYPE_CHARACTERS)):
+        if text is not None and len(text) > limit:
+            raise SubscriptionError(f"it has {len(text)} characters, {limit} are allowed")
     if not is_tag_type(expression_type):
         return build_subscription(topic, expression, expression_type)
     return build_subscription(topic, expression)
 
 
-_kept_subscription = lru_cache(maxsize=4096)(_new_subscription)
+_kept_subscription = lru_cache(maxsize=4096)(_subscription)

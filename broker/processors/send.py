@@ -73,6 +73,10 @@ class SendAnswer(PendingPut):
         self._topic = topic
         self._queue_id = queue_id
 
+    def release_body(self) -> None:
+        if self._connection.on_answer is None:  # hooks see the whole request
+            self._request.body = b""
+
     def finish(self) -> None:
         self._processor.answer(self._connection, self._request, self._topic, self._queue_id, self.result, self)
 

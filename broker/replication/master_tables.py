@@ -27,7 +27,7 @@ from triomq.protocol.bodies.offset import ConsumerOffsetSerializeWrapper, DelayO
 from triomq.protocol.bodies.subscription_group import SubscriptionGroupWrapper
 from triomq.protocol.bodies.topic_config import TopicConfigSerializeWrapper
 from triomq.protocol.codes import RequestCode, ResponseCode
-from triomq.protocol.command import new_request
+from triomq.protocol.command import RemotingCommand, new_request
 from triomq.protocol.errors import ProtocolError
 from triomq.remoting.client import RemotingClient
 from triomq.remoting.errors import RemotingError
@@ -38,7 +38,8 @@ ASK_SECONDS = 3.0
 
 
 class MasterTables:
-    """Copies the master's tables. `is_trusted` returns whether the master's log is known to match."""
+    """Copies the master's tables. `is_trusted` returns whether the master's log is known to match; `sign` adds this
+    broker's account to a request."""
 
     def __init__(
         self,
@@ -49,7 +50,9 @@ class MasterTables:
         delay_offsets: DelayOffsets,
         *,
         is_trusted: Callable[[], bool] = lambda: True,
+        sign: Callable[[RemotingCommand], None] | None = None,
     ) -> None:
+        self._sign = sign
         self._client = client
         self._topics = topics
         self._groups = groups
@@ -86,13 +89,18 @@ class MasterTables:
         if not self._is_trusted():
             return
         try:
-            answer = await self._client.invoke(address, new_request(code), ASK_SECONDS)
+            request = new_request(code)
+            if self._sign is not None:
+                self._sign(request)
+            answer = await self._client.invoke(address, request, ASK_SECONDS)
             if self._address != master or not self._is_trusted():
                 # During the request the master restarted, perhaps without its store, or another broker became the
                 # master.
                 log.debug("table not copied: the master has changed", master=address, code=code.name)
             elif answer.code == ResponseCode.SUCCESS:
                 take(answer.body)
+            elif "AclException" in (answer.remark or ""):
+                log.warning("the master refuses its tables", master=address, code=code.name, remark=answer.remark)
             else:  # a master also responds this way if the table is empty
                 log.debug("no table returned", master=address, code=code.name, answer=answer.code, remark=answer.remark)
         except (RemotingError, ProtocolError, TableFull, OSError, ValueError) as error:

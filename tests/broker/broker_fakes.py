@@ -38,8 +38,15 @@ class FakeConnection:
         self.invoked: list[tuple[RemotingCommand, float]] = []
         self.answers: list[tuple[RemotingCommand, RemotingCommand]] = []
         self.on_invoke: Callable[[RemotingCommand], Awaitable[RemotingCommand]] | None = None
+        self.on_answer: Callable[..., None] | None = None
         self.is_full = False
+        self.held_bytes = 0
+        self.is_memory_tight = False
         self.postponed: list[Callable[[], None]] = []
+
+    def hold(self, count: int) -> bool:
+        self.held_bytes += count
+        return self.is_memory_tight
 
     def must_wait(self) -> bool:
         return self.is_full

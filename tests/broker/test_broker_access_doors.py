@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from broker_whole import send_fields
+from stored_records import encoded
 from test_broker_access_matrix import Guarded, guarded_broker, offset_of, send, topic_fields
 
 from triomq.protocol.address import HostPort
@@ -15,7 +16,7 @@ from triomq.protocol.codes import RequestCode
 from triomq.protocol.command import RemotingCommand
 from triomq.protocol.message_id import offset_message_id
 from triomq.protocol.properties import encode
-from triomq.protocol.record import encode_into, read_fields
+from triomq.protocol.record import read_fields
 from triomq.protocol.system_topics import TRANS_HALF_TOPIC
 
 CODE = RequestCode
@@ -26,11 +27,9 @@ HOST = HostPort("127.0.0.1", 10911)
 
 def forged(topic: str, physical_offset: int, queue_offset: int, properties: dict[str, str]) -> bytes:
     """The bytes of a record that nobody stored."""
-    record = bytearray()
-    encode_into(
-        record, topic.encode(), queue_id=0, flag=0, queue_offset=queue_offset, physical_offset=physical_offset,
-        sys_flags=0, born_timestamp=1, born_host=HOST.packed, store_timestamp=1, store_host=HOST.packed,
-        reconsume_times=0, prepared_transaction_offset=0, body=b"forged", stored_properties=encode(properties),
+    record = encoded(
+        topic.encode(), b"forged", encode(properties), queue_offset=queue_offset, physical_offset=physical_offset,
+        born_timestamp=1, born_host=HOST.packed, store_timestamp=1, store_host=HOST.packed,
     )  # fmt: skip
     return bytes(record)
 

@@ -15,7 +15,14 @@ from broker_store_lab import Lab, WallClock
 from broker_whole import pull_fields, whole_broker
 
 from triomq.broker.filters.message_filter import TagFilter
-from triomq.broker.long_polling import LEAVE_SHARE, RESPONSES_IN_A_ROW, SCAN_ENTRIES, LongPolling, ParkedPull
+from triomq.broker.long_polling import (
+    LEAVE_SHARE,
+    PARKED_BYTES,
+    RESPONSES_IN_A_ROW,
+    SCAN_ENTRIES,
+    LongPolling,
+    ParkedPull,
+)
 from triomq.broker.processors.pull import MAX_WAIT_MS
 from triomq.protocol.codes import ResponseCode
 from triomq.protocol.command import new_request
@@ -417,6 +424,27 @@ async def test_other_tasks_run_while_many_pulls_end(held: Held) -> None:
         await trio.sleep(1)
         nursery.cancel_scope.cancel()
     assert RESPONSES_IN_A_ROW in counts
+    await held.lab.store.close()
+
+
+async def test_a_parked_pull_counts_as_held_memory_while_it_waits(held: Held) -> None:
+    connections = [held.park(0) for _ in range(3)]
+    assert {connection.held_bytes for connection in connections} == {PARKED_BYTES}
+    held.polling.connection_closed(connections[0])  # type: ignore[arg-type]
+    assert connections[0].held_bytes == 0
+    await held.lab.put("T")
+    assert [connection.held_bytes for connection in connections] == [0, 0, 0]
+    await held.lab.store.close()
+
+
+async def test_while_memory_is_tight_who_holds_the_most_gets_responses_early(held: Held) -> None:
+    greedy, modest = FakeConnection("10.0.0.1:1"), FakeConnection("10.0.0.2:1")
+    for number in range(50):
+        held.park(number, connection=greedy)
+    modest.is_memory_tight = True
+    held.park(0, connection=modest)
+    assert [parked.connection for parked in held.answered] == [greedy] * (50 // LEAVE_SHARE + 1)
+    assert [parked.header.queue_offset for parked in held.answered] == list(range(50 // LEAVE_SHARE + 1))
     await held.lab.store.close()
 
 

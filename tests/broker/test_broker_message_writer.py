@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 import trio
+from broker_fakes import FakeConnection
 from broker_store_lab import Lab, open_lab
 
 from triomq.broker import message_writer
 from triomq.broker.message_writer import PendingPut
+from triomq.broker.processors.send import SendAnswer
+from triomq.protocol.command import new_request
 from triomq.store.config import BrokerRole, FlushDiskType
 from triomq.store.disk.files import Data
 from triomq.store.results import PutStatus
@@ -31,6 +34,10 @@ class Put(PendingPut):
         self._notes = notes
         self._name = name
         self._then = then
+        self.has_body = True
+
+    def release_body(self) -> None:
+        self.has_body = False
 
     def finish(self) -> None:
         self._notes.append((self._name, self.result.status))
@@ -124,6 +131,34 @@ async def test_synchronous_puts_wait_for_the_flush_of_their_commit(
         await trio.sleep(0.5)
         assert notes[4:] == [("d", OK), ("e", OK)]
         nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(
+    ("store", "wait", "has_body"),
+    [
+        ({}, True, True),
+        ({"flush_disk_type": FlushDiskType.SYNC_FLUSH}, False, True),
+        ({"flush_disk_type": FlushDiskType.SYNC_FLUSH}, True, False),
+        ({"broker_role": BrokerRole.SYNC_MASTER}, True, False),
+    ],
+)
+async def test_a_put_that_may_wait_long_gives_its_body_back(
+    tmp_path: Path, store: dict[str, object], wait: bool, has_body: bool
+) -> None:
+    """A disk or a slave that hangs would hold ten thousand of them in memory."""
+    async with open_lab(tmp_path, store=store) as lab:
+        pending = Put([], "a")
+        lab.writer.put(lab.message("T", b"a", 0, {}), {}, wait, pending)
+        assert pending.has_body is has_body
+        assert lab.bodies("T") == [b"a"]
+
+
+async def test_the_body_of_a_send_stays_for_hooks_that_see_its_response() -> None:
+    for on_answer, body in ((None, b""), (lambda *_: None, b"message")):
+        connection, request = FakeConnection(), new_request(10, body=b"message")
+        connection.on_answer = on_answer
+        SendAnswer(None, connection, request, "T", 0).release_body()  # type: ignore[arg-type]
+        assert request.body == body
 
 
 async def test_synchronous_puts_into_a_broken_store_are_refused(

@@ -298,7 +298,7 @@ LAYOUT_AND_PARTS = {
 }  # fmt: skip
 CONNECTIONS = {
     "listenPort", "bindAddress", "serverMaxConnections", "serverMaxConnectionsPerAddress",
-    "serverReservedDescriptors", "serverSilentSeconds", "frameMaxLength", "useTLS",
+    "serverReservedDescriptors", "serverSilentSeconds", "maxRequestBytes", "frameMaxLength", "useTLS",
 }  # fmt: skip
 SYSTEM_PROPERTIES = {"rebalanceLockMaxLiveTime"}  # RocketMQ reads them only at the start and does not list them
 

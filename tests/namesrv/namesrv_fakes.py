@@ -44,6 +44,9 @@ class FakeConnection:
     def start_soon(self, function: Callable[..., Awaitable[None]], *args: Any) -> None:
         self._nursery.start_soon(function, *args)
 
+    def hold(self, count: int) -> bool:
+        return False
+
     def close(self, reason: str) -> None:
         self.is_open = False
         self.close_reason = reason

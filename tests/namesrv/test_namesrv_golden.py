@@ -79,6 +79,7 @@ TRIOMQ_KEYS = {
     "protectRoutes",
     "serverMaxConnections",
     "serverMaxConnectionsPerAddress",
+    "maxRequestBytes",
     "serverReservedDescriptors",
     "serverSilentSeconds",
     "tlsMode",

@@ -161,6 +161,17 @@ def test_pieces_of_two_bytes_take_the_memory_of_their_bytes() -> None:
     assert len(decoder.feed(frame[decoder.held_bytes :])) == 1
 
 
+def test_an_incomplete_frame_tells_how_many_bytes_it_needs() -> None:
+    frame = encode_frame(command(body=bytes(1000)))
+    decoder = FrameDecoder()
+    decoder.feed(frame + frame[:2])
+    assert (decoder.held_bytes, decoder.needed_bytes) == (2, 4)
+    decoder.feed(frame[2:100])
+    assert (decoder.held_bytes, decoder.needed_bytes) == (100, len(frame))
+    decoder.feed(frame[100:])
+    assert (decoder.held_bytes, decoder.needed_bytes) == (0, 0)
+
+
 def test_a_bad_frame_does_not_take_the_good_ones_before_it() -> None:
     with pytest.raises(FrameError) as caught:
         FrameDecoder().feed(encode_frame(command(opaque=5)) + b"\xff\xff\xff\xff")

@@ -152,7 +152,7 @@ def test_records_are_written_and_not_only_refused(c: ModuleType) -> None:
     assert len(tail) == size
 
 
-# -- -- responses ------------------------------------------------------------------------------------------------------
+# -- responses ---------------------------------------------------------------------------------------------------------
 
 values = st.lists(st.one_of(st.binary(max_size=20), any_number), min_size=1, max_size=5)
 

@@ -10,7 +10,8 @@ from trio.testing import MockClock
 from triomq.protocol.address import HostPort
 from triomq.protocol.command import RemotingCommand, new_request, new_response
 from triomq.protocol.frame import FrameDecoder, encode_frame
-from triomq.remoting.connection import Connection, ConnectionSettings
+from triomq.remoting.connection import Connection
+from triomq.remoting.connection_settings import ConnectionSettings
 from triomq.remoting.errors import ConnectionClosed, TooManyRequests
 from triomq.remoting.processor_table import ProcessorTable
 from triomq.remoting.turn import Turn

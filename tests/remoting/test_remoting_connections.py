@@ -21,7 +21,8 @@ from triomq.protocol.frame import FrameDecoder, decode_frame, encode_frame
 from triomq.protocol.headers.offset import GetMaxOffsetRequestHeader
 from triomq.remoting.client import open_client
 from triomq.remoting.config import ClientSettings, ServerSettings
-from triomq.remoting.connection import Connection, ConnectionSettings
+from triomq.remoting.connection import Connection
+from triomq.remoting.connection_settings import ConnectionSettings
 from triomq.remoting.errors import ConnectFailed, ConnectionClosed, RemotingTimeout, TooManyRequests
 from triomq.remoting.processor_table import Pool, ProcessorTable
 from triomq.remoting.server import RemotingServer

@@ -17,7 +17,8 @@ from triomq.protocol.address import HostPort
 from triomq.protocol.command import RemotingCommand, new_request
 from triomq.protocol.frame import FrameDecoder, encode_frame
 from triomq.remoting import poller as poller_module
-from triomq.remoting.connection import Connection, ConnectionSettings
+from triomq.remoting.connection import Connection
+from triomq.remoting.connection_settings import ConnectionSettings
 from triomq.remoting.poller import ACCEPT_BURST, TURNS_IN_A_ROW, Poller
 from triomq.remoting.turn import LONG_TURN_SECONDS, Turn
 

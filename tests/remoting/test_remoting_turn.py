@@ -17,7 +17,8 @@ from triomq.protocol.command import RemotingCommand, new_request, new_response
 from triomq.protocol.frame import encode_frame
 from triomq.remoting.client import open_client
 from triomq.remoting.config import ServerSettings
-from triomq.remoting.connection import Connection, ConnectionSettings
+from triomq.remoting.connection import Connection
+from triomq.remoting.connection_settings import ConnectionSettings
 from triomq.remoting.errors import ConnectionClosed
 from triomq.remoting.processor_table import ProcessorTable
 from triomq.remoting.server import RemotingServer

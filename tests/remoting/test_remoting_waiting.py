@@ -13,7 +13,8 @@ from trio.testing import MockClock
 from triomq.protocol.address import HostPort
 from triomq.protocol.command import RemotingCommand, new_request, new_response
 from triomq.protocol.frame import FrameDecoder, encode_frame
-from triomq.remoting.connection import Connection, ConnectionSettings
+from triomq.remoting.connection import Connection
+from triomq.remoting.connection_settings import ConnectionSettings
 from triomq.remoting.processor_table import ProcessorTable
 from triomq.remoting.turn import LONG_TURN_SECONDS, Turn
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from triomq.broker.delay import DelayOffsets
+from triomq.broker.replication.master_account import MAX_FILE_BYTES, MasterAccount
 from triomq.broker.replication.master_tables import MasterTables
 from triomq.broker.tables.groups import GroupTable
 from triomq.broker.tables.offsets import OffsetTable
@@ -14,6 +18,7 @@ from triomq.broker.tables.topics import TopicTable
 from triomq.protocol.bodies.topic_config import TopicConfig
 from triomq.protocol.codes import RequestCode
 from triomq.protocol.command import RemotingCommand, new_response
+from triomq.protocol.signature import is_bound_by, is_signed_by
 from triomq.remoting.errors import ConnectFailed
 
 
@@ -23,11 +28,16 @@ class FakeMaster:
     def __init__(self) -> None:
         self.topics, self.groups, self.offsets, self.delays = tables()
         self.asked: list[tuple[str, int]] = []
+        self.requests: list[RemotingCommand] = []
+        self.refuses = False
         self.failing: set[int] = set()
         self.odd: set[int] = set()
 
     async def invoke(self, address: str, command: RemotingCommand, timeout_seconds: float) -> RemotingCommand:
         self.asked.append((address, command.code))
+        self.requests.append(command)
+        if self.refuses:
+            return new_response(command, 1, "org.apache.rocketmq.acl.common.AclException: No accessKey is configured")
         if command.code in self.failing:
             raise ConnectFailed("no")
         bodies = {
@@ -45,12 +55,20 @@ def tables(now_ms: int = 5) -> tuple[TopicTable, GroupTable, OffsetTable, DelayO
 
 
 class Slave:
-    def __init__(self, master: FakeMaster, *, is_trusted: bool = True) -> None:
+    def __init__(
+        self, master: FakeMaster, *, is_trusted: bool = True, sign: Callable[[RemotingCommand], None] | None = None
+    ) -> None:
         self.is_trusted = is_trusted
         client: Any = master
         self.topics, self.groups, self.offsets, self.delays = tables(now_ms=7)
         self.tables = MasterTables(
-            client, self.topics, self.groups, self.offsets, self.delays, is_trusted=lambda: self.is_trusted
+            client,
+            self.topics,
+            self.groups,
+            self.offsets,
+            self.delays,
+            is_trusted=lambda: self.is_trusted,
+            sign=sign,
         )
         self.tables.master_known("10.0.0.1:10911")
 
@@ -133,3 +151,52 @@ async def test_nothing_is_taken_of_a_master_that_changed_while_it_was_asked(mast
     assert slave.topics.get("T") is None
     if change == "another log":
         assert master.asked == [("10.0.0.1:10909", RequestCode.GET_ALL_TOPIC_CONFIG)], "nothing more is asked"
+
+
+async def test_requests_carry_the_account_of_the_tools_file(master: FakeMaster, tmp_path: Path) -> None:
+    file = tmp_path / "tools.yml"
+    slave = Slave(master, sign=MasterAccount(file, lambda: 1_700_000_000_000).sign)
+    await slave.tables.sync()
+    assert [request.ext_fields for request in master.requests] == [None] * 4, "there is no file"
+    master.requests.clear()
+    file.write_text("accessKey: 00012345\nsecretKey: 10000000\n")
+    await slave.tables.sync()
+    assert len(master.requests) == 4
+    for request in master.requests:
+        fields = request.ext_fields or {}
+        assert fields["AccessKey"] == "00012345"
+        assert is_signed_by(fields, b"", "10000000")
+        assert is_bound_by(request.code, fields, b"", "10000000")
+    assert len({(request.ext_fields or {})["SignedAt"] for request in master.requests}) == 4
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"[", b"- a", b"accessKey: a", b"accessKey: a\nsecretKey: [hush]", b"\xff\xfe\x00",
+        b"accessKey: hush\n" * (MAX_FILE_BYTES // 10),
+    ],
+    ids=["yaml", "list", "half", "nested", "bytes", "long"],
+)  # fmt: skip
+async def test_a_tools_file_that_cannot_be_used_is_said_once(
+    master: FakeMaster, tmp_path: Path, data: bytes
+) -> None:
+    file = tmp_path / "tools.yml"
+    file.write_bytes(data)
+    with capture_logs() as logs:
+        await Slave(master, sign=MasterAccount(file, lambda: 5).sign).tables.sync()
+    assert [request.ext_fields for request in master.requests] == [None] * 4
+    (said,) = [entry for entry in logs if entry["event"] == "the account for the master cannot be read"]
+    assert said["path"] == str(file)
+    assert "hush" not in str(said["reason"])
+
+
+async def test_a_master_that_refuses_its_tables_is_said(master: FakeMaster) -> None:
+    master.refuses = True
+    slave = Slave(master)
+    with capture_logs() as logs:
+        await slave.tables.sync()
+    said = [entry for entry in logs if entry["event"] == "the master refuses its tables"]
+    assert [entry["log_level"] for entry in said] == ["warning"] * 4
+    assert "No accessKey is configured" in said[0]["remark"]
+    assert slave.topics.get("T") is None

@@ -1,0 +1,41 @@
+"""What a connection is given (remoting.connection): its bounds and its driver."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from triomq.protocol.frame import MAX_FRAME_BYTES
+from triomq.remoting.memory import MemoryBudget
+
+DEFAULT_HIGH_WATER_BYTES = 4 * 1024 * 1024
+TIGHT_HIGH_WATER_BYTES = 64 * 1024
+"""The high water mark while memory is tight."""
+
+
+class Transport(Protocol):
+    """What a driver provides to its connection."""
+
+    def write(self, data: bytes) -> None: ...
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionSettings:
+    """Bounds of a connection, and the header codec and language of its own requests. A water mark of 0 means the
+    default: 4 MiB, and a quarter of the high one. `language` is a LanguageCode; None keeps that of each request.
+    `memory` is the budget of all connections of a server."""
+
+    max_frame_bytes: int
+    max_unanswered: int
+    max_header_bytes: int = MAX_FRAME_BYTES
+    high_water_bytes: int = 0
+    low_water_bytes: int = 0
+    serialize_type: int = 0
+    language: int | None = None
+    memory: MemoryBudget | None = None
