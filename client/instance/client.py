@@ -182,7 +182,7 @@ class Client(Router):
             log.warning("heartbeat failed", address=broker.address, error=str(error))
 
     async def _introduce(self, broker: BrokerAddress) -> None:
-        """Send the offsets, then the heartbeat: whoever joins because of it reads the offsets. Raises MQClientError."""
+        """Send the offsets, then the heartbeat: members that it lets join read the offsets. Raises MQClientError."""
         if broker.is_master:
             for member in list(self.consumers.values()):
                 await member.store_offsets_again(broker.broker_name)
