@@ -2,7 +2,7 @@
 
     python benchmarks/admin.py [--runs N]
 
-`clusterList` needs a cluster; it is asked of one that runs in this program.
+`clusterList` needs a cluster; this program runs one.
 """
 
 from __future__ import annotations

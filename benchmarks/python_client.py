@@ -2,7 +2,7 @@
 
     python benchmarks/python_client.py [--messages 60000] [--size 1024] [--server HOST:PORT] [--only NAME] [--json]
 
-    send_many      every message a request of its own, 256 under way
+    send_many      every message a request of its own, 256 in flight
     send_batch     100 messages a request
     listen         push consumer, one message a call
     listen_batch   push consumer, up to 32 messages a call

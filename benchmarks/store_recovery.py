@@ -2,8 +2,8 @@
 
     python -m benchmarks.store_recovery [--gib 2] [--rounds 3] [--peer tests/apache/peer] [--cold]
 
-One store of 1 KiB messages is written, without a checkpoint and with an abort file: everything is read again, and all
-queue and index entries are made anew. Each round starts a broker on a copy of it, and one on an empty directory; the
+One store of 1 KiB messages is written, without a checkpoint and with an abort file: the broker reads everything again
+and rebuilds all queue and index entries. Each round starts a broker on a copy of it, and one on an empty directory; the
 difference between their times to the "boot success" line is the recovery. `--cold` drops the copy from the page cache
 first. Peak resident memory is that of the broker on the copy.
 """

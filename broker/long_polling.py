@@ -195,7 +195,7 @@ class LongPolling:
 
     def _look(self, parked: ParkedPull, has_failed: bool) -> None:
         """Look for a message for this pull, once its queue has grown or failed. One commit may wake thousands, and so
-        those that the turn has no time for, or their peer no room, are looked at later."""
+        those that the turn has no time for, or their peer no room, are examined later."""
         if not parked.is_parked:
             return
         connection = parked.connection

@@ -5,7 +5,7 @@ that the peer's requests started. It has no socket: a driver (poller, stream_tra
 sends the output. Only the event loop's thread may touch it.
 
 Requests of one read may be too many for one turn, and their responses too many for a peer that does not take them. Then
-the rest waits in `_waiting`, nothing more is read, and later turns go on (`work`). So a connection holds at most the
+the rest waits in `_waiting`, nothing more is read, and later turns continue (`work`). So a connection holds at most the
 requests of one read, and output of the high water mark and one response.
 
 A connection closes once, for a reason: its tasks are cancelled, its unanswered requests fail, its owner is notified.
@@ -198,7 +198,7 @@ class Connection:
             self._share.set_waiting(0)
             self._resume_reading(_WAITING)
         if self.is_open:
-            self._mark()  # `flush` goes on, or closes after a malformed frame
+            self._mark()  # `flush` continues, or closes after a malformed frame
         return False
 
     def flush(self) -> None:
@@ -244,11 +244,11 @@ class Connection:
         return self._memory.is_tight
 
     def may_read(self) -> None:
-        """Go on reading (called by `_share`)."""
+        """Continue to read (called by `_share`)."""
         self._resume_reading(_NO_MEMORY)
 
     def _work_soon(self) -> None:
-        """Go on with the requests that wait, once the peer has taken enough."""
+        """Continue with the requests that wait, once the peer has taken enough."""
         if self._backlog_bytes <= self._low_water_bytes and not self._will_work and self.is_open:
             self._will_work = True
             self._turn.postpone(self)

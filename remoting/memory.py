@@ -49,7 +49,7 @@ class Owner(Protocol):
     last_active: float
 
     def may_read(self) -> None:
-        """Go on reading a long frame, for which there is memory now."""
+        """Continue to read a long frame, for which there is memory now."""
 
     def close(self, reason: str) -> None: ...
 

@@ -4,7 +4,7 @@ A driver reads all ready sockets and handles their requests in order of arrival.
 for all of them: first it runs the `before_flush` hooks (the broker's store writes what the turn appended, which
 completes the sends), then it sends once per connection that has output.
 
-A turn has a time limit. What a connection cannot handle within it waits, and the task in `run` goes on with it, one
+A turn has a time limit. What a connection cannot handle within it waits, and the task in `run` continues with it, one
 connection after another and one turn after another; between two of its turns the drivers and all other tasks run.
 
 Output produced outside of a turn (by an async processor or a timer) is batched in the same way: the first response

@@ -1,6 +1,6 @@
 """A cluster as sources and sink see it: routes, bounds of queues, and requests that are repeated up to a time limit.
 
-What is asked and how responses are read comes from the client's core (triomq.client.core); this is its driver over
+The requests and the readers of responses come from the client's core (triomq.client.core); this is its driver over
 blocking sockets. Holds one connection for each address, made on demand and dropped on the first error, and the routes
 learned so far. One owner, one thread; it does not travel between processes (its options do). Everything asked here may
 be asked again: reads, and offsets of a group. Sending has its own rules (triomq.spark.sending).
@@ -84,16 +84,16 @@ class Cluster:
         self.forget_routes()
 
     def forget_routes(self) -> None:
-        """Ask the name server anew: queues may have been added."""
+        """Query the name server again: queues may have been added."""
         self._routes = RouteTable()
 
     def pause(self, seconds: float = _PAUSE_SECONDS) -> None:
-        """Wait for a moment, before something is asked again."""
+        """Wait for a moment before a retry."""
         if seconds > 0:
             self._wait(seconds)
 
     def until_done(self, action: str, attempt: Callable[[], T]) -> T:
-        """Run `attempt` again and again while connections fail or brokers are not ready, up to retryTimeoutMs. Raises
+        """Repeat `attempt` while connections fail or brokers are not ready, up to retryTimeoutMs. Raises
         BrokerError saying what was tried (`action`) and what happened last."""
         deadline = self.clock() + self.options.retry_timeout_ms / 1000
         while True:
@@ -232,7 +232,7 @@ class Cluster:
     def ask_each(
         self, queues: Sequence[MessageQueue], make: Callable[[MessageQueue], Call[T]]
     ) -> dict[MessageQueue, T]:
-        """One call for each queue, many under way at a time; the results in the order of the queues. Raises
+        """One call for each queue, many in flight at a time; the results in the order of the queues. Raises
         BrokerError."""
         if not queues:
             return {}

@@ -17,7 +17,9 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = sorted(path.name for path in (ROOT / "src" / "triomq").iterdir() if path.is_symlink())
 SOURCES = sorted(
-    path for folder in (*ROOMS, "src", "benchmarks", "examples") for path in (ROOT / folder).rglob("*.py")
+    path
+    for folder in (*ROOMS, "src", "benchmarks", "examples", "docs", "tests")
+    for path in (ROOT / folder).rglob("*.py")
     if "__pycache__" not in path.parts
 )
 DOCUMENTS = sorted(
@@ -40,11 +42,34 @@ PHRASES: dict[str, str] = {
     r"\bhow (?:it|things?) (?:is|are) with\b": "the state of",
     r"\btwins?\b": "reference implementation, C implementation",
     r"\bfaces\b": "facades",
+    r"\banew\b": "again, rebuild, restart",
+    r"\b(?:go|goes|went|going) on\b": "continue",
+    r"\bstands? (?:once|twice|there)\b": "occurs, is",
+    r"\b(?:again and again|over and over)\b": "repeatedly",
+    r"\bfor ever\b": "forever, or the bound",
+    r"\bin vain\b": "without success",
+    r"\bunder way\b": "in flight, in progress",
+    r"\btakes? (?:it|them) for\b|\btaken for\b": "treats as, counts as",
+    r"\b(?:is|are|be) no (?:record|director|json|text|frame|batch|address|number)\w*": "is not a ...",
+    r"\b(?:is|are|was|were) looked (?:at|for)\b": "name who examines or searches",
+    r"\bis none any\s?more\b": "say what is unused",
 }
 
 
+LOG_METHODS = {"debug", "info", "warning", "error", "exception", "critical"}
+
+
+def message_of(node: ast.AST) -> ast.expr | None:
+    """Return what holds the text of a message: a call that makes a raised exception, or the event of a log line."""
+    if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
+        return node.exc
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in LOG_METHODS:
+        return node.args[0] if node.args else None
+    return None
+
+
 def texts_of(path: Path) -> Iterator[tuple[int, str]]:
-    """(line, text) of all comments and docstrings of a module, or of a whole document without its code blocks."""
+    """Yield (line, text) of a module's comments, docstrings and messages, or of a document without its code blocks."""
     source = path.read_text()
     if path.suffix == ".md":
         yield 1, re.sub(r"(?ms)^```.*?^```$", "", source)
@@ -57,6 +82,10 @@ def texts_of(path: Path) -> Iterator[tuple[int, str]]:
             text = ast.get_docstring(node, clean=False)
             if text is not None:
                 yield node.body[0].lineno, text
+        elif (message := message_of(node)) is not None:
+            for part in ast.walk(message):
+                if isinstance(part, ast.Constant) and isinstance(part.value, str):
+                    yield part.lineno, part.value
 
 
 def findings(path: Path) -> list[str]:
@@ -77,6 +106,8 @@ def test_prose_follows_the_style_guide(path: Path) -> None:
 def test_the_rules_see_what_they_forbid(tmp_path: Path) -> None:
     assert re.search(r"\bshall\b", "it shall be")
     program = tmp_path / "x.py"
-    program.write_text('"""It shall."""\n# a dear thing\ntext = "shall"\n')
+    messages = ('log.info("it goes on")', 'raise E(f"{n} is no number")')
+    program.write_text("\n".join(('"""It shall."""', "# a dear thing", 'text = "shall"', *messages)))
     seen = [text for _, text in texts_of(program)]
-    assert seen == ["# a dear thing", "It shall."]
+    assert sorted(seen) == [" is no number", "# a dear thing", "It shall.", "it goes on"]
+    assert all(any(re.search(pattern, text) for pattern in PHRASES) for text in seen)

@@ -82,7 +82,7 @@ def _v4_box(text: str) -> Box:
 def _v6_box(text: str) -> Box:
     head, gap, tail = text.partition("::")
     if "::" in tail:
-        raise AclFileError(f"address {text!r}: '::' stands twice")
+        raise AclFileError(f"address {text!r}: '::' occurs twice")
     before = head.split(":") if head else []
     after = tail.split(":") if tail else []
     if gap:

@@ -1,9 +1,9 @@
-"""FailedSignatures: how often an address failed to sign for an account, so that guessing a secret key takes for ever.
+"""FailedSignatures: how often an address failed to sign for an account, so that guessing a secret key takes forever.
 
 Each pair of an address (of IPv6 the network, its first 64 bits) and an access key has a debt: a failure adds one, and
 each minute takes `limit` away. While the debt is at the limit, requests of that address for that account are refused
 without a look at their signatures. A connection that has signed for the account before is not refused, so clients that
-share the address with a guesser go on working.
+share the address with a guesser continue to work.
 
 Touched only on the event loop. Limit: `MAX_PAIRS`; above it the pair whose last failure is the oldest is forgotten.
 """

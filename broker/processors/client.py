@@ -85,7 +85,7 @@ class ClientProcessor:
             try:
                 self._register_consumer(connection, request, data.client_id, consumer)
             except RequestRefused as error:
-                refusal = refusal or error  # a full table refuses new groups; the client's other groups go on
+                refusal = refusal or error  # a full table refuses new groups; the client's other groups are registered
         if refusal is not None:
             raise refusal
         return new_response(request)

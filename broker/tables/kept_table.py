@@ -20,7 +20,7 @@ class KeptTable:
     file that holds the entries.
 
     A subclass counts entries in and out. `sent_bytes` is never less than the size of the encoded table, which goes to
-    slaves and NameServers in one frame: `entry_bytes` bounds an entry without its name, which stands there twice.
+    slaves and NameServers in one frame: `entry_bytes` bounds an entry without its name, which occurs twice.
     """
 
     entries_name = ""

@@ -4,7 +4,7 @@ A lock belongs to (group, queue) and a client id; it is free again when its hold
 so nothing has to be cleaned up when a client dies. Touched only on the event loop. Limit: `max_locks` locks over all
 groups; expired ones are swept before one is refused.
 
-The holders are kept in queueLocks.json, which RocketMQ does not have: a client goes on consuming for up to 30 s while
+The holders are kept in queueLocks.json, which RocketMQ does not have: a client keeps consuming for up to 30 s while
 it cannot renew, so a broker that forgot its locks would give the same queue to a second client. A new holder is in the
 file before the response says so (`wait_saved`); renewals are not, but `still_alive` notes every few seconds when the
 broker was alive. Locks that are loaded count as renewed at that time, so those of clients that died with it expire.

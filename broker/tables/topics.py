@@ -69,7 +69,6 @@ class TopicTable(KeptTable):
         max_table_bytes: Callable[[], int] = lambda: MAX_TABLE_BYTES,
     ) -> None:
         """`auto_create` returns whether topics may be created from the template TBW102; it is called each time.
-        `built_in` topics exist from the start (see `built_in_topics`) and count as system topics.
 
         `built_in` topics exist from the start (see `built_in_topics`) and count as system topics."""
         super().__init__(file, now_ms)

@@ -60,8 +60,9 @@ class AdminBase:
         addresses: Iterable[str] | None = None,
         accept: Container[int] = OK,
     ) -> dict[str, RemotingCommand]:
-        """Send a request to all name servers, which do not forward it to each other. Raises the first failure after all
-        were asked."""
+        """Send a request to all name servers, which do not forward it to each other.
+
+        Raises the first failure after the last response."""
         responses: dict[str, RemotingCommand] = {}
         failure: MQClientError | None = None
         for address in addresses or self._client.name_servers.addresses:

@@ -55,7 +55,7 @@ class MessageAdmin(TopicAdmin, GroupAdmin):
 
     async def message_by_offset_id(self, offset_message_id: str) -> MessageExt:
         """Return the message that an offset message id points at; the id names the broker. Raises MQClientError for
-        text that is no such id, BrokerRefused when there is no message."""
+        text that is not such an id, BrokerRefused when there is no message."""
         try:
             host, physical_offset = parse_offset_message_id(offset_message_id)
         except ProtocolError as error:

@@ -17,7 +17,7 @@ RocketMQException = MQClientError
 
 
 class ProducerException(RocketMQException):
-    """A producer could not do what was asked of it; the reason is the `__cause__`."""
+    """A producer failed; the reason is the `__cause__`."""
 
 
 class ProducerStartFailed(ProducerException):
@@ -37,7 +37,7 @@ class ProducerSendOrderlyFailed(ProducerException):
 
 
 class ConsumerException(RocketMQException):
-    """A consumer could not do what was asked of it; the reason is the `__cause__`."""
+    """A consumer failed; the reason is the `__cause__`."""
 
 
 class PushConsumerStartFailed(ConsumerException):

@@ -239,7 +239,7 @@ class PushConsumer(GroupConsumer):
         self._paused = True
 
     def resume(self) -> None:
-        """Go on after `suspend`."""
+        """Continue after `suspend`."""
         self._paused = False
         for assigned in self._rebalancer.assigned.values():
             assigned.notify()

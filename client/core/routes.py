@@ -112,7 +112,7 @@ class TopicRoute:
 
     def next_queue(self, faults: LatencyFaults, now_ms: int, avoid_broker: str | None = None) -> MessageQueue | None:
         """Return the queue of the next send: round robin over those whose broker is available and is not `avoid_broker`
-        (which just failed); when none is left, one of the least bad broker; at last any. None when the topic has no
+        (which just failed); when none is left, one of the least bad broker; otherwise any. None when the topic has no
         queue."""
         queues = self.publish
         if not queues:

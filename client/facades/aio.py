@@ -5,7 +5,7 @@
 
     async with PushConsumer("billing", name_server="127.0.0.1:9876") as consumer:
         consumer.subscribe("Orders")
-        async for message in consumer:          # acknowledged when the next one is asked for
+        async for message in consumer:          # acknowledged by asking for the next one
             ...
 
 Methods have the names, arguments and errors of the trio classes. The trio client does the work in one background thread

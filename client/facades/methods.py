@@ -36,7 +36,7 @@ class Facade:
 
     @abstractmethod
     def _wait(self, method: Callable[..., Awaitable[Any]], args: Any, kwargs: Any) -> Any:
-        """Run an async method of the core, and wait for it in the way of this facade."""
+        """Run an async method of the core, and wait for it as this facade does."""
 
     def _callback(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return what the core can call in trio for a function of the application."""

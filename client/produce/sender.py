@@ -244,7 +244,7 @@ class Sender:
 
 
 def _packed_ip(ip: str) -> bytes:
-    """The bytes of an address for message ids; random ones for a client_ip that is no address."""
+    """The bytes of an address for message ids; random ones for a client_ip that is not an address."""
     try:
         return socket.inet_pton(socket.AF_INET6 if ":" in ip else socket.AF_INET, ip)
     except OSError:

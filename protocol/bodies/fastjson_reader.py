@@ -96,7 +96,7 @@ class _Reader:
     def read_all(self) -> Any:
         value = self._value()
         if self._peek():
-            raise self._error("text goes on after the value")
+            raise self._error("text follows the value")
         return value
 
     def _error(self, what: str) -> BodyError:

@@ -235,7 +235,7 @@ class IndexEntry(NamedTuple):
 
 
 def index_entries(path: str, slot_count: int | None, findings: list[Finding]) -> Iterator[IndexEntry]:
-    """Yield the entries of one index file. `is_reachable`: whether the chain of its slot leads to the entry. Without
+    """Yield the entries of one index file. `is_reachable`: whether the chain of its slot reaches the entry. Without
     `slot_count` (maxHashSlotNum) a file has four entries per slot, as with RocketMQ's default settings."""
     name = Path(path).name
     size_bytes = Path(path).stat().st_size

@@ -12,7 +12,7 @@ These five modules are the public interface; every other module is private and m
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # type checkers take it for true; importing `typing` costs as much as starting Python
+TYPE_CHECKING = False  # type checkers assume it is true; importing `typing` costs as much as starting Python
 
 if TYPE_CHECKING:
     from typing import Any

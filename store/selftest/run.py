@@ -105,7 +105,7 @@ def _kill(root: Path, flush: FlushDiskType, limits: Limits, seconds: float, tell
         firsts = _run_and_kill(root, flush, first, choose.uniform(0.0, 0.3), limits.messages - first)
         for number in firsts:
             acknowledged.update(range(number, number + writing.MESSAGES_PER_COMMIT))
-        # Messages that were written but not acknowledged may be there, too: their numbers are not used again.
+        # Unacknowledged messages may be in the store, too: their numbers are not used again.
         first = max([first, *firsts]) + 2 * writing.MESSAGES_PER_COMMIT
         kills += 1
     try:

@@ -11,7 +11,7 @@ from before the scan are missing, so nothing is entered after the gap; a second 
 
 A topic that was deleted and made again has lives in the log, and each begins at queue offset 0. A record whose queue
 offset is below the end of its queue may be the first of another life, or its queue offset is damaged: the queue's next
-record tells. The queue then begins anew, and the messages of earlier lives stay out of it.
+record tells. The queue then restarts, and the messages of earlier lives stay out of it.
 
 Files keep their modification times, or receive the store times of their last messages, because search by time uses
 the modification times.
@@ -135,7 +135,7 @@ class QueueRecovery:
             self._add(queue, entry)
 
     def _begin_life(self, queue: ConsumeQueue) -> None:
-        log.info("a topic was deleted and made again: queue begun anew", topic=queue.topic, queue_id=queue.queue_id,
+        log.info("a topic was deleted and created again: queue restarted", topic=queue.topic, queue_id=queue.queue_id,
                  before=queue.end + queue.buffered_count)  # fmt: skip
         self.write()
         queue.begin_anew()

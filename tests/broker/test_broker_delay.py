@@ -147,7 +147,7 @@ async def test_an_idle_level_waits_without_looking(
     async with open_lab(tmp_path) as lab, delivering(lab):
 
         def nobody_asks(*_: object) -> list[tuple[int, int, int]]:
-            raise AssertionError("an idle level was looked at")
+            raise AssertionError("an idle level was examined")
 
         with monkeypatch.context() as patch:
             patch.setattr(lab.store, "reading", ReadingBut(lab.store.reading, queue_entries=nobody_asks))

@@ -9,9 +9,6 @@ that no recording needs.
 
 The recording keeps about two frames of a kind, so messages and offsets of the others are missing here. The number of
 messages in a queue is therefore compared only as "none" or "some" (COUNTS).
-
-The recording keeps about two frames of a kind, so messages and offsets of the others are missing here. How many
-messages a queue holds is therefore compared only as "none" or "some" (COUNTS).
 """
 
 from __future__ import annotations

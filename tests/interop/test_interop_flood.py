@@ -1,4 +1,4 @@
-"""A broker with few descriptors under a flood of connections: what it had acknowledged stays, and it goes on."""
+"""A broker with few descriptors under a flood of connections: what it had acknowledged stays, and it keeps working."""
 
 from __future__ import annotations
 

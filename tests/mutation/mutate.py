@@ -1,6 +1,6 @@
 """Mutation runs: does a test fail when a single line is wrong?
 
-    bin/mutate [AREA...] [--count 100] [--seed N] [--log FILE]      try so many mutants of these areas (default: all)
+    bin/mutate [AREA...] [--count 100] [--seed N] [--log FILE]      try COUNT mutants of these areas (default: all)
     bin/mutate --replay FILE:LINE:KIND                              try one, with all tests of its area
     bin/mutate --list [AREA...]                                     print how many mutants there are
 

@@ -41,7 +41,7 @@ class Peer:
 
 
 def fill(admission: Admission, count: int, ip: str = "10.0.0.{}", *, spoken: bool = False) -> list[Peer]:
-    """Let in so many peers, each from another address."""
+    """Admit `count` peers, each from another address."""
     peers = [Peer() for _ in range(count)]
     for number, peer in enumerate(peers):
         assert admission.enter(ip.format(number), peer, 0) is not None

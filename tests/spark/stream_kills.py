@@ -1,12 +1,9 @@
-"""Kill driver and broker of a running stream with SIGKILL: bin/soak-spark-kills [KILLS] [--target triomq|apache]
-[--seed N]
+"""Kill driver and broker of a running stream with SIGKILL.
+
+    bin/soak-spark-kills [KILLS] [--target triomq|apache] [--seed N]
 
 A Spark driver copies one topic to another. Half of the kills hit the broker, which is restarted while the stream
 continues. The other half hit the driver with its JVM and its Python workers; a new one continues from the checkpoint.
-At the end each message must be in the target exactly once.
-
-A Spark driver copies one topic to another. Half of the kills hit the broker, which is started again while the stream
-goes on; the other half hit the driver with its JVM and its Python workers, and a new one goes on from the checkpoint.
 At the end each message must be in the target exactly once.
 """
 

@@ -185,7 +185,7 @@ def soak(root: Path, kills: int, shape: tuple[int, int], flush: FlushDiskType, s
                 root, changes, next_number, shape[1], choose.uniform(0.005, 0.4), choose.randint(1, 60)
             )
             acknowledged |= told
-            # Written messages without an acknowledgement may be there too: their numbers are not used again.
+            # Unacknowledged messages may be in the store, too: their numbers are not used again.
             next_number = max([next_number, *told]) + 1000
             if number % 10 == 9:
                 acknowledged = trio.run(open_and_check, root, changes, acknowledged, shape[1])

@@ -126,7 +126,7 @@ def test_only_slot_pages_that_changed_are_written(tmp_path: Path) -> None:
 
 
 class CountedIndexFiles(Files):
-    """Has room for so many index files."""
+    """Has room for a limited number of index files."""
 
     def __init__(self) -> None:
         self.room = 1

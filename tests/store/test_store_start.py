@@ -286,7 +286,7 @@ async def test_an_index_file_of_another_size_is_removed_and_made_anew(tmp_path: 
 
 
 class CountedSteps:
-    """Is told after each step of a scan."""
+    """A teller that counts the steps of a scan."""
 
     every_ms = 0
 
