@@ -31,6 +31,7 @@ SEGMENT_BYTES = 64 * 1024 * 1024
 def make_store(root: Path, messages: int) -> None:
     """Make a commit log of `messages` records, in segments, without queues."""
     from triomq.protocol import record
+    from triomq.protocol.message_to_store import MessageToStore, Place
 
     (root / "commitlog").mkdir(parents=True)
     pool = os.urandom(1 << 24)
@@ -48,23 +49,11 @@ def make_store(root: Path, messages: int) -> None:
         if len(tail) + 2048 > SEGMENT_BYTES:
             start = close_segment(root, start, tail)
             tail = bytearray()
-        record.encode_into(
-            tail,
-            b"Bench",
-            queue_id=number % 4,
-            flag=0,
-            queue_offset=number // 4,
-            physical_offset=start + len(tail),
-            sys_flags=0,
-            born_timestamp=now_ms,
-            born_host=host,
-            store_timestamp=now_ms,
-            store_host=host,
-            reconsume_times=0,
-            prepared_transaction_offset=0,
-            body=body,
-            stored_properties=text,
+        message = MessageToStore(
+            "Bench", number % 4, body, text, born_timestamp=now_ms, born_host=host, store_host=host
         )
+        place = Place(physical_offset=start + len(tail), queue_offset=number // 4, store_timestamp=now_ms)
+        record.encode_into(tail, b"Bench", message, place)
     close_segment(root, start, tail)
 
 

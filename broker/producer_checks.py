@@ -28,6 +28,7 @@ from triomq.protocol.codes import RequestCode
 from triomq.protocol.command import new_request
 from triomq.protocol.headers.transaction import CheckTransactionStateRequestHeader
 from triomq.protocol.message_id import offset_message_id
+from triomq.protocol.message_to_store import MessageToStore, Place
 from triomq.protocol.record import encode_into
 from triomq.remoting.connection import Connection
 
@@ -177,22 +178,22 @@ def _check_body(half: HalfMessage) -> bytes:
     """Return the record that a producer receives: the half message under its real topic and queue, with WAIT=false."""
     properties = {**half.properties, names.WAIT: "false"}
     queue_id = properties.get(names.REAL_QUEUE_ID, "")
+    topic = properties.get(names.REAL_TOPIC, "")
     body = bytearray()
-    encode_into(
-        body,
-        properties.get(names.REAL_TOPIC, "").encode(),
-        queue_id=int(queue_id) if queue_id.isascii() and queue_id.isdigit() else half.queue_id,
-        flag=half.flag,
-        queue_offset=half.queue_offset,
-        physical_offset=half.physical_offset,
-        sys_flags=half.sys_flag,
+    message = MessageToStore(
+        topic,
+        int(queue_id) if queue_id.isascii() and queue_id.isdigit() else half.queue_id,
+        half.body,
+        property_text.encode(properties),
         born_timestamp=half.born_timestamp,
         born_host=half.born_host,
-        store_timestamp=half.store_timestamp,
         store_host=half.store_host,
+        flag=half.flag,
+        sys_flag=half.sys_flag,
         reconsume_times=half.reconsume_times,
-        prepared_transaction_offset=0,
-        body=half.body,
-        stored_properties=property_text.encode(properties),
     )
+    place = Place(
+        physical_offset=half.physical_offset, queue_offset=half.queue_offset, store_timestamp=half.store_timestamp
+    )
+    encode_into(body, topic.encode(), message, place)
     return bytes(body)

@@ -69,6 +69,7 @@ class RemotingCommand:
     def __init__(
         self,
         code: int,
+        *,
         flag: int = 0,
         opaque: int = 0,
         remark: str | None = None,

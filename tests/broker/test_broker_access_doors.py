@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import trio
 from broker_whole import now_ms, send_fields
+from stored_records import encoded
 from test_broker_access_matrix import CREDENTIALS, Guarded, guarded_broker, offset_of, send, topic_fields
 
 from triomq.protocol import signature
@@ -18,7 +19,7 @@ from triomq.protocol.codes import RequestCode
 from triomq.protocol.command import RemotingCommand, new_request
 from triomq.protocol.message_id import offset_message_id
 from triomq.protocol.properties import encode
-from triomq.protocol.record import encode_into, read_fields
+from triomq.protocol.record import read_fields
 from triomq.protocol.system_topics import TRANS_HALF_TOPIC
 from triomq.remoting.client import open_client
 from triomq.remoting.connection import Connection
@@ -32,11 +33,9 @@ HOST = HostPort("127.0.0.1", 10911)
 
 def forged(topic: str, physical_offset: int, queue_offset: int, properties: dict[str, str]) -> bytes:
     """The bytes of a record that nobody stored."""
-    record = bytearray()
-    encode_into(
-        record, topic.encode(), queue_id=0, flag=0, queue_offset=queue_offset, physical_offset=physical_offset,
-        sys_flags=0, born_timestamp=1, born_host=HOST.packed, store_timestamp=1, store_host=HOST.packed,
-        reconsume_times=0, prepared_transaction_offset=0, body=b"forged", stored_properties=encode(properties),
+    record = encoded(
+        topic.encode(), b"forged", encode(properties), queue_offset=queue_offset, physical_offset=physical_offset,
+        born_timestamp=1, born_host=HOST.packed, store_timestamp=1, store_host=HOST.packed,
     )  # fmt: skip
     return bytes(record)
 

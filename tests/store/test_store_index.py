@@ -11,6 +11,7 @@ import pytest
 from store_faults import FULL, FailingFiles, RecordingFiles
 from store_support import WallClock, abandon, message, open_store
 
+from triomq.protocol.message_to_store import Place
 from triomq.store.disk.files import Files
 from triomq.store.disk.mapped_file import OpenFiles
 from triomq.store.queues.index_file import IndexFile, key_hash
@@ -60,7 +61,7 @@ def test_an_empty_slot_leads_to_no_entry_not_even_to_one_of_zeros(tmp_path: Path
     assert found == []
     file.close()
     with pytest.raises(RuntimeError, match="not open for writing"):
-        file.put("T", "u", None, 0, 1)
+        file.put("T", "u", None, Place(physical_offset=0, queue_offset=0, store_timestamp=1))
 
 
 @pytest.mark.parametrize("is_closed", [True, False], ids=["closed", "killed"])
@@ -117,7 +118,7 @@ def test_only_slot_pages_that_changed_are_written(tmp_path: Path) -> None:
     pages = {0: (40, 4056), 1: (4096, 4096), 3: (12288, 4096), 4: (16384, 20040 - 16384)}
     for page, written in pages.items():
         files.journal.clear()
-        assert file.put("T", keys[page], None, page, 1)
+        assert file.put("T", keys[page], None, Place(physical_offset=page, queue_offset=0, store_timestamp=1))
         file.write_out()
         sizes = [(operation.at, len(operation.data)) for operation in files.journal]
         assert sizes == [(20040 + (1 + list(pages).index(page)) * 20, 20), written, (0, 40)], page
