@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 from test_broker_access_matrix import ACCOUNTS, Guarded, guarded_broker, send, topic_fields
 
-from triomq.broker.audit import differences
+from triomq.daemon.audit import differences
 from triomq.daemon.environment import Environment
 from triomq.daemon.logs import BROKER_LOG_FILES, configure_logs
 from triomq.protocol.bodies.acl import PlainAccessConfig
