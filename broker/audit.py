@@ -4,12 +4,13 @@ the change is made, with no await between, so it shows this change even when ano
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
+import msgspec
 import structlog
 
-from triomq.daemon.audit import State, audit_line
+from triomq.daemon.audit import audit_line
 from triomq.protocol.command import RemotingCommand
 from triomq.remoting.connection import Connection
 
@@ -17,6 +18,7 @@ log = structlog.get_logger("triomq.broker.audit")
 
 Who = Callable[[Connection, RemotingCommand], str]
 """Returns the account of a request whose access was checked."""
+State = Mapping[str, object] | msgspec.Struct | None
 
 
 class Audit:
@@ -41,10 +43,17 @@ class Audit:
         **subject: object,
     ) -> None:
         """Note that a request changed something. `subject` names it; `before` and `after` are its states."""
-        line = audit_line(before, after)
+        line = audit_line(members(before), members(after))
         account = account or self.account(connection, request)
         log.info(act, account=account, remote=connection.remote.text, code=request.code, **subject, **line)
 
 
 UNNAMED: Final = Audit()
 """The audit of a part that was built without one."""
+
+
+def members(state: State) -> Mapping[str, object] | None:
+    """Return the members of a state, a record's under their names on the wire."""
+    if isinstance(state, msgspec.Struct):
+        return {field.encode_name: getattr(state, field.name) for field in msgspec.structs.fields(state)}
+    return state

@@ -10,11 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-import msgspec
-
 from triomq.daemon.secret_names import is_secret
 
-State = Mapping[str, object] | msgspec.Struct | None
+State = Mapping[str, object] | None
 
 _MISSING: Final = object()
 
@@ -29,21 +27,13 @@ def audit_line(before: State, after: State) -> dict[str, object]:
 
 def differences(before: State, after: State) -> tuple[dict[str, object] | None, dict[str, object] | None]:
     """Return the members of two states that differ, with secrets masked; None for a state that does not exist."""
-    old, new = _members(before), _members(after)
-    if old is None or new is None:
-        return _masked(old, old), _masked(new, new)
-    names = [name for name in {**old, **new} if old.get(name, _MISSING) != new.get(name, _MISSING)]
-    return _masked(old, names), _masked(new, names)
+    if before is None or after is None:
+        return _masked(before, before), _masked(after, after)
+    names = [name for name in {**before, **after} if before.get(name, _MISSING) != after.get(name, _MISSING)]
+    return _masked(before, names), _masked(after, names)
 
 
 def _masked(state: Mapping[str, object] | None, names: Iterable[str] | None) -> dict[str, object] | None:
     if state is None or names is None:
         return None
     return {name: "***" if is_secret(name) and state[name] else state[name] for name in names if name in state}
-
-
-def _members(state: State) -> dict[str, object] | None:
-    """Return the members of a state, a record's under their names on the wire."""
-    if isinstance(state, msgspec.Struct):
-        return {field.encode_name: getattr(state, field.name) for field in msgspec.structs.fields(state)}
-    return None if state is None else dict(state)
