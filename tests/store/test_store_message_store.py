@@ -291,3 +291,24 @@ async def test_deleting_a_topic_between_two_flushes_is_no_fault_of_the_disk(tmp_
     assert (store.is_broken, store.refusal) == (False, None)
     assert store.reading.max_offset("Stays", 0) == 1
     await store.close()
+
+
+async def test_a_message_that_cannot_be_encoded_leaves_at_most_a_blank_record(tmp_path: Path) -> None:
+    """It needed the next file, so the present one was ended before its fault showed."""
+    store = await open_store(tmp_path)
+    assert store.append(message(body=bytes(2900))).is_ok
+    store.commit()
+    assert not store._committing.has_pending
+    refused = store.append(message(body=bytes(2000), flag=1 << 40))
+    assert (refused.status, "does not fit" in refused.reason) == (PutStatus.MESSAGE_ILLEGAL, True)
+    assert store._committing.has_pending, "a slave must not write behind it"
+    store.commit()
+    assert not store._committing.has_pending
+    put = store.append(message(body=b"next"))
+    store.commit()
+    assert (put.physical_offset, put.queue_offset) == (4096, 1)
+    abandon(store)
+    store = await open_store(tmp_path)
+    assert store.recovery_report is not None and store.recovery_report.damages == []
+    assert [record.decode_record(data).body for data in read_all(store)] == [bytes(2900), b"next"]
+    await store.close()
