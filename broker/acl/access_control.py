@@ -10,6 +10,7 @@ remark even names the place in RocketMQ's source that refuses, since RocketMQ's 
 from __future__ import annotations
 
 from collections.abc import Callable
+from weakref import WeakKeyDictionary
 
 import structlog
 
@@ -58,6 +59,7 @@ class AccessControl:
     ) -> None:
         self._table = table
         self._bound = BoundSignatures(now_ms)
+        self._accounts: WeakKeyDictionary[Connection, str] = WeakKeyDictionary()  # the last that passed there
         self._failures = failures
         self._reply_topic = reply_topic(cluster)
         self._like_rocketmq = like_rocketmq
@@ -76,6 +78,15 @@ class AccessControl:
             self._check_like_rocketmq(connection, request, account)
         else:
             self._check_needs(connection, request, account)
+        if self._accounts.get(connection) != account.access_key:
+            self._accounts[connection] = account.access_key
+
+    def may_send(self, connection: Connection, topic: str) -> bool:
+        """Return whether the client at a connection may send to a topic, and so see its half messages."""
+        if self._like_rocketmq or any(white.matches(connection.remote) for white in self._table.white_addresses):
+            return True
+        account = self._table.account(self._accounts.get(connection, ""))
+        return account is not None and (account.is_admin or account.may(topic, PUB))
 
     def check_topic(self, connection: Connection, request: RemotingCommand, topic: str | None, wanted: int) -> None:
         """Check the topic of a message that a request names by its place in the log; None: no message begins there. A

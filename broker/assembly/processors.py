@@ -8,10 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol
 
-import trio
-
 from triomq.broker.acl.access_control import AccessControl
-from triomq.broker.acl.failed_signatures import FailedSignatures
 from triomq.broker.assembly.serving import Serving
 from triomq.broker.audit import Audit
 from triomq.broker.extensions import AccessValidator
@@ -54,7 +51,7 @@ SENDS = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND
 
 def register(serving: Serving, table: ProcessorTable, fast_table: ProcessorTable) -> None:
     """Fill the tables of the two ports, and have each request checked before its processor runs."""
-    access = _access_control(serving)
+    access = serving.access_control
     for codes, processor, pool in processor_list(serving, access):
         table.register(codes, processor, pool)
         if RequestCode.PULL_MESSAGE not in codes:
@@ -121,20 +118,6 @@ def _administration(serving: Serving, audit: Audit) -> list[Handles]:
 
 def _rows(parts: Iterable[Handles], pool: Pool) -> list[Row]:
     return [Row((code,), processor, pool) for part in parts for code, processor in part.processors().items()]
-
-
-def _access_control(serving: Serving) -> AccessControl | None:
-    tables = serving.tables
-    if tables.access is None:
-        return None
-    configuration = tables.configuration
-    return AccessControl(
-        tables.access,
-        cluster=configuration.broker.broker_cluster_name,
-        like_rocketmq=configuration.broker.acl_like_rocketmq,
-        failures=FailedSignatures(lambda: configuration.broker.acl_failures_per_minute, trio.current_time),
-        now_ms=tables.now_ms,
-    )
 
 
 def _checks(serving: Serving, access: AccessControl | None) -> list[BeforeHook]:

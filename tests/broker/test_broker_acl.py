@@ -579,6 +579,23 @@ def test_default_permissions_do_not_cover_the_messages_of_all_topics(tmp_path: P
     assert refusal(control, other) is None
 
 
+def test_who_may_send_is_known_of_connections_that_passed(tmp_path: Path) -> None:
+    control = AccessControl(loaded(home_with(tmp_path)))
+    shop, operator = cast(Any, FakeConnection(STRANGER)), cast(Any, FakeConnection(STRANGER))
+    assert not control.may_send(shop, "orders"), "nobody has passed here"
+    with pytest.raises(AccessDenied):
+        control(shop, signed(SEND, {"b": "orders"}, secret_key="wrong"))
+    assert not control.may_send(shop, "orders")
+    control(shop, signed(SEND, {"b": "orders"}))
+    assert control.may_send(shop, "orders")
+    assert not control.may_send(shop, "invoices")
+    control(operator, signed(26, access_key=OPERATOR, secret_key=OPERATOR_SECRET))
+    assert control.may_send(operator, "invoices")
+    assert control.may_send(cast(Any, FakeConnection("10.1.0.9:1")), "invoices"), "a white address"
+    like_rocketmq = AccessControl(loaded(tmp_path), like_rocketmq=True)
+    assert like_rocketmq.may_send(shop, "invoices")
+
+
 def test_an_account_s_white_address_replaces_its_signature_and_nothing_else(tmp_path: Path) -> None:
     text = FILE.replace("  whiteRemoteAddress:\n", "  whiteRemoteAddress: 10.3.0.1\n")
     control = AccessControl(loaded(home_with(tmp_path, text)))

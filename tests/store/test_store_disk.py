@@ -37,6 +37,11 @@ class Descriptors(Files):
         self._names[fd] = Path(path).name
         return fd
 
+    def lock_directory(self, path: str) -> int:
+        fd = super().lock_directory(path)
+        self._names[fd] = Path(path).name
+        return fd
+
     def duplicate(self, fd: int) -> int:
         second = super().duplicate(fd)
         self._names[second] = self._names[fd]
