@@ -109,6 +109,7 @@ class Serving:
             background.start_soon(tables.access.run)
         if tables.configuration.store.broker_role is BrokerRole.SLAVE:
             background.start_soon(self.replication.follower.run)
+            background.start_soon(self.replication.master_tables.run, tables.store)
         else:
             background.start_soon(self.delivery.run)
             background.start_soon(self.transactions.checks.run)
