@@ -1,8 +1,8 @@
 """mqadmin COMMAND [options]: see `triomq.admin`.
 
-Beside the options of each command every one takes --output table|json|jsonl, --no-header, --timeout SECONDS and
---verbose, before or behind its name. MQADMIN_EXIT_ZERO=1 makes the exit status that of RocketMQ's mqadmin: 0 also when
-a command failed, 1 for words that it does not take.
+Besides its own options every command accepts --output table|json|jsonl, --no-header, --timeout SECONDS and --verbose,
+before or after its name. With MQADMIN_EXIT_ZERO=1 the exit status is that of RocketMQ's mqadmin: 0 even if a command
+failed, 1 for an invalid command line.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def split_global_options(words: list[str]) -> tuple[dict[str, str], list[str]]:
-    """The options that every command takes, and the other words."""
+    """Return the options that every command accepts, and the other words."""
     settings: dict[str, str] = {}
     others: list[str] = []
     rest = list(words)

@@ -19,7 +19,7 @@ _STRING_OR_NUMBER_KEY = re.compile(r'"(?:[^"\\]|\\.)*"|(?<=[{,])(\s*)(-?\d+)(?=\
 
 
 def loads(body: bytes) -> Any:
-    """The value of a body. Raises AdminError for a body that neither reader can parse."""
+    """Return the value of a body. Raises AdminError for a body that neither reader can parse."""
     text = body.decode("utf-8", "replace")
     if not text.strip():
         raise AdminError("the response has no body")

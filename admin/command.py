@@ -45,12 +45,12 @@ class Command:
     # -- help --------------------------------------------------------------------------------------------------------
 
     def usage(self) -> str:
-        """The whole help text, without its last newline."""
+        """Return the whole help text, without its last newline."""
         parts = []
         for option in self.options:
             text = f"-{option.letter} <arg>" if option.takes_value else f"-{option.letter}"
             if option.letter in self.one_of:
-                # The group stands where its first option does; each further one leaves its blank behind.
+                # The group stands in place of its first option; each further one leaves a blank.
                 first = option.letter == self.one_of[0]
                 text = " | ".join([f"-{letter} <arg>" for letter in self.one_of]) if first else ""
             elif not option.is_required:
@@ -68,8 +68,9 @@ class Command:
     # -- reading a command line --------------------------------------------------------------------------------------
 
     def parse(self, words: list[str]) -> dict[str, str]:
-        """The values by letter; an option without a value has an empty one. Raises UsageError for words that do not fit
-        this command, also when a required option is missing."""
+        """Return the values by letter; an option without a value has an empty one. Raises UsageError for words that do
+        not fit this command, and for a missing required option.
+        """
         values: dict[str, str] = {}
         rest = list(words)
         while rest:
@@ -119,7 +120,7 @@ class Command:
 
 
 def find_command(name: str) -> Command | None:
-    """The command of this name or alias, in any case."""
+    """Return the command with this name or alias, in any case."""
     wanted = name.lower()
     for row in ROWS:
         if wanted and wanted in (row[0].lower(), row[1].lower()):
@@ -128,7 +129,7 @@ def find_command(name: str) -> Command | None:
 
 
 def overview() -> str:
-    """What `mqadmin` prints without a command, without its last newline."""
+    """Return what `mqadmin` prints without a command, without the last newline."""
     lines = ["The most commonly used mqadmin commands are:"]
     lines += [f"   {row[0]:<20} {row[3]}" for row in ROWS]
     return "\n".join([*lines, "", "See 'mqadmin help <command>' for more information on a specific command."])
@@ -141,7 +142,7 @@ def _next_value(rest: list[str], option: str) -> str:
 
 
 def _wrapped(text: str, indent: int) -> list[str]:
-    """Lines of at most HELP_WIDTH characters; all but the first begin with `indent` blanks."""
+    """Return lines of at most HELP_WIDTH characters; all but the first begin with `indent` blanks."""
     lines = []
     while len(text) > HELP_WIDTH:
         end = text.rfind(" ", 0, HELP_WIDTH + 1)

@@ -1,4 +1,4 @@
-"""What can go wrong with a command, and the exit status that says so.
+"""The errors of a command, each with its exit status.
 
     AdminError
     ├── UsageError         2   the words on the command line
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 
 class AdminError(Exception):
-    """Something failed; the text says what, where, and what to do."""
+    """A command failed; the text says what, where, and what to do."""
 
     exit_status = 1
 

@@ -32,7 +32,7 @@ class Response:
 
 
 def encode_request(code: int, opaque: int, fields: dict[str, str], body: bytes, language: str = LANGUAGE) -> bytes:
-    """A whole frame."""
+    """Return a whole frame."""
     header = {"code": code, "language": language, "version": VERSION, "opaque": opaque, "flag": 0, "extFields": fields}
     text = json.dumps(header, separators=(",", ":")).encode()
     size = 4 + len(text) + len(body)
@@ -40,7 +40,7 @@ def encode_request(code: int, opaque: int, fields: dict[str, str], body: bytes, 
 
 
 def decode_response(frame: bytes) -> Response:
-    """What follows the first length. Raises ValueError for bytes that are no frame with a JSON header."""
+    """Decode a frame after its length field. Raises ValueError for bytes that are not a frame with a JSON header."""
     if len(frame) < 4 or frame[0] != 0:
         raise ValueError("the response has no JSON header")
     header_length = int.from_bytes(frame[1:4], "big")

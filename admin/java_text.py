@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 
 
 def date_time(ms: int) -> str:
-    """yyyy-MM-dd HH:mm:ss in local time (UtilAll.YYYY_MM_DD_HH_MM_SS)."""
+    """Format as yyyy-MM-dd HH:mm:ss in local time (UtilAll.YYYY_MM_DD_HH_MM_SS)."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(ms / 1000))
 
 
 def date_time_ms(ms: int) -> str:
-    """yyyy-MM-dd HH:mm:ss,SSS in local time (UtilAll.timeMillisToHumanString2)."""
+    """Format as yyyy-MM-dd HH:mm:ss,SSS in local time (UtilAll.timeMillisToHumanString2)."""
     return f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(ms // 1000))},{ms % 1000:03}"
 
 
 def iso_time(ms: int) -> str | None:
-    """ISO 8601 with zone, for JSON; None for 0, which RocketMQ writes for "never"."""
+    """Format as ISO 8601 with zone, for JSON; None for 0, which RocketMQ writes for "never"."""
     if ms <= 0:
         return None
     local = time.localtime(ms // 1000)
@@ -34,7 +34,8 @@ def iso_time(ms: int) -> str | None:
 
 
 def parse_time(text: str) -> int:
-    """Milliseconds of a text that is a number, or yyyy-MM-dd#HH:mm:ss:SSS in local time. Raises ValueError."""
+    """Return the milliseconds of a text that is a number, or yyyy-MM-dd#HH:mm:ss:SSS in local time. Raises ValueError.
+    """
     if text.lstrip("-").isdecimal():
         return int(text)
     seconds, separator, fraction = text.rpartition(":")
@@ -48,7 +49,7 @@ def parse_time(text: str) -> int:
 
 
 def front(text: str, size: int) -> str:
-    """At most the first `size` characters (UtilAll.frontStringAtLeast)."""
+    """Return at most the first `size` characters (UtilAll.frontStringAtLeast)."""
     return text[:size]
 
 
@@ -56,7 +57,7 @@ def front(text: str, size: int) -> str:
 
 
 def string_hash(text: str) -> int:
-    """String.hashCode, as an unsigned 32-bit number."""
+    """Return String.hashCode as an unsigned 32-bit number."""
     result = 0
     data = text.encode("utf-16-be", "surrogatepass")
     for index in range(0, len(data), 2):
@@ -65,14 +66,14 @@ def string_hash(text: str) -> int:
 
 
 def queue_hash(topic: str, broker_name: str, queue_id: int) -> int:
-    """MessageQueue.hashCode."""
+    """Return MessageQueue.hashCode."""
     result = 31 + string_hash(broker_name)
     result = 31 * result + queue_id
     return (31 * result + string_hash(topic)) & 0xFFFFFFFF
 
 
 def hash_ordered(keys: Iterable[Any], hashes: Iterable[int]) -> list[Any]:
-    """Keys in the order in which a HashMap that got them one by one iterates: by bucket, then by arrival."""
+    """Return the keys as a HashMap iterates that received them one by one: by bucket, then by arrival."""
     pairs = list(zip(keys, hashes, strict=True))
     buckets = 16
     while len(pairs) > buckets * 3 // 4:
@@ -86,7 +87,9 @@ def _spread(number: int) -> int:
 
 
 def concurrent_order(keys: list[str]) -> list[str]:
-    """Texts as a ConcurrentHashMap iterates that began with 16 buckets and got them one by one.
+    """Return the texts as a ConcurrentHashMap iterates that began with 16 buckets and received them one by one. It
+    differs from HashMap where a bucket has several keys. When the table doubles, the last keys of a bucket that go to
+    the same half keep their order; each key before them moves to the front of its half.
 
     It differs from HashMap where a bucket has several keys: when the table doubles, the end of a bucket whose keys stay
     together keeps its order, and the keys before it are put in front of their half one by one.
@@ -116,12 +119,12 @@ def _doubled(buckets: list[list[tuple[int, str]]]) -> list[list[tuple[int, str]]
 
 
 def string_map(table: Mapping[str, Any]) -> dict[str, Any]:
-    """The same map in HashMap's order."""
+    """Return the same map in HashMap's order."""
     return {key: table[key] for key in hash_ordered(table, [string_hash(key) for key in table])}
 
 
 def map_text(table: Mapping[Any, Any]) -> str:
-    """AbstractMap.toString, in the order given."""
+    """Format as AbstractMap.toString does, in the given order."""
     return "{" + ", ".join([f"{key}={value}" for key, value in table.items()]) + "}"
 
 
@@ -129,8 +132,9 @@ def map_text(table: Mapping[Any, Any]) -> str:
 
 
 def pretty_json(value: Any, depth: int = 0) -> str:
-    """JSON with tabs as fastjson's PrettyFormat writes it. Keys that are numbers have no quotes, and a map of such keys
-    has its entries on one line; a set has its elements on one line, a list has a line for each."""
+    """Format JSON with tabs as fastjson's PrettyFormat does. Number keys have no quotes, and a map of them has its
+    entries on one line; a set has its elements on one line, a list has one line for each.
+    """
     import json
 
     inner, outer = "\n" + "\t" * (depth + 1), "\n" + "\t" * depth
@@ -159,12 +163,12 @@ def boolean(value: object) -> str:
 
 
 def perm_text(perm: int) -> str:
-    """RW-, R-- and so on (PermName.perm2String)."""
+    """Return RW-, R-- and so on (PermName.perm2String)."""
     return ("R" if perm & 4 else "-") + ("W" if perm & 2 else "-") + ("X" if perm & 1 else "-")
 
 
 def topic_config_text(config: Mapping[str, Any]) -> str:
-    """TopicConfig.toString."""
+    """Return the text of TopicConfig.toString."""
     return (
         f"TopicConfig [topicName={config['topicName']}, readQueueNums={config['readQueueNums']}, "
         f"writeQueueNums={config['writeQueueNums']}, perm={perm_text(config['perm'])}, "
@@ -180,18 +184,18 @@ GROUP_FIELDS = (
 
 
 def group_config_text(config: Mapping[str, Any]) -> str:
-    """SubscriptionGroupConfig.toString."""
+    """Return the text of SubscriptionGroupConfig.toString."""
     pairs = [f"{name}={plain(config.get(name))}" for name in GROUP_FIELDS]
     return f"SubscriptionGroupConfig [{', '.join(pairs)}]"
 
 
 def queue_text(topic: str, broker_name: str, queue_id: int) -> str:
-    """MessageQueue.toString."""
+    """Return the text of MessageQueue.toString."""
     return f"MessageQueue [topic={topic}, brokerName={broker_name}, queueId={queue_id}]"
 
 
 def plain(value: object) -> str:
-    """A value as Java's string concatenation writes it."""
+    """Format a value as Java's string concatenation does."""
     if value is None:
         return "null"
     return boolean(value) if isinstance(value, bool) else str(value)

@@ -1,4 +1,4 @@
-"""Messages as commands see them: read from responses, pulled, and printed as Java prints them."""
+"""Messages in commands: decoded from responses, pulled, and printed as Java prints them."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 TOOLS_GROUP = "TOOLS_CONSUMER"
 BATCH = 32
-NEWEST = -1  # the moment that stands for the end of a queue
+NEWEST = -1  # stands for the end of a queue
 
 FOUND, NO_NEW_MSG, NO_MATCHED_MSG, OFFSET_ILLEGAL = "FOUND", "NO_NEW_MSG", "NO_MATCHED_MSG", "OFFSET_ILLEGAL"
 _STATUS = {0: FOUND, 19: NO_NEW_MSG, 20: NO_MATCHED_MSG, 21: OFFSET_ILLEGAL}
 
 
 class Queue:
-    """A queue of a topic and the broker address to ask about it."""
+    """A queue of a topic, and the address of its broker."""
 
     __slots__ = ("address", "broker_name", "queue_id", "topic")
 
@@ -38,7 +38,7 @@ class Queue:
 
 
 def queues_of(run: Run, topic: str) -> list[Queue]:
-    """The queues that may be read, in the order of Java's HashSet (fetchSubscribeMessageQueues)."""
+    """Return the readable queues, in the order of Java's HashSet (fetchSubscribeMessageQueues)."""
     route = run.session.route(topic)
     addresses = {data["brokerName"]: any_address(data) for data in route["brokerDatas"]}
     queues = [
@@ -58,13 +58,13 @@ def queue_of(run: Run, topic: str, broker_name: str, queue_id: int) -> Queue:
 
 
 def end_offset(run: Run, queue: Queue, code: int) -> int:
-    """The first (31) or the next (30) queue offset."""
+    """Return the first (31) or the next (30) queue offset."""
     fields = {"topic": queue.topic, "queueId": queue.queue_id}
     return int(run.session.call(queue.address, code, fields).fields["offset"])
 
 
 def offset_at(run: Run, address: str, topic: str, queue_id: int, moment: int) -> int:
-    """The queue offset of a time; -1 is the end of the queue."""
+    """Return the queue offset of a time; -1 is the end of the queue."""
     fields: dict[str, object] = {"topic": topic, "queueId": queue_id}
     if moment == NEWEST:
         return int(run.session.call(address, 30, fields).fields["offset"])
@@ -72,7 +72,7 @@ def offset_at(run: Run, address: str, topic: str, queue_id: int, moment: int) ->
 
 
 def offset_range(run: Run, queue: Queue, begin_ms: int, end_ms: int) -> tuple[int, int]:
-    """The first and the next offset of a queue, or those of two times where they are not 0."""
+    """Return the first and the next offset of a queue, or those of two times that are not 0."""
     place = (queue.address, queue.topic, queue.queue_id)
     first = offset_at(run, *place, begin_ms) if begin_ms else end_offset(run, queue, 31)
     last = offset_at(run, *place, end_ms) if end_ms else end_offset(run, queue, 30)
@@ -82,7 +82,7 @@ def offset_range(run: Run, queue: Queue, begin_ms: int, end_ms: int) -> tuple[in
 def pull(
     run: Run, queue: Queue, offset: int, count: int = BATCH, *, tags: str = "*", group: str = TOOLS_GROUP
 ) -> tuple[str, int, list[MessageExt]]:
-    """(status, next offset, messages). Nothing is waited for, and no offset is stored."""
+    """Pull once. Return (status, next offset, messages). The broker neither holds the pull nor stores an offset."""
     from triomq.protocol.record import iterate_records
 
     fields = {
@@ -109,7 +109,7 @@ def pull(
 
 
 def message_text(message: MessageExt) -> str:
-    """MessageExt.toString."""
+    """Return the text of MessageExt.toString."""
     body = ", ".join([str(byte - 256 if byte > 127 else byte) for byte in message.body])
     return (
         f"MessageExt [brokerName={plain(message.broker_name)}, queueId={message.queue_id}, "
@@ -125,7 +125,7 @@ def message_text(message: MessageExt) -> str:
 
 
 def message_lines(message: MessageExt, body_path: str, *, with_offset_id: bool = True) -> list[str]:
-    """One line for each thing that is known of a message (QueryMsgByIdSubCommand)."""
+    """Return one line per fact about a message (QueryMsgByIdSubCommand)."""
     pairs: list[tuple[str, object]] = [("OffsetID:", message.offset_msg_id)] if with_offset_id else []
     pairs += [
         ("Topic:", message.topic),
@@ -147,7 +147,7 @@ def message_lines(message: MessageExt, body_path: str, *, with_offset_id: bool =
 
 
 def message_item(message: MessageExt, *, with_body: bool = True) -> dict[str, Any]:
-    """A message as JSON; a body that is no UTF-8 is in Base64."""
+    """Return a message as JSON; a body that is not UTF-8 is in Base64."""
     item: dict[str, Any] = {
         "topic": message.topic, "brokerName": message.broker_name, "queueId": message.queue_id,
         "queueOffset": message.queue_offset, "commitLogOffset": message.physical_offset,

@@ -1,7 +1,7 @@
-"""Where a command writes: text as RocketMQ's mqadmin prints it, or JSON for programs.
+"""The output of a command: text as RocketMQ's mqadmin prints it, or JSON for programs.
 
-A command says each thing twice: `text` for the one, `item` for the other, and only one of them is written. As `json`
-the items of a command are one array, written at its end; as `jsonl` each is a line of its own, written at once.
+A command calls both `text` and `item`; the output writes only one of them. With `json` the items of a command are one
+array, written at its end; with `jsonl` each is one line, written at once.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Output:
         return self._form == TEXT
 
     def text(self, text: str) -> None:
-        """Write text as it is, without a newline behind it."""
+        """Write text unchanged, without a newline after it."""
         if self._form == TEXT:
             self._stream.write(text)
             self._stream.flush()
@@ -37,12 +37,12 @@ class Output:
         self.text(text + "\n")
 
     def header(self, text: str) -> None:
-        """The line of column names, which --no-header leaves out."""
+        """Write the line of column names, unless --no-header omits it."""
         if self._with_header:
             self.line(text)
 
     def item(self, **fields: Any) -> None:
-        """One thing as JSON. Names are in camelCase, as in the bodies of the protocol."""
+        """Write one item as JSON. Names are in camelCase, as in the bodies of the protocol."""
         if self._form == JSON_LINES:
             self._stream.write(_json(fields) + "\n")
             self._stream.flush()
@@ -56,7 +56,7 @@ class Output:
 
 
 def warn(text: str) -> None:
-    """A line on standard error."""
+    """Write a line to standard error."""
     sys.stderr.write(text + "\n")
 
 

@@ -1,4 +1,4 @@
-"""Where topics, queues and groups are: what several commands ask first."""
+"""The location of topics, queues and groups: queries that several commands share."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DLQ_PREFIX = "%DLQ%"
 
 
 def any_address(broker: dict[str, Any]) -> str:
-    """An address of a BrokerData: the master's, else the first slave's (BrokerData.selectBrokerAddr)."""
+    """Return an address of a BrokerData: the master's, else the first slave's (BrokerData.selectBrokerAddr)."""
     addresses = {int(number): address for number, address in broker["brokerAddrs"].items()}
     if not addresses:
         raise NotFound(f"no address of broker {broker.get('brokerName')} is known")
@@ -25,7 +25,7 @@ def any_address(broker: dict[str, Any]) -> str:
 
 
 def queue_items(table: dict[Any, Any]) -> list[tuple[tuple[str, str, int], Any]]:
-    """((topic, broker name, queue id), value) of a map whose keys are MessageQueues."""
+    """Return ((topic, broker name, queue id), value) of a map whose keys are MessageQueues."""
     found = []
     for key, value in table.items():
         if isinstance(key, str):
@@ -38,13 +38,13 @@ def queue_items(table: dict[Any, Any]) -> list[tuple[tuple[str, str, int], Any]]
 
 
 def all_topics(session: Session) -> list[str]:
-    """GET_ALL_TOPIC_LIST_FROM_NAMESERVER, in HashSet's order."""
+    """Return GET_ALL_TOPIC_LIST_FROM_NAMESERVER, in HashSet's order."""
     topics = bodies.loads(session.ask_name_server(206).body).get("topicList", [])
     return hash_ordered(topics, [string_hash(topic) for topic in topics])
 
 
 def groups_of(session: Session, topic: str) -> list[str]:
-    """QUERY_TOPIC_CONSUME_BY_WHO at the first broker that responds, in HashSet's order."""
+    """Return QUERY_TOPIC_CONSUME_BY_WHO of the first broker that responds, in HashSet's order."""
     for data in session.route(topic)["brokerDatas"]:
         groups = bodies.loads(session.call(any_address(data), 300, {"topic": topic}).body).get("groupList", [])
         return hash_ordered(groups, [string_hash(group) for group in groups])
@@ -52,7 +52,7 @@ def groups_of(session: Session, topic: str) -> list[str]:
 
 
 def clusters_of(session: Session, topic: str) -> list[str]:
-    """The clusters that have a broker of the topic, in HashMap's order."""
+    """Return the clusters that have a broker of the topic, in HashMap's order."""
     info = session.cluster_info()
     [first, *_] = session.route(topic)["brokerDatas"] or [None]
     if first is None:

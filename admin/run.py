@@ -1,4 +1,4 @@
-"""What a command works with: its options, the session and the output."""
+"""The run of a command: its options, the session and the output."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class ShowHelp(Exception):
-    """The command needs an option that was not given; RocketMQ prints its help then."""
+    """A required option is missing, so the help is shown, as RocketMQ does."""
 
 
 class Run:
@@ -39,12 +39,12 @@ class Run:
             raise UsageError(f"-{letter} must be a whole number, not {text!r}") from None
 
     def flag(self, letter: str, default: bool = False) -> bool:
-        """An option with the value true or false."""
+        """Return an option with the value true or false."""
         text = self.get(letter).lower()
         return default if not text else text == "true"
 
     def time(self, letter: str, default: int) -> int:
-        """Milliseconds of an option that is a time."""
+        """Return the milliseconds of an option that is a time."""
         text = self.get(letter)
         if not text:
             return default
@@ -54,8 +54,9 @@ class Run:
             raise UsageError(f"-{letter}: {error}") from None
 
     def targets(self, of_cluster: Callable[[str], list[str]]) -> list[str]:
-        """The broker of -b, else those that `of_cluster` names for the cluster of -c. Without either the help is
-        shown."""
+        """Return the broker of -b, else the addresses that `of_cluster` returns for the cluster of -c. Raises ShowHelp
+        without either.
+        """
         if self.get("b"):
             return [self.get("b")]
         if self.get("c"):
@@ -63,7 +64,7 @@ class Run:
         raise ShowHelp
 
     def for_each(self, addresses: Iterable[str], action: Callable[[str], None]) -> None:
-        """Do something with each address; what fails with one is reported and the others go on."""
+        """Call `action` for each address; report a failure and continue with the others."""
         tried = 0
         for address in addresses:
             tried += 1
@@ -77,10 +78,10 @@ class Run:
             raise AdminError("; ".join(self._failures))
 
     def failed(self, text: str) -> None:
-        """Part of the command failed; it goes on, and says so at its end."""
+        """Report that part of the command failed; `finish` then raises."""
         self._failures.append(text)
 
     def finish(self) -> None:
-        """Raises PartlyDone when a part failed."""
+        """Raise PartlyDone if a part failed."""
         if self._failures:
             raise PartlyDone("; ".join(self._failures))

@@ -1,7 +1,7 @@
 """Requests to NameServers and brokers: one blocking connection to each address, opened when it is first needed.
 
-A request has one response, which is waited for before the next request; a response with another number is left over
-from one that timed out and is thrown away. One thread, one owner; `with` closes the connections.
+The session sends one request at a time and waits for its response. It discards responses with another number, which
+belong to requests that timed out. One thread, one owner; `with` closes the connections.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _NOT_ALLOWED = {16}  # NO_PERMISSION
 
 
 class Refused(AdminError):
-    """A NameServer or broker responded with another code than SUCCESS."""
+    """A NameServer or broker responded with a code other than SUCCESS."""
 
     def __init__(self, address: str, response: Response) -> None:
         remark = " ".join(response.remark.split()) or "no reason given"
@@ -43,7 +43,7 @@ class Refused(AdminError):
 
 
 class Connection:
-    """Raises Unreachable from every method when the peer cannot be reached or does not respond in time."""
+    """One connection. Every method raises Unreachable if the peer cannot be reached or does not respond in time."""
 
     def __init__(self, address: str, timeout_seconds: float, *, tls: bool = False) -> None:
         self._address = address
@@ -136,10 +136,10 @@ class Session:
         timeout_seconds: float | None = None,
         language: str = LANGUAGE,
     ) -> Response:
-        """The response, whatever its code. Fields that are None are left out; booleans are true and false."""
+        """Return the response, whatever its code. Fields that are None are omitted; booleans are true and false."""
         texts = {key: _text(value) for key, value in (fields or {}).items() if value is not None}
         if self._credentials is not None:
-            texts = _signed(texts, body, self._credentials)
+            texts = _signed(code, texts, body, self._credentials)
         connection = self._connections.get(address)
         if connection is None:
             connection = Connection(address, self._timeout_seconds, tls=self._tls)
@@ -160,14 +160,14 @@ class Session:
         *,
         timeout_seconds: float | None = None,
     ) -> Response:
-        """A response of SUCCESS. Raises Refused for any other code."""
+        """Return a response of SUCCESS. Raises Refused for any other code."""
         response = self.request(address, code, fields, body, timeout_seconds=timeout_seconds)
         if response.code != SUCCESS:
             raise Refused(address, response)
         return response
 
     def ask_name_server(self, code: int, fields: dict[str, Any] | None = None, body: bytes = b"") -> Response:
-        """As `call`, of the first NameServer that can be reached."""
+        """Do the same as `call`, at the first NameServer that can be reached."""
         failures: list[str] = []
         for address in self.required_name_servers():
             try:
@@ -184,17 +184,17 @@ class Session:
     # -- what most commands ask first --------------------------------------------------------------------------------
 
     def cluster_info(self) -> dict[str, Any]:
-        """Brokers and clusters as a NameServer knows them (ClusterInfo: brokerAddrTable, clusterAddrTable)."""
+        """Return brokers and clusters as a NameServer knows them (ClusterInfo: brokerAddrTable, clusterAddrTable)."""
         if self._cluster_info is None:
             self._cluster_info = bodies.loads(self.ask_name_server(106).body)
         return self._cluster_info
 
     def forget_cluster_info(self) -> None:
-        """Ask again the next time."""
+        """Query again the next time."""
         self._cluster_info = None
 
     def broker_names(self, cluster: str) -> list[str]:
-        """The broker names of a cluster. Raises NotFound when no NameServer knows the cluster."""
+        """Return the broker names of a cluster. Raises NotFound if no NameServer knows the cluster."""
         names = self.cluster_info().get("clusterAddrTable", {}).get(cluster)
         if not names:
             raise NotFound(
@@ -204,12 +204,12 @@ class Session:
         return list(names)
 
     def broker_addresses(self, name: str) -> dict[int, str]:
-        """The addresses of a broker name by broker id; 0 is the master."""
+        """Return the addresses of a broker name by broker id; 0 is the master."""
         data = self.cluster_info().get("brokerAddrTable", {}).get(name, {})
         return {int(number): address for number, address in sorted(data.get("brokerAddrs", {}).items())}
 
     def masters(self, cluster: str) -> list[str]:
-        """The addresses of the masters of a cluster."""
+        """Return the addresses of the masters of a cluster."""
         tables = [self.broker_addresses(name) for name in self.broker_names(cluster)]
         return [table[0] for table in tables if 0 in table]
 
@@ -217,7 +217,7 @@ class Session:
         return [address for name in self.broker_names(cluster) for address in self.broker_addresses(name).values()]
 
     def route(self, topic: str) -> dict[str, Any]:
-        """TopicRouteData of a topic. Raises NotFound when it has none."""
+        """Return the TopicRouteData of a topic. Raises NotFound if it has none."""
         try:
             route: dict[str, Any] = bodies.loads(self.ask_name_server(105, {"topic": topic}).body)
         except Refused as error:
@@ -228,7 +228,9 @@ class Session:
 
 
 def credentials_of_environment() -> tuple[str, str] | None:
-    """MQADMIN_ACCESS_KEY and MQADMIN_SECRET_KEY, else the account in conf/tools.yml of ROCKETMQ_HOME, as in Java."""
+    """Return MQADMIN_ACCESS_KEY and MQADMIN_SECRET_KEY, else the account in conf/tools.yml of ROCKETMQ_HOME, as Java
+    does.
+    """
     access, secret = os.environ.get("MQADMIN_ACCESS_KEY"), os.environ.get("MQADMIN_SECRET_KEY")
     if access and secret:
         return access, secret
@@ -249,10 +251,11 @@ def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _signed(fields: dict[str, str], body: bytes, credentials: tuple[str, str]) -> dict[str, str]:
-    from triomq.protocol.signature import sign_fields
+def _signed(code: int, fields: dict[str, str], body: bytes, credentials: tuple[str, str]) -> dict[str, str]:
+    from triomq.protocol.signature import sign_bound, stamp
 
-    return dict(sign_fields(fields, body, *credentials, None))
+    signed_at = stamp(time.time_ns() // 1_000_000, os.urandom(8))
+    return sign_bound(code, fields, body, *credentials, signed_at=signed_at)
 
 
 def _tls_socket(plain: socket.socket, host: str) -> socket.socket:

@@ -1,4 +1,4 @@
-"""What a command of mqadmin costs beside an empty Python program, in CPU time: the least of several runs.
+"""Measure the CPU time of mqadmin commands, compared with an empty Python program: the minimum of several runs.
 
     python benchmarks/admin.py [--runs N]
 
@@ -19,7 +19,7 @@ sys.path.insert(0, str(ROOT / "src"))
 
 
 def least_cpu_ms(words: list[str], runs: int) -> float:
-    """User and system time of a child process, the smallest of `runs`."""
+    """Return user and system time of a child process in ms, the smallest of `runs`."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     found = []
     for _ in range(runs):

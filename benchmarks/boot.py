@@ -38,7 +38,7 @@ class Measurement:
 
 
 def frame(code: int, fields: dict[str, str], body: bytes = b"") -> bytes:
-    """length int32 | serialize type and header length int32 | JSON header | body."""
+    """Return a frame: length int32 | serialize type and header length int32 | JSON header | body."""
     header = json.dumps(
         {"code": code, "extFields": fields, "flag": 0, "language": "OTHER", "opaque": 1, "version": 407}
     ).encode()
@@ -71,7 +71,7 @@ def receive(connection: socket.socket, size: int) -> bytes:
 
 
 def answer(port: int, request: bytes) -> tuple[int, dict[str, str], bytes]:
-    """Response code, fields and body of one request on a new connection."""
+    """Send one request over a new connection. Return response code, fields and body."""
     with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
         connection.sendall(request)
         (length,) = struct.unpack(">i", receive(connection, 4))
@@ -82,12 +82,12 @@ def answer(port: int, request: bytes) -> tuple[int, dict[str, str], bytes]:
 
 
 def answer_code(port: int, request: bytes) -> int:
-    """The response code of one request on a new connection."""
+    """Send one request over a new connection. Return the response code."""
     return answer(port, request)[0]
 
 
 def resident_bytes(pid: int) -> int:
-    """Return the resident memory of one process in bytes, 0 where the system does not say."""
+    """Return the resident memory of one process in bytes, 0 if the system does not report it."""
     status = Path(f"/proc/{pid}/status")
     if status.exists():
         for line in status.read_text().splitlines():
@@ -100,7 +100,7 @@ def resident_bytes(pid: int) -> int:
 
 
 def free_port() -> int:
-    """Return a port whose neighbours two below and one above are free as well: a broker takes all three."""
+    """Return a port whose neighbours two below and one above are also free: a broker uses all three."""
     while True:
         with socket.create_server(("", 0)) as first:
             port: int = first.getsockname()[1]

@@ -55,7 +55,7 @@ class Broker:
         self._process = process
 
     def cpu_seconds(self) -> float:
-        """User and system time of all its threads."""
+        """Return user and system time of all its threads."""
         threads = Path(f"/proc/{self._process.pid}/task").iterdir()
         return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) / 1e9
 
@@ -67,7 +67,7 @@ class Broker:
 
 @contextmanager
 def running_broker(prepare: Callable[[Path], None] | None = None, **settings: str) -> Iterator[Broker]:
-    """`prepare` makes the store directory beforehand."""
+    """Run a broker; `prepare` fills the store directory first."""
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="curves-") as home:
         if prepare is not None:
@@ -163,7 +163,7 @@ def make_topic(peer: Peer, queues: int, topic: str = TOPIC) -> None:
 
 
 def send_all(peers: Sequence[Peer], count: int, window: int, make: Make) -> None:
-    """`count` requests over these connections, each with up to `window` unanswered; waits for the last answer."""
+    """Send `count` requests over these connections, each with up to `window` in flight; wait for the last response."""
     sent = 0
     for peer in peers:
         first = range(sent, min(sent + window, count))
@@ -204,7 +204,7 @@ def cost_of_sends(broker: Broker, peers: Sequence[Peer], count: int, window: int
 
 
 def connections() -> None:
-    """Each connection sends a message, waits for its response, and sends the next."""
+    """Connections send a message, wait for its response, and send the next."""
     row("connections", "us a message", "anonymous MiB", "each idle connection")
     make = messages(4)
     with running_broker() as broker:
@@ -221,7 +221,7 @@ def connections() -> None:
 
 
 def queues() -> None:
-    """Messages go round all queues of a topic."""
+    """Messages go to all queues of a topic in turn."""
     row("queues", "us a message", "us the first of a queue", "anonymous MiB")
     for count in (1, 10, 100, 1000, 10_000):
         with running_broker() as broker:
@@ -234,7 +234,7 @@ def queues() -> None:
 
 
 def bodies() -> None:
-    """Four connections with four messages under way each."""
+    """Four connections have four messages in flight each."""
     row("body bytes", "us a message", "us a MiB", "anonymous MiB")
     for size in (100, 1024, 10_240, 102_400, 1 << 20):
         with running_broker() as broker:
@@ -299,7 +299,7 @@ def groups() -> None:
 
 
 def stores() -> None:
-    """Log files of 1 GiB, each with a few messages at its start and a hole behind them: the cost of length."""
+    """Log files of 1 GiB, each with a few messages at its start and a hole after them: the cost of length."""
     row("GiB of log", "boot s", "anonymous MiB", "us a send", "us a pull", "us a pull all over", "us a search by time")
     for gib in (1, 10, 100):
         with running_broker(partial(sparse_store, gib)) as broker:
@@ -319,7 +319,7 @@ def stores() -> None:
 
 
 def sparse_store(gib: int, root: Path) -> None:
-    """Make a closed store directory of `gib` log files of 1 GiB, most of each a hole behind a blank record."""
+    """Make a closed store directory of `gib` log files of 1 GiB, most of each a hole after a blank record."""
 
     async def make() -> None:
         store = MessageStore(StoreSettings(store_path_root_dir=str(root)), now_ms=store_directory.now_ms)
@@ -340,7 +340,7 @@ def sparse_store(gib: int, root: Path) -> None:
 
 
 def pull_at(stored: int, step: int, number: int) -> bytes:
-    """Read messages of a queue in sequence, or, with a large step, all over it."""
+    """Read messages of a queue in sequence, or, with a large step, from all parts of it."""
     return pull(number % QUEUES, number // QUEUES * step % (stored - 32), 0, "curves")
 
 

@@ -58,7 +58,7 @@ STORED_FOR_PULLS = 16_384
 
 
 class Dropped:
-    """A transport that accepts everything at once and keeps only the number of bytes."""
+    """A transport that discards everything at once and counts the bytes."""
 
     def __init__(self) -> None:
         self.taken_bytes = 0
@@ -78,7 +78,7 @@ class Dropped:
 
 @dataclass(frozen=True)
 class Workload:
-    """`connections` each bring `window` requests with one read, all in one turn."""
+    """`connections` bring `window` requests each with one read, all in one turn."""
 
     name: str
     kind: str
@@ -102,7 +102,7 @@ WORKLOADS = (
 
 @dataclass(frozen=True)
 class Measured:
-    """CPU time for a message in us, and as a multiple of that of one step of the calibration loop."""
+    """CPU time of one message in us, and as a multiple of one step of the calibration loop."""
 
     workload: Workload
     microseconds: float
@@ -110,7 +110,7 @@ class Measured:
 
 
 class Steps:
-    """Count what is executed inside of `with`: instructions of Python functions, and calls of functions of C."""
+    """Count what runs inside of the `with` block: instructions of Python functions, and calls of C functions."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -138,7 +138,7 @@ class Steps:
 
 
 def calibration_seconds(steps: int = 40_000) -> float:
-    """Return the CPU time of a loop that mixes the operations the broker's code consists of."""
+    """Return the CPU time of a loop with the mix of operations that the broker's code has."""
     table: dict[str, int] = {}
     began = time.process_time()
     for step in range(steps):
@@ -184,7 +184,7 @@ def _frame(workload: Workload, code: int, number: int, fields: dict[str, str], b
 
 
 def reads(workload: Workload) -> list[list[bytes]]:
-    """Yield, turn by turn, what each connection's read returns."""
+    """Yield, turn by turn, the bytes that each connection's read returns."""
     make = send_frame if workload.kind == "send" else pull_frame
     frames = [make(workload, number) for number in range(workload.requests)]
     turn = workload.connections * workload.window
@@ -195,7 +195,7 @@ def reads(workload: Workload) -> list[list[bytes]]:
 
 
 class HotPath:
-    """A broker whose connections are fed by hand."""
+    """A broker whose connections the benchmark feeds."""
 
     def __init__(self, tables: Tables, turn: Turn, table: ProcessorTable, nursery: trio.Nursery) -> None:
         self._tables = tables
@@ -271,7 +271,7 @@ def count_steps(path: HotPath, workload: Workload) -> float:
 
 
 async def for_each(workloads: tuple[Workload, ...], look: Callable[[HotPath, Workload], T], root: str) -> list[T]:
-    """Return what `look` measures of each workload, in a broker with its store in `root`."""
+    """Call `look` for each workload, in a broker with its store in `root`; return the results."""
     values = {
         "brokerIP1": "127.0.0.1",
         "listenPort": "10911",

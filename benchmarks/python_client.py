@@ -43,7 +43,7 @@ BATCH = 100
 
 
 class Runs:
-    """Measured runs on one cluster; each has a topic of its own."""
+    """The measured runs on one cluster; each has its own topic."""
 
     def __init__(self, server: str, messages: int, size_bytes: int) -> None:
         self.server = server
@@ -130,7 +130,7 @@ class Runs:
 
 
 class Watch:
-    """CPU time of this process and wall-clock time since construction."""
+    """Measures CPU time of this process and wall-clock time since its construction."""
 
     def __init__(self) -> None:
         self._cpu = time.process_time()
@@ -142,7 +142,8 @@ class Watch:
 
 def drive(kind: str, server: str, messages: int, size_bytes: int) -> dict[str, tuple[float, float]]:
     """Have a driver of another language send and receive the same messages, after a warm-up with a tenth of them.
-    Return the CPU time of its process."""
+    Return the CPU time of its process.
+    """
     sys.path[:0] = [str(ROOT / "tests" / "interop"), str(ROOT / "tests")]
     driver_command = importlib.import_module("interop_driver_set").driver_command
     driver_class = importlib.import_module("interop_drivers").Driver

@@ -66,13 +66,13 @@ Figures = dict[str, float]
 
 
 class Server:
-    """A daemon that is ready once it prints "boot success"."""
+    """A daemon that is ready when it prints "boot success"."""
 
     def __init__(self, command: list[str], home: Path) -> None:
         home.mkdir(parents=True, exist_ok=True)
         environment = {**os.environ, "HOME": str(home), "TRIOMQ_LOG_DIR": str(home / "logs")}
         environment.pop("NAMESRV_ADDR", None)
-        # The peer's files are where its user has them.
+        # The files of the peer are where its user has them.
         environment.setdefault("XDG_CACHE_HOME", str(Path.home() / ".cache"))
         self._output = (home / "output").open("wb")
         self.process = subprocess.Popen(
@@ -94,7 +94,7 @@ class Server:
 
     @property
     def worker(self) -> int:
-        """Return the process that does the work, where the command is a wrapper that did not exec."""
+        """Return the process that does the work if the command is a wrapper that did not exec."""
         pid = self.process.pid
         while len(children := Path(f"/proc/{pid}/task/{pid}/children").read_text().split()) == 1:
             pid = int(children[0])
@@ -114,7 +114,7 @@ class Server:
 
 
 class Side:
-    """Which brokers these are, and how to start them. `slave_idle`: slaves run only on an otherwise idle processor."""
+    """The brokers of one side, and how to start them. `slave_idle`: slaves run only on an otherwise idle processor."""
 
     def __init__(
         self, name: str, command: Callable[[Path, int, str, dict[str, str]], list[str]], slave_idle: bool = False
@@ -138,7 +138,7 @@ def peer_command(peer: list[str], home: Path, port: int, name_server: str, setti
 
 
 class Pair:
-    """A master, and a slave when one was started, of one side."""
+    """A master of one side, with a slave if one was started."""
 
     def __init__(
         self, side: Side, directory: Path, name_server: str, role: str, slave_directory: Path | None = None
@@ -176,7 +176,7 @@ class Pair:
         self.master.stop()
 
     def log_end(self, port: int) -> int:
-        """Return where the log of that broker ends."""
+        """Return the offset at which the log of that broker ends."""
         for _ in range(50):
             code, _, body = exchange(port, RUNTIME_INFO, {})
             if code == OK and body:
@@ -189,7 +189,7 @@ class Pair:
         return max(0, self.log_end(self.master_port) - slave_end)
 
     def wait_caught_up(self) -> float:
-        """Return the seconds until the slave has all that the master has."""
+        """Wait until the slave has the whole log of its master. Return the seconds."""
         began = time.monotonic()
         while self.lag_bytes():
             if time.monotonic() - began > GIVE_UP_SECONDS:
@@ -206,7 +206,7 @@ class Pair:
             time.sleep(POLL_SECONDS)
 
     def stored(self) -> int:
-        """Messages in the load's topic."""
+        """Return the number of messages in the load's topic."""
         answers = [exchange(self.master_port, GET_MAX_OFFSET, {"topic": TOPIC, "queueId": str(n)}) for n in range(4)]
         return sum(int(fields["offset"]) for _, fields, _ in answers)
 
@@ -218,7 +218,7 @@ def message_fields() -> dict[str, str]:
 
 
 def exchange(port: int, code: int, fields: dict[str, str], body: bytes = b"") -> tuple[int, dict[str, str], bytes]:
-    """Response code, fields and body."""
+    """Send one request. Return response code, fields and body."""
     return answer(port, frame(code, fields, body))
 
 
@@ -270,7 +270,7 @@ def run_load(load: list[str], port: int, arguments: list[str], seconds: float, s
 
 
 def measure_load(pair: Pair, load: list[str], arguments: list[str], seconds: float) -> Figures:
-    """One run of a load against a running pair."""
+    """Measure one run of a load against a running pair."""
     pair.wait_acknowledged()
     before = pair.stored()
     master_cpu = pair.master.cpu_seconds()
@@ -290,7 +290,7 @@ def measure_load(pair: Pair, load: list[str], arguments: list[str], seconds: flo
 
 
 def fill(pair: Pair, load: list[str], gib: float, body_bytes: int) -> int:
-    """Lengthen the master's log by `gib`. Return where it ended before."""
+    """Extend the master's log by `gib`. Return its previous end."""
     begin = pair.log_end(pair.master_port)
     while pair.log_end(pair.master_port) - begin < gib * (1 << 30):
         run_load(load, pair.master_port, LOADS["4x64"], 2, body_bytes)
@@ -313,7 +313,7 @@ def leave_behind(pair: Pair, load: list[str], gib: float, body_bytes: int) -> in
 
 
 def start_behind(pair: Pair, begin: int) -> int:
-    """Start the slave again and wait until it has received something. Return the number of bytes it lacks then."""
+    """Start the slave again and wait until it has received something. Return the number of bytes that it then lacks."""
     pair.start_slave()
     while (behind := pair.lag_bytes()) >= pair.log_end(pair.master_port) - begin:
         time.sleep(POLL_SECONDS)
@@ -334,7 +334,7 @@ def measure_undisturbed(pair: Pair, load: list[str], seconds: float, gib: float,
 
 
 def measure_catch_up(pair: Pair, load: list[str], seconds: float, gib: float, body_bytes: int) -> Figures:
-    """The same while producers send, and what it costs them."""
+    """Measure how fast a slave catches up during sends, and what that costs the producers."""
     begin = leave_behind(pair, load, gib, body_bytes)
     figures = measure_quiet(pair, load, seconds)
     cpu = pair.master.cpu_seconds()
@@ -356,8 +356,9 @@ def measure_catch_up(pair: Pair, load: list[str], seconds: float, gib: float, bo
 
 
 class SlaveElsewhere:
-    """A stand-in for a slave on another machine: the log's bytes go through a socket and no further. It catches up from
-    `begin` again and again until it is stopped; `taken` counts bytes."""
+    """A stand-in for a slave on another machine: it discards the bytes of the log. It catches up from `begin`
+    repeatedly until it is stopped; `taken` counts bytes.
+    """
 
     def __init__(self, pair: Pair, begin: int) -> None:
         self.taken = 0
@@ -391,7 +392,7 @@ class SlaveElsewhere:
 
 
 def measure_elsewhere(pair: Pair, load: list[str], seconds: float, gib: float, body_bytes: int) -> Figures:
-    """A master without a slave, then with one that is always far behind; the master is ASYNC_MASTER."""
+    """Measure a master without a slave, then with one that is always far behind; the master is ASYNC_MASTER."""
     pair.wait_acknowledged()
     begin = fill(pair, load, gib, body_bytes)
     figures = measure_quiet(pair, load, seconds)

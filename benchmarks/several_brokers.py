@@ -96,7 +96,7 @@ def measure(brokers: list[Broker], seconds: float) -> Figures:
 def drive(
     poller: select.epoll, pullers: dict[int, tuple[Puller, int]], seconds: float, broker_count: int
 ) -> list[int]:
-    """Return the responses of each broker in this time; each response sends the next pull."""
+    """Run the load for the given time; each response sends the next pull. Return the responses of each broker."""
     answers = [0] * broker_count
     until = time.perf_counter() + seconds
     while time.perf_counter() < until:

@@ -2,13 +2,14 @@
 
     bin/bench-soak [--minutes 10] [--clients 200] [--json]
 
-Two hundred clients live short lives against a NameServer and a broker that are processes of their own: some send, some
-consume and leave in order, some hold a pull and drop dead in the middle of it. Their time-outs are long, because
-this measures what is left behind rather than speed; where the machine is too busy for the clients' own event loop, one
-life in a thousand may still fail to connect in three seconds. The broker's own memory is sampled all the time: its
-value after all clients have left is compared with the middle third. Then the broker is queried: no group may have a
-member, no producer may be known, and no socket may be open that was not open before. Exit code 1 when one of these
-fails. Linux only.
+Two hundred clients have short lives against a NameServer and a broker in separate processes. Some send, some consume
+and leave cleanly, some hold a pull and vanish during it. Their time-outs are long, because the subject is what is left
+behind, not speed. On a machine that is too busy for the clients' own event loop, one life in a thousand may still fail
+to connect within three seconds.
+
+The broker's own memory is sampled all the time: its value after all clients have left is compared with the middle
+third. Then the broker is queried: no group may have a member, no producer may be known, and no socket may be open that
+was not open before. The exit code is 1 if one of these fails. Linux only.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ ALLOWED_GROWTH_BYTES = 4 * MIB
 
 @dataclass
 class Report:
-    """What was seen. Memory in bytes: before the first client, in the middle third of the run, when all have left."""
+    """The results. Memory in bytes: before the first client, in the middle third of the run, after all have left."""
 
     minutes: float
     clients: int
@@ -99,7 +100,7 @@ class Soak:
         self._random = random.Random(seed)
 
     async def client(self, number: int, end: float) -> None:
-        """One slot for a client: lives follow each other until time is up."""
+        """Run one slot of clients: one life after the other until the time is up."""
         lives: dict[str, Callable[[int], Awaitable[None]]] = {
             "producers": self._producer,
             "consumers": self._consumer,
@@ -161,7 +162,7 @@ class Soak:
                     self.report.messages_received += 1
 
     async def _dead(self, number: int) -> None:
-        """A client that registers, holds a pull, and vanishes without closing."""
+        """Live as a client that registers, holds a pull, and vanishes without closing."""
         group = f"soak_d{number % GROUPS}"
         async with open_client(ClientSettings(connect_timeout_ms=int(PATIENCE_SECONDS * 1000))) as client:
             await client.invoke(self._broker, heartbeat(group, self._topic(), f"dead@{number}"), PATIENCE_SECONDS)
@@ -171,7 +172,7 @@ class Soak:
 
 
 def story(life: str, error: BaseException) -> str:
-    """Describe which life failed, how, why, and where in the project's own code."""
+    """Describe which life failed, how, why, and where in the project's code."""
     causes = []
     cause: BaseException | None = error
     while cause is not None and len(causes) < 4:
@@ -196,7 +197,7 @@ def heartbeat(group: str, topic: str, client_id: str) -> RemotingCommand:
 
 
 def held_pull(group: str) -> RemotingCommand:
-    """A pull of the group's retry topic, which its heartbeat created and which stays empty."""
+    """Return a pull of the group's retry topic, which its heartbeat created and which stays empty."""
     fields = {
         "consumerGroup": group,
         "topic": f"%RETRY%{group}",

@@ -29,8 +29,9 @@ SEGMENT_BYTES = 64 * 1024 * 1024
 
 
 def make_store(root: Path, messages: int) -> None:
-    """A commit log of `messages` records, in segments, without queues."""
+    """Make a commit log of `messages` records, in segments, without queues."""
     from triomq.protocol import record
+    from triomq.protocol.message_to_store import MessageToStore, Place
 
     (root / "commitlog").mkdir(parents=True)
     pool = os.urandom(1 << 24)
@@ -43,28 +44,16 @@ def make_store(root: Path, messages: int) -> None:
             f"UNIQ_KEY\x01FD00000000000000000000000000000244E94E0E2F2A{number:08X}\x02CLUSTER\x01DefaultCluster"
             f"\x02TAGS\x01Tag{number % 4}\x02KEYS\x01key-{number}"
         ).encode()
-        begin = number * 7919 % (len(pool) - BODY_BYTES)  # bodies that differ: Parquet would keep equal ones once
+        begin = number * 7919 % (len(pool) - BODY_BYTES)  # distinct bodies: Parquet would store equal ones once
         body = pool[begin : begin + BODY_BYTES]
         if len(tail) + 2048 > SEGMENT_BYTES:
             start = close_segment(root, start, tail)
             tail = bytearray()
-        record.encode_into(
-            tail,
-            b"Bench",
-            queue_id=number % 4,
-            flag=0,
-            queue_offset=number // 4,
-            physical_offset=start + len(tail),
-            sys_flags=0,
-            born_timestamp=now_ms,
-            born_host=host,
-            store_timestamp=now_ms,
-            store_host=host,
-            reconsume_times=0,
-            prepared_transaction_offset=0,
-            body=body,
-            stored_properties=text,
+        message = MessageToStore(
+            "Bench", number % 4, body, text, born_timestamp=now_ms, born_host=host, store_host=host
         )
+        place = Place(physical_offset=start + len(tail), queue_offset=number // 4, store_timestamp=now_ms)
+        record.encode_into(tail, b"Bench", message, place)
     close_segment(root, start, tail)
 
 
@@ -125,7 +114,7 @@ def measure_reader(name: str, reader: Any) -> None:
 
 def measure_spark(name: str, table: Any, cores: int) -> None:
     rows = table.count()
-    for turn in ("first", "second", "third"):  # Java compiles what it runs meanwhile
+    for turn in ("first", "second", "third"):  # Java compiles its hot code during the first run
         with measured(f"{name}, Spark local[{cores}] to noop, {turn} run", lambda: rows):
             table.write.format("noop").mode("overwrite").save()
 

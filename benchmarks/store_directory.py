@@ -1,4 +1,4 @@
-"""Store directories for the measurements: filled through the store itself, left as a kill leaves them or closed."""
+"""Store directories for the measurements, filled through the store itself: closed, or as a kill leaves them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def now_ms() -> int:
 
 
 def message(topic: str, queue_id: int, body: bytes, number: int) -> MessageToStore:
-    """A message as a Java client sends it: one id, one key, one tag."""
+    """Return a message as a Java client sends it: one id, one key, one tag."""
     uniq_key = f"7F0000013039{number >> 16:012X}{number & 0xFFFF:08X}"
     text = properties.encode({"UNIQ_KEY": uniq_key, "KEYS": f"k{number}", "CLUSTER": "DefaultCluster", "TAGS": "t"})
     return MessageToStore(
@@ -36,7 +36,7 @@ def message(topic: str, queue_id: int, body: bytes, number: int) -> MessageToSto
 
 
 def fill(store: MessageStore, total_bytes: int, *, body_bytes: int = 1024, queues: int = 8) -> int:
-    """Put messages until the log has `total_bytes`. Return how many."""
+    """Put messages until the log has `total_bytes`. Return their number."""
     body = os.urandom(body_bytes)
     number = 0
     while store.reading.max_physical_offset < total_bytes:
@@ -60,7 +60,7 @@ def drop_pages(root: Path) -> None:
 
 
 async def make(root: Path, gib: float, *, body_bytes: int, is_closed: bool) -> int:
-    """Make a new directory. Not closed: as a kill leaves it after everything was written, without a checkpoint."""
+    """Make a new directory. It is not closed: it looks as after a kill, fully written, without a checkpoint."""
     store = MessageStore(StoreSettings(store_path_root_dir=str(root)), now_ms=now_ms)
     await store.load()
     count = fill(store, int(gib * (1 << 30)), body_bytes=body_bytes)

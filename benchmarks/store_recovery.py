@@ -52,7 +52,7 @@ def peak_bytes(pid: int) -> int:
 
 
 def start_broker(argv: list[str], home: Path) -> Start:
-    """Return the seconds until the boot line; the broker is killed then."""
+    """Start a broker and kill it after its boot line. Return the seconds until then."""
     environment = dict(os.environ, HOME=str(home), JAVA_TOOL_OPTIONS="")
     environment.setdefault("XDG_CACHE_HOME", str(Path.home() / ".cache"))
     began = time.monotonic()

@@ -41,8 +41,9 @@ ALLOWED_GROWTH_BYTES = 2 * MIB
 
 @dataclass
 class Report:
-    """What was seen. Memory in bytes: in the first and the last sixth of the run. On a machine that is too busy for the
-    rate some messages are refused, and some are gone before they are read; neither is a fault."""
+    """The results. Memory in bytes: in the first and the last sixth of the run. On a machine that is too busy for the
+    rate the broker refuses some messages, and deletes some before they are read; neither is a failure.
+    """
 
     minutes: float
     rate: int
@@ -86,7 +87,7 @@ class Load:
             self._report.faults.append(text)
 
     async def send_all(self) -> None:
-        """Send at the rate until time is up; a late tick sends more."""
+        """Send at the rate until the time is up; a late tick sends more."""
         begin = trio.current_time()
         end = begin + self._report.minutes * 60
         number = 0
@@ -149,7 +150,7 @@ class Load:
                 offset = stored.queue_offset
             if stored.queue_offset != offset or stored.body != body(number) or number in seen:
                 self._fault(f"queue {queue_id} at {offset}: {stored.queue_offset} is message {number}")
-            # a message may be sent behind its neighbours of one tick, never behind those of the tick before
+            # a message may be sent after its neighbours of one tick, never after those of the previous tick
             seen.add(number)
             if len(seen) > 4 * self._report.rate:
                 seen.difference_update(sorted(seen)[: len(seen) // 2])
@@ -198,7 +199,7 @@ async def run(report: Report, broker: str, pid: int) -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(load.send_all)
             nursery.start_soon(load.look_up)
-            await trio.sleep(1)  # the first message makes the topic
+            await trio.sleep(1)  # the first message creates the topic
             for queue_id in range(QUEUES):
                 nursery.start_soon(load.read_queue, queue_id)
         watching.cancel_scope.cancel()

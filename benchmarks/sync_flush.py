@@ -68,7 +68,7 @@ class Figures:
 
 
 class Sender:
-    """One connection that keeps its window full of ready-made frames, and times each message."""
+    """One connection that keeps its window full of ready-made frames, and measures the time of each message."""
 
     def __init__(self, port: int, frames: Iterator[bytes], window: int) -> None:
         self.sock = socket.create_connection(("127.0.0.1", port))
@@ -84,7 +84,7 @@ class Sender:
         self.sock.sendall(b"".join([next(self._frames) for _ in range(count)]))
 
     def receive(self) -> list[float]:
-        """Read once and return how long each answered message took, in order. Raises RuntimeError."""
+        """Read once and return the durations of the completed messages, in order. Raises RuntimeError."""
         data = self._rest + self.sock.recv(1 << 18)
         if len(data) == len(self._rest):
             raise ConnectionError("the broker closed a connection")
@@ -109,7 +109,7 @@ def cpu_seconds(pid: int) -> float:
 
 
 def load(port: int, pid: int, workload: Workload, seconds: float) -> Figures:
-    """Measured after a warm-up; ends with nothing unanswered."""
+    """Measure after a warm-up; end without requests in flight."""
     body = b"x" * workload.body_bytes
     frames = cycle([message(QUEUES, body, TOPIC, number) for number in range(READY_FRAMES)])
     senders = {}
@@ -164,7 +164,7 @@ def bare_syncs(directory: Path, size: int, seconds: float) -> float:
 
 @contextmanager
 def running(argv: list[str], home: Path) -> Iterator[int]:
-    """A daemon from its boot line to its end; its process id."""
+    """Run a daemon; yield its process id after its boot line."""
     environment = dict(os.environ, HOME=str(home), TRIOMQ_LOG_DIR=f"{home}/logs", JAVA_TOOL_OPTIONS="")
     environment.setdefault("XDG_CACHE_HOME", str(Path.home() / ".cache"))
     with (home / "output.log").open("ab") as errors:
@@ -184,7 +184,7 @@ def running(argv: list[str], home: Path) -> Iterator[int]:
 
 @contextmanager
 def broker(peer: Path | None, home: Path) -> Iterator[tuple[int, int]]:
-    """Apache's broker, or (None) ours: process id and port. It has a NameServer of ours."""
+    """Run Apache's broker, or ours if `peer` is None, with our NameServer. Yield process id and port."""
     namesrv_port, port = free_port(), free_port()
     (home / "namesrv.conf").write_text(f"listenPort={namesrv_port}\nkvConfigPath={home}/kv.json\n")
     with running([str(PROJECT / "bin" / "mqnamesrv"), "-c", str(home / "namesrv.conf")], home):
@@ -205,7 +205,7 @@ def measure(peer: Path | None, directory: Path, workloads: list[Workload], secon
     with tempfile.TemporaryDirectory(prefix="sync-flush-", dir=directory) as home, broker(peer, Path(home)) as at:
         pid, port = at
         Peer(port).sock.close()
-        load(port, pid, Workload(4, 64, 1024), max(1.0, seconds / 2))  # a just-in-time compiler warms up
+        load(port, pid, Workload(4, 64, 1024), max(1.0, seconds / 2))  # a just-in-time compiler needs a warm-up
         return [load(port, pid, workload, seconds) for workload in workloads]
 
 
@@ -224,7 +224,7 @@ def median(rounds: list[list[Figures]], number: int) -> Figures:
 
 
 def found_peer() -> Path | None:
-    """The script of the interoperability tests that starts Apache's daemons, where Java and Maven are installed."""
+    """Return the interoperability tests' script that starts Apache's daemons, if Java and Maven are installed."""
     return PROJECT / "tests" / "apache" / "peer" if shutil.which("java") and shutil.which("mvn") else None
 
 

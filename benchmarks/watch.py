@@ -1,4 +1,4 @@
-"""Run a daemon for long and sample its anonymous memory and its descriptors. Linux only."""
+"""Run a daemon for a long time and sample its anonymous memory and its descriptors. Linux only."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ STOP_SECONDS = 30.0
 
 @dataclass
 class Watch:
-    """Samples of one process, one every `period_seconds`. memory_bytes: RssAnon, so without the mapped files of a
-    store. late_seconds: the worst lateness of this process's own event loop; where that approaches the time-outs of
-    the clients in it, they fail for lack of a processor."""
+    """Samples of one process, one per `period_seconds`. memory_bytes: RssAnon, so without the mapped files of a store.
+    late_seconds: the largest delay of this process's own event loop; if that approaches the time-outs of its clients,
+    they fail for lack of CPU time.
+    """
 
     period_seconds: float
     memory_bytes: list[int] = field(default_factory=list)
@@ -43,18 +44,19 @@ class Watch:
             self.descriptors.append(len(descriptors(pid)))
 
     def memory_between(self, begin: float, end: float) -> int:
-        """The median of the samples between two points of the run (0 its beginning, 1 its end); at least of one."""
+        """Return the median of the samples between two points of the run (0 its beginning, 1 its end); of at least one.
+        """
         first = min(int(len(self.memory_bytes) * begin), len(self.memory_bytes) - 1)
         return int(statistics.median(self.memory_bytes[first : max(first + 1, int(len(self.memory_bytes) * end))]))
 
 
 def is_flat(before_bytes: int, after_bytes: int, *, growth: float, growth_bytes: int) -> bool:
-    """Return whether memory grew by no more than this ratio plus these bytes."""
+    """Return whether memory grew by at most this ratio plus these bytes."""
     return after_bytes <= before_bytes * (1 + growth) + growth_bytes
 
 
 def own_memory_bytes(pid: int) -> int:
-    """The process' resident memory without mapped files."""
+    """Return the process's resident memory without mapped files."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("RssAnon:"):
             return int(line.split()[1]) * 1024
@@ -93,7 +95,7 @@ def free_port() -> int:
 
 @contextmanager
 def daemon(module: str, lines: dict[str, str], directory: Path) -> Iterator[int]:
-    """Run a daemon until the block ends; yields its pid. Raises RuntimeError when it does not start."""
+    """Run a daemon until the block ends; yield its pid. Raises RuntimeError if it does not start."""
     conf = directory / f"{module}.conf"
     conf.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
     environment = dict(os.environ, PYTHONPATH=str(PROJECT / "src"), HOME=str(directory))

@@ -248,7 +248,7 @@ class MessageWriter:
 
     def when_durable(self, wait: bool, pending: PendingPut) -> None:
         """Finish `pending` when everything that is appended by now is as durable as a put with `wait` requests."""
-        result = pending.result = PutResult(_PUT_OK, self._store.appended_offset)
+        result = pending.result = PutResult(_PUT_OK, physical_offset=self._store.appended_offset)
         if self._configuration.store is not self._settings:
             self._take_settings()
         if wait and self._waits_for_slave:

@@ -11,6 +11,7 @@ Only the check task moves the consumed offsets of the half and op queues. Only t
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from math import inf
 
 import structlog
@@ -27,9 +28,13 @@ from triomq.protocol.codes import RequestCode
 from triomq.protocol.command import new_request
 from triomq.protocol.headers.transaction import CheckTransactionStateRequestHeader
 from triomq.protocol.message_id import offset_message_id
+from triomq.protocol.message_to_store import MessageToStore, Place
 from triomq.protocol.record import encode_into
+from triomq.remoting.connection import Connection
 
 log = structlog.get_logger("triomq.broker.transactions")
+
+MaySend = Callable[[Connection, str], bool]
 
 HOUR_MS = 3_600_000
 AFTER_FAILURE_SECONDS = 10.0
@@ -39,16 +44,22 @@ OTHER_GROUPS = "other groups"
 
 
 class ProducerChecks:
-    """Sends CHECK_TRANSACTION_STATE to a producer of the group, which responds with an END_TRANSACTION request."""
+    """Sends CHECK_TRANSACTION_STATE to a producer of the group, which responds with an END_TRANSACTION request. The
+    question holds the half message: `may_send` returns whether the client at a connection may send to its topic."""
 
-    def __init__(self, producers: ProducerTable, transactions: TransactionStore) -> None:
+    def __init__(
+        self, producers: ProducerTable, transactions: TransactionStore, may_send: MaySend | None = None
+    ) -> None:
+        self._may_send = may_send
         self._producers = producers
         self._transactions = transactions
         self._unasked: Counter[str] = Counter()
 
     def check(self, half: HalfMessage) -> None:
         group = half.properties.get(names.PRODUCER_GROUP)
-        channel = self._producers.pick(group) if group else None
+        may_send, topic = self._may_send, half.properties.get(names.REAL_TOPIC, "")
+        suits = (lambda connection: may_send(connection, topic)) if may_send is not None else None
+        channel = self._producers.pick(group, suits) if group else None
         if channel is None:
             self._count_unasked(group or "")
             return
@@ -167,22 +178,22 @@ def _check_body(half: HalfMessage) -> bytes:
     """Return the record that a producer receives: the half message under its real topic and queue, with WAIT=false."""
     properties = {**half.properties, names.WAIT: "false"}
     queue_id = properties.get(names.REAL_QUEUE_ID, "")
+    topic = properties.get(names.REAL_TOPIC, "")
     body = bytearray()
-    encode_into(
-        body,
-        properties.get(names.REAL_TOPIC, "").encode(),
-        queue_id=int(queue_id) if queue_id.isascii() and queue_id.isdigit() else half.queue_id,
-        flag=half.flag,
-        queue_offset=half.queue_offset,
-        physical_offset=half.physical_offset,
-        sys_flags=half.sys_flag,
+    message = MessageToStore(
+        topic,
+        int(queue_id) if queue_id.isascii() and queue_id.isdigit() else half.queue_id,
+        half.body,
+        property_text.encode(properties),
         born_timestamp=half.born_timestamp,
         born_host=half.born_host,
-        store_timestamp=half.store_timestamp,
         store_host=half.store_host,
+        flag=half.flag,
+        sys_flag=half.sys_flag,
         reconsume_times=half.reconsume_times,
-        prepared_transaction_offset=0,
-        body=half.body,
-        stored_properties=property_text.encode(properties),
     )
+    place = Place(
+        physical_offset=half.physical_offset, queue_offset=half.queue_offset, store_timestamp=half.store_timestamp
+    )
+    encode_into(body, topic.encode(), message, place)
     return bytes(body)

@@ -1,4 +1,4 @@
-"""Consuming in a loop: a message is acknowledged when the next one is asked for.
+"""Consume in a loop: asking for the next message acknowledges the previous one.
 
 python examples/consumer.py [NAME_SERVER [COUNT]]        # start examples/producer.py beside it
 """

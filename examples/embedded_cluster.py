@@ -1,4 +1,4 @@
-"""A broker inside a program, for tests: no installation, no ports to choose, nothing left behind.
+"""A broker inside a program, for tests: no installation, no ports to choose, no files left behind.
 
 python examples/embedded_cluster.py
 """

@@ -1,4 +1,4 @@
-"""Consuming with a listener: many messages at once, failures come back later.
+"""Consume with a listener: many messages at once; failed ones are delivered again later.
 
 python examples/listener.py [NAME_SERVER [COUNT]]
 """

@@ -1,4 +1,4 @@
-"""Reading a topic from the beginning at one's own pace, without a group's offsets.
+"""Read a topic from the beginning at your own pace, without the offsets of a group.
 
 python examples/lite_pull.py [NAME_SERVER]
 """

@@ -1,4 +1,4 @@
-"""Sending: one message, one that must stay in order with others, a batch, a delayed one.
+"""Send messages: a single one, ordered ones, a batch, a delayed one.
 
 python examples/producer.py [NAME_SERVER]
 """

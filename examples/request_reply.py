@@ -1,4 +1,4 @@
-"""A question over a topic, and its answer.
+"""Send a request over a topic and wait for its reply.
 
 python examples/request_reply.py [NAME_SERVER]
 """
@@ -11,7 +11,7 @@ from triomq import Client, ClientConfig, Message, MessageExt, Producer, PushCons
 
 
 async def main(name_server: str) -> None:
-    # One client, so one connection to each broker, for all three.
+    # One client, so all three share one connection to each broker.
     async with (
         Client(ClientConfig(name_server=name_server)) as client,
         Producer("example-askers", client=client) as asker,

@@ -1,4 +1,4 @@
-"""A message and a database change that happen both or not at all.
+"""A message and a database change that either both happen or neither.
 
 python examples/transaction.py [NAME_SERVER]
 """
@@ -15,7 +15,7 @@ database.execute("CREATE TABLE orders (id TEXT PRIMARY KEY)")
 
 
 def execute(message: Message, argument: str) -> LocalTransactionState:
-    """The local transaction; runs in a thread, because it is a plain function."""
+    """Run the local transaction, in a thread, because this is a plain function."""
     if argument == "order-2":
         return LocalTransactionState.ROLLBACK_MESSAGE  # out of stock
     database.execute("INSERT INTO orders VALUES (?)", (argument,))
@@ -23,7 +23,7 @@ def execute(message: Message, argument: str) -> LocalTransactionState:
 
 
 def check(message: MessageExt) -> LocalTransactionState:
-    """The broker asks when it was never told the outcome: the database knows."""
+    """Look up the outcome in the database: the broker asks because it did not receive the outcome."""
     found = database.execute("SELECT 1 FROM orders WHERE id = ?", (message.keys,)).fetchone()
     return LocalTransactionState.COMMIT_MESSAGE if found else LocalTransactionState.ROLLBACK_MESSAGE
 

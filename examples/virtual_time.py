@@ -1,4 +1,4 @@
-"""Hours in milliseconds: a message is refused until it is dead, a delayed one comes after two hours.
+"""Hours pass in milliseconds: a message fails until it is a dead letter, a delayed one arrives after two hours.
 
     python examples/virtual_time.py
 
@@ -10,7 +10,7 @@ from triomq.broker.embedded import LocalCluster, VirtualClock
 
 
 def main() -> None:
-    clock = VirtualClock(patience_seconds=10)  # of real time at most, for a client on a busy machine
+    clock = VirtualClock(patience_seconds=10)  # of real time at most, for a client on a slow machine
     tries: list[str] = []
     arrived: list[str] = []
 
@@ -27,7 +27,7 @@ def main() -> None:
         producer.send(Message("Orders", b"order 1"))
         refusing.subscribe("Orders")
         refusing.listen(refuse)
-        refusing.wait_assigned("%RETRY%refusing")  # clients take their time: wait until they are ready
+        refusing.wait_assigned("%RETRY%refusing")  # wait until the clients are ready
         clock.advance_until(lambda: len(tries) == 17, at_most_seconds=5 * 3600)
         print("tried", len(tries), "times, the last time at", tries[-1])
 

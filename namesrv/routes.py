@@ -104,7 +104,7 @@ class RouteTable:
         self._live: dict[str, _LiveBroker] = {}
         self._filter_servers: dict[str, list[str]] = {}
 
-    # Brokers come, are seen, and go.
+    # The life of brokers.
 
     def register(
         self,
@@ -171,7 +171,7 @@ class RouteTable:
         live = self._live.get(address)
         return live.data_version if live is not None else None
 
-    # What administrators change.
+    # Changes by administrators.
 
     def wipe_write_perm(self, broker_name: str) -> int:
         """Remove the write permission from all topics of a broker name; return their number."""

@@ -69,6 +69,7 @@ class RemotingCommand:
     def __init__(
         self,
         code: int,
+        *,
         flag: int = 0,
         opaque: int = 0,
         remark: str | None = None,
@@ -134,7 +135,8 @@ class RemotingCommand:
         except Exception as error:
             fields = {"unreadable": str(error)}
         hidden = {
-            key: "***" if key in ("Signature", "SecurityToken") else value for key, value in (fields or {}).items()
+            key: "***" if key in ("Signature", "SecurityToken", "BoundSignature") else value
+            for key, value in (fields or {}).items()
         }
         return (
             f"<RemotingCommand {kind} code={self.code} opaque={self.opaque} remark={self.remark!r} "

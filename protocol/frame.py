@@ -133,7 +133,15 @@ def _decode(data: bytes, start: int, end: int, max_header_bytes: int) -> Remotin
         if binary is None:
             return decode_rocketmq(data[header_start:header_end], body)
         code, number, version, opaque, flag, entries = binary
-        command = RemotingCommand(code, flag, opaque, None, body, ROCKETMQ, number, entries or None)
+        command = RemotingCommand(
+            code,
+            flag=flag,
+            opaque=opaque,
+            body=body,
+            serialize_type=ROCKETMQ,
+            language=number,
+            ext_fields=entries or None,
+        )
         command.version = version
         return command
     if serialize_type == JSON:
@@ -142,7 +150,15 @@ def _decode(data: bytes, start: int, end: int, max_header_bytes: int) -> Remotin
             return decode_json(data[header_start:header_end], body)
         code, language, version, opaque, flag, entries = plain
         number = JAVA if language == "JAVA" else _LANGUAGE_NUMBERS.get(language, -1)
-        command = RemotingCommand(code, flag, opaque, None, body, JSON, number, entries or None)
+        command = RemotingCommand(
+            code,
+            flag=flag,
+            opaque=opaque,
+            body=body,
+            serialize_type=JSON,
+            language=number,
+            ext_fields=entries or None,
+        )
         command.version = version
         return command
     header = data[header_start:header_end]
@@ -162,8 +178,16 @@ def decode_json(header: bytes, body: bytes) -> RemotingCommand:
         number = -1 if language is None else language
     raw = fields.extFields
     ext = None if raw is NO_EXT_FIELDS or bytes(raw) == b"null" else raw
-    code, flag, opaque = _int32(fields.code), _int32(fields.flag), _int32(fields.opaque)
-    command = RemotingCommand(code, flag, opaque, fields.remark, body, JSON, number, ext)
+    command = RemotingCommand(
+        _int32(fields.code),
+        flag=_int32(fields.flag),
+        opaque=_int32(fields.opaque),
+        remark=fields.remark,
+        body=body,
+        serialize_type=JSON,
+        language=number,
+        ext_fields=ext,
+    )
     command.version = _int32(fields.version)
     return command
 
@@ -192,7 +216,16 @@ def decode_rocketmq(header: bytes, body: bytes) -> RemotingCommand:
         ext_fields = decode_entries(header, position, position + ext_bytes) if ext_bytes else None
     except UnicodeDecodeError as error:
         raise FrameError(f"the ROCKETMQ header is not UTF-8: {error}") from None
-    command = RemotingCommand(code, flag, opaque, remark, body, ROCKETMQ, language, ext_fields)
+    command = RemotingCommand(
+        code,
+        flag=flag,
+        opaque=opaque,
+        remark=remark,
+        body=body,
+        serialize_type=ROCKETMQ,
+        language=language,
+        ext_fields=ext_fields,
+    )
     command.version = version & 0xFFFF
     return command
 
@@ -214,7 +247,16 @@ def _decode_msgpack(header: bytes, body: bytes) -> RemotingCommand:
         for key, value in ext_fields.items():
             if type(key) is not str or type(value) is not str:
                 raise FrameError("extFields of a MSGPACK header must map text to text")
-    command = RemotingCommand(code, flag, opaque, remark, body, MSGPACK, language, ext_fields)
+    command = RemotingCommand(
+        code,
+        flag=flag,
+        opaque=opaque,
+        remark=remark,
+        body=body,
+        serialize_type=MSGPACK,
+        language=language,
+        ext_fields=ext_fields,
+    )
     command.version = version
     return command
 

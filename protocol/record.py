@@ -15,7 +15,7 @@ A batch unit is one message inside a producer's batch request. It is never store
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 from zlib import crc32
 
@@ -23,6 +23,7 @@ from triomq.protocol import compression, properties, sys_flag
 from triomq.protocol.address import HostPort
 from triomq.protocol.errors import BodyError, RecordError
 from triomq.protocol.message import Message, MessageExt
+from triomq.protocol.message_to_store import MessageToStore, Place
 from triomq.protocol.speedups import accelerated
 
 MESSAGE_MAGIC: Final = -626843481
@@ -51,7 +52,13 @@ _BLANK: Final = struct.Struct(">ii")
 _BATCH_HEAD: Final = struct.Struct(">iiiii")
 _INT64: Final = struct.Struct(">q")
 _SHORT: Final = struct.Struct(">h")
-_pack_head_v4_v4: Final = _HEAD_V4_V4.pack
+# By the lengths of born host and store host: how to pack the fields, the size without the others, the bits of SYSFLAG.
+_HEADS: Final[dict[tuple[int, int], tuple[Callable[..., bytes], int, int]]] = {
+    (8, 8): (_HEAD_V4_V4.pack, FIXED_BYTES, 0),
+    (20, 8): (_HEAD_V6_V4.pack, FIXED_BYTES + 12, sys_flag.BORN_HOST_V6),
+    (8, 20): (_HEAD_V4_V6.pack, FIXED_BYTES + 12, sys_flag.STORE_HOST_V6),
+    (20, 20): (_HEAD_V6_V6.pack, FIXED_BYTES + 24, sys_flag.BORN_HOST_V6 | sys_flag.STORE_HOST_V6),
+}
 _pack_short: Final = _SHORT.pack
 
 
@@ -79,18 +86,12 @@ def write_record_reference(
     stored_properties: bytes,
 ) -> int:
     """Append one record (see encode_into). `crc` is the body's CRC."""
-    born_v6 = len(born_host) == 20
-    store_v6 = len(store_host) == 20
-    size = FIXED_BYTES + len(body) + len(topic) + len(stored_properties)
-    pack = _pack_head_v4_v4
-    if born_v6 or store_v6:
-        size += (12 if born_v6 else 0) + (12 if store_v6 else 0)
-        pack = (_HEAD_V4_V6 if not born_v6 else _HEAD_V6_V6 if store_v6 else _HEAD_V6_V4).pack
-    sys_flags = (
-        (sys_flags & ~0x30)
-        | (sys_flag.BORN_HOST_V6 if born_v6 else 0)
-        | (sys_flag.STORE_HOST_V6 if store_v6 else 0)
-    )
+    try:
+        pack, fixed_bytes, host_flags = _HEADS[len(born_host), len(store_host)]
+    except KeyError:
+        raise struct.error(f"packed hosts of {len(born_host)} and {len(store_host)} bytes, not of 8 or 20") from None
+    size: int = fixed_bytes + len(body) + len(topic) + len(stored_properties)
+    sys_flags = sys_flags & ~0x30 | host_flags
     # packed before the tail changes, so that a value that does not fit leaves the tail unchanged
     properties_length = _pack_short(len(stored_properties))
     head = pack(
@@ -124,66 +125,56 @@ def write_record_reference(
 _write_record: Final = accelerated(write_record_reference)
 
 
-def encode_into(
-    tail: bytearray,
-    topic: bytes,
-    *,
-    queue_id: int,
-    flag: int,
-    queue_offset: int,
-    physical_offset: int,
-    sys_flags: int,
-    born_timestamp: int,
-    born_host: bytes,
-    store_timestamp: int,
-    store_host: bytes,
-    reconsume_times: int,
-    prepared_transaction_offset: int,
-    body: bytes,
-    stored_properties: bytes,
-) -> int:
-    """Append one record to `tail` and return its size in bytes. Hosts are packed (8 or 20 bytes); the host bits in
-    `sys_flags` are set to match their lengths. Raises struct.error if a number or length does not fit its field."""
+def encode_into(tail: bytearray, topic: bytes, message: MessageToStore, place: Place) -> int:
+    """Append the record of `message` at `place` to `tail` and return its size in bytes. `topic` is the message's topic
+    in UTF-8. Hosts are packed (8 or 20 bytes); the host bits in the record's SYSFLAG are set to match their lengths.
+    Raises struct.error if a number or length does not fit its field.
+
+    This is the only call that lists the fields one after another: reading them from C as attributes takes a third of a
+    microsecond longer."""
+    body = message.body
     return _write_record(
         tail,
         topic,
-        queue_id,
-        flag,
-        queue_offset,
-        physical_offset,
-        sys_flags,
-        born_timestamp,
-        born_host,
-        store_timestamp,
-        store_host,
-        reconsume_times,
-        prepared_transaction_offset,
+        message.queue_id,
+        message.flag,
+        place.queue_offset,
+        place.physical_offset,
+        message.sys_flag,
+        message.born_timestamp,
+        message.born_host,
+        place.store_timestamp,
+        message.store_host,
+        message.reconsume_times,
+        message.prepared_transaction_offset,
         body,
         crc32(body) & 0x7FFFFFFF,
-        stored_properties,
+        message.properties,
     )
 
 
 def encode_record(message: MessageExt) -> bytes:
     """Return the record of a MessageExt, with its body unchanged."""
     tail = bytearray()
-    encode_into(
-        tail,
-        message.topic.encode(),
-        queue_id=message.queue_id,
-        flag=message.flag,
-        queue_offset=message.queue_offset,
-        physical_offset=message.physical_offset,
-        sys_flags=message.sys_flag,
+    to_store = MessageToStore(
+        message.topic,
+        message.queue_id,
+        message.body,
+        properties.encode(message.properties),
         born_timestamp=message.born_timestamp,
         born_host=message.born_host.packed,
-        store_timestamp=message.store_timestamp,
         store_host=message.store_host.packed,
+        flag=message.flag,
+        sys_flag=message.sys_flag,
         reconsume_times=message.reconsume_times,
         prepared_transaction_offset=message.prepared_transaction_offset,
-        body=message.body,
-        stored_properties=properties.encode(message.properties),
     )
+    place = Place(
+        physical_offset=message.physical_offset,
+        queue_offset=message.queue_offset,
+        store_timestamp=message.store_timestamp,
+    )
+    encode_into(tail, message.topic.encode(), to_store, place)
     return bytes(tail)
 
 

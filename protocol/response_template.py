@@ -133,7 +133,14 @@ class TemplatedResponse(RemotingCommand):
         remark: str | None = None,
         body: bytes = b"",
     ) -> None:
-        super().__init__(code, RPC_RESPONSE, request.opaque, remark, body, request.serialize_type)
+        super().__init__(
+            code,
+            flag=RPC_RESPONSE,
+            opaque=request.opaque,
+            remark=remark,
+            body=body,
+            serialize_type=request.serialize_type,
+        )
         self._template = template
         self.values = values
 

@@ -1,7 +1,7 @@
-"""Where connections come from and go to: the system's TCP, or a network that a simulation brings.
+"""The network below connections: the system's TCP, or one that a simulation supplies.
 
 A simulation enters its hosts with `simulated.set(host)` in the task that starts a server or a client; the tasks that it
-starts inherit the host. Everywhere else the variable is empty, and the functions here call trio and the system.
+starts inherit the host. Everywhere else the variable is empty, and the functions here use trio and the system.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from triomq.protocol.address import HostPort
 
 
 class SimulatedStream(trio.abc.Stream):
-    """A stream that knows its ends."""
+    """A stream that knows its two ends."""
 
     remote: HostPort
     local: HostPort
@@ -35,10 +35,10 @@ class SimulatedHost(Protocol):
     """One host of a simulated network."""
 
     async def connect(self, host: str, port: int) -> SimulatedStream:
-        """Raises OSError if nobody listens there."""
+        """Open a connection. Raises OSError if nothing listens there."""
 
     def listen(self, port: int) -> SimulatedListener:
-        """Raises OSError if the port is taken."""
+        """Listen on a port. Raises OSError if it is taken."""
 
 
 simulated: ContextVar[SimulatedHost | None] = ContextVar("triomq_simulated_host", default=None)
@@ -56,8 +56,9 @@ async def connect(host: str, port: int) -> Stream:
 
 
 def listen(address: str, port: int, backlog: int) -> Listening:
-    """Listen on `address`; if it is empty: on all addresses, IPv6 and IPv4 where both exist. Raises OSError if the port
-    is taken."""
+    """Listen on `address`, or, if it is empty, on all addresses: IPv6 and IPv4 where both exist. Raises OSError if the
+    port is taken.
+    """
     here = simulated.get()
     if here is not None:
         return here.listen(port)
@@ -74,7 +75,7 @@ def listen(address: str, port: int, backlog: int) -> Listening:
 
 
 def port_of(listening: Listening) -> int:
-    """Return the port that it listens on."""
+    """Return the port that the listener uses."""
     if isinstance(listening, SimulatedListener):
         return listening.port
     port: int = listening.getsockname()[1]
@@ -89,7 +90,9 @@ def listener_of(listening: Listening) -> trio.SocketListener | SimulatedListener
 
 
 def ends(stream: Stream | socket.socket) -> tuple[HostPort, HostPort]:
-    """Return remote and local end. IPv4-mapped IPv6 addresses are returned as IPv4. Raises OSError if it is closed."""
+    """Return remote and local end. IPv4-mapped IPv6 addresses are returned as IPv4. Raises OSError if the stream is
+    closed.
+    """
     if isinstance(stream, SimulatedStream):
         return stream.remote, stream.local
     sock = stream.socket if isinstance(stream, trio.SocketStream) else stream

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+import time
 from typing import Final
 
 from triomq.client.core.config import Credentials
@@ -33,8 +34,8 @@ class BlockingConnection:
         host = host.strip("[]")
         self._signing: SigningHook | None = None
         if options.access_key is not None:
-            credentials = Credentials(options.access_key, options.secret_key or "", options.security_token)
-            self._signing = SigningHook(credentials)
+            credentials = Credentials(options.access_key, options.secret_key or "", options.security_token, bound=True)
+            self._signing = SigningHook(credentials, lambda: time.time_ns() // 1_000_000)
         self._socket = socket.create_connection((host, int(port)), options.request_timeout_ms / 1000)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if options.tls:

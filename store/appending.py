@@ -14,7 +14,9 @@ from triomq.protocol import properties, record, sys_flag
 from triomq.protocol import property_names as names
 from triomq.protocol.clock import NowMs
 from triomq.protocol.java import cached_string_hash
+from triomq.protocol.message_to_store import Place
 from triomq.protocol.record import BatchUnit
+from triomq.protocol.speedups import accelerated
 from triomq.store.committing import Committing
 from triomq.store.contents import Contents
 from triomq.store.fail_stop import FailStop
@@ -25,6 +27,7 @@ from triomq.store.refusals import Refusals
 from triomq.store.results import MessageToStore, PutResult, PutStatus
 
 _PUT_OK: Final = PutStatus.PUT_OK
+_keys_and_tags: Final = accelerated(properties.keys_and_tags_reference)
 
 MAX_PROPERTIES_BYTES = properties.MAX_PROPERTIES_BYTES
 # The number of bytes by which a record may exceed maxMessageSize.
@@ -70,13 +73,13 @@ class Appending:
                 more = self._take_more_queues(message)
             except ValueError as error:
                 return PutResult(PutStatus.MESSAGE_ILLEGAL, reason=str(error))
-        stored_properties = message.properties if more is None else _with_queue_offsets(message.properties, more)
+            message = message.with_content(message.flag, message.body, _with_queue_offsets(message.properties, more))
         topic = queue.topic_bytes
-        body_bytes, topic_bytes, properties_bytes = len(message.body), len(topic), len(stored_properties)
+        body_bytes, topic_bytes, properties_bytes = len(message.body), len(topic), len(message.properties)
         size = record.FIXED_BYTES + body_bytes + topic_bytes + properties_bytes
         size += len(message.born_host) + len(message.store_host) - 16
         if topic_bytes > record.MAX_TOPIC_BYTES or properties_bytes > MAX_PROPERTIES_BYTES:
-            return _too_long(topic, stored_properties)
+            return _too_long(topic, message.properties)
         limit = self._settings.max_message_bytes
         if body_bytes > limit or size > limit + RECORD_ALLOWANCE_BYTES:
             return PutResult(
@@ -85,7 +88,7 @@ class Appending:
         if not self._log.fits(size):
             return PutResult(PutStatus.MESSAGE_ILLEGAL, reason=f"a record of {size} bytes does not fit a log file")
         try:
-            result = self._encode(message, queue, topic, stored_properties, size)
+            result = self._encode(message, queue, size)
             if more is not None and result.is_ok:
                 # One entry per queue, even if the message names a queue more than once.
                 self._committing.pending[-1].more_queues = list(dict(more).items())
@@ -97,57 +100,39 @@ class Appending:
             self._committing.commit()
         return result
 
-    def _encode(
-        self, message: MessageToStore, queue: ConsumeQueue, topic: bytes, stored_properties: bytes, size: int
-    ) -> PutResult:
+    def _encode(self, message: MessageToStore, queue: ConsumeQueue, size: int) -> PutResult:
         commit_log = self._log
-        physical_offset = commit_log.place(size)
         is_queued = not message.sys_flag & sys_flag.TRANSACTION_PREPARED  # the bit that prepared and rollback share
-        queue_offset = queue.next_offset if is_queued else 0
-        store_timestamp = self._now_ms()
+        result = PutResult(
+            _PUT_OK,
+            physical_offset=commit_log.place(size),
+            size_bytes=size,
+            queue_offset=queue.next_offset if is_queued else 0,
+            store_timestamp=self._now_ms(),
+            message_count=1,
+        )
         try:
-            record.encode_into(
-                commit_log.tail,
-                topic,
-                queue_id=message.queue_id,
-                flag=message.flag,
-                queue_offset=queue_offset,
-                physical_offset=physical_offset,
-                sys_flags=message.sys_flag,
-                born_timestamp=message.born_timestamp,
-                born_host=message.born_host,
-                store_timestamp=store_timestamp,
-                store_host=message.store_host,
-                reconsume_times=message.reconsume_times,
-                prepared_transaction_offset=message.prepared_transaction_offset,
-                body=message.body,
-                stored_properties=stored_properties,
-            )
+            record.encode_into(commit_log.tail, queue.topic_bytes, message, result)
         except struct.error as error:
             return PutResult(PutStatus.MESSAGE_ILLEGAL, reason=f"a number does not fit its field: {error}")
-        commit_log.next_offset = physical_offset + size
-        result = PutResult(_PUT_OK, physical_offset, size, queue_offset, store_timestamp, 1)
+        commit_log.next_offset = result.physical_offset + size
         tags_code = message.tags_code
         if message.deliver_after_ms > 0:
-            tags_code = store_timestamp + message.deliver_after_ms
+            tags_code = result.store_timestamp + message.deliver_after_ms
         if is_queued:
-            queue.next_offset = queue_offset + 1
-        self._committing.pending.append(
-            DispatchEntry(
-                message.topic,
-                queue if is_queued else None,
-                physical_offset=physical_offset,
-                size_bytes=size,
-                queue_offset=queue_offset,
-                tags_code=tags_code,
-                store_timestamp=store_timestamp,
-                sys_flags=message.sys_flag,
-                uniq_key=message.uniq_key,
-                keys=message.keys,
-                stored_properties=stored_properties,
-                result=result,
-            )
+            queue.next_offset = result.queue_offset + 1
+        entry = DispatchEntry(
+            result,
+            queue if is_queued else None,
+            topic=message.topic,
+            sys_flags=message.sys_flag,
+            tags_code=tags_code,
+            uniq_key=message.uniq_key,
+            keys=message.keys,
+            stored_properties=message.properties,
         )
+        entry.result = result
+        self._committing.pending.append(entry)
         return result
 
     def append_batch(self, message: MessageToStore, units: list[BatchUnit]) -> PutResult:
@@ -166,15 +151,20 @@ class Appending:
         except ValueError as error:
             return PutResult(PutStatus.MESSAGE_ILLEGAL, reason=str(error))
         topic = queue.topic_bytes
+        if len(topic) > record.MAX_TOPIC_BYTES:
+            return _too_long(topic, message.properties)
+        shared_bytes = record.FIXED_BYTES + len(topic) + len(message.born_host) + len(message.store_host) - 16
+        record_limit = limit + RECORD_ALLOWANCE_BYTES
+        shared_properties = message.properties
         prepared: list[tuple[BatchUnit, bytes, int]] = []
         total = 0
         for unit in units:
-            stored = _join(unit.properties, message.properties)
-            if len(topic) > record.MAX_TOPIC_BYTES or len(stored) > MAX_PROPERTIES_BYTES:
+            stored = _join(unit.properties, shared_properties)
+            body_bytes, properties_bytes = len(unit.body), len(stored)
+            if properties_bytes > MAX_PROPERTIES_BYTES:
                 return _too_long(topic, stored)
-            size = record.FIXED_BYTES + len(unit.body) + len(topic) + len(stored)
-            size += len(message.born_host) + len(message.store_host) - 16
-            if len(unit.body) > limit or size > limit + RECORD_ALLOWANCE_BYTES:
+            size = shared_bytes + body_bytes + properties_bytes
+            if body_bytes > limit or size > record_limit:
                 return PutResult(PutStatus.MESSAGE_ILLEGAL, reason=f"a message of the batch has {size} bytes")
             prepared.append((unit, stored, size))
             total += size
@@ -182,7 +172,7 @@ class Appending:
             return PutResult(PutStatus.MESSAGE_ILLEGAL, reason=f"no batch of {total} bytes or with transactions")
         try:
             self._log.place(total)
-            result = self._encode_batch(message, queue, topic, prepared)
+            result = self._encode_batch(message, queue, prepared, total)
         except BaseException as error:  # the tail may hold half of a batch
             self._fail_stop.fail("an append", error)
         if self._log.pending_bytes > MAX_PENDING_BYTES:
@@ -190,63 +180,56 @@ class Appending:
         return result
 
     def _encode_batch(
-        self, message: MessageToStore, queue: ConsumeQueue, topic: bytes, prepared: list[tuple[BatchUnit, bytes, int]]
+        self, shared: MessageToStore, queue: ConsumeQueue, prepared: list[tuple[BatchUnit, bytes, int]], total: int
     ) -> PutResult:
+        """Encode the units, each with its stored properties and its size, one behind the other: all or none."""
         commit_log = self._log
-        begin = physical_offset = commit_log.next_offset
-        tail_length = len(commit_log.tail)
-        store_timestamp = self._now_ms()
-        first_queue_offset = queue_offset = queue.next_offset
-        result = PutResult(PutStatus.PUT_OK, begin, 0, queue_offset, store_timestamp, len(prepared), [])
+        tail, topic = commit_log.tail, queue.topic_bytes
+        tail_length = len(tail)
+        physical_offset, queue_offset, store_timestamp = commit_log.next_offset, queue.next_offset, self._now_ms()
+        result = PutResult(
+            _PUT_OK,
+            physical_offset=physical_offset,
+            size_bytes=total,
+            queue_offset=queue_offset,
+            store_timestamp=store_timestamp,
+            message_count=len(prepared),
+        )
+        message = shared.with_content(0, b"", b"")  # each of the units in turn
         entries: list[DispatchEntry] = []
-        offsets: list[int] = []
         for unit, stored, size in prepared:
-            try:
-                record.encode_into(
-                    commit_log.tail,
-                    topic,
-                    queue_id=message.queue_id,
-                    flag=unit.flag,
-                    queue_offset=queue_offset,
-                    physical_offset=physical_offset,
-                    sys_flags=message.sys_flag,
-                    born_timestamp=message.born_timestamp,
-                    born_host=message.born_host,
-                    store_timestamp=store_timestamp,
-                    store_host=message.store_host,
-                    reconsume_times=message.reconsume_times,
-                    prepared_transaction_offset=message.prepared_transaction_offset,
-                    body=unit.body,
-                    stored_properties=stored,
-                )
-            except struct.error as error:
-                del commit_log.tail[tail_length:]
-                return PutResult(PutStatus.MESSAGE_ILLEGAL, reason=f"a number does not fit its field: {error}")
-            table = properties.parse_bytes(stored)
-            tags = table.get(names.TAGS)
-            entries.append(
-                DispatchEntry(
-                    message.topic,
-                    queue,
-                    physical_offset=physical_offset,
-                    size_bytes=size,
-                    queue_offset=queue_offset,
-                    tags_code=cached_string_hash(tags) if tags else 0,
-                    store_timestamp=store_timestamp,
-                    sys_flags=message.sys_flag,
-                    uniq_key=table.get(names.UNIQ_KEY),
-                    keys=table.get(names.KEYS),
-                    stored_properties=stored,
-                    result=result,
-                )
+            place = Place(
+                physical_offset=physical_offset,
+                queue_offset=queue_offset,
+                store_timestamp=store_timestamp,
+                size_bytes=size,
             )
-            offsets.append(physical_offset)
+            message.flag = unit.flag
+            message.body = unit.body
+            message.properties = stored
+            try:
+                record.encode_into(tail, topic, message, place)
+            except struct.error as error:
+                del tail[tail_length:]
+                return PutResult(PutStatus.MESSAGE_ILLEGAL, reason=f"a number does not fit its field: {error}")
+            tags_code, uniq_key, keys = _keys_and_tags(stored) or _any_keys_and_tags(stored)
+            entry = DispatchEntry(
+                place,
+                queue,
+                topic=shared.topic,
+                sys_flags=shared.sys_flag,
+                tags_code=tags_code,
+                uniq_key=uniq_key,
+                keys=keys,
+                stored_properties=stored,
+            )
+            entry.result = result
+            entries.append(entry)
             physical_offset += size
             queue_offset += 1
         commit_log.next_offset = physical_offset
-        queue.next_offset = first_queue_offset + len(prepared)
-        result.size_bytes = physical_offset - begin
-        result.physical_offsets = offsets
+        queue.next_offset = queue_offset
+        result.physical_offsets = [entry.place.physical_offset for entry in entries]
         self._committing.pending.extend(entries)
         return result
 
@@ -268,6 +251,13 @@ def _too_long(topic: bytes, stored_properties: bytes) -> PutResult:
     return PutResult(
         PutStatus.PROPERTIES_SIZE_EXCEEDED, reason=f"the properties have {len(stored_properties)} bytes, at most 32767"
     )
+
+
+def _any_keys_and_tags(stored: bytes) -> tuple[int, str | None, str | None]:
+    """Do the same as `keys_and_tags` for properties that are left to Python; a delay in a batch has no effect."""
+    table = properties.parse_bytes(stored)
+    tags = table.get(names.TAGS)
+    return cached_string_hash(tags) if tags else 0, table.get(names.UNIQ_KEY), table.get(names.KEYS)
 
 
 def _join(first: bytes, second: bytes) -> bytes:

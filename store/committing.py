@@ -141,7 +141,7 @@ class Committing:
         for entry in pending:
             self._dispatch.apply(entry)
         if pending:
-            self.last_store_timestamp = pending[-1].store_timestamp
+            self.last_store_timestamp = pending[-1].place.store_timestamp
         self._write_queues()
         self._marks.committed.advance(self._log.committed_offset)
         if self._marks.accepted is not self._marks.committed:
@@ -189,7 +189,7 @@ class Committing:
         committed = self._log.committed_offset
         for entry in reversed(pending):  # so that the first entry of each queue is applied last
             if entry.queue is not None:
-                entry.queue.next_offset = entry.queue_offset
+                entry.queue.next_offset = entry.place.queue_offset
                 for more, queue_offset in entry.more_queues or ():
                     more.next_offset = queue_offset
         failure: StoreError

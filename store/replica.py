@@ -201,7 +201,7 @@ class Replica:
 
     def _enter(self, entry: DispatchEntry) -> None:
         if entry.queue is not None:
-            self._make_room(entry.queue, entry.queue_offset)
+            self._make_room(entry.queue, entry.place.queue_offset)
             for more, queue_offset in entry.more_queues or ():
                 self._make_room(more, queue_offset)
         self._dispatch.apply(entry)

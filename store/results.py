@@ -5,6 +5,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final, Protocol
 
+from triomq.protocol.message_to_store import MessageToStore as MessageToStore
+from triomq.protocol.message_to_store import Place
 from triomq.store.log.log_scan import Damage
 
 
@@ -35,95 +37,20 @@ class GetStatus(Enum):
     OFFSET_RESET = 9
 
 
-class MessageToStore:
-    """One message on its way into the log (MessageExtBrokerInner). Delay and transaction rewriting is already done.
+class PutResult(Place):
+    """The place of a message, or the reason why it was refused.
 
-    `properties` is the stored text in UTF-8. `tags_code`, `uniq_key` and `keys` repeat values from it, so that the
-    store need not parse it. Hosts are packed (8 or 20 bytes). `tags_code` is the Java hash of the TAGS text, or the
-    delivery time for SCHEDULE_TOPIC_XXXX (see store.delay). The store time is known only at the append, so with
-    `deliver_after_ms` > 0 the store uses STORETIMESTAMP + `deliver_after_ms` instead of `tags_code`.
+    The place of a batch is that of its first message, with the size of all of them; `physical_offsets` has one offset
+    per message. A result of `append` is provisional until the next commit: if its write fails, `status` changes and the
+    waiters of `store.committed` receive the error.
     """
 
-    __slots__ = (
-        "body",
-        "born_host",
-        "born_timestamp",
-        "deliver_after_ms",
-        "flag",
-        "keys",
-        "multi_queues",
-        "prepared_transaction_offset",
-        "properties",
-        "queue_id",
-        "reconsume_times",
-        "store_host",
-        "sys_flag",
-        "tags_code",
-        "topic",
-        "uniq_key",
-    )
-
-    def __init__(
-        self,
-        topic: str,
-        queue_id: int,
-        body: bytes,
-        properties: bytes = b"",
-        *,
-        born_timestamp: int,
-        born_host: bytes,
-        store_host: bytes,
-        flag: int = 0,
-        sys_flag: int = 0,
-        reconsume_times: int = 0,
-        prepared_transaction_offset: int = 0,
-        tags_code: int = 0,
-        uniq_key: str | None = None,
-        keys: str | None = None,
-        deliver_after_ms: int = 0,
-        multi_queues: str | None = None,
-    ) -> None:
-        """`multi_queues` is the text of INNER_MULTI_DISPATCH: the store appends INNER_MULTI_QUEUE_OFFSET to the
-        properties and one entry to each of these queues (enableMultiDispatch)."""
-        self.topic = topic
-        self.queue_id = queue_id
-        self.body = body
-        self.properties = properties
-        self.born_timestamp = born_timestamp
-        self.born_host = born_host
-        self.store_host = store_host
-        self.flag = flag
-        self.sys_flag = sys_flag
-        self.reconsume_times = reconsume_times
-        self.prepared_transaction_offset = prepared_transaction_offset
-        self.tags_code = tags_code
-        self.uniq_key = uniq_key
-        self.keys = keys
-        self.deliver_after_ms = deliver_after_ms
-        self.multi_queues = multi_queues
-
-
-class PutResult:
-    """The offsets of a message (of a batch: of its first message), or the reason why it was refused.
-
-    A result of `append` is provisional until the next commit: if its write fails, `status` changes and the waiters of
-    `store.committed` receive the error. `physical_offsets` has one offset per message of a batch.
-    """
-
-    __slots__ = (
-        "message_count",
-        "physical_offset",
-        "physical_offsets",
-        "queue_offset",
-        "reason",
-        "size_bytes",
-        "status",
-        "store_timestamp",
-    )
+    __slots__ = ("message_count", "physical_offsets", "reason", "status")
 
     def __init__(
         self,
         status: PutStatus,
+        *,
         physical_offset: int = -1,
         size_bytes: int = 0,
         queue_offset: int = -1,
@@ -132,6 +59,7 @@ class PutResult:
         physical_offsets: list[int] | None = None,
         reason: str = "",
     ) -> None:
+        # Sets the place itself: each message would pay for the call.
         self.status = status
         self.physical_offset = physical_offset
         self.size_bytes = size_bytes

@@ -27,7 +27,6 @@ MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 60
 MAX_PARAMETERS = 8
 
-RECORD = "the fields of a stored record, in its order"
 TABLE = "a table that tests hold against the specification"
 OPTIONS = "options of a public constructor, given by name"
 
@@ -41,12 +40,9 @@ MANY_PARAMETERS: dict[str, str] = {
     "client/consume/push_consumer.py:PushConsumer.__init__": OPTIONS,
     "client/produce/producer.py:Producer.__init__": OPTIONS,
     "client/produce/transaction_producer.py:TransactionProducer.__init__": OPTIONS,
-    "protocol/record.py:encode_into": RECORD,
-    "protocol/record.py:write_record_reference": RECORD,
-    "store/log/scanned_record.py:ScannedRecord.__init__": RECORD,
-    "store/queues/dispatch.py:DispatchEntry.__init__": RECORD,
+    "protocol/message_to_store.py:MessageToStore.__init__": "the fields of a message, given by name",
+    "protocol/record.py:write_record_reference": "the arguments of the C function that it defines",
     "store/queues/index_file.py:write_keys_reference": "the arguments of the C function that it defines",
-    "store/results.py:MessageToStore.__init__": RECORD,
 }
 # Modules (as patterns) whose public names are used outside of the rooms, or found by name.
 INTERFACES: dict[str, str] = {

@@ -1,4 +1,4 @@
-"""The commands: one module for each subject, one function for each command, found by name when it is run."""
+"""The commands: one module per subject, one function per command, found by name when it runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from triomq.admin.run import Run
 
-# Module -> the commands it has; the function of `topicRoute` is `topic_route`.
+# Module -> its commands; the function of `topicRoute` is `topic_route`.
 MODULES: dict[str, tuple[str, ...]] = {
     "topics": (
         "updateTopic", "deleteTopic", "updateTopicPerm", "topicRoute", "topicStatus", "topicClusterList", "topicList",
@@ -44,12 +44,12 @@ _SPECIAL = {"allocateMQ": "allocate_mq", "cleanExpiredCQ": "clean_expired_cq", "
 
 
 def function_name(command: str) -> str:
-    """`topic_route` for `topicRoute`."""
+    """Return `topic_route` for `topicRoute`."""
     return _SPECIAL.get(command) or "".join([f"_{each.lower()}" if each.isupper() else each for each in command])
 
 
 def function_of(command: str) -> Callable[[Run], None]:
-    """The function that runs a command of the table."""
+    """Return the function that runs a command of the table."""
     for module, commands in MODULES.items():
         if command in commands:
             function: Callable[[Run], None] = getattr(

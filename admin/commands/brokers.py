@@ -20,12 +20,12 @@ def cluster_list(run: Run) -> None:
         if interval <= 0:
             return
         run.out.line()
-        time.sleep(interval)  # a command line waits as it is asked to
+        time.sleep(interval)  # a command line waits as long as its option says
         run.session.forget_cluster_info()
 
 
 def _brokers(run: Run) -> list[tuple[str, str, int, str, dict[str, str] | None]]:
-    """(cluster, broker name, id, address, runtime table or None) of all brokers."""
+    """Return (cluster, broker name, id, address, runtime table or None) of all brokers."""
     found: list[tuple[str, str, int, str, dict[str, str] | None]] = []
     for cluster, names in sorted(run.session.cluster_info().get("clusterAddrTable", {}).items()):
         for name in sorted(names):
@@ -40,7 +40,7 @@ def _brokers(run: Run) -> list[tuple[str, str, int, str, dict[str, str] | None]]
 
 
 def runtime_table(run: Run, address: str) -> dict[str, str]:
-    """GET_BROKER_RUNTIME_INFO."""
+    """Return the table of GET_BROKER_RUNTIME_INFO."""
     table: dict[str, str] = bodies.loads(run.session.call(address, 28).body)["table"]
     return table
 
@@ -61,7 +61,7 @@ def _cluster_rates(run: Run) -> None:
 
 
 def _rate_cells(table: dict[str, str]) -> tuple[str, str, str, str, str, str]:
-    """Version, in, out, page cache wait, age of the oldest message in hours, disk ratio."""
+    """Return version, in, out, page cache wait, age of the oldest message in hours, disk ratio."""
     rates = []
     for rate, pool in (("putTps", "sendThreadPoolQueue"), ("getTransferedTps", "pullThreadPoolQueue")):
         tps = first_number(table, rate)
@@ -76,7 +76,7 @@ def _rate_cells(table: dict[str, str]) -> tuple[str, str, str, str, str, str]:
 
 
 def first_number(table: dict[str, str], key: str) -> float:
-    """The first of the numbers of a text such as "0.0 0.2 0.1"."""
+    """Return the first number of a text such as "0.0 0.2 0.1"."""
     words = table.get(key, "").split()
     return float(words[0]) if words else 0.0
 
@@ -165,7 +165,7 @@ def clean_unused_topic(run: Run) -> None:
 
 
 def _clean(run: Run, code: int) -> None:
-    """At the broker of -b, else at all masters of the cluster of -c, else of all clusters."""
+    """Run the cleaning at the broker of -b, else at all masters of the cluster of -c, else at those of all clusters."""
     if run.has("b"):
         addresses = [run.get("b")]
     else:

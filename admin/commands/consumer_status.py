@@ -1,4 +1,5 @@
-"""consumerStatus: what the members of a group say of themselves. startMonitoring: the same for all, again and again."""
+"""consumerStatus: the state that the members of a group report. startMonitoring: the same for all groups, repeatedly.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +53,7 @@ def consumer_status(run: Run) -> None:
 
 
 def _info_item(info: dict[str, Any]) -> dict[str, Any]:
-    """ConsumerRunningInfo as JSON: its map by queue becomes a list."""
+    """Return a ConsumerRunningInfo as JSON: its map by queue becomes a list."""
     queues = [
         {"topic": topic, "brokerName": name, "queueId": number, **state}
         for (topic, name, number), state in sorted(queue_items(info.get("mqTable", {})), key=lambda item: item[0])
@@ -84,7 +85,7 @@ def _judgement(infos: dict[str, dict[str, Any]]) -> str:
 
 
 def _stuck_queues(client: str, info: dict[str, Any]) -> str:
-    """ConsumerRunningInfo.analyzeProcessQueue."""
+    """Return the queues that make no progress (ConsumerRunningInfo.analyzeProcessQueue)."""
     properties = info.get("properties", {})
     if properties.get("PROP_CONSUME_TYPE") != PUSH:
         return ""
@@ -131,7 +132,7 @@ def info_text(info: dict[str, Any]) -> str:
 
 
 def _queue_state_text(state: dict[str, Any]) -> str:
-    """ProcessQueueInfo.toString."""
+    """Return the text of ProcessQueueInfo.toString."""
     numbers = (
         "commitOffset", "cachedMsgMinOffset", "cachedMsgMaxOffset", "cachedMsgCount", "cachedMsgSizeInMiB",
         "transactionMsgMinOffset", "transactionMsgMaxOffset", "transactionMsgCount",
@@ -147,7 +148,7 @@ def _queue_state_text(state: dict[str, Any]) -> str:
 
 
 def _compact_time(ms: int) -> str:
-    """yyyyMMddHHmmssSSS in local time (UtilAll.timeMillisToHumanString)."""
+    """Return yyyyMMddHHmmssSSS in local time (UtilAll.timeMillisToHumanString)."""
     return f"{time.strftime('%Y%m%d%H%M%S', time.localtime(ms // 1000))}{ms % 1000:03}"
 
 
@@ -169,11 +170,12 @@ def _rates_text(table: dict[str, dict[str, Any]]) -> str:
 
 
 def start_monitoring(run: Run) -> None:
-    """A round each minute until interrupted; what is wrong goes to standard error, as RocketMQ's goes to its log."""
+    """Run a round each minute until interrupted. Problems go to standard error, where RocketMQ writes them to its log.
+    """
     while True:
         for group in _groups(run):
             _monitor(run, group)
-        time.sleep(ROUND_SECONDS)  # a command line waits as it is asked to
+        time.sleep(ROUND_SECONDS)  # a command line waits as long as its option says
 
 
 def _groups(run: Run) -> list[str]:

@@ -1,4 +1,4 @@
-"""Files with what a cluster has: topics and groups, main settings, usage."""
+"""Files with the content of a cluster: topics and groups, main settings, usage."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def export_metadata(run: Run) -> None:
     groups: dict[str, Any] = {}
     for address in run.session.masters(run.get("c")):
         for name, config in _topics(run, address)["topicConfigTable"].items():
-            if name in topics:  # queues of several masters are added
+            if name in topics:  # queues of several masters are added up
                 for count in ("writeQueueNums", "readQueueNums"):
                     config[count] += topics[name][count]
             topics[name] = config
@@ -63,7 +63,7 @@ def export_metadata(run: Run) -> None:
 
 
 def _topics(run: Run, address: str) -> dict[str, Any]:
-    """The topics that users made; with -s also those for retries and dead letters."""
+    """Return the topics that users created; with -s also those for retries and dead letters."""
     body: dict[str, Any] = bodies.loads(run.session.call(address, 21).body)
     system = set(bodies.loads(run.session.call(address, 305).body).get("topicList", []))
     kept = {
@@ -190,12 +190,12 @@ def _clients(run: Run, address: str, groups: dict[str, Any]) -> set[str]:
         try:
             body = bodies.loads(run.session.call(address, 203, {"consumerGroup": group}).body)
         except AdminError:
-            continue  # nobody of this group is online
+            continue  # no member of this group is online
         for connection in body.get("connectionSet") or []:
             found.add(f"{connection['language']}%{version_name(connection['version'])}")
     return found
 
 
 def _day(table: dict[str, str], verb: str) -> int:
-    """The messages of yesterday."""
+    """Return the messages of yesterday."""
     return int(table.get(f"msg{verb}TotalTodayMorning", "0")) - int(table.get(f"msg{verb}TotalYesterdayMorning", "0"))

@@ -1,4 +1,4 @@
-"""Consumer groups: made, changed, deleted, shown."""
+"""Consumer groups: create, change, delete, show."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Single messages: found by id, key or offset, with what each consumer group did with them."""
+"""Single messages: find them by id, key or offset, and show what each consumer group did with them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OFFLINE = 206
 
 
 def message_of_id(run: Run, offset_id: str) -> MessageExt:
-    """VIEW_MESSAGE_BY_ID at the broker that the id names."""
+    """Return the message: VIEW_MESSAGE_BY_ID at the broker that the id names."""
     from triomq.protocol.errors import ProtocolError
     from triomq.protocol.message_id import parse_offset_message_id
     from triomq.protocol.record import decode_record
@@ -42,7 +42,9 @@ def message_of_id(run: Run, offset_id: str) -> MessageExt:
 
 
 def messages_of_key(run: Run, topic: str, key: str, count: int, *, unique: bool = False) -> list[MessageExt]:
-    """QUERY_MESSAGE at every broker of the topic; entries whose key only has the same hash are left out."""
+    """Return the messages: QUERY_MESSAGE at every broker of the topic, without entries whose key only has the same
+    hash.
+    """
     from triomq.protocol.record import iterate_records
 
     fields: dict[str, Any] = {"topic": topic, "key": key, "maxNum": count, "beginTimestamp": 0, "endTimestamp": LATEST}
@@ -129,7 +131,7 @@ def _write_body(message: MessageExt, index: int) -> str:
 
 
 def _push(run: Run, message: MessageExt, offset_id: str) -> None:
-    """CONSUME_MESSAGE_DIRECTLY: one member consumes the message now."""
+    """Have one member consume the message now (CONSUME_MESSAGE_DIRECTLY)."""
     from triomq.protocol.message_id import parse_offset_message_id
 
     host, _ = parse_offset_message_id(offset_id)
@@ -194,7 +196,7 @@ def _is_subscribed(message: MessageExt, connections: dict[str, Any]) -> bool:
 
 
 def track_text(track: dict[str, Any]) -> str:
-    """MessageTrack.toString."""
+    """Return the text of MessageTrack.toString."""
     return f"MessageTrack [{', '.join([f'{name}={plain(value)}' for name, value in track.items()])}]"
 
 

@@ -69,7 +69,7 @@ def update_namesrv_config(run: Run) -> None:
 
 
 def properties_of(body: bytes) -> dict[str, str]:
-    """Java properties text as a table, in the order of java.util.Properties."""
+    """Parse Java properties text to a table in the order of java.util.Properties."""
     from triomq.protocol.java_properties import parse
 
     table = parse(body.decode("utf-8", "replace"))
@@ -77,5 +77,5 @@ def properties_of(body: bytes) -> dict[str, str]:
 
 
 def java_properties_order(table: Mapping[str, object]) -> list[str]:
-    """Keys as java.util.Properties iterates: those of a ConcurrentHashMap that begins with 16 buckets."""
+    """Return keys as java.util.Properties iterates: those of a ConcurrentHashMap that begins with 16 buckets."""
     return concurrent_order(list(table))

@@ -1,4 +1,4 @@
-"""Offsets of consumer groups: copied, and moved to a time."""
+"""Offsets of consumer groups: copy them, and move them to a time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CONSUMER_NOT_ONLINE = 206
 
 
 def clone_group_offset(run: Run) -> None:
-    """All topics of the source group are copied, as in RocketMQ, whatever -t says."""
+    """Copy all topics of the source group, whatever -t says, as RocketMQ does."""
     source, target, topic = run.get("s"), run.get("d"), run.get("t")
     addresses = {data["brokerName"]: any_address(data) for data in run.session.route(topic)["brokerDatas"]}
     for (queue_topic, name, number), row in consume_stats(run, source).rows:
@@ -30,7 +30,7 @@ def clone_group_offset(run: Run) -> None:
 
 
 def set_offset(run: Run, address: str, group: str, topic: str, queue_id: int, offset: int) -> None:
-    """UPDATE_CONSUMER_OFFSET, with its response."""
+    """Store one offset (UPDATE_CONSUMER_OFFSET) and wait for the response."""
     fields = {"consumerGroup": group, "topic": topic, "queueId": queue_id, "commitOffset": offset}
     run.session.call(address, 15, fields)
 
@@ -48,7 +48,7 @@ def skip_accumulated_message(run: Run) -> None:
 
 
 def _reset(run: Run, group: str, topic: str, moment: int, force: bool, head: str) -> None:
-    """Through the members when some are online, else in the brokers' own table."""
+    """Reset the offsets through the members if some are online, else in the brokers' own table."""
     language = "CPP" if run.has("c") else "PYTHON"
     table: dict[tuple[str, str, int], int] = {}
     try:
@@ -95,7 +95,7 @@ def _reset_offline(run: Run, group: str, topic: str, moment: int, force: bool, h
 
 
 def _present_offsets(run: Run, address: str, group: str, topic: str) -> list[tuple[int, int, int]]:
-    """(queue id, end of the queue, offset of the group) at one broker; a group without offsets is at 0."""
+    """Return (queue id, end of the queue, offset of the group) at one broker; a group without offsets is at 0."""
     try:
         stats = bodies.loads(run.session.call(address, 208, {"consumerGroup": group, "topic": topic}).body)
         rows = queue_items(stats.get("offsetTable", {}))

@@ -1,4 +1,4 @@
-"""printMsg, printMsgByQueue, consumeMessage: the messages of a topic, without leaving a trace at the broker."""
+"""printMsg, printMsgByQueue, consumeMessage: show the messages of a topic without storing offsets at the broker."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def _consume_queue(run: Run, queue: Queue, offset: int, count: int, times: tuple
 
 
 def _consume(run: Run, queue: Queue, offset: int, last: int, group: str) -> None:
-    """The messages up to `last`, which itself is one of them when it is there."""
+    """Print the messages up to `last`, included if it exists."""
     while offset <= last:
         status, offset, messages = pull(run, queue, offset, last - offset + 1, group=group)
         if status == FOUND:

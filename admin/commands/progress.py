@@ -1,4 +1,4 @@
-"""How far consumer groups are, and who is connected."""
+"""The progress of consumer groups, and connected clients."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Stats:
 
 
 def consume_stats(run: Run, group: str, topic: str | None = None) -> Stats:
-    """GET_CONSUME_STATS at each broker of the group's retry topic. Raises NotFound when there is nothing to tell."""
+    """Query GET_CONSUME_STATS at each broker of the group's retry topic. Raises NotFound if none has offsets."""
     stats = Stats()
     for data in run.session.route(RETRY_PREFIX + group)["brokerDatas"]:
         fields = {"consumerGroup": group, "topic": topic}
@@ -48,7 +48,7 @@ def consume_stats(run: Run, group: str, topic: str | None = None) -> Stats:
 
 
 def consumer_connections(run: Run, group: str, broker: str = "") -> dict[str, Any]:
-    """GET_CONSUMER_CONNECTION_LIST at one broker. Raises NotFound when no member is online."""
+    """Query GET_CONSUMER_CONNECTION_LIST at one broker. Raises NotFound if no member is online."""
     address = broker or any_address(run.session.route(RETRY_PREFIX + group)["brokerDatas"][0])
     body: dict[str, Any] = bodies.loads(run.session.call(address, 203, {"consumerGroup": group}).body)
     if not body.get("connectionSet"):
@@ -99,7 +99,7 @@ def _progress_of_group(run: Run, group: str, with_clients: bool) -> None:
 
 
 def _clients_of_queues(run: Run, group: str) -> dict[Queue, str]:
-    """The address of the member that has each queue, from what all members say of themselves."""
+    """Return the address of the member that has each queue, according to all members."""
     found: dict[Queue, str] = {}
     try:
         connections = consumer_connections(run, group)["connectionSet"]
@@ -117,7 +117,7 @@ def _clients_of_queues(run: Run, group: str) -> dict[Queue, str]:
 
 
 def running_info(run: Run, group: str, client_id: str, *, with_stacks: bool = False) -> dict[str, Any]:
-    """GET_CONSUMER_RUNNING_INFO of one member, through a broker that it is connected to."""
+    """Return GET_CONSUMER_RUNNING_INFO of one member, through a broker to which it is connected."""
     fields = {"consumerGroup": group, "clientId": client_id, "jstackEnable": with_stacks}
     address = any_address(run.session.route(RETRY_PREFIX + group)["brokerDatas"][0])
     info: dict[str, Any] = bodies.loads(run.session.call(address, 307, fields, timeout_seconds=15).body)
@@ -145,7 +145,7 @@ def _progress_of_all(run: Run) -> None:
 
 
 def _members(run: Run, group: str) -> tuple[int, str, str, str]:
-    """(number of members, lowest version, PUSH or PULL, model)."""
+    """Return (number of members, lowest version, PUSH or PULL, model)."""
     try:
         body = consumer_connections(run, group)
     except AdminError:

@@ -1,4 +1,4 @@
-"""queryCq: the entries of a consume queue, as they lie on the broker's disk."""
+"""queryCq: the entries of a consume queue as they are on the broker's disk."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def query_cq(run: Run) -> None:
 
 
 def _subscription(data: dict[str, Any]) -> dict[str, Any]:
-    """Members by name; the sets stay on one line."""
+    """Sort members by name; keep the sets on one line."""
     return {key: tuple(value) if key in ("codeSet", "tagsSet") else value for key, value in sorted(data.items())}
 
 
 def _entry_text(entry: dict[str, Any]) -> str:
-    """ConsumeQueueData.toString."""
+    """Return the text of ConsumeQueueData.toString."""
     texts = [f"{name}='{plain(entry.get(name))}'" for name in ("extendDataJson", "bitMap")]
     return (
         f"ConsumeQueueData{{physicOffset={entry['physicOffset']}, physicSize={entry['physicSize']}, "

@@ -1,4 +1,4 @@
-"""statsAll: what comes in and goes out, by topic and group."""
+"""statsAll: incoming and outgoing rates by topic and group."""
 
 from __future__ import annotations
 
@@ -52,13 +52,15 @@ def _topic_stats(run: Run, topic: str, only_active: bool) -> None:
 
 
 def rates_of(run: Run, addresses: list[str], name: str, key: str) -> tuple[float, int]:
-    """(messages a second in the last minute, messages in the last day) of VIEW_BROKER_STATS_DATA, over all brokers."""
+    """Return (messages a second in the last minute, messages in the last day) of VIEW_BROKER_STATS_DATA, over all
+    brokers.
+    """
     tps, count = 0.0, 0
     for address in addresses:
         try:
             response = run.session.call(address, 315, {"statsName": name, "statsKey": key})
         except AdminError:
-            continue  # a broker that counted nothing under this key refuses
+            continue  # a broker without this counter refuses
         stats = bodies.loads(response.body)
         tps += stats["statsMinute"]["tps"]
         sums = [stats[part]["sum"] for part in ("statsDay", "statsHour", "statsMinute")]

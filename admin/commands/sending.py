@@ -1,4 +1,4 @@
-"""Commands that send: one message, or many to see how long it takes."""
+"""Commands that send: one message, or many to measure the time."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class SendResult:
 
 
 def result_text(result: SendResult) -> str:
-    """SendResult.toString."""
+    """Return the text of SendResult.toString."""
     return (
         f"SendResult [sendStatus={result.status}, msgId={result.msg_id}, offsetMsgId={result.offset_msg_id}, "
         f"messageQueue=MessageQueue [topic={result.topic}, brokerName={result.broker_name}, "
@@ -47,8 +47,9 @@ def result_text(result: SendResult) -> str:
 
 
 class Sender:
-    """Sends to the queues of a topic in turn. A topic without a route is sent as a producer does it: by the route of
-    TBW102, so that the broker makes it."""
+    """Sends to the queues of a topic in turn. For a topic without a route it uses the route of TBW102, as a producer
+    does, so that the broker creates the topic.
+    """
 
     def __init__(self, run: Run, group: str) -> None:
         from triomq.protocol.message_id import UniqKeyMaker
@@ -59,7 +60,7 @@ class Sender:
         self._turn = int.from_bytes(os.urandom(2), "big")
 
     def queues(self, topic: str) -> list[tuple[str, int, str]]:
-        """(broker name, queue id, address of the master) of all queues that may be written."""
+        """Return (broker name, queue id, address of the master) of all writable queues."""
         try:
             route = self._run.session.route(topic)
         except NotFound:
@@ -85,7 +86,7 @@ class Sender:
         queue_id: int = -1,
         flag: int = 0,
     ) -> SendResult:
-        """Raises Refused when the broker does."""
+        """Send one message. Raises Refused if the broker refuses it."""
         from triomq.protocol import properties as stored
 
         queues = [each for each in self.queues(topic) if broker_name in ("", each[0])]
@@ -134,7 +135,7 @@ def send_message(run: Run) -> None:
 
 
 def _send_trace(run: Run, sender: Sender, result: SendResult, cost_ms: int, size: int) -> None:
-    """One record of type Pub in the trace topic (TraceDataEncoder)."""
+    """Send one record of type Pub to the trace topic (TraceDataEncoder)."""
     now = str(int(time.time() * 1000))
     cells = (
         "Pub", now, "DefaultRegion", sender.group, result.topic, result.msg_id, run.get("c"), run.get("k"),
@@ -149,7 +150,7 @@ def _body(size: int) -> bytes:
 
 
 def send_msg_status(run: Run) -> None:
-    """The first message is a warm-up."""
+    """Send messages; the first one is a warm-up."""
     topic, size, count = run.get("b"), run.number("s", 128), run.number("c", 50)
     sender = Sender(run, "PID_SMSC")
     sender.send(topic, _body(16), {})
@@ -162,7 +163,7 @@ def send_msg_status(run: Run) -> None:
 
 
 def check_msg_send_rt(run: Run) -> None:
-    """The first message does not count for the average."""
+    """Send messages; the first one does not count for the average."""
     topic, count, size = run.get("t"), run.number("a", 100), run.number("s", 128)
     sender = Sender(run, str(int(time.time() * 1000)))
     layout = "%-32s  %-4s  %-20s    %s"
@@ -184,7 +185,7 @@ def check_msg_send_rt(run: Run) -> None:
 
 
 def cluster_rt(run: Run) -> None:
-    """Goes on until it is interrupted."""
+    """Measure until interrupted."""
     count, size, interval = run.number("a", 100), run.number("s", 128), run.number("i", 10)
     as_log, room = run.flag("p"), run.get("m", "noname")
     if not as_log:
@@ -198,13 +199,13 @@ def cluster_rt(run: Run) -> None:
         for cluster in [run.get("c")] if run.has("c") else sorted(table):
             for name in sorted(run.session.broker_names(cluster)):
                 _cluster_round(run, sender, (cluster, name), (count, size), room if as_log else None)
-        time.sleep(interval)  # a command line waits as it is asked to
+        time.sleep(interval)  # a command line waits as long as its option says
 
 
 def _cluster_round(
     run: Run, sender: Sender, place: tuple[str, str], load: tuple[int, int], room: str | None
 ) -> None:
-    """Send to the topic that is called as the broker is; the first message does not count."""
+    """Send to the topic named like the broker; the first message does not count."""
     cluster, name = place
     count, size = load
     total, good, bad = 0.0, 0, 0

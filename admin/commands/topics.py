@@ -1,4 +1,4 @@
-"""Topics: made, changed, deleted, shown."""
+"""Topics: create, change, delete, show."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 ORDER_NAMESPACE = "ORDER_TOPIC_CONFIG"
 
 
-# -- making, changing, deleting ------------------------------------------------------------------------------------
+# -- creating, changing, deleting ----------------------------------------------------------------------------------
 
 
 def update_topic(run: Run) -> None:
@@ -67,7 +67,7 @@ def update_topic(run: Run) -> None:
 
 
 def create_topic(run: Run, address: str, config: dict[str, Any]) -> None:
-    """UPDATE_AND_CREATE_TOPIC at one broker."""
+    """Create a topic at one broker (UPDATE_AND_CREATE_TOPIC)."""
     run.session.call(
         address,
         17,
@@ -85,7 +85,7 @@ def create_topic(run: Run, address: str, config: dict[str, Any]) -> None:
 
 
 def put_kv(run: Run, namespace: str, key: str, value: str) -> None:
-    """PUT_KV_CONFIG at every NameServer."""
+    """Store a value at every NameServer (PUT_KV_CONFIG)."""
     run.for_each(
         run.session.required_name_servers(),
         lambda address: _ignore(run.session.call(address, 100, {"namespace": namespace, "key": key, "value": value})),
@@ -93,7 +93,7 @@ def put_kv(run: Run, namespace: str, key: str, value: str) -> None:
 
 
 def delete_kv(run: Run, namespace: str, key: str) -> None:
-    """DELETE_KV_CONFIG at every NameServer."""
+    """Delete a value at every NameServer (DELETE_KV_CONFIG)."""
     run.for_each(
         run.session.required_name_servers(),
         lambda address: _ignore(run.session.call(address, 102, {"namespace": namespace, "key": key})),
@@ -116,7 +116,7 @@ def _broker_name_of(run: Run, address: str) -> str:
 
 
 def _merge_order_configuration(run: Run, topic: str, broker_name: str, entry: str) -> None:
-    """Put the entry of one broker into what the others have."""
+    """Merge the entry of one broker into those of the others."""
     try:
         present = get_kv(run, ORDER_NAMESPACE, topic)
     except AdminError:
@@ -132,7 +132,7 @@ def delete_topic(run: Run) -> None:
 
 
 def delete_topic_of_cluster(run: Run, cluster: str, topic: str) -> None:
-    """The topic goes at all masters, then at all NameServers."""
+    """Delete the topic at all masters, then at all NameServers."""
     run.for_each(
         run.session.masters(cluster), lambda address: _ignore(run.session.call(address, 215, {"topic": topic}))
     )
@@ -212,7 +212,7 @@ def topic_route(run: Run) -> None:
 
 
 def route_in_java_order(route: dict[str, Any]) -> dict[str, Any]:
-    """Members by name, and broker ids as numbers, as fastjson writes a TopicRouteData."""
+    """Sort members by name, with broker ids as numbers, as fastjson writes a TopicRouteData."""
     result: dict[str, Any] = {
         "brokerDatas": [
             {
@@ -305,7 +305,7 @@ def topic_list(run: Run) -> None:
 
 
 def allocate_mq(run: Run) -> None:
-    """AllocateMessageQueueAveragely over all write queues, as a client of each address would divide them."""
+    """Divide all write queues as a client of each address would (AllocateMessageQueueAveragely)."""
     topic = run.get("t")
     addresses = [text for text in run.get("i").split(",") if text]
     queues = [(queue.broker_name, queue.queue_id) for queue in queues_of(run, topic)]

@@ -53,8 +53,9 @@ def query_msg_trace_by_id(run: Run) -> None:
 
 
 def traces_of(message: MessageExt, msg_id: str) -> list[Trace]:
-    """The records of one message in a body (TraceDataEncoder): fields end with \\x01, records with \\x02. A record
-    that is not whole is left out: the body comes from a client."""
+    """Parse the records of one message in a body (TraceDataEncoder): fields end with \\x01, records with \\x02. Skip an
+    incomplete record: the body comes from a client.
+    """
     client = str(message.born_host).rpartition(":")[0].strip("[]")
     found = []
     for text in bytes(message.body).decode("utf-8", "replace").split("\x02"):

@@ -32,6 +32,7 @@ class Account:
     default_topic_permission: int
     default_group_permission: int
     permissions: dict[str, int] = field(repr=False)  # topic, or %RETRY%<group> -> permission
+    is_bound: bool = False  # its signatures have to bind code and time
 
     def may(self, resource: str, wanted: int) -> bool:
         """Return True if the account has all of the `wanted` permission bits for the resource."""
@@ -46,7 +47,7 @@ def parse_permission(text: str | None) -> int:
     return _PERMISSIONS.get((text or "").strip(), DENY)
 
 
-def account_of(config: PlainAccessConfig) -> Account:
+def account_of(config: PlainAccessConfig, *, is_bound: bool = False) -> Account:
     """Return the account of a file's entry. Raises AclFileError naming the account and the value."""
     access_key = config.access_key or ""
     if len(access_key) < MIN_KEY_LENGTH or len(config.secret_key or "") < MIN_KEY_LENGTH:
@@ -72,6 +73,7 @@ def account_of(config: PlainAccessConfig) -> Account:
         default_topic_permission=parse_permission(config.default_topic_perm),
         default_group_permission=parse_permission(config.default_group_perm),
         permissions=permissions,
+        is_bound=is_bound,
     )
 
 

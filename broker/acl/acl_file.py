@@ -74,11 +74,15 @@ def parse(path: Path, data: bytes, now_ms: int) -> AclFile:
         raise AclFileError(f"{path}: a mapping is expected at the top")
     try:
         check_keys(document)
-        configs = tuple(_config(entry) for entry in _list(document, "accounts"))
+        entries = _list(document, "accounts")
+        configs = tuple(_config(entry) for entry in entries)
         white_texts = [_text(entry, "globalWhiteRemoteAddresses") or "" for entry in _list(document, _WHITE)]
         return AclFile(
             path,
-            tuple(account_of(config) for config in configs),
+            tuple(
+                account_of(config, is_bound=_is_yes(entry, "boundSignature"))
+                for entry, config in zip(entries, configs, strict=True)
+            ),
             configs,
             tuple(AddressPattern(text) for text in white_texts),
             _version(document, now_ms),
@@ -180,6 +184,10 @@ def _config(entry: Any) -> PlainAccessConfig:
         topic_perms=texts("topicPerms"),
         group_perms=texts("groupPerms"),
     )
+
+
+def _is_yes(entry: dict[str, Any], name: str) -> bool:
+    return str(entry.get(name) or "").strip().lower() in _YES
 
 
 def _version(document: dict[str, Any], now_ms: int) -> DataVersion:

@@ -23,6 +23,7 @@ ACCOUNT_KEYS = (
     "defaultGroupPerm",
     "topicPerms",
     "groupPerms",
+    "boundSignature",
 )
 PERMISSIONS = frozenset({"DENY", "PUB", "SUB", "PUB|SUB", "SUB|PUB"})
 BOOLEANS = frozenset({"true", "false", "yes", "no", "on", "off"})
@@ -49,9 +50,10 @@ def remarks(document: dict[str, Any]) -> tuple[str, ...]:
             for entry in entries if isinstance(entries, list) else ():
                 resource, _, permission = str(entry).partition("=")
                 found += _strange_permission(f"{where}: {name}: {resource.strip()}", permission)
-        admin = str(account.get("admin") or "").strip()
-        if admin and admin.lower() not in BOOLEANS:
-            found.append(f"{where}: admin: {admin!r} is neither true nor false; it counts as false")
+        for name in ("admin", "boundSignature"):
+            text = str(account.get(name) or "").strip()
+            if text and text.lower() not in BOOLEANS:
+                found.append(f"{where}: {name}: {text!r} is neither true nor false; it counts as false")
     return tuple(found[:MAX_REPORTED])
 
 

@@ -8,10 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol
 
-import trio
-
 from triomq.broker.acl.access_control import AccessControl
-from triomq.broker.acl.failed_signatures import FailedSignatures
 from triomq.broker.assembly.serving import Serving
 from triomq.broker.audit import Audit
 from triomq.broker.extensions import AccessValidator
@@ -58,7 +55,7 @@ FIRST_CODES = {*SENDS, RequestCode.CONSUMER_SEND_MSG_BACK, RequestCode.END_TRANS
 
 def register(serving: Serving, table: ProcessorTable, fast_table: ProcessorTable) -> None:
     """Fill the tables of the two ports, and have each request checked before its processor runs."""
-    access = _access_control(serving)
+    access = serving.access_control
     for codes, processor, pool in processor_list(serving, access):
         if RequestCode.PULL_MESSAGE in codes:
             table.register(codes, processor, pool, YIELDS)
@@ -128,19 +125,6 @@ def _administration(serving: Serving, audit: Audit) -> list[Handles]:
 
 def _rows(parts: Iterable[Handles], pool: Pool) -> list[Row]:
     return [Row((code,), processor, pool) for part in parts for code, processor in part.processors().items()]
-
-
-def _access_control(serving: Serving) -> AccessControl | None:
-    tables = serving.tables
-    if tables.access is None:
-        return None
-    configuration = tables.configuration
-    return AccessControl(
-        tables.access,
-        cluster=configuration.broker.broker_cluster_name,
-        like_rocketmq=configuration.broker.acl_like_rocketmq,
-        failures=FailedSignatures(lambda: configuration.broker.acl_failures_per_minute, trio.current_time),
-    )
 
 
 def _checks(serving: Serving, access: AccessControl | None) -> list[BeforeHook]:

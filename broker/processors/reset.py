@@ -26,6 +26,7 @@ from triomq.protocol.headers.client import (
 from triomq.protocol.headers.offset import ResetOffsetRequestHeader
 from triomq.protocol.message_id import parse_offset_message_id
 from triomq.protocol.message_queue import MessageQueue
+from triomq.protocol.signature import CREDENTIALS
 from triomq.remoting.connection import Connection
 from triomq.remoting.errors import RemotingError, RemotingTimeout
 from triomq.remoting.processor_table import Processor
@@ -37,7 +38,6 @@ V3_0_7_SNAPSHOT = 28
 V3_1_8_SNAPSHOT = 62
 STATUS_TIMEOUT_SECONDS = 5
 CALL_TIMEOUT_SECONDS = 10
-_CREDENTIALS = frozenset({"AccessKey", "Signature", "SecurityToken"})
 
 
 class ResetProcessor:
@@ -217,7 +217,7 @@ class ResetProcessor:
 
 def _passed_on(request: RemotingCommand) -> dict[str, str]:
     """Return the fields of a forwarded request, without the administrator's credentials."""
-    return {name: value for name, value in (request.ext_fields or {}).items() if name not in _CREDENTIALS}
+    return {name: value for name, value in (request.ext_fields or {}).items() if name not in CREDENTIALS}
 
 
 def _too_old(member: ClientChannel) -> RequestRefused:

@@ -258,10 +258,10 @@ class Following:
 
     @property
     def _asks_in_vain(self) -> bool:
-        """Return whether nothing has arrived that the master should have."""
+        """Return whether data is missing that the master should have sent by now."""
         return not self.overlap.took_any and not self.overlap.is_known
 
-    # -- what comes ------------------------------------------------------------------------------------------------
+    # -- receiving -------------------------------------------------------------------------------------------------
 
     async def _receive(self) -> None:
         """Receive until the connection has to end."""
@@ -323,7 +323,7 @@ class Following:
             at += len(part)
             overlap.appended(overlap.position + len(part))
 
-    # -- what is said ----------------------------------------------------------------------------------------------
+    # -- reporting -------------------------------------------------------------------------------------------------
 
     @property
     def _has(self) -> int:

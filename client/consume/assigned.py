@@ -82,7 +82,7 @@ class AssignedQueue:
             self._changed = trio.Event()
 
     async def wait_change(self, at_most_seconds: float) -> None:
-        """Until `notify`, or so long."""
+        """Wait for `notify`, at most for `timeout_seconds`."""
         self._is_awaited = True
         with trio.move_on_after(at_most_seconds):
             await self._changed.wait()

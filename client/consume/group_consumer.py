@@ -49,6 +49,8 @@ log = get_logger("triomq.client.consumer")
 UNSETTLED_SECONDS = 1.0
 """Pause before the next round when a topic has no route, a member is not listed yet, or a lock was not granted."""
 LEAVE_SECONDS = 5.0
+HAND_OVER_SECONDS = 1.0
+"""How long a round may first store offsets, because a new member begins at the stored ones."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,6 +93,7 @@ class GroupConsumer(ConsumerMember, Holder, PullOwner):
         self._stack = AsyncExitStack()
         self._nursery: trio.Nursery | None = None
         self._wake = trio.Event()
+        self._hands_over = False
         self._tell_brokers = False
         self._missing: set[str] = set()
         self._offsets: OffsetStore
@@ -269,6 +272,10 @@ class GroupConsumer(ConsumerMember, Holder, PullOwner):
     def wake_rebalance(self) -> None:
         self._wake.set()
 
+    def members_changed(self) -> None:
+        self._hands_over = True
+        self._wake.set()
+
     def consume_offsets(self, topic: str) -> dict[MessageQueue, int]:
         return self._offsets.table.snapshot(topic)
 
@@ -310,6 +317,10 @@ class GroupConsumer(ConsumerMember, Holder, PullOwner):
 
     async def _keep_balanced(self) -> None:
         while True:
+            if self._hands_over:
+                self._hands_over = False
+                with trio.move_on_after(HAND_OVER_SECONDS):
+                    await self.persist_offsets()
             self._wake = trio.Event()
             try:
                 settled = await self._balance()

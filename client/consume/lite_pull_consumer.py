@@ -281,6 +281,10 @@ class LitePullConsumer(GroupConsumer):
         if self.auto_commit:
             await self._offsets.persist()
 
+    async def store_offsets_again(self, broker_name: str) -> None:
+        if self.auto_commit:
+            await self._offsets.store_again(broker_name)
+
     async def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
         for queue, queue_offset in offsets.items():
             if queue.topic != topic or queue not in self._rebalancer.assigned:

@@ -42,13 +42,17 @@ class OffsetStore(Protocol):
     async def persist_now(self, queue: MessageQueue) -> None:
         """Store one queue's offset, and return when it is stored. Raises MQClientError."""
 
+    async def store_again(self, broker_name: str) -> None:
+        """Store all offsets that one broker holds, changed or not. Raises MQClientError if it does not take them."""
+
 
 class BrokerOffsets:
     """Clustering: the master of each broker holds the group's offsets.
 
     Every update is confirmed and rounds never overlap, so an older offset cannot overtake a newer one. For the same
-    reason pulls carry no offset here, unlike those of the Java client. Every `REPEAT_ROUNDS` rounds all offsets are
-    sent, so that a broker that lost them (it writes them to disk every 5 s) has them again.
+    reason pulls carry no offset here, unlike those of the Java client. A broker writes offsets to disk every 5 s, so
+    one that crashed has lost some: `store_again` sends them when it is back, and every `REPEAT_ROUNDS` rounds all are
+    sent.
 
     The first update of a topic is sent alone: RocketMQ creates the group's table of a topic on the first update, and of
     several that arrive at the same moment it may forget all but the last.
@@ -88,6 +92,19 @@ class BrokerOffsets:
             async with trio.open_nursery() as nursery:
                 for of_table in by_table.values():
                     nursery.start_soon(self._store_table, limit, of_table)
+
+    async def store_again(self, broker_name: str) -> None:
+        async with self._storing:
+            of_broker = [one for one in sorted(self.table.snapshot().items()) if one[0].broker_name == broker_name]
+            by_topic: dict[str, list[tuple[MessageQueue, int]]] = {}
+            for queue, queue_offset in of_broker:
+                by_topic.setdefault(queue.topic, []).append((queue, queue_offset))
+            limit = trio.CapacityLimiter(MAX_UPDATES_AT_ONCE)
+            for of_topic in by_topic.values():
+                await self._store(*of_topic[0])
+                async with trio.open_nursery() as nursery:
+                    for queue, queue_offset in of_topic[1:]:
+                        nursery.start_soon(self._store_or_log, limit, queue, queue_offset)
 
     async def _store_table(self, limit: trio.CapacityLimiter, due: Sequence[tuple[MessageQueue, int]]) -> None:
         await self._store_or_log(limit, *due[0])
@@ -145,3 +162,6 @@ class FileOffsets:
 
     async def persist_now(self, queue: MessageQueue) -> None:
         await self.persist((queue,))
+
+    async def store_again(self, broker_name: str) -> None:
+        """Do nothing: the file is not the broker's."""

@@ -222,8 +222,14 @@ class PullConsumer:
     def wake_rebalance(self) -> None:
         """Do nothing: this consumer holds no share of the queues."""
 
+    def members_changed(self) -> None:
+        """Do nothing: this consumer holds no share of the queues."""
+
     async def persist_offsets(self) -> None:
         await self._offsets.persist()
+
+    async def store_offsets_again(self, broker_name: str) -> None:
+        await self._offsets.store_again(broker_name)
 
     async def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
         for queue, queue_offset in offsets.items():

@@ -272,6 +272,9 @@ class PushConsumer(GroupConsumer):
     async def persist_offsets(self) -> None:
         await self._offsets.persist()
 
+    async def store_offsets_again(self, broker_name: str) -> None:
+        await self._offsets.store_again(broker_name)
+
     async def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
         for queue, queue_offset in offsets.items():
             assigned = self._rebalancer.assigned.get(queue)

@@ -19,11 +19,13 @@ from triomq.client.core.hooks import RequestHook
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """An ACL account (RocketMQ: SessionCredentials). The secret never appears in logs or messages."""
+    """An ACL account (RocketMQ: SessionCredentials). The secret never appears in logs or messages. With `bound` a
+    second signature binds the request code and the time, for TrioMQ's brokers; RocketMQ's ignore it."""
 
     access_key: str
     secret_key: str = field(repr=False)
     security_token: str | None = field(default=None, repr=False)
+    bound: bool = False
 
 
 class ClientOptions(TypedDict, total=False):

@@ -51,7 +51,7 @@ class Caller:
         self.client_id = make_client_id(ip, config.instance_name, config.unit_name)
         self._hooks: list[RequestHook] = [*config.hooks]
         if config.credentials is not None:
-            self._hooks.append(signing.SigningHook(config.credentials))
+            self._hooks.append(signing.SigningHook(config.credentials, config.now_ms))
         self._remoting: RemotingClient | None = None
 
     @property

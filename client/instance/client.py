@@ -2,9 +2,9 @@
 (RocketMQ: MQClientInstance).
 
 It owns the remoting client, the route table, the name server list, and the tables of its members (one producer and one
-consumer for each group). Its tasks refresh routes, send heartbeats to all brokers and store offsets; requests of
-brokers go to the members (inbound.py). Everything runs in one trio thread. May not live here: what a producer or a
-consumer does with its queues.
+consumer for each group). Its tasks refresh routes, send heartbeats to all brokers and store offsets, periodically and
+after a lost connection; requests of brokers go to the members (inbound.py). Everything runs in one trio thread. May not
+live here: what a producer or a consumer does with its queues.
 
 Three layers, each a base class of the next: `Caller` sends requests, `Router` knows routes, `Client` has members.
 
@@ -27,8 +27,9 @@ from triomq.client.core import requests
 from triomq.client.core.config import ClientConfig
 from triomq.client.core.errors import ClientClosed, ConfigurationError, MQClientError
 from triomq.client.core.log import get_logger
+from triomq.client.core.routes import BrokerAddress
 from triomq.client.instance import inbound
-from triomq.client.instance.caller import tls_context
+from triomq.client.instance.caller import tls_context, vip_address
 from triomq.client.instance.event_loop import check_in_trio
 from triomq.client.instance.members import ConsumerMember, ProducerMember
 from triomq.client.instance.pending_replies import PendingReplies
@@ -36,11 +37,15 @@ from triomq.client.instance.router import Router
 from triomq.protocol.bodies.heartbeat import HeartbeatData, ProducerData
 from triomq.protocol.codes import LanguageCode
 from triomq.remoting.client import open_client
+from triomq.remoting.connection import Connection
 
 log = get_logger("triomq.client.client")
 
 MAX_HEARTBEATS_AT_ONCE = 16
 FETCH_NAME_SERVERS_SECONDS = 120.0
+FIRST_MEETING_SECONDS = 0.1
+LONGEST_MEETING_SECONDS = 5.0
+"""Pauses between attempts to reach a broker whose connection was lost; each is twice as long as the one before."""
 
 
 class Client(Router):
@@ -58,6 +63,7 @@ class Client(Router):
         self._nursery: trio.Nursery | None = None
         self._stack = AsyncExitStack()
         self._heartbeat_lock = trio.Lock()
+        self._lost: set[str] = set()
 
     async def __aenter__(self) -> Self:
         check_in_trio(type(self).__name__)
@@ -68,6 +74,7 @@ class Client(Router):
             await self._fetch_name_servers()
         async with AsyncExitStack() as stack:
             self._remoting = await stack.enter_async_context(open_client(language=LanguageCode.PYTHON, tls_context=tls))
+            self._remoting.on_connection_closed(self._connection_closed)
             for code, processor in inbound.processors(
                 self.producers, self.consumers, self.replies, self.namespace
             ).items():
@@ -160,12 +167,28 @@ class Client(Router):
                 await self._at_brokers(lambda address: self._heartbeat(address, data), masters_only=not self.consumers)
 
     def _greet_new_brokers(self) -> None:
-        """Send a heartbeat to brokers that were not known before, without waiting for the next round."""
+        """Send offsets and a heartbeat to brokers that were not known before, or not of late, without waiting for the
+        next round."""
         for broker in self.routes.brokers():
             if broker.address not in self._greeted and (broker.is_master or self.consumers):
                 self._greeted.add(broker.address)
-                self.start_soon(self.heartbeat_one, broker.address)
+                self.start_soon(self._greet, broker)
         self._greeted.intersection_update(broker.address for broker in self.routes.brokers())
+
+    async def _greet(self, broker: BrokerAddress) -> None:
+        try:
+            await self._introduce(broker)
+        except MQClientError as error:
+            log.warning("heartbeat failed", address=broker.address, error=str(error))
+
+    async def _introduce(self, broker: BrokerAddress) -> None:
+        """Send the offsets, then the heartbeat: members that it lets join read the offsets. Raises MQClientError."""
+        if broker.is_master:
+            for member in list(self.consumers.values()):
+                await member.store_offsets_again(broker.broker_name)
+        data = self._heartbeat_data()
+        if data is not None:
+            self.broker_versions[broker.address] = await self.call(broker.address, requests.heartbeat(data))
 
     async def make_known(self, topic: str) -> None:
         """Make sure that the brokers of a topic know this client's producers; sends at most one heartbeat to each."""
@@ -198,6 +221,36 @@ class Client(Router):
             producer_data_set=[ProducerData(group_name=group) for group in sorted(self.producers)],
             consumer_data_set=[member.heartbeat_data() for _, member in sorted(self.consumers.items())],
         )
+
+    # Lost connections.
+
+    def _connection_closed(self, address: str, connection: Connection) -> None:
+        """Note a lost connection to a master (called by the remoting client): that broker may have restarted, without
+        the members and the offsets of the last seconds."""
+        if self._nursery is None or self._nursery.cancel_scope.cancel_called or not self.consumers:
+            return
+        for broker in self.routes.brokers():
+            is_it = broker.is_master and address in (broker.address, vip_address(broker.address))
+            if is_it and broker.address not in self._lost:
+                self._lost.add(broker.address)
+                self.start_soon(self._meet_again, broker)
+
+    async def _meet_again(self, broker: BrokerAddress) -> None:
+        """Try until the broker takes offsets and heartbeat, or is no longer in a route."""
+        pause_seconds = FIRST_MEETING_SECONDS
+        try:
+            while broker in self.routes.brokers():
+                await trio.sleep(pause_seconds)
+                pause_seconds = min(2 * pause_seconds, LONGEST_MEETING_SECONDS)
+                try:
+                    await self._introduce(broker)
+                    return
+                except MQClientError as error:
+                    log.debug("a broker is not back yet", address=broker.address, reason=str(error))
+        except Exception:
+            log.exception("offsets were not stored again", address=broker.address)
+        finally:
+            self._lost.discard(broker.address)
 
     async def _at_brokers(self, action: Callable[[str], Awaitable[None]], *, masters_only: bool) -> None:
         limit = trio.CapacityLimiter(MAX_HEARTBEATS_AT_ONCE)

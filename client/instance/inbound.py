@@ -100,7 +100,7 @@ class _Requests:
         header = request.header(NotifyConsumerIdsChangedRequestHeader)
         member = self._consumers.get(header.consumer_group)
         if member is not None:
-            member.wake_rebalance()
+            member.members_changed()
 
     async def reset_offset(self, connection: Connection, request: RemotingCommand) -> None:
         header = request.header(ResetOffsetRequestHeader)

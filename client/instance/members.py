@@ -37,9 +37,15 @@ class ConsumerMember(Protocol):
     def heartbeat_data(self) -> ConsumerData: ...
 
     def wake_rebalance(self) -> None:
-        """Rebalance soon: members or queues changed."""
+        """Rebalance soon: queues changed."""
+
+    def members_changed(self) -> None:
+        """Rebalance soon, and store offsets before: another member may be about to take over queues."""
 
     async def persist_offsets(self) -> None: ...
+
+    async def store_offsets_again(self, broker_name: str) -> None:
+        """Store all offsets of the queues of one broker, which may have lost the last ones. Raises MQClientError."""
 
     async def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
         """Continue at other offsets (of the next messages): an administrator moved the group."""

@@ -1,4 +1,4 @@
-"""The commands of mqadmin from the table that the program itself uses."""
+"""Describes the commands of mqadmin, from the table that the program itself uses."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from triomq.admin.table import ROWS
 
 
 def admin_commands() -> str:
-    """A table of all commands, then the options of each."""
+    """Return a table of all commands, then the options of each."""
     rows = [f"| [`{row[0]}`](#{row[0].lower()}) | {row[3]} |" for row in ROWS]
     sections = [f"### {row[0]}\n\n```text\n{Command(row).usage()}\n```" for row in ROWS]
     return "\n".join(["| command | what it does |", "|---|---|", *rows]) + "\n\n" + "\n\n".join(sections)

@@ -1,7 +1,7 @@
 """Check a built site: python docs/generators/check_site.py site
 
-Every link and anchor leads somewhere inside the site, and no page makes a browser fetch anything from another host.
-Links that a reader may click, and that lead elsewhere, are fine. Exit code 1 when something is wrong.
+Every link and anchor must lead somewhere inside of the site, and no page may make a browser load anything from another
+host. Links to other hosts that a reader may click are fine. The exit code is 1 if something is wrong.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FETCH_IN_STYLES = re.compile(r"(?:url\(\s*['\"]?|@import\s+['\"])(https?:)?//")
 
 
 class PageParts(HTMLParser):
-    """What one page links to, what it makes a browser fetch, and which anchors it has."""
+    """The links of one page, the files that it makes a browser load, and its anchors."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -37,13 +37,13 @@ class PageParts(HTMLParser):
 
 
 def problems(site: Path) -> list[str]:
-    """A line for everything that is wrong."""
+    """Return a line for each problem."""
     pages = {path: parsed(path) for path in sorted(site.rglob("*.html"))}
     found = []
     for path, page in pages.items():
         name = path.relative_to(site).as_posix()
         found += [f"{name}: fetches {asset}" for asset in page.assets if urlsplit(asset).netloc]
-        if name == "404.html":  # its links are absolute, as it is shown at any address
+        if name == "404.html":  # its links are absolute, as any address may show it
             continue
         for link in (*page.links, *page.assets):
             if reason := dead(link, path, site, pages):
@@ -61,7 +61,7 @@ def parsed(path: Path) -> PageParts:
 
 
 def dead(link: str, path: Path, site: Path, pages: dict[Path, PageParts]) -> str:
-    """Why the link leads nowhere; empty when it leads somewhere, or out of the site."""
+    """Return why the link is dead; empty if it leads somewhere, or out of the site."""
     address = urlsplit(link)
     if address.scheme or address.netloc:
         return ""

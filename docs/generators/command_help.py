@@ -1,4 +1,4 @@
-"""The help texts of the commands, as the commands print them."""
+"""The help texts of the commands, as they print them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MODULES = {
 
 
 def command_help() -> str:
-    """A section for each command that has options."""
+    """Return a section for each command that has options."""
     return "\n\n".join(
         f"### {name}\n\n```text\n{_printed(module, option)}\n```" for name, (module, option) in MODULES.items()
     )

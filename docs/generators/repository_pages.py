@@ -1,6 +1,6 @@
-"""Which files of the repository are pages of the site, and links that work in both places.
+"""The files of the repository that are pages of the site, with links that work in both places.
 
-In the repository a relative link names another file. On the site that file has another address, or none: then the link
+In the repository a relative link names another file. On the site that file has another address, or none; then the link
 becomes plain text.
 """
 
@@ -28,19 +28,19 @@ _FENCE = re.compile(r"^\s*(```|~~~)")
 
 
 def examples() -> dict[str, str]:
-    """Example program -> page that shows it."""
+    """Return example program -> the page that shows it."""
     found = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "examples").rglob("*.py"))
     return {name: name.removesuffix(".py") + ".md" for name in found}
 
 
 def pages() -> dict[str, str]:
-    """Every file of the repository that is a page of the site -> that page."""
+    """Return every file of the repository that is a page of the site -> that page."""
     inside = {path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*") if path.is_file()}
     return OUTSIDE | examples() | {name: name.removeprefix("docs/") for name in inside if not name.endswith(".py")}
 
 
 def relinked(markdown: str, source: str, target: str) -> str:
-    """Text of the repository's file `source` with its links changed to fit page `target` of the site."""
+    """Return the text of the repository's file `source`, with its links adapted to page `target` of the site."""
     known = pages()
     lines: list[str] = []
     fence = ""

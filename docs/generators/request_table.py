@@ -1,7 +1,7 @@
-"""The request codes of the protocol, and what a broker and a NameServer say to each: found out by asking them.
+"""The request codes of the protocol, and whether a broker and a NameServer handle them: found by sending them.
 
-Every code is sent to an embedded cluster with empty fields. A code that nothing handles gets
-REQUEST_CODE_NOT_SUPPORTED; one that is handled gets anything else, mostly a complaint about a missing field.
+Every code is sent to an embedded cluster with empty fields. A code without a handler gets REQUEST_CODE_NOT_SUPPORTED; a
+handled one gets any other response, usually about a missing field.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FAST_PORT_DISTANCE = -2
 
 
 def broker_requests() -> str:
-    """A table of the codes that go to brokers, and of those that RocketMQ declares without handling them."""
+    """Return a table of the codes that go to brokers, and of those that RocketMQ declares without a handler."""
     broker, fast, _ = handled_codes()
     rows = ["| code | name | sender | TrioMQ | on the fast port | with aclEnable needs |", "|---|---|---|---|---|---|"]
     for code, direction in directions().items():
@@ -36,7 +36,7 @@ def broker_requests() -> str:
 
 
 def namesrv_requests() -> str:
-    """A table of the codes that go to NameServers."""
+    """Return a table of the codes that go to NameServers."""
     _, _, namesrv = handled_codes()
     rows = ["| code | name | sender | TrioMQ |", "|---|---|---|---|"]
     for code, direction in directions().items():
@@ -46,7 +46,7 @@ def namesrv_requests() -> str:
 
 
 def other_requests() -> str:
-    """A sentence each on the codes that servers send to clients, and on those that nobody handles."""
+    """Return a sentence each on the codes that servers send to clients, and on those without a handler."""
     broker, _, namesrv = handled_codes()
     to_clients = [code for code, text in directions().items() if "to client" in text]
     unused = [code for code, text in directions().items() if text == "unused" and code not in broker | namesrv]
@@ -58,7 +58,7 @@ def other_requests() -> str:
 
 @cache
 def directions() -> dict[RequestCode, str]:
-    """Code -> "client to broker" and the like, from the comments beside the codes."""
+    """Return code -> "client to broker" and the like, from the comments beside the codes."""
     source = (ROOT / "protocol/codes.py").read_text()
     body = source[source.index("class RequestCode") : source.index("class ResponseCode")]
     found = dict(re.findall(r"(?m)^    ([A-Z0-9_]+) = \d+  # (.*)$", body))
@@ -67,7 +67,7 @@ def directions() -> dict[RequestCode, str]:
 
 @cache
 def handled_codes() -> tuple[set[int], set[int], set[int]]:
-    """The codes handled by a broker, on its fast port, and by a NameServer."""
+    """Return the codes that a broker handles, on its fast port, and those that a NameServer handles."""
     with LocalCluster() as cluster:
         host, _, port = next(iter(cluster.brokers.values())).rpartition(":")
         fast = f"{host}:{int(port) + FAST_PORT_DISTANCE}"
@@ -80,7 +80,7 @@ def _handled(address: str) -> set[int]:
 
 
 def _response(host: str, port: int, code: int) -> int | None:
-    """The response's code; None where the server closes the connection over empty fields."""
+    """Return the response's code; None if the server closes the connection over empty fields."""
     header = json.dumps({"code": code, "flag": 0, "language": "OTHER", "opaque": 1, "version": 407, "extFields": {}})
     frame = struct.pack(">ii", 4 + len(header), len(header)) + header.encode()
     with socket.create_connection((host, port), WAIT_SECONDS) as connection:

@@ -69,7 +69,7 @@ PORTS = {"broker": "10911", "namesrv": "9876"}
 
 
 def broker_settings() -> str:
-    """All settings of the broker, a section for each record."""
+    """Return all settings of the broker, a section for each record."""
     sections = [
         f"## {title}: `{JAVA_NAMES[record]}`\n\n{_table(record, 'broker')}" for title, record in BROKER_RECORDS.items()
     ]
@@ -77,13 +77,13 @@ def broker_settings() -> str:
 
 
 def namesrv_settings() -> str:
-    """All settings of the NameServer."""
+    """Return all settings of the NameServer."""
     own = f"## NameServer: `NamesrvConfig`\n\n{_table(NamesrvSettings, 'namesrv')}"
     return f"{own}\n\n## Listening side: `NettyServerConfig`\n\n{_table(ServerSettings, 'namesrv')}"
 
 
 def tls_settings() -> str:
-    """The tls.* keys."""
+    """Return the tls.* keys."""
     rows = ["| key | default | meaning |", "|---|---|---|"]
     for one in declarations(TlsSettings):
         default = to_text(TlsSettings()).get(one.key, "")
@@ -92,7 +92,7 @@ def tls_settings() -> str:
 
 
 def system_properties() -> str:
-    """Java system properties that give keys their defaults."""
+    """Return the Java system properties that give keys their defaults."""
     rows = ["| property | gives the default of |", "|---|---|"]
     for name, keys in sorted(daemon_configuration._PROPERTY_KEYS.items()):
         rows.append(f"| `{name}` | {', '.join(f'`{key}`' for key in keys)} |")
@@ -100,7 +100,9 @@ def system_properties() -> str:
 
 
 def differences() -> str:
-    """The keys of RocketMQ 4.9.7 that are ignored, refused or have another default here; then our own keys."""
+    """Return the keys of RocketMQ 4.9.7 that are ignored, refused or have another default here, then the keys of
+    TrioMQ.
+    """
     ignored, own, other_default = [], [], []
     for record in BROKER_RECORDS.values():
         for one in declarations(record):
@@ -157,13 +159,15 @@ def _meaning(one: Declaration, record: type) -> str:
 
 
 def property_keys() -> set[str]:
-    """Keys that system properties feed; for those that RocketMQ's files do not know, the property is its only way."""
+    """Return the keys that system properties set; for those that RocketMQ's files do not know, the property is the only
+    way.
+    """
     return {key for keys in daemon_configuration._PROPERTY_KEYS.values() for key in keys}
 
 
 @cache
 def apache_defaults(record: type) -> dict[str, str | None]:
-    """Key as RocketMQ lists it -> default of 4.9.7 as text or formula; None where it has none."""
+    """Return key as RocketMQ lists it -> default of 4.9.7 as text or formula; None if it has none."""
     spec: dict[str, dict[str, str | None]] = json.loads((ROOT / "tests/broker/broker_spec.json").read_text())["config"]
     return spec[JAVA_NAMES[record]]
 
@@ -175,14 +179,14 @@ def _source() -> str:
 
 
 def is_read(one: Declaration) -> bool:
-    """Whether some module reads the setting; tests compare that with what its declaration claims."""
+    """Return whether a module reads the setting; a test compares that with its declaration."""
     declared = "\n".join((ROOT / name).read_text() for name in DECLARING)
     return any(re.search(rf"{owner}\.{one.name}\b", text) for owner, text in (("", _source()), ("self", declared)))
 
 
 @cache
 def refused_values() -> tuple[tuple[str, str, str], ...]:
-    """Values that a broker will not start with although their type is right: key, value, reason."""
+    """Return values that a broker refuses at its start although their type is right: key, value, reason."""
     found = []
     for record in BROKER_RECORDS.values():
         for one in declarations(record):
@@ -225,7 +229,7 @@ def _is_other(one: Declaration, record: type, theirs: str) -> bool:
 
 
 def _evaluated(formula: str) -> Any:
-    """The value of a formula over the number of processors, such as "min(cpus, 4)"."""
+    """Return the value of a formula over the number of processors, such as "min(cpus, 4)"."""
     cpus = os.cpu_count() or 1
     names = {"cpus": cpus, "sendMessageThreadPoolNums": min(cpus, 4), "min": min, "max": max}
     return eval(formula, {"__builtins__": {}}, names)

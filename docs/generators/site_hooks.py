@@ -1,4 +1,4 @@
-"""What MkDocs calls while it builds the site (mkdocs.yml, `hooks`).
+"""The hooks that MkDocs calls while it builds the site (mkdocs.yml, `hooks`).
 
 - Pages that live outside of docs/ (the changelog, the examples ...) become pages of the site.
 - `<!-- generated: NAME -->` is replaced by text made from the code, so that no table can be out of date.
@@ -35,7 +35,7 @@ GENERATED = {
 _MARKER = re.compile(r"(?m)^<!-- generated: ([a-z ]+) -->$")
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Put every page of docs/internals/ into the navigation, so that a new one needs no line in mkdocs.yml."""
+    """Add every page of docs/internals/ to the navigation, so that a new one needs no line in mkdocs.yml."""
     for section in config.nav or []:
         for name, entries in section.items():
             if name == "Internals":
@@ -46,7 +46,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages that do not live in docs/."""
+    """Add the pages that are outside of docs/."""
     for name, page in OUTSIDE.items():
         if page != "index.md":
             files.append(File.generated(config, page, content=(ROOT / name).read_text()))
@@ -57,7 +57,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, *, page: Page, **_: Any) -> str:
-    """Fill in generated tables and point links at pages of the site."""
+    """Insert generated tables, and adapt links to the pages of the site."""
     target = page.file.src_uri
     source = next((name for name, uri in pages().items() if uri == target and name != "README.md"), f"docs/{target}")
     return relinked(_MARKER.sub(lambda match: GENERATED[match[1]](), markdown), source, target)

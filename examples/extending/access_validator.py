@@ -1,4 +1,4 @@
-"""An access validator: behind the accounts of the ACL file, topics of one team are for addresses of this machine only.
+"""An access validator: in addition to the ACL file, only addresses of this machine may use the topics of one team.
 
 python examples/extending/access_validator.py
 """

@@ -1,4 +1,4 @@
-"""A store plug-in: message bodies that hold a forbidden word never reach the disk.
+"""A store plug-in: it refuses messages whose body contains a forbidden word, so they never reach the disk.
 
 python examples/extending/message_store.py
 """

@@ -1,4 +1,4 @@
-"""A hook that counts requests by their code and refuses those of one address.
+"""A hook that counts requests by their code and refuses those from one address.
 
 python examples/extending/request_hook.py
 """

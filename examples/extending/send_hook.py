@@ -1,4 +1,4 @@
-"""Send and consume hooks: messages without a key are refused, and who got which key is written down.
+"""Send and consume hooks: one refuses messages without a key, the other records who received which key.
 
 python examples/extending/send_hook.py
 """

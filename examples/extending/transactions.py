@@ -1,4 +1,4 @@
-"""Transactions: a store that counts what is committed, and a check listener that decides without asking the producer.
+"""Transactions: a store that counts commits, and a check listener that decides without asking the producer.
 
 python examples/extending/transactions.py
 """
@@ -44,7 +44,7 @@ class GiveUpAtOnce:
         self.own = own
 
     def check(self, half: HalfMessage) -> None:
-        """The broker's own would ask the producer here."""
+        """Decide here; the broker's own listener would ask the producer."""
         seen.append(half.properties.get("KEYS", ""))
         looked.set()
 

@@ -167,7 +167,7 @@ def write_index(piece: tuple[StoreFacts, str]) -> Iterator[tuple[int]]:
         walk = SegmentWalk(segment, delays, is_last=segment is found[-1])
         for record in walk.records():
             if record.sys_flag & 12 != 12 and (record.uniq_key or record.keys):
-                index.add(record.topic, record.uniq_key, record.keys, record.physical_offset, record.store_timestamp)
+                index.add(record.topic, record.uniq_key, record.keys, record.place)
                 count += len(record.key_hashes)
         if any(finding.kind == "no record" for finding in walk.findings):
             raise StoreDamaged(

@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 from triomq.protocol import properties, sys_flag
 from triomq.protocol import property_names as names
 from triomq.protocol.java import cached_string_hash
+from triomq.protocol.message_to_store import Place
 from triomq.protocol.record import MESSAGE_MAGIC_BYTES, read_fields
 from triomq.protocol.system_topics import SCHEDULE_TOPIC
 from triomq.spark.store_files import (
@@ -66,6 +67,15 @@ class LogRecord(NamedTuple):
     def is_queued(self) -> bool:
         """Whether it is in a consume queue: prepared and rolled back messages are not."""
         return not self.sys_flag & sys_flag.TRANSACTION_PREPARED
+
+    @property
+    def place(self) -> Place:
+        return Place(
+            physical_offset=self.physical_offset,
+            queue_offset=self.queue_offset,
+            store_timestamp=self.store_timestamp,
+            size_bytes=self.size_bytes,
+        )
 
     @property
     def key_hashes(self) -> list[int]:

@@ -9,7 +9,7 @@ interpreter's lock. A new name survives a power loss only after `sync_directory`
 """
 
 # Plain os calls on text paths: this module replaces them for its callers, which keep paths as text.
-# ruff: noqa: PTH103, PTH105, PTH106, PTH108, PTH110, PTH116, PTH123, PTH208
+# ruff: noqa: PTH103, PTH105, PTH106, PTH108, PTH110, PTH116, PTH120, PTH123, PTH208
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ import os
 import resource
 import shutil
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 from triomq.store.disk.kernel_sync import KernelSync
@@ -199,6 +200,18 @@ class Files:
     def make_directories(self, path: str) -> None:
         os.makedirs(path, exist_ok=True)
 
+    def make_lasting_directories(self, path: str) -> None:
+        """Create a directory like `make_directories`, so that a power loss cannot take any new name on its path."""
+        made: list[str] = []
+        at = path
+        while at and not self.exists(at):
+            made.append(at)
+            at = os.path.dirname(at)
+        self.make_directories(path)
+        for directory in made:
+            with suppress(PermissionError):  # a parent that may be searched but not read
+                self.sync_directory(os.path.dirname(directory) or ".")
+
     def rename(self, source: str, target: str) -> None:
         os.replace(source, target)
 
@@ -228,6 +241,25 @@ class Files:
                 return False
             raise
         return True
+
+    def lock_directory(self, path: str) -> int:
+        """Lock a directory against other descriptors of it, in any process. Return a descriptor that holds the lock, or
+        -1 if it is locked already. On a file system that cannot lock directories, the descriptor holds nothing."""
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.EOPNOTSUPP):
+                return fd
+            os.close(fd)
+            if error.errno in (errno.EACCES, errno.EAGAIN):
+                return -1
+            raise
+        return fd
+
+    def real_path(self, path: str) -> str:
+        """Return the path without symbolic links."""
+        return os.path.realpath(path)
 
     def disk_usage_ratio(self, path: str) -> float:
         """Return the used part (0..1) of the space that this process may use of the file system, or -1.0 if unknown.

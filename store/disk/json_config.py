@@ -65,7 +65,7 @@ class JsonFile(Generic[Table]):
     def save(self, data: bytes) -> None:
         """Replace the file. Raises OSError with the old file still in place."""
         directory = self.path.rpartition("/")[0]
-        self._files.make_directories(directory)
+        self._files.make_lasting_directories(directory)
         temporary = f"{self.path}.tmp"
         fd = self._files.create(temporary, len(data))
         try:

@@ -11,6 +11,7 @@ from typing import Final
 import structlog
 
 from triomq.protocol import record, sys_flag
+from triomq.protocol.message_to_store import MessageToStore, Place
 from triomq.store.disk.files import Files
 from triomq.store.disk.layout import Layout, file_name
 from triomq.store.disk.mapped_file import MappedFile
@@ -78,14 +79,18 @@ def _lost_record(damage: Damage, size: int) -> bytes:
     """Return a record of exactly `size` bytes that enters neither queue nor index."""
     text = damage.reason.encode()[: size - record.FIXED_BYTES - len(LOST_TOPIC)]
     body = text.ljust(size - record.FIXED_BYTES - len(LOST_TOPIC), b"\0")
-    host = bytes(8)
     data = bytearray()
     # The next message's store time: recovery chooses its first file by the store time of the file's first record.
-    time = damage.next_timestamp
-    flags = sys_flag.TRANSACTION_ROLLBACK
-    record.encode_into(
-        data, LOST_TOPIC, queue_id=0, flag=0, queue_offset=0, physical_offset=damage.begin, sys_flags=flags,
-        born_timestamp=time, born_host=host, store_timestamp=time, store_host=host, reconsume_times=0,
-        prepared_transaction_offset=0, body=body, stored_properties=b"",
-    )  # fmt: skip
+    time, host = damage.next_timestamp, bytes(8)
+    message = MessageToStore(
+        LOST_TOPIC.decode(),
+        0,
+        body,
+        born_timestamp=time,
+        born_host=host,
+        store_host=host,
+        sys_flag=sys_flag.TRANSACTION_ROLLBACK,
+    )
+    place = Place(physical_offset=damage.begin, queue_offset=0, store_timestamp=time)
+    record.encode_into(data, LOST_TOPIC, message, place)
     return bytes(data)

@@ -186,8 +186,16 @@ class LogScan:
                 if found_crc & 0x7FFFFFFF != crc:
                     return self._unusual_record(file, position)
         return ScannedRecord(
-            physical_offset, size, queue_id, queue_offset, flags, time, body_length, topic, stored_properties
+            physical_offset=physical_offset,
+            size_bytes=size,
+            queue_id=queue_id,
+            queue_offset=queue_offset,
+            sys_flags=flags,
+            store_timestamp=time,
+            topic=topic,
+            stored_properties=stored_properties,
         )
+
 
     def _read_piece(self, file: MappedFile, position: int) -> None:
         """Read a piece from `position` on that has at least the whole record that appears to begin there."""

@@ -38,7 +38,7 @@ class Salvage:
     def begin(self, name: str, size_bytes: int) -> int:
         """Create a file of `size_bytes`, all a hole, and return its descriptor, which `keep` or `give_up` closes.
         Raises OSError."""
-        self._files.make_directories(self._directory)
+        self._files.make_lasting_directories(self._directory)
         for left in self._files.list_directory(self._directory):
             if left.endswith(_PART):
                 self._files.unlink(f"{self._directory}/{left}")

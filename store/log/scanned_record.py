@@ -10,6 +10,7 @@ import struct
 from typing import Final
 
 from triomq.protocol import record
+from triomq.protocol.message_to_store import Place
 from triomq.protocol.record import RecordFields
 from triomq.protocol.speedups import accelerated
 
@@ -52,40 +53,30 @@ def scan_record_reference(
 scan_record: Final = accelerated(scan_record_reference)
 
 
-class ScannedRecord:
+class ScannedRecord(Place):
     """The fields of a record that the scan returns."""
 
-    __slots__ = (
-        "body_length",
-        "physical_offset",
-        "properties",
-        "queue_id",
-        "queue_offset",
-        "size_bytes",
-        "store_timestamp",
-        "sys_flag",
-        "topic",
-    )
+    __slots__ = ("properties", "queue_id", "sys_flag", "topic")
 
     def __init__(
         self,
+        *,
         physical_offset: int,
         size_bytes: int,
         queue_id: int,
         queue_offset: int,
         sys_flags: int,
         store_timestamp: int,
-        body_length: int,
         topic: bytes,
         stored_properties: bytes,
     ) -> None:
+        # Sets the place itself: each record would pay for the call.
         self.physical_offset = physical_offset
         self.size_bytes = size_bytes
         self.queue_id = queue_id
         self.queue_offset = queue_offset
         self.sys_flag = sys_flags
         self.store_timestamp = store_timestamp
-        self.body_length = body_length
         self.topic = topic
         self.properties = stored_properties
 
@@ -96,22 +87,28 @@ def quick_record(data: bytes, at: int, limit: int, physical_offset: int) -> Scan
     found = scan_record(data, at, limit)
     if found is None:
         return None
-    size, _, queue_id, queue_offset, _, flags, store_timestamp, body_length, topic, stored_properties = found
+    size, _, queue_id, queue_offset, _, flags, store_timestamp, _, topic, stored_properties = found
     return ScannedRecord(
-        physical_offset, size, queue_id, queue_offset, flags, store_timestamp, body_length, topic, stored_properties
+        physical_offset=physical_offset,
+        size_bytes=size,
+        queue_id=queue_id,
+        queue_offset=queue_offset,
+        sys_flags=flags,
+        store_timestamp=store_timestamp,
+        topic=topic,
+        stored_properties=stored_properties,
     )
 
 
 def scanned(fields: RecordFields, physical_offset: int) -> ScannedRecord:
     """Return the fields of a decoded record at this offset as a ScannedRecord."""
     return ScannedRecord(
-        physical_offset,
-        fields.size_bytes,
-        fields.queue_id,
-        fields.queue_offset,
-        fields.sys_flag,
-        fields.store_timestamp,
-        fields.body_length,
-        fields.topic,
-        fields.properties,
+        physical_offset=physical_offset,
+        size_bytes=fields.size_bytes,
+        queue_id=fields.queue_id,
+        queue_offset=fields.queue_offset,
+        sys_flags=fields.sys_flag,
+        store_timestamp=fields.store_timestamp,
+        topic=fields.topic,
+        stored_properties=fields.properties,
     )

@@ -1,7 +1,7 @@
 """From a record to its consume queue entries and index keys (ReputMessageService, CommitLogDispatcher).
 
-A DispatchEntry holds the fields of one record that dispatch needs. On a master, the append creates it from the message;
-recovery and slaves create it from the bytes of the log. Both use the same Dispatch.
+A DispatchEntry holds what dispatch needs of one record. On a master, the append creates it from the message; recovery
+and slaves create it from the bytes of the log. Both use the same Dispatch.
 
 Transactions of type prepared and rollback enter no consume queue; rollback enters no index.
 """
@@ -16,6 +16,7 @@ import structlog
 from triomq.protocol import properties, sys_flag
 from triomq.protocol import property_names as names
 from triomq.protocol.java import cached_string_hash
+from triomq.protocol.message_to_store import Place
 from triomq.protocol.speedups import accelerated
 from triomq.protocol.system_topics import LMQ_PREFIX, SCHEDULE_TOPIC
 from triomq.store.delay import DelayLevels
@@ -33,16 +34,15 @@ _keys_and_tags: Final = accelerated(properties.keys_and_tags_reference)
 
 
 class DispatchEntry:
+    """One record: its place, and what its queue and the index take from it."""
+
     __slots__ = (
         "keys",
         "more_queues",
-        "physical_offset",
+        "place",
         "properties",
         "queue",
-        "queue_offset",
         "result",
-        "size_bytes",
-        "store_timestamp",
         "sys_flag",
         "tags_code",
         "topic",
@@ -51,33 +51,27 @@ class DispatchEntry:
 
     def __init__(
         self,
-        topic: str,
+        place: Place,
         queue: ConsumeQueue | None,
         *,
-        physical_offset: int,
-        size_bytes: int,
-        queue_offset: int,
-        tags_code: int,
-        store_timestamp: int,
+        topic: str,
         sys_flags: int,
+        tags_code: int,
         uniq_key: str | None,
         keys: str | None,
         stored_properties: bytes,
-        result: PutResult | None,
     ) -> None:
         """`queue` is None for a record that enters no consume queue."""
-        self.topic = topic
+        self.place = place
         self.queue = queue
-        self.physical_offset = physical_offset
-        self.size_bytes = size_bytes
-        self.queue_offset = queue_offset
-        self.tags_code = tags_code
-        self.store_timestamp = store_timestamp
+        self.topic = topic
         self.sys_flag = sys_flags
+        self.tags_code = tags_code
         self.uniq_key = uniq_key
         self.keys = keys
         self.properties = stored_properties
-        self.result = result
+        # The answer to a put, which a commit that fails turns into a refusal.
+        self.result: PutResult | None = None
         # INNER_MULTI_DISPATCH: further queues that receive an entry of the same message, each with its queue offset.
         self.more_queues: list[tuple[ConsumeQueue, int]] | None = None
 
@@ -121,8 +115,8 @@ class Dispatch:
         tags_code = entry.tags_code
         if queue.ext is not None:
             bit_map = self.bit_map_of(entry.topic, entry.properties) if self.bit_map_of is not None else None
-            tags_code = queue.ext.put(ExtUnit(tags_code, entry.store_timestamp, bit_map))
-        queue.add(entry.physical_offset, entry.size_bytes, tags_code)
+            tags_code = queue.ext.put(ExtUnit(tags_code, entry.place.store_timestamp, bit_map))
+        queue.add(entry.place.physical_offset, entry.place.size_bytes, tags_code)
 
     def add_to_index(self, entry: DispatchEntry) -> None:
         """Add the keys of one record. The caller must not pass a record that the index already has."""
@@ -132,21 +126,21 @@ class Dispatch:
         if entry.sys_flag & sys_flag.TRANSACTION_MASK == sys_flag.TRANSACTION_ROLLBACK:
             return
         try:
-            index.add(entry.topic, entry.uniq_key, entry.keys, entry.physical_offset, entry.store_timestamp)
+            index.add(entry.topic, entry.uniq_key, entry.keys, entry.place)
         except OSError as error:
-            index.stalled_at = entry.physical_offset
+            index.stalled_at = entry.place.physical_offset
             log.error("index cannot be written; it catches up when there is space", error=str(error))
 
     def add_missing_to_index(self, entry: DispatchEntry) -> None:
         """Add the keys that the index lacks of a record, which may be its newest one with only some keys present."""
         index = self._index
-        if entry.physical_offset > index.end_physical_offset:
+        if entry.place.physical_offset > index.end_physical_offset:
             self.add_to_index(entry)
             return
         try:
-            index.add_missing(entry.topic, entry.uniq_key, entry.keys, entry.physical_offset, entry.store_timestamp)
+            index.add_missing(entry.topic, entry.uniq_key, entry.keys, entry.place)
         except OSError:
-            index.stalled_at = entry.physical_offset
+            index.stalled_at = entry.place.physical_offset
 
     def index_again(self, commit_log: CommitLog, begin: int, stop: int) -> int:
         """Index the records from `begin` on until one begins at or after `stop`. Return the offset reached, or -1 if
@@ -178,18 +172,14 @@ class Dispatch:
             tags_code = self._tags_code(topic, table, fields.store_timestamp)
             uniq_key, keys = table.get(names.UNIQ_KEY), table.get(names.KEYS)
         entry = DispatchEntry(
-            topic,
+            fields,
             self._queue_of(topic, fields),
-            physical_offset=fields.physical_offset,
-            size_bytes=fields.size_bytes,
-            queue_offset=fields.queue_offset,
-            tags_code=tags_code,
-            store_timestamp=fields.store_timestamp,
+            topic=topic,
             sys_flags=fields.sys_flag,
+            tags_code=tags_code,
             uniq_key=uniq_key,
             keys=keys,
             stored_properties=fields.properties,
-            result=None,
         )
         if self._multi_dispatch and entry.queue is not None and table and names.INNER_MULTI_QUEUE_OFFSET in table:
             entry.more_queues = self._more_queues(table, fields.queue_id)

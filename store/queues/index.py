@@ -11,6 +11,7 @@ from typing import Final
 
 import structlog
 
+from triomq.protocol.message_to_store import Place
 from triomq.store.disk import layout
 from triomq.store.disk.files import Files
 from triomq.store.disk.layout import Layout
@@ -85,33 +86,31 @@ class Index:
     def end_timestamp(self) -> int:
         return self.files[-1].end_timestamp if self.files else 0
 
-    def add(self, topic: str, uniq_key: str | None, keys: str | None, physical_offset: int, timestamp: int) -> None:
+    def add(self, topic: str, uniq_key: str | None, keys: str | None, place: Place) -> None:
         """Index one message. Raises OSError if a new file cannot be created or buffered entries cannot be written."""
         files = self.files
         if files and not files[-1].is_full:
             file = files[-1]
-            if file.put(topic, uniq_key, keys, physical_offset, timestamp):
+            if file.put(topic, uniq_key, keys, place):
                 if file.buffered_bytes >= WRITE_OUT_BYTES:
                     file.write_out()
                 return
         for key in keys_of(uniq_key, keys):
-            self._put(topic, key, physical_offset, timestamp)
+            self._put(topic, key, place)
 
-    def add_missing(
-        self, topic: str, uniq_key: str | None, keys: str | None, physical_offset: int, timestamp: int
-    ) -> None:
+    def add_missing(self, topic: str, uniq_key: str | None, keys: str | None, place: Place) -> None:
         """Index the keys of one message that the index lacks (its newest message, when recovery replays it)."""
         for key in keys_of(uniq_key, keys):
             code = key_hash(topic, key)
-            if not any(file.has(code, physical_offset) for file in self.files[-2:]):
-                self._put(topic, key, physical_offset, timestamp)
+            if not any(file.has(code, place.physical_offset) for file in self.files[-2:]):
+                self._put(topic, key, place)
 
-    def _put(self, topic: str, key: str, physical_offset: int, timestamp: int) -> None:
+    def _put(self, topic: str, key: str, place: Place) -> None:
         files = self.files
         if not files or files[-1].is_full:
-            self._roll(timestamp)
+            self._roll(place.store_timestamp)
         file = files[-1]
-        file.put(topic, key, None, physical_offset, timestamp)
+        file.put(topic, key, None, place)
         if file.buffered_bytes >= WRITE_OUT_BYTES:
             file.write_out()
 

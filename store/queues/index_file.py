@@ -21,6 +21,7 @@ from functools import lru_cache
 from typing import Final
 
 from triomq.protocol.java import string_hash
+from triomq.protocol.message_to_store import Place
 from triomq.protocol.speedups import accelerated
 from triomq.store.disk.files import Files
 from triomq.store.disk.mapped_file import MappedFile, OpenFiles
@@ -210,9 +211,7 @@ class IndexFile:
 
     # -- writing ---------------------------------------------------------------------------------------------------
 
-    def put(
-        self, topic: str, uniq_key: str | None, keys: str | None, physical_offset: int, store_timestamp: int
-    ) -> bool:
+    def put(self, topic: str, uniq_key: str | None, keys: str | None, place: Place) -> bool:
         """Add an entry for each key of one message, in memory only. Return False, with nothing changed, if the file has
         no room for all of them."""
         slots = self._slots
@@ -221,7 +220,7 @@ class IndexFile:
         is_first = self.index_count <= 1
         seconds = 0
         if self.begin_timestamp > 0 and not is_first:
-            seconds = min(max(0, (store_timestamp - self.begin_timestamp) // 1000), 0x7FFFFFFF)
+            seconds = min(max(0, (place.store_timestamp - self.begin_timestamp) // 1000), 0x7FFFFFFF)
         before = len(self._buffer)
         new_slots = _write_keys(
             slots,
@@ -233,7 +232,7 @@ class IndexFile:
             topic,
             uniq_key,
             keys,
-            physical_offset,
+            place.physical_offset,
             seconds,
         )
         if new_slots < 0:
@@ -241,12 +240,12 @@ class IndexFile:
         count = (len(self._buffer) - before) // ENTRY_BYTES
         if count:
             if is_first:
-                self.begin_physical_offset = physical_offset
-                self.begin_timestamp = store_timestamp
+                self.begin_physical_offset = place.physical_offset
+                self.begin_timestamp = place.store_timestamp
             self.hash_slot_count += new_slots
             self.index_count += count
-            self.end_physical_offset = physical_offset
-            self.end_timestamp = store_timestamp
+            self.end_physical_offset = place.physical_offset
+            self.end_timestamp = place.store_timestamp
             self.is_dirty = True
         return True
 

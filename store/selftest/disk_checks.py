@@ -1,7 +1,7 @@
-"""Does a directory's file system do what the store relies on? One check for each property, each in a file of its own.
+"""Checks whether a directory's file system does what the store relies on: one check per property, each in its own file.
 
-Every check receives the store's seam of system calls (`Files`), so that a test can pass one that lies. A property
-without which messages can be lost or read wrong is FAILED; one that costs only space or speed is a WARNING.
+Every check receives the store's seam of system calls (`Files`), so that a test can pass a faulty one. A missing
+property by which messages can be lost or read incorrectly is FAILED; one that costs only space or speed is a WARNING.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ _REMOTE: Final = re.compile(r"nfs|cifs|smb|9p|fuse|ceph|gluster|afs")
 
 
 def check_disk(files: Files, directory: Path, sync_seconds: float, seconds: Seconds) -> Iterator[Finding]:
-    """Yield one Finding for each property, as it is known. `sync_seconds` bounds the time that syncs are measured."""
+    """Yield one Finding per property as soon as it is known. `sync_seconds` bounds the time spent on measuring syncs.
+    """
     yield _file_system(directory)
     for name, check in _CHECKS.items():
         path = str(directory / name.replace(" ", "-"))
@@ -62,7 +63,7 @@ def file_system_of(directory: Path, mount_info: str) -> str:
 
 
 def judge_file_system(kind: str) -> Finding:
-    """Judge a type of file system by what its syncs can promise."""
+    """Judge a file system type by what its syncs can guarantee."""
     if kind in _IN_MEMORY:
         return Finding(FILE_SYSTEM, Outcome.WARNING, f"{kind} is memory: nothing here survives a power failure")
     if _REMOTE.search(kind):
@@ -94,7 +95,7 @@ def _sparse_files(files: Files, path: str) -> tuple[Outcome, str]:
 
 
 def _mapped_reads(files: Files, path: str) -> tuple[Outcome, str]:
-    """The store reads through mappings what it wrote with pwrite."""
+    """Check that mappings show what pwrite wrote: the store reads through mappings."""
     fd = files.create(path, _FILE_BYTES)
     try:
         with files.map_read(fd, _FILE_BYTES) as mapping:
@@ -120,7 +121,7 @@ def _preallocation(files: Files, path: str) -> tuple[Outcome, str]:
 
 
 def _rename(files: Files, path: str) -> tuple[Outcome, str]:
-    """A new version of a configuration file replaces the old one."""
+    """Check that a rename replaces a file: a new version of a configuration file replaces the old one."""
     for name, data in ((path, b"old"), (f"{path}.tmp", b"new")):
         fd = files.create(name, len(data))
         try:
@@ -158,7 +159,7 @@ _CHECKS: Final[dict[str, Callable[[Files, str], tuple[Outcome, str]]]] = {
 
 
 def _sync(files: Files, path: str, sync_seconds: float, seconds: Seconds) -> Finding:
-    """Write a page and sync it, one after the other, as a producer that waits for each message does."""
+    """Write a page and sync it, repeatedly, as a producer that waits for each message does."""
     fd = files.create(path, _FILE_BYTES)
     page = bytes(PAGE_BYTES)
     took: list[float] = []

@@ -1,4 +1,4 @@
-"""What a self-test found, and the text that users read."""
+"""The results of a self-test, and the text that users read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The result of one check: its name, the outcome, and a sentence with what was measured or what to do."""
+    """The result of one check: its name, the outcome, and a sentence with the measurement or the advice."""
 
     check: str
     outcome: Outcome
@@ -24,7 +24,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """Messages of 1 KiB that one store took in one flush mode."""
+    """Messages of 1 KiB that one store accepts in one flush mode."""
 
     flush: str
     messages: int
@@ -37,8 +37,9 @@ class Speed:
 
 @dataclass(frozen=True, slots=True)
 class Kills:
-    """Processes killed while they wrote in one flush mode. `lost` counts acknowledged messages that were gone; `damage`
-    says what was wrong with those that were there, or nothing."""
+    """The processes killed during writes in one flush mode. `lost` counts missing acknowledged messages; `damage` says
+    what is wrong with present ones, or is empty.
+    """
 
     flush: str
     kills: int
@@ -61,7 +62,7 @@ class Report:
 
     @property
     def is_ok(self) -> bool:
-        """Warnings allowed: nothing failed and nothing acknowledged was lost."""
+        """Return whether nothing failed and no acknowledged message was lost; warnings are allowed."""
         return not any(found.outcome is Outcome.FAILED for found in self.findings) and not any(
             killed.lost or killed.damage for killed in self.kills
         )
@@ -81,7 +82,7 @@ class Report:
         return [*lines, *self.promises()]
 
     def promises(self) -> list[str]:
-        """One sentence for each flushDiskType: what an acknowledged message survives on this machine."""
+        """Return one sentence per flushDiskType: what an acknowledged message survives on this machine."""
         if not self.is_ok:
             return ["Do not keep a store here: see what failed above."]
         doubts = [found.check for found in self.findings if found.outcome is Outcome.WARNING and found.check in _SYNCS]

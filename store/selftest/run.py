@@ -1,7 +1,7 @@
-"""The self-test of a directory as a user runs it: the disk's properties, speed, and processes killed while they write.
+"""The self-test of a directory as a user runs it: properties of the disk, speed, and processes killed while they write.
 
-Everything happens in a scratch directory inside of the given one, which is removed at the end, also after Ctrl-C. Time
-is bounded by `--seconds`, space by `--mib`. Nothing else in the directory is read or written.
+It uses a scratch directory inside of the given one and removes it at the end, also after Ctrl-C. `--seconds` bounds the
+time, `--mib` the space. Nothing else in the directory is read or written.
 """
 
 from __future__ import annotations
@@ -34,28 +34,29 @@ Tell = Callable[[str], object]
 
 MIN_MIB: Final = 64
 _MIB: Final = 1024 * 1024
-# A record is a little larger than its body; queues and index take some 60 bytes more.
+# A record is a little larger than its body; queues and index need about 60 bytes more.
 _MESSAGE_BYTES: Final = writing.BODY_BYTES + 256
-# A writer recovers what the one before it left, which takes less than a second for what the space allows.
+# A writer first recovers what the previous one left; within the permitted space that takes less than a second.
 _START_SECONDS: Final = 30
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds of a whole self-test: half of the time goes to kills, a quarter each to syncs and speed."""
+    """Bounds of a whole self-test: half of the time is for kills, a quarter each for syncs and speed."""
 
     seconds: float
     mib: int
 
     @property
     def messages(self) -> int:
-        """The most messages that one store may hold. Two stores exist at no time."""
+        """Return the largest number of messages in one store. Only one store exists at a time."""
         return max(writing.MESSAGES_PER_COMMIT, self.mib * _MIB // 2 // _MESSAGE_BYTES)
 
 
 def run(directory: Path, limits: Limits, tell: Tell, files: Files | None = None) -> Report:
-    """Test `directory`, which must exist. Raises StoreError if it is none or has too little space, OSError if nothing
-    can be written there."""
+    """Test `directory`, which must exist. Raises StoreError if it does not or has too little space, OSError if it is
+    not writable.
+    """
     if not directory.is_dir():
         raise StoreError(f"{directory} is not a directory; create it first, on the disk that the store will use")
     if limits.mib < MIN_MIB:
@@ -94,8 +95,8 @@ async def _measure(root: Path, flush: FlushDiskType, seconds: float, most: int) 
 
 
 def _kill(root: Path, flush: FlushDiskType, limits: Limits, seconds: float, tell: Tell) -> Kills:
-    """Kill writers one after the other on one store until the time or the space is used up, then compare."""
-    choose = random.Random(0)  # reproducible moments; the machine adds its own chance
+    """Kill one writer after the other on one store until time or space is used up, then check the messages."""
+    choose = random.Random(0)  # reproducible moments; the machine adds its own randomness
     acknowledged: set[int] = set()
     kills = first = 0
     end = time.monotonic() + seconds
@@ -104,7 +105,7 @@ def _kill(root: Path, flush: FlushDiskType, limits: Limits, seconds: float, tell
         firsts = _run_and_kill(root, flush, first, choose.uniform(0.0, 0.3), limits.messages - first)
         for number in firsts:
             acknowledged.update(range(number, number + writing.MESSAGES_PER_COMMIT))
-        # What was written and not acknowledged may be there, too: its numbers are not used again.
+        # Messages that were written but not acknowledged may be there, too: their numbers are not used again.
         first = max([first, *firsts]) + 2 * writing.MESSAGES_PER_COMMIT
         kills += 1
     try:
@@ -116,8 +117,9 @@ def _kill(root: Path, flush: FlushDiskType, limits: Limits, seconds: float, tell
 
 
 def _run_and_kill(root: Path, flush: FlushDiskType, first: int, seconds: float, most: int) -> list[int]:
-    """Start a writer, kill it `seconds` after its first commit, and return the first numbers of the commits that it
-    acknowledged. Raises StoreError if the writer ends by itself."""
+    """Start a writer and kill it `seconds` after its first commit. Return the first numbers of the commits that it
+    acknowledged. Raises StoreError if the writer ends before.
+    """
     command = [sys.executable, "-m", "triomq.store.selftest.writing", str(root), flush.name, str(first)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as writer:
         assert writer.stdout is not None

@@ -1,6 +1,6 @@
-"""What self-tests write: messages whose content follows from their number, so that a change of one byte is seen.
+"""The messages of self-tests: their content follows from their number, so that a change of one byte is detected.
 
-`python -m triomq.store.selftest.writing DIR FLUSH FIRST` is the process that the kill test ends: it writes until then,
+`python -m triomq.store.selftest.writing DIR FLUSH FIRST` is the process that the kill test kills. It writes until then,
 and prints the numbers of each commit once they are acknowledged.
 """
 
@@ -32,7 +32,7 @@ def now_ms() -> int:
 
 
 def scratch_settings(root: Path, flush: FlushDiskType) -> StoreSettings:
-    """Return settings whose files are small enough for a scratch directory."""
+    """Return settings with files small enough for a scratch directory."""
     return StoreSettings(
         store_path_root_dir=str(root),
         mapped_file_size_commit_log_bytes=LOG_FILE_BYTES,
@@ -63,8 +63,9 @@ def message_of(number: int) -> MessageToStore:
 
 
 async def write_commit(store: MessageStore, first: int) -> range:
-    """Write one commit of messages and wait as the flush setting promises. Return their numbers. Raises RuntimeError if
-    the store refuses one (a full disk), StoreFailed if a write or sync fails."""
+    """Write one commit of messages and wait as long as the flush setting requires. Return their numbers. Raises
+    RuntimeError if the store refuses one (a full disk), StoreFailed if a write or sync fails.
+    """
     numbers = range(first, first + MESSAGES_PER_COMMIT)
     for number in numbers:
         put = store.append(message_of(number))
@@ -80,8 +81,9 @@ async def write_commit(store: MessageStore, first: int) -> range:
 
 
 def stored_numbers(store: MessageStore) -> set[int]:
-    """Return the numbers of all messages in the store. Raises ValueError for one that is altered, doubled or out of its
-    place."""
+    """Return the numbers of all messages in the store. Raises ValueError for one that is altered, duplicated or out of
+    place.
+    """
     found: set[int] = set()
     for queue_id in range(QUEUES):
         offset = 0

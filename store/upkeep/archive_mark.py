@@ -36,7 +36,7 @@ def write_mark(files: Files, path: str, until: int, *, archive: str, now_ms: int
     """
     data = json.dumps({"archivedUntil": until, "archive": archive, "writtenAtMs": now_ms}).encode()
     directory = path.rpartition("/")[0]
-    files.make_directories(directory)
+    files.make_lasting_directories(directory)
     staged = path + _STAGED_SUFFIX
     fd = files.create(staged, len(data))
     try:

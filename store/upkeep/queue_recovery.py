@@ -81,7 +81,7 @@ class QueueRecovery:
         queue = entry.queue
         if queue is None:
             return
-        self._place(queue, entry.queue_offset, entry)
+        self._place(queue, entry.place.queue_offset, entry)
         if entry.more_queues is not None:
             for more, queue_offset in entry.more_queues:
                 self._place(more, queue_offset, entry)
@@ -90,7 +90,7 @@ class QueueRecovery:
         if self.are_doubtful and queue not in self._seen:
             self._seen.add(queue)
             self._distrust(queue, queue_offset, entry)
-        if entry.physical_offset + entry.size_bytes <= queue.max_physical_end or queue in self._short:
+        if entry.place.physical_offset + entry.place.size_bytes <= queue.max_physical_end or queue in self._short:
             return
         if queue in self._lives:
             self._decide_life(queue, queue_offset)
@@ -158,7 +158,7 @@ class QueueRecovery:
         No checksum covers the queue offset, so a damaged one must not create millions of fillers.
         """
         expected = queue.end + queue.buffered_count
-        room = entry.physical_offset - queue.max_physical_end
+        room = entry.place.physical_offset - queue.max_physical_end
         if expected == 0 or (queue_offset - expected) * record.FIXED_BYTES <= room:
             return True
         self._tell_damaged(queue, queue_offset, entry)
@@ -166,7 +166,7 @@ class QueueRecovery:
 
     def _tell_damaged(self, queue: ConsumeQueue, queue_offset: int, entry: DispatchEntry) -> None:
         log.error("record with a damaged queue offset skipped", topic=queue.topic, queue_id=queue.queue_id,
-                  queue_offset=queue_offset, physical_offset=entry.physical_offset)  # fmt: skip
+                  queue_offset=queue_offset, physical_offset=entry.place.physical_offset)  # fmt: skip
 
     def _distrust(self, queue: ConsumeQueue, queue_offset: int, entry: DispatchEntry) -> None:
         """Remove the queue's entries of messages after the start of the scan, which the scan enters again.
@@ -178,7 +178,7 @@ class QueueRecovery:
         valid record of the same queue, the topic was deleted and created again, and `entry` belongs to the old topic.
         """
         present = queue.entry(queue_offset)
-        if present is not None and present[0] > entry.physical_offset and self.leads_home(queue, queue_offset):
+        if present is not None and present[0] > entry.place.physical_offset and self.leads_home(queue, queue_offset):
             return
         last = queue.entry(queue.end - 1)
         if last is not None and last[1] == FILLER_SIZE_BYTES:
@@ -188,7 +188,7 @@ class QueueRecovery:
                 self._note_times(queue)
                 queue.begin_anew()
                 return
-            queue_offset = queue.first_at_or_beyond(entry.physical_offset)
+            queue_offset = queue.first_at_or_beyond(entry.place.physical_offset)
         if queue_offset < queue.end:
             self._note_times(queue)
             queue.cut(queue_offset)
@@ -324,13 +324,13 @@ class QueueRecovery:
 
     def _enter_short(self, entry: DispatchEntry) -> None:
         if entry.queue in self._short:
-            self._place_in_short(entry.queue, entry.queue_offset, entry)
+            self._place_in_short(entry.queue, entry.place.queue_offset, entry)
         for more, queue_offset in entry.more_queues or ():
             if more in self._short:
                 self._place_in_short(more, queue_offset, entry)
 
     def _place_in_short(self, queue: ConsumeQueue | None, queue_offset: int, entry: DispatchEntry) -> None:
-        if queue is None or entry.physical_offset + entry.size_bytes <= queue.max_physical_end:
+        if queue is None or entry.place.physical_offset + entry.place.size_bytes <= queue.max_physical_end:
             return
         leap = self._leaps.pop(queue, None)
         if leap is not None and queue_offset > leap[0]:

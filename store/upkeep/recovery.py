@@ -262,7 +262,7 @@ class Recovery:
 
     def _enter_index(self, entry: DispatchEntry) -> None:
         index = self._index
-        if not index.is_enabled or entry.physical_offset < self._index_end:
+        if not index.is_enabled or entry.place.physical_offset < self._index_end:
             return
         if entry.uniq_key is None and entry.keys is None:
             return
@@ -275,7 +275,7 @@ class Recovery:
 
     def _index_one(self, entry: DispatchEntry) -> None:
         # The index may hold only some keys of its last message.
-        if entry.physical_offset >= self._index_end:
+        if entry.place.physical_offset >= self._index_end:
             self._dispatch.add_missing_to_index(entry)
 
     def _catch_up_index(self, end: int) -> Iterator[None]:

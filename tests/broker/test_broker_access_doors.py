@@ -3,20 +3,27 @@ beginning of one. A body can hold bytes that look like a record."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from broker_whole import send_fields
-from test_broker_access_matrix import Guarded, guarded_broker, offset_of, send, topic_fields
+import trio
+from broker_whole import now_ms, send_fields
+from stored_records import encoded
+from test_broker_access_matrix import CREDENTIALS, Guarded, guarded_broker, offset_of, send, topic_fields
 
+from triomq.protocol import signature
 from triomq.protocol.address import HostPort
 from triomq.protocol.codes import RequestCode
-from triomq.protocol.command import RemotingCommand
+from triomq.protocol.command import RemotingCommand, new_request
 from triomq.protocol.message_id import offset_message_id
 from triomq.protocol.properties import encode
-from triomq.protocol.record import encode_into, read_fields
+from triomq.protocol.record import read_fields
 from triomq.protocol.system_topics import TRANS_HALF_TOPIC
+from triomq.remoting.client import open_client
+from triomq.remoting.connection import Connection
+from triomq.remoting.processor_table import Processor
 
 CODE = RequestCode
 HALF = "TRAN_MSG\x01true\x02PGROUP\x01P\x02UNIQ_KEY\x01U"
@@ -26,11 +33,9 @@ HOST = HostPort("127.0.0.1", 10911)
 
 def forged(topic: str, physical_offset: int, queue_offset: int, properties: dict[str, str]) -> bytes:
     """The bytes of a record that nobody stored."""
-    record = bytearray()
-    encode_into(
-        record, topic.encode(), queue_id=0, flag=0, queue_offset=queue_offset, physical_offset=physical_offset,
-        sys_flags=0, born_timestamp=1, born_host=HOST.packed, store_timestamp=1, store_host=HOST.packed,
-        reconsume_times=0, prepared_transaction_offset=0, body=b"forged", stored_properties=encode(properties),
+    record = encoded(
+        topic.encode(), b"forged", encode(properties), queue_offset=queue_offset, physical_offset=physical_offset,
+        born_timestamp=1, born_host=HOST.packed, store_timestamp=1, store_host=HOST.packed,
     )  # fmt: skip
     return bytes(record)
 
@@ -162,3 +167,39 @@ async def test_a_forged_message_is_not_made_a_half_message(tmp_path: Path) -> No
         fields = {"msgId": offset_message_id(HOST.packed, real[0])}
         await guarded.admin(CODE.RESUME_CHECK_HALF_MESSAGE, fields)
         assert await count(guarded, TRANS_HALF_TOPIC) == 2
+
+
+@pytest.mark.parametrize("who", ["with permission", "administrator"])
+async def test_a_half_message_is_shown_to_those_who_may_write_its_topic(tmp_path: Path, who: str) -> None:
+    """Anybody may register under any producer group, and the question how a transaction ended holds its message."""
+    settings = {"transactionCheckInterval": "20", "transactionTimeOut": "0"}
+    heartbeat = json.dumps({"clientID": "c", "producerDataSet": [{"groupName": "P"}], "consumerDataSet": []}).encode()
+    seen: list[tuple[str, bytes]] = []
+    async with guarded_broker(tmp_path, **settings) as broker, open_client() as eavesdropper:
+        guarded = Guarded(broker)
+        await prepared(guarded)
+        asked = trio.Event()
+
+        def heard(name: str) -> Processor:
+            def question(connection: Connection, request: RemotingCommand) -> None:
+                seen.append((name, request.body))
+                if name == "owner":
+                    asked.set()
+
+            return question
+
+        for client, name, account in (
+            (eavesdropper, "eavesdropper", "without permission"),
+            (broker.client, "owner", who),
+        ):
+            client.register(CODE.CHECK_TRANSACTION_STATE, heard(name))
+            fields = signature.sign_fields({}, heartbeat, *(CREDENTIALS[account] or ("", "")))
+            request = new_request(CODE.HEART_BEAT, ext_fields=fields, body=heartbeat)
+            assert (await client.invoke(broker.address, request, 10)).code == 0
+        half = send_fields("Orders", properties=HALF, bornTimestamp=now_ms())
+        for _ in range(4):
+            assert (await guarded.ask("main", who, 10, half, b"half")).code == 0
+        with trio.fail_after(10):
+            await asked.wait()
+    assert {name for name, _ in seen} == {"owner"}
+    assert b"half" in seen[0][1]

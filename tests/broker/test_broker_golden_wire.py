@@ -163,7 +163,7 @@ class Conversation:
         recorded = self._client_answers[RequestCode(request.code).name][-1 if wants_threads else 0]
         return new_response(request, 0, recorded["header"].get("remark"), body=body_of(recorded))
 
-    # -- -- the position of a message here -----------------------------------------------------------------------------
+    # -- the position of a message here --------------------------------------------------------------------------------
 
     def _place(self, name: str, text: str) -> str:
         """Return a field of a request with the message's position in this log."""

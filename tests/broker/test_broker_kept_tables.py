@@ -420,7 +420,7 @@ def test_offsets_of_names_that_are_too_long_are_refused(group: str, topic: str) 
     table.commit("g" * 255, "%RETRY%" + "g" * 255, 0, 5)
 
 
-# -- -- writing in the background ------------------------------------------------------------------------------------
+# -- writing in the background ---------------------------------------------------------------------------------------
 
 
 class SlowFile(MemoryFile):

@@ -412,18 +412,19 @@ async def test_other_tasks_run_while_many_pulls_end(held: Held) -> None:
     counts: list[int] = []
 
     async def watch() -> None:
-        while len(held.answered) < 100:
+        while len(held.answered) < 200:
             counts.append(len(held.answered))
             await trio.lowlevel.checkpoint()
 
-    for number in range(100):
+    for number in range(200):
         held.park(number, wait_seconds=0)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(held.polling.run)
         nursery.start_soon(watch)
         await trio.sleep(1)
         nursery.cancel_scope.cancel()
-    assert RESPONSES_IN_A_ROW in counts
+    # In each round of the event loop the one or the other may be first.
+    assert max(counts) > 0 and all(count % RESPONSES_IN_A_ROW == 0 for count in counts)
     await held.lab.store.close()
 
 

@@ -282,7 +282,7 @@ async def test_lines_of_the_statistics_log(stats: BrokerStats) -> None:
     assert not [line for line in lines if "Quiet" in line]
 
 
-# -- -- the rates of the store ---------------------------------------------------------------------------------------
+# -- the rates of the store ------------------------------------------------------------------------------------------
 
 
 def test_rates_come_from_samples_of_each_second(stats: BrokerStats, clock: FakeClock) -> None:

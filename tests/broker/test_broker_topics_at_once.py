@@ -32,7 +32,7 @@ from triomq.remoting.errors import ConnectFailed, ConnectionClosed
 
 A, B = "10.0.0.8:9876", "10.0.0.9:9876"
 
-# -- -- NameServers in memory, with the rules of the real one ----------------------------------------------------------
+# -- NameServers in memory, with the rules of the real one -------------------------------------------------------------
 
 
 class NameServers:

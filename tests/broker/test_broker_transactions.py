@@ -130,7 +130,7 @@ async def test_a_request_that_says_neither_commit_nor_rollback_is_refused(
 async def test_slaves_end_nothing(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
     async with open_transactions(tmp_path, store={"broker_role": BrokerRole.SLAVE}) as transactions:
         with pytest.raises(RequestRefused) as refused:
-            transactions.end(PutResult(PutStatus.PUT_OK, 0, 0, 0), COMMIT)
+            transactions.end(PutResult(PutStatus.PUT_OK, physical_offset=0, queue_offset=0), COMMIT)
         assert (refused.value.code, refused.value.remark) == (11, "not set any response code")
 
 
@@ -225,7 +225,8 @@ async def test_an_open_half_message_is_checked_and_put_back(
         assert (body.born_timestamp, body.physical_offset) == (copy.born_timestamp, copy.physical_offset)
         assert half.physical_offset != copy.physical_offset
         assert transactions.consumed() == (2, 1)
-        answer = transactions.end(PutResult(PutStatus.PUT_OK, copy.physical_offset, 0, 2), COMMIT)
+        put = PutResult(PutStatus.PUT_OK, physical_offset=copy.physical_offset, queue_offset=2)
+        answer = transactions.end(put, COMMIT)
         assert answer is not None
         assert answer.code == 0
         assert lab.bodies("T", 3) == [b"ended", b"pay"]

@@ -194,6 +194,7 @@ class FakeCluster:
         self.route_requests: list[tuple[float, str]] = []
         self.name_server_seconds = 0.0
         self.processors: dict[int, Any] = {}
+        self.on_close: list[Callable[[str, Any], None]] = []
 
     @property
     def broker(self) -> FakeBroker:
@@ -220,6 +221,14 @@ class FakeCluster:
 
     def register(self, code: int, processor: Any) -> None:
         self.processors[code] = processor
+
+    def on_connection_closed(self, hook: Callable[[str, Any], None]) -> None:
+        self.on_close.append(hook)
+
+    def lose(self, address: str) -> None:
+        """Let the client see that its connection to a broker ended."""
+        for hook in self.on_close:
+            hook(address, None)
 
     async def invoke(self, address: str, request: RemotingCommand, timeout_seconds: float = 3.0) -> RemotingCommand:
         await trio.lowlevel.checkpoint()

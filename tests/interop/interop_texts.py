@@ -45,7 +45,7 @@ def corpus(directory: Path, *, full: bool = True) -> Path:
 
 
 def lines_of(path: Path) -> list[bytes]:
-    """Return the lines with their line ends, split at \n only."""
+    """Return the lines with their line ends, split at \\n only."""
     parts = path.read_bytes().split(b"\n")
     lines = [part + b"\n" for part in parts[:-1]]
     return [*lines, parts[-1]] if parts[-1] else lines

@@ -6,8 +6,8 @@
 
 A run works in a copy of the project. First it runs the tests of an area once and notes which functions each enters. A
 mutant then meets only tests that enter its function, up to a bound of time: first those whose file is named after the
-mutant's, then the others, shortest first. A mutant outside of functions meets the tests that enter any function of its
-file. The verdict is
+mutant's, then those that enter little else than its file. A mutant outside of functions meets the tests that enter any
+function of its file, and those named after it. The verdict is
 
     killed       a test failed
     timeout      the tests did not end in time, as with an endless loop; counted as killed
@@ -111,19 +111,21 @@ class Laboratory:
         return (self.copy / ".trial.out").read_text(errors="replace")
 
     def tests_for(self, area: str, mutant: Mutant) -> list[str]:
-        """Return the tests that enter the mutant's function: its own first, then the shortest, up to TESTS_SECONDS."""
+        """Those that enter the mutant's function, its own first, then those that are the most about its file, for at
+        most TESTS_SECONDS together. A line outside of functions also meets its own tests that enter none."""
         baseline = self.baseline(area)
-        enter = [
-            test
-            for test, functions in baseline.entered.items()
-            if test in baseline.passed
-            and any(path == mutant.path and mutant.function_line in (line, 0) for path, line in functions)
-        ]
-        enter.sort(key=lambda test: (not is_own_test(test, mutant.path), baseline.passed[test]))
+        found: list[tuple[bool, float, float, str]] = []
+        for test, functions in baseline.entered.items():
+            of_file = [line for path, line in functions if path == mutant.path]
+            is_own = is_own_test(test, mutant.path)
+            enters = mutant.function_line in of_file if mutant.function_line else bool(of_file) or is_own
+            if enters and test in baseline.passed:
+                focus = len(of_file) / max(1, len(functions))
+                found.append((not is_own, -focus, baseline.passed[test], test))
         chosen: list[str] = []
         seconds = 0.0
-        for test in enter:
-            seconds += baseline.passed[test]
+        for _, _, duration, test in sorted(found):
+            seconds += duration
             if chosen and seconds > TESTS_SECONDS:
                 break
             chosen.append(test)

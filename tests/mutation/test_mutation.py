@@ -114,23 +114,34 @@ def test_a_test_is_own_when_its_file_shares_a_word_with_the_source_that_is_not_t
     assert not is_own_test("tests/store/test_store_flush.py::test_a", "store/message_store.py")
 
 
-def test_own_tests_come_first_then_the_shortest_up_to_the_bound(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+DURATIONS = {
+    "tests/store/test_store_delay.py::own": 5.0,
+    "tests/store/test_store_delay.py::elsewhere": 0.2,
+    "tests/store/test_store_index.py::focused": 3.0,
+    "tests/store/test_store_index.py::quick": 0.1,
+    "tests/store/test_store_index.py::slower": 0.2,
+    "tests/store/test_store_flush.py::long": 8.0,
+}
+OTHERS = [("store/index.py", line) for line in range(9)]
+ENTERED = {
+    "tests/store/test_store_delay.py::own": [("store/delay.py", 9), *OTHERS],
+    "tests/store/test_store_delay.py::elsewhere": OTHERS,
+    "tests/store/test_store_index.py::focused": [("store/delay.py", 9), ("store/delay.py", 30)],
+    "tests/store/test_store_index.py::quick": [("store/delay.py", 9), *OTHERS],
+    "tests/store/test_store_index.py::slower": [("store/delay.py", 9), *OTHERS],
+    "tests/store/test_store_flush.py::long": [("store/delay.py", 9), *OTHERS],
+}
+
+
+@pytest.mark.parametrize("function_line", [9, 0])
+def test_own_tests_come_first_then_those_that_are_about_the_file_up_to_the_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function_line: int
 ) -> None:
-    seconds = {
-        "tests/store/test_store_flush.py::long": 8.0, "tests/store/test_store_flush.py::longer": 9.0,
-        "tests/store/test_store_index.py::quick": 0.1, "tests/store/test_store_index.py::slow": 3.0,
-        "tests/store/test_store_delay.py::own": 5.0, "tests/store/test_store_delay.py::elsewhere": 0.1,
-    }  # fmt: skip
-    entered = {test: [("store/delay.py", 9)] for test in seconds}
-    entered["tests/store/test_store_delay.py::elsewhere"] = [("store/delay.py", 30)]
-    monkeypatch.setattr(Laboratory, "baseline", lambda self, name: Trial(seconds, entered=entered))
-    chosen = Laboratory(tmp_path).tests_for("store", Mutant("store/delay.py", 12, "drop", 0, 1, "", "", 9))
-    assert chosen == [
-        "tests/store/test_store_delay.py::own",
-        "tests/store/test_store_index.py::quick",
-        "tests/store/test_store_index.py::slow",
-    ]
+    monkeypatch.setattr(Laboratory, "baseline", lambda self, name: Trial(DURATIONS, entered=ENTERED))
+    chosen = Laboratory(tmp_path).tests_for("store", Mutant("store/delay.py", 12, "drop", 0, 1, "", "", function_line))
+    assert [test.partition("::")[2] for test in chosen] == [
+        *(["own"] if function_line else ["own", "elsewhere"]), "focused", "quick", "slower",
+    ]  # fmt: skip
 
 
 SMALL_RUN = """

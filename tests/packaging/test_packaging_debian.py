@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -77,7 +78,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip("there is no .venv to build with")
     done = subprocess.run(
         [str(ROOT / "packaging/debian/build"), str(tmp_path_factory.mktemp("deb"))], capture_output=True, text=True,
-        timeout=400,
+        timeout=400, env={**os.environ, "DEBEMAIL": "packager@example.com"},
     )  # fmt: skip
     if done.returncode != 0 and "connection" in done.stderr.lower():
         pytest.skip("packages that the package contains cannot be downloaded")
@@ -93,6 +94,8 @@ def field(package: Path, name: str) -> str:
 @pytest.mark.slow
 def test_the_package_says_what_it_is(package: Path) -> None:
     assert (field(package, "Package"), field(package, "Version")) == ("triomq", triomq.__version__)
+    authors = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["authors"]
+    assert field(package, "Maintainer") == f"{authors[0]['name']} <packager@example.com>"
     python = sys.version_info
     assert f"python3 (>= 3.{python.minor}), python3 (<< 3.{python.minor + 1})" in field(package, "Depends")
     listing = subprocess.run(["dpkg-deb", "-c", str(package)], capture_output=True, text=True, timeout=30).stdout

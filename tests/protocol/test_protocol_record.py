@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import struct
 import zlib
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from stored_records import encoded
 
 from triomq.protocol import compression, java, message_id, properties, record, sys_flag
 from triomq.protocol import property_names as names
@@ -111,27 +113,37 @@ def test_records_in_a_row_from_a_memoryview() -> None:
         list(record.iterate_records(EXAMPLE + EXAMPLE[:40]))
 
 
+@pytest.mark.parametrize("hosts", [(8, 8), (20, 8), (8, 20), (20, 20)])
+def test_every_value_lands_in_its_own_field(hosts: tuple[int, int]) -> None:
+    """No two values are alike, so that none can take the place of another; a checksum covers the body only."""
+    born_host, store_host = b"b" * hosts[0], b"s" * hosts[1]
+    values: dict[str, Any] = {
+        "queue_id": 1, "flag": -2, "queue_offset": 3 << 40, "physical_offset": 4 << 41, "born_timestamp": 5 << 42,
+        "born_host": born_host, "store_timestamp": 6 << 43, "store_host": store_host, "reconsume_times": 7,
+        "prepared_transaction_offset": 8 << 44,
+    }  # fmt: skip
+    data = encoded(b"topic", b"body", b"properties\x01here", sys_flag=sys_flag.TRANSACTION_COMMIT, **values)
+    fields = record.read_fields(data, 0, len(data))
+    assert {name: getattr(fields, name) for name in values} == values
+    assert (fields.topic, fields.properties) == (b"topic", b"properties\x01here")
+    assert data[fields.body_at : fields.body_at + fields.body_length] == b"body"
+    assert (fields.size_bytes, fields.body_crc) == (len(data), record.body_crc(b"body"))
+    v6 = (sys_flag.BORN_HOST_V6 if hosts[0] == 20 else 0) | (sys_flag.STORE_HOST_V6 if hosts[1] == 20 else 0)
+    assert fields.sys_flag == sys_flag.TRANSACTION_COMMIT | v6
+
+
 def test_numbers_that_do_not_fit_leave_the_tail_alone() -> None:
     tail = bytearray(b"before")
-    host = HostPort("10.0.0.1", 10911).packed
-    with pytest.raises(struct.error):
-        record.encode_into(
-            tail, b"T", queue_id=2**31, flag=0, queue_offset=0, physical_offset=0, sys_flags=0, born_timestamp=0,
-            born_host=host, store_timestamp=0, store_host=host, reconsume_times=0, prepared_transaction_offset=0,
-            body=b"", stored_properties=b"",
-        )  # fmt: skip
-    with pytest.raises(struct.error):
-        record.encode_into(
-            tail, b"T" * 128, queue_id=0, flag=0, queue_offset=0, physical_offset=0, sys_flags=0, born_timestamp=0,
-            born_host=host, store_timestamp=0, store_host=host, reconsume_times=0, prepared_transaction_offset=0,
-            body=b"", stored_properties=b"",
-        )  # fmt: skip
-    with pytest.raises(struct.error):
-        record.encode_into(
-            tail, b"T", queue_id=0, flag=0, queue_offset=0, physical_offset=0, sys_flags=0, born_timestamp=0,
-            born_host=host, store_timestamp=0, store_host=host, reconsume_times=0, prepared_transaction_offset=0,
-            body=b"", stored_properties=b"p" * 32768,
-        )  # fmt: skip
+    for unfit in (
+        {"queue_id": 2**31},
+        {"topic": b"T" * 128},
+        {"properties": b"p" * 32768},
+        {"physical_offset": 2**63},
+        {"born_host": bytes(9)},
+        {"store_host": bytes(4)},
+    ):
+        with pytest.raises(struct.error):
+            encoded(tail=tail, **unfit)  # type: ignore[arg-type]
     assert tail == b"before"
 
 

@@ -157,7 +157,7 @@ async def test_one_slave_that_does_not_read_holds_nobody_up(
     assert {link.remote for link in pair.server.links} == {"10.0.0.1:10912"}
 
 
-# -- -- logs that end differently ------------------------------------------------------------------------------------
+# -- logs that end differently ---------------------------------------------------------------------------------------
 
 
 async def two_histories(
@@ -339,7 +339,7 @@ async def test_a_synchronously_flushing_slave_survives_a_cut(
     assert pair.slave.flushed.value == pair.master.reading.max_physical_offset == pair.server.replicated.value
 
 
-# -- -- a slave with SYNC_FLUSH reports only what is on disk ---------------------------------------------------------
+# -- a slave with SYNC_FLUSH reports only what is on disk ------------------------------------------------------------
 
 
 async def test_a_synchronously_flushing_slave_reports_what_is_on_disk(

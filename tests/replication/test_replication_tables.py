@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
+from store_support import message, open_store
+from structlog.testing import capture_logs
+from trio.testing import MockClock
 
 from triomq.broker.delay import DelayOffsets
+from triomq.broker.replication.master_account import MAX_FILE_BYTES, MasterAccount
 from triomq.broker.replication.master_tables import MasterTables
 from triomq.broker.tables.groups import GroupTable
 from triomq.broker.tables.offsets import OffsetTable
@@ -14,7 +21,9 @@ from triomq.broker.tables.topics import TopicTable
 from triomq.protocol.bodies.topic_config import TopicConfig
 from triomq.protocol.codes import RequestCode
 from triomq.protocol.command import RemotingCommand, new_response
+from triomq.protocol.signature import is_bound_by, is_signed_by
 from triomq.remoting.errors import ConnectFailed
+from triomq.store.config import BrokerRole
 
 
 class FakeMaster:
@@ -23,11 +32,16 @@ class FakeMaster:
     def __init__(self) -> None:
         self.topics, self.groups, self.offsets, self.delays = tables()
         self.asked: list[tuple[str, int]] = []
+        self.requests: list[RemotingCommand] = []
+        self.refuses = False
         self.failing: set[int] = set()
         self.odd: set[int] = set()
 
     async def invoke(self, address: str, command: RemotingCommand, timeout_seconds: float) -> RemotingCommand:
         self.asked.append((address, command.code))
+        self.requests.append(command)
+        if self.refuses:
+            return new_response(command, 1, "org.apache.rocketmq.acl.common.AclException: No accessKey is configured")
         if command.code in self.failing:
             raise ConnectFailed("no")
         bodies = {
@@ -45,12 +59,20 @@ def tables(now_ms: int = 5) -> tuple[TopicTable, GroupTable, OffsetTable, DelayO
 
 
 class Slave:
-    def __init__(self, master: FakeMaster, *, is_trusted: bool = True) -> None:
+    def __init__(
+        self, master: FakeMaster, *, is_trusted: bool = True, sign: Callable[[RemotingCommand], None] | None = None
+    ) -> None:
         self.is_trusted = is_trusted
         client: Any = master
         self.topics, self.groups, self.offsets, self.delays = tables(now_ms=7)
         self.tables = MasterTables(
-            client, self.topics, self.groups, self.offsets, self.delays, is_trusted=lambda: self.is_trusted
+            client,
+            self.topics,
+            self.groups,
+            self.offsets,
+            self.delays,
+            is_trusted=lambda: self.is_trusted,
+            sign=sign,
         )
         self.tables.master_known("10.0.0.1:10911")
 
@@ -133,3 +155,102 @@ async def test_nothing_is_taken_of_a_master_that_changed_while_it_was_asked(mast
     assert slave.topics.get("T") is None
     if change == "another log":
         assert master.asked == [("10.0.0.1:10909", RequestCode.GET_ALL_TOPIC_CONFIG)], "nothing more is asked"
+
+
+async def test_requests_carry_the_account_of_the_tools_file(master: FakeMaster, tmp_path: Path) -> None:
+    file = tmp_path / "tools.yml"
+    slave = Slave(master, sign=MasterAccount(file, lambda: 1_700_000_000_000).sign)
+    await slave.tables.sync()
+    assert [request.ext_fields for request in master.requests] == [None] * 4, "there is no file"
+    master.requests.clear()
+    file.write_text("accessKey: 00012345\nsecretKey: 10000000\n")
+    await slave.tables.sync()
+    assert len(master.requests) == 4
+    for request in master.requests:
+        fields = request.ext_fields or {}
+        assert fields["AccessKey"] == "00012345"
+        assert is_signed_by(fields, b"", "10000000")
+        assert is_bound_by(request.code, fields, b"", "10000000")
+    assert len({(request.ext_fields or {})["SignedAt"] for request in master.requests}) == 4
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"[", b"- a", b"accessKey: a", b"accessKey: a\nsecretKey: [hush]", b"\xff\xfe\x00",
+        b"accessKey: hush\n" * (MAX_FILE_BYTES // 10),
+    ],
+    ids=["yaml", "list", "half", "nested", "bytes", "long"],
+)  # fmt: skip
+async def test_a_tools_file_that_cannot_be_used_is_said_once(
+    master: FakeMaster, tmp_path: Path, data: bytes
+) -> None:
+    file = tmp_path / "tools.yml"
+    file.write_bytes(data)
+    with capture_logs() as logs:
+        await Slave(master, sign=MasterAccount(file, lambda: 5).sign).tables.sync()
+    assert [request.ext_fields for request in master.requests] == [None] * 4
+    (said,) = [entry for entry in logs if entry["event"] == "the account for the master cannot be read"]
+    assert said["path"] == str(file)
+    assert "hush" not in str(said["reason"])
+
+
+async def test_a_master_that_refuses_its_tables_is_said(master: FakeMaster) -> None:
+    master.refuses = True
+    slave = Slave(master)
+    with capture_logs() as logs:
+        await slave.tables.sync()
+    said = [entry for entry in logs if entry["event"] == "the master refuses its tables"]
+    assert [entry["log_level"] for entry in said] == ["warning"] * 4
+    assert "No accessKey is configured" in said[0]["remark"]
+    assert slave.topics.get("T") is None
+
+
+async def test_the_tables_come_when_the_master_is_known_and_its_log_matches(
+    autojump_clock: MockClock, nursery: trio.Nursery, master: FakeMaster, tmp_path: Path
+) -> None:
+    slave = Slave(master, is_trusted=False)
+    store = await open_store(tmp_path, broker_role=BrokerRole.SLAVE)
+    nursery.start_soon(slave.tables.run, store)
+    await trio.sleep(5)
+    assert master.asked == []
+    slave.is_trusted = True
+    await trio.sleep(1.5)
+    assert slave.topics.get("T") is not None
+    asked = len(master.asked)
+    await trio.sleep(60)
+    assert len(master.asked) == asked, "nothing is new"
+    slave.tables.master_known("10.0.0.9:10911")
+    await trio.sleep(1.5)
+    assert len(master.asked) == 2 * asked
+
+
+async def test_a_topic_that_arrives_in_the_log_is_looked_up_at_once_and_only_once(
+    autojump_clock: MockClock, nursery: trio.Nursery, master: FakeMaster, tmp_path: Path
+) -> None:
+    slave = Slave(master)
+    source = await open_store(tmp_path / "master")
+    store = await open_store(tmp_path / "slave", broker_role=BrokerRole.SLAVE)
+    nursery.start_soon(slave.tables.run, store)
+    await trio.sleep(5)
+
+    async def replicate(topic: str, queue_id: int = 0) -> None:
+        begin = source.reading.max_physical_offset
+        source.append(message(topic, queue_id))
+        source.commit()
+        assert store.replica.append(begin, source.reading.read_log(begin, 4096))
+        store.replica.dispatch()
+        await trio.sleep(0.3)
+
+    master.topics.update(TopicConfig(topic_name="New", read_queue_nums=3))
+    asked = len(master.asked)
+    await replicate("New")
+    assert slave.topics.get("New") is not None
+    assert len(master.asked) == asked + 4
+    await replicate("New", 1)
+    await replicate("%LMQ%client")
+    assert len(master.asked) == asked + 4, "a further queue, and a queue that has no topic, need no table"
+    await replicate("Deleted")
+    await replicate("New", 2)
+    assert len(master.asked) == asked + 8, "a topic that the master does not know is looked up once"
+    await source.close()

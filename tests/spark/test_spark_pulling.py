@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from stored_records import encoded
 
 from triomq.protocol import record
 from triomq.protocol.codes import ResponseCode
@@ -99,13 +100,7 @@ class FakeCluster:
 
 
 def stored(queue_offset: int) -> bytes:
-    tail = bytearray()
-    host = bytes(8)
-    record.encode_into(
-        tail, b"T", queue_id=0, flag=0, queue_offset=queue_offset, physical_offset=0, sys_flags=0, born_timestamp=0,
-        born_host=host, store_timestamp=1000 + queue_offset, store_host=host, reconsume_times=0,
-        prepared_transaction_offset=0, body=b"x", stored_properties=b"",
-    )  # fmt: skip
+    tail = encoded(b"T", b"x", queue_offset=queue_offset, store_timestamp=1000 + queue_offset)
     return bytes(tail)
 
 

@@ -13,6 +13,7 @@ pytest.importorskip("pyspark")
 
 from plain_rows import schema_of
 from pyspark.sql.pandas.types import to_arrow_schema
+from stored_records import encoded
 
 from triomq.protocol import properties, record, sys_flag
 from triomq.spark import record_columns
@@ -36,16 +37,14 @@ BODIES = st.binary(max_size=20).map(lambda body: (body, 0)) | st.binary(max_size
 
 @st.composite
 def records(draw: st.DrawFn) -> bytes:
-    tail = bytearray()
     body, flags = draw(BODIES)
     trailing = draw(st.sampled_from([b"", b"\x02"]))
-    topic = draw(st.sampled_from([b"T", "日本".encode(), b"\xfe"]))
-    record.encode_into(
-        tail, topic, queue_id=draw(INT32), flag=draw(INT32), queue_offset=draw(st.integers(0, 9)),
-        physical_offset=draw(INT64), sys_flags=flags, born_timestamp=draw(TIMES),
-        born_host=draw(st.sampled_from(HOSTS)), store_timestamp=draw(TIMES), store_host=draw(st.sampled_from(HOSTS)),
-        reconsume_times=draw(INT32), prepared_transaction_offset=draw(INT64), body=body,
-        stored_properties=draw(STORED) + trailing,
+    tail = encoded(
+        draw(st.sampled_from([b"T", "日本".encode(), b"\xfe"])), body, draw(STORED) + trailing,
+        queue_id=draw(INT32), flag=draw(INT32), queue_offset=draw(st.integers(0, 9)), physical_offset=draw(INT64),
+        sys_flag=flags, born_timestamp=draw(TIMES), born_host=draw(st.sampled_from(HOSTS)),
+        store_timestamp=draw(TIMES), store_host=draw(st.sampled_from(HOSTS)), reconsume_times=draw(INT32),
+        prepared_transaction_offset=draw(INT64),
     )  # fmt: skip
     return bytes(tail)
 
@@ -146,11 +145,8 @@ def test_damage_ends_a_run_before_it(raws: list[bytes], data: st.DataObject) -> 
 
 
 def one(body: bytes = b"body", *, flags: int = 0, stored: bytes = b"TAGS\x01A") -> bytes:
-    tail = bytearray()
-    record.encode_into(
-        tail, b"T", queue_id=0, flag=0, queue_offset=5, physical_offset=0, sys_flags=flags, born_timestamp=0,
-        born_host=HOSTS[0], store_timestamp=0, store_host=HOSTS[0], reconsume_times=0, prepared_transaction_offset=0,
-        body=body, stored_properties=stored,
+    tail = encoded(
+        b"T", body, stored, queue_offset=5, sys_flag=flags, born_host=HOSTS[0], store_host=HOSTS[0]
     )  # fmt: skip
     return bytes(tail)
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import errno
 import json
 import os
+import resource
 from datetime import datetime
 from pathlib import Path
 
 import pytest
 from store_faults import RecordingFiles
-from store_support import small_settings
+from store_support import message, open_store, small_settings
 
 from triomq.store.disk import layout
 from triomq.store.disk.directory_lock import DirectoryLock
@@ -36,8 +37,18 @@ class Descriptors(Files):
         self._names[fd] = Path(path).name
         return fd
 
+    def lock_directory(self, path: str) -> int:
+        fd = super().lock_directory(path)
+        self._names[fd] = Path(path).name
+        return fd
+
+    def duplicate(self, fd: int) -> int:
+        second = super().duplicate(fd)
+        self._names[second] = self._names[fd]
+        return second
+
     def close(self, fd: int) -> None:
-        del self._names[fd]
+        self._names.pop(fd, None)
         super().close(fd)
 
     @property
@@ -149,6 +160,93 @@ def test_a_read_from_memory_only_fails_like_any_other_but_for_what_is_not_there(
         assert Files().pread_into(0, places, 0, wait=False) == 0
 
 
+def test_a_file_is_opened_once_whatever_number_its_descriptor_has(tmp_path: Path) -> None:
+    class Numbered(Files):
+        def __init__(self) -> None:
+            self.calls: list[str] = []
+
+        def open(self, path: str, *, write: bool = True) -> int:
+            assert not self.calls, "it is open already"
+            self.calls.append("open")
+            return 0
+
+        def close(self, fd: int) -> None:
+            self.calls.append(f"close {fd}")
+
+    files = Numbered()
+    pool = OpenFiles(files, 2)
+    file = MappedFile(pool, str(tmp_path), 0, 100)
+    assert (file.fd(), file.fd()) == (0, 0)
+    file.close()
+    file.close()
+    assert (files.calls, pool.count) == (["open", "close 0"], 0)
+
+
+def test_a_file_that_is_made_at_the_second_attempt_is_open_once(tmp_path: Path) -> None:
+    """At the first, the process had no free descriptor, so another file gave up its own."""
+
+    class Short(Descriptors):
+        failures = 0
+
+        def create(self, path: str, size_bytes: int) -> int:
+            if self.failures:
+                self.failures -= 1
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+            return super().create(path, size_bytes)
+
+    files = Short()
+    pool = OpenFiles(files, 10)
+    made(pool, tmp_path, "first")
+    files.failures = 1
+    made(pool, tmp_path, "second")
+    assert (files.names, pool.count) == ({"second"}, 1)
+    pool.close_all()
+    assert (files.names, pool.count) == (set(), 0)
+
+
+@pytest.mark.parametrize(
+    ("limits", "limit"), [((123, 456), 123), ((resource.RLIM_INFINITY, resource.RLIM_INFINITY), 1 << 20)]
+)
+def test_the_number_of_descriptors_is_the_limit_in_force(
+    monkeypatch: pytest.MonkeyPatch, limits: tuple[int, int], limit: int
+) -> None:
+    """The hard limit is what a process may ask for, not what it has."""
+    monkeypatch.setattr(resource, "getrlimit", lambda which: limits)
+    assert Files().descriptor_limit() == limit
+
+
+@pytest.mark.parametrize("has_room", [True, False])
+async def test_a_log_file_that_is_made_ahead_is_closed_again(tmp_path: Path, has_room: bool) -> None:
+    class Allocating(Descriptors):
+        def allocate(self, fd: int, at: int, size_bytes: int) -> None:
+            if not has_room:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    files = Allocating()
+    store = await open_store(tmp_path, files=files, warm_mapped_file_enable=True)
+    assert store.append(message(body=bytes(2900))).is_ok
+    store.commit()
+    before = files.names
+    await store._warm_up.prepare()
+    assert (tmp_path / "commitlog" / f"{4096:020d}").exists()
+    assert files.names == before
+    await store.close()
+
+
+@pytest.mark.parametrize("is_reached", [True, False])
+async def test_at_a_clean_exit_a_log_file_that_was_made_ahead_goes_unless_the_log_reached_it(
+    tmp_path: Path, is_reached: bool
+) -> None:
+    store = await open_store(tmp_path, warm_mapped_file_enable=True)
+    assert store.append(message(body=bytes(2900))).is_ok
+    store.commit()
+    await store._warm_up.prepare()
+    if is_reached:
+        assert store.append(message(body=bytes(2900))).physical_offset == 4096
+    await store.close()
+    assert (tmp_path / "commitlog" / f"{4096:020d}").exists() is is_reached
+
+
 # -- JSON files ----------------------------------------------------------------------------------------------------
 
 
@@ -249,6 +347,9 @@ def test_a_lock_is_released_whatever_number_its_descriptor_has(tmp_path: Path) -
         def lock(self, fd: int) -> bool:
             return True
 
+        def lock_directory(self, path: str) -> int:
+            return 0
+
         def pwrite(self, fd: int, data: Data, at: int) -> None:
             return
 
@@ -261,4 +362,4 @@ def test_a_lock_is_released_whatever_number_its_descriptor_has(tmp_path: Path) -
     lock.take()
     lock.release()
     lock.release()
-    assert files.closed == [0]
+    assert files.closed == [0, 0]  # the commit log's and the store's

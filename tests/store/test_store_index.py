@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import mmap
+import os
 from pathlib import Path
 
 import pytest
-from store_faults import FULL, FailingFiles
+from store_faults import FULL, FailingFiles, RecordingFiles
 from store_support import WallClock, abandon, message, open_store
 
+from triomq.protocol.message_to_store import Place
 from triomq.store.disk.files import Files
 from triomq.store.disk.mapped_file import OpenFiles
-from triomq.store.queues.index_file import IndexFile
+from triomq.store.queues.index_file import IndexFile, key_hash
 
 
 async def test_a_query_by_key_includes_both_ends_of_its_time(tmp_path: Path) -> None:
@@ -58,7 +61,7 @@ def test_an_empty_slot_leads_to_no_entry_not_even_to_one_of_zeros(tmp_path: Path
     assert found == []
     file.close()
     with pytest.raises(RuntimeError, match="not open for writing"):
-        file.put("T", "u", None, 0, 1)
+        file.put("T", "u", None, Place(physical_offset=0, queue_offset=0, store_timestamp=1))
 
 
 @pytest.mark.parametrize("is_closed", [True, False], ids=["closed", "killed"])
@@ -99,3 +102,61 @@ async def test_a_closed_store_maps_nothing(tmp_path: Path) -> None:
     assert len(files.made) >= 3
     await store.close()
     assert [made for made in files.made if not made.closed] == []
+
+
+def test_only_slot_pages_that_changed_are_written(tmp_path: Path) -> None:
+    """All slots of a file of usual size are 20 MB, and one message changes one page of them."""
+    files = RecordingFiles()
+    slots = 5000  # 20,040 bytes with the header: five pages
+    file = IndexFile(OpenFiles(files, 10), str(tmp_path), "20260101000000000", slots, 60)
+    file.create(None)
+    file.open_for_writing(files)
+    keys: dict[int, str] = {}
+    for number in range(500):
+        at = 40 + key_hash("T", f"k{number}") % slots * 4
+        keys.setdefault(at // 4096, f"k{number}")
+    pages = {0: (40, 4056), 1: (4096, 4096), 3: (12288, 4096), 4: (16384, 20040 - 16384)}
+    for page, written in pages.items():
+        files.journal.clear()
+        assert file.put("T", keys[page], None, Place(physical_offset=page, queue_offset=0, store_timestamp=1))
+        file.write_out()
+        sizes = [(operation.at, len(operation.data)) for operation in files.journal]
+        assert sizes == [(20040 + (1 + list(pages).index(page)) * 20, 20), written, (0, 40)], page
+    file.close()
+
+
+class CountedIndexFiles(Files):
+    """Has room for so many index files."""
+
+    def __init__(self) -> None:
+        self.room = 1
+
+    def create(self, path: str, size_bytes: int) -> int:
+        if "/index/" in path:
+            if not self.room:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+            self.room -= 1
+        return super().create(path, size_bytes)
+
+
+async def test_keys_of_one_message_that_did_not_all_find_room_are_completed_later(tmp_path: Path) -> None:
+    """The disk fills up twice in the middle of them."""
+    files = CountedIndexFiles()
+    store = await open_store(tmp_path, files=files, max_message_size_bytes=3000)
+    index = store.contents.index
+    assert store.append(message(keys="before")).is_ok
+    put = store.append(message(keys=" ".join(f"k{number}" for number in range(130))))
+    store.commit()
+    assert (put.is_ok, index.stalled_at, len(index.files)) == (True, put.physical_offset, 1)
+    await store._backlog.catch_up_index()
+    assert (index.stalled_at, len(index.files)) == (put.physical_offset, 1), "still full"
+    files.room = 1
+    await store._backlog.catch_up_index()
+    assert (index.stalled_at, len(index.files)) == (put.physical_offset, 2), "full again"
+    files.room = 9
+    await store._backlog.catch_up_index()
+    assert index.stalled_at == -1
+    for number in range(130):
+        found = store.reading.query_by_key("T", f"k{number}", 9, 0, 1 << 60)
+        assert set(found.physical_offsets) == {put.physical_offset}, number
+    await store.close()

@@ -43,6 +43,16 @@ async def test_sound_records_are_scanned_without_a_mapping(tmp_path: Path, check
     abandon(store)
 
 
+async def test_a_scan_reads_up_to_its_stop_and_no_further(tmp_path: Path) -> None:
+    store = await open_store(tmp_path)
+    places = [store.append(message(body=b"%d" % number * 300)).physical_offset for number in range(20)]
+    store.commit()
+    for stop in (0, 1, places[3], places[3] + 1, places[15], store.reading.max_physical_offset):
+        scan = LogScan(store.contents.log, 0, check_crc=True, stop=stop)
+        assert [found.physical_offset for found in scan.records()] == [place for place in places if place < stop], stop
+    abandon(store)
+
+
 # -- torn properties -----------------------------------------------------------------------------------------------
 
 SIZE = 1500

@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -15,7 +16,9 @@ from store_support import WallClock, abandon, message, open_store, small_setting
 from triomq.protocol import record
 from triomq.protocol.record import BatchUnit
 from triomq.store.errors import StoreLocked
+from triomq.store.log.log_scan import LogScan
 from triomq.store.message_store import MessageStore
+from triomq.store.queues.dispatch import DispatchEntry
 from triomq.store.results import GetStatus, PutStatus
 
 
@@ -114,6 +117,33 @@ async def test_a_batch_is_appended_as_a_row_of_messages_of_one_queue(tmp_path: P
     assert store.reading.queue_entries("T", 0, 1, 1)[0][2] == ord("A")
     assert store.reading.query_by_key("T", "key3", 64, 0, 1 << 60).physical_offsets == [result.physical_offsets[3]]
     await store.close()
+
+
+async def test_a_message_and_its_record_are_dispatched_alike(tmp_path: Path) -> None:
+    """What queues and index take from a put is what recovery and slaves take from its bytes; batches included."""
+    store = await open_store(tmp_path)
+    store.append(message(body=b"before", queue_id=3))
+    store.append(message(body=b"one", queue_id=3, sys_flag=8, tags="A", keys="k1 k2", uniq_key="u1"))
+    units = [BatchUnit(n, b"body" * n, b"KEYS\x01key%d\x02UNIQ_KEY\x01u%d\x02TAGS\x01B%d" % (n, n, n)) for n in (1, 2)]
+    units.append(BatchUnit(3, b"", "KEYS\x01ключ\x02DELAY\x013\x02TAGS\x01C".encode()))
+    store.append_batch(message(queue_id=3, properties=b"CLUSTER\x01C"), units)
+    appended = list(store._committing.pending)
+    store.commit()
+    scan = LogScan(store.contents.log, 0, check_crc=True)
+    scanned = [store._dispatch.entry_of(fields) for fields in scan.records()]
+    assert [values_of(entry) for entry in appended] == [values_of(entry) for entry in scanned]
+    assert [entry.keys for entry in appended] == [None, "k1 k2", "key1", "key2", "ключ"]
+    assert [entry.place.queue_offset for entry in appended] == [0, 1, 2, 3, 4]
+    await store.close()
+
+
+def values_of(entry: DispatchEntry) -> list[object]:
+    """Everything that an entry says of its record."""
+    place = entry.place
+    return [
+        *(place.physical_offset, place.queue_offset, place.size_bytes, place.store_timestamp),
+        *(entry.queue, entry.topic, entry.sys_flag, entry.tags_code, entry.uniq_key, entry.keys, entry.properties),
+    ]
 
 
 async def test_transactions_enter_no_queue(tmp_path: Path) -> None:
@@ -261,4 +291,44 @@ async def test_deleting_a_topic_between_two_flushes_is_no_fault_of_the_disk(tmp_
     await store._flush.flush_queues(0)
     assert (store.is_broken, store.refusal) == (False, None)
     assert store.reading.max_offset("Stays", 0) == 1
+    await store.close()
+
+
+async def test_a_message_that_cannot_be_encoded_leaves_at_most_a_blank_record(tmp_path: Path) -> None:
+    """It needed the next file, so the present one was ended before its fault showed."""
+    store = await open_store(tmp_path)
+    assert store.append(message(body=bytes(2900))).is_ok
+    store.commit()
+    assert not store._committing.has_pending
+    refused = store.append(message(body=bytes(2000), flag=1 << 40))
+    assert (refused.status, "does not fit" in refused.reason) == (PutStatus.MESSAGE_ILLEGAL, True)
+    assert store._committing.has_pending, "a slave must not write behind it"
+    store.commit()
+    assert not store._committing.has_pending
+    put = store.append(message(body=b"next"))
+    store.commit()
+    assert (put.physical_offset, put.queue_offset) == (4096, 1)
+    abandon(store)
+    store = await open_store(tmp_path)
+    assert store.recovery_report is not None and store.recovery_report.damages == []
+    assert [record.decode_record(data).body for data in read_all(store)] == [bytes(2900), b"next"]
+    await store.close()
+
+
+async def test_a_store_that_is_closed_again_leaves_alone_who_has_its_directory_now(tmp_path: Path) -> None:
+    first = await open_store(tmp_path)
+    await first.close()
+    second = await open_store(tmp_path)
+    await first.close()
+    assert (tmp_path / "abort").exists(), "it is the mark of the second"
+    await second.close()
+    assert not (tmp_path / "abort").exists()
+
+
+@pytest.mark.parametrize("changes", [{"topic": "../../x"}, {"topic": ""}, {"queue_id": -1}, {"topic": "x" * 128}])
+async def test_a_batch_for_what_cannot_be_a_queue_is_refused(tmp_path: Path, changes: dict[str, Any]) -> None:
+    store = await open_store(tmp_path)
+    refused = store.append_batch(message(**changes), [BatchUnit(0, b"body", b"")])
+    assert refused.status is PutStatus.MESSAGE_ILLEGAL and refused.reason
+    assert store.append(message()).physical_offset == 0
     await store.close()

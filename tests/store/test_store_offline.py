@@ -170,8 +170,9 @@ async def test_verify_names_the_first_message_that_is_missing_and_the_first_wron
     data[27] ^= 1
     path.write_bytes(data)
     problems = verify(small_settings(tmp_path)).problems
-    assert "queue T/0: 3 messages of the log are not in it, from 0 on" in problems
-    assert "queue T/1: 2 entries do not lead to their messages, the first at 0" in problems
+    starts = ("queue T/0: 3 messages", "queue T/1: 2 entries")
+    assert [problem.startswith(start) for problem, start in zip(problems, starts, strict=True)] == [True, True]
+    assert problems[0].endswith(", from 0 on") and problems[1].endswith(", the first at 0")
 
 
 async def test_dump_tells_its_progress_once_per_1024_records(tmp_path: Path) -> None:

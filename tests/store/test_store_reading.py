@@ -7,8 +7,11 @@ from pathlib import Path
 import pytest
 from store_support import abandon, message, open_store
 
+from triomq.protocol import record, sys_flag
+from triomq.protocol.address import HostPort
+from triomq.protocol.record import BatchUnit
 from triomq.store.config import BrokerRole
-from triomq.store.results import GetStatus, PutResult, PutStatus
+from triomq.store.results import GetStatus
 
 MEMORY = {"access_message_in_memory_max_ratio_percent": 40}
 DISK = {"access_message_in_memory_max_ratio_percent": 0}
@@ -76,23 +79,60 @@ async def test_a_slave_leaves_the_offset_that_was_asked_for_unless_it_checks_off
     assert (found.status, found.next_begin_offset) == (GetStatus.OFFSET_OVERFLOW_BADLY, 3 if is_checked else 9)
     found = store.reading.get_messages("Unknown", 0, 9, 32)
     assert (found.status, found.next_begin_offset) == (GetStatus.NO_MESSAGE_IN_QUEUE, 0 if is_checked else 9)
+    assert (found.records, found.message_count, found.size_bytes, found.suggest_slave) == ([], 0, 0, False)
     abandon(store)
 
 
-def test_statuses_are_those_of_rocketmq_in_its_order() -> None:
-    assert {status.name: status.value for status in PutStatus} == {
-        "PUT_OK": 0, "FLUSH_DISK_TIMEOUT": 1, "FLUSH_SLAVE_TIMEOUT": 2, "SLAVE_NOT_AVAILABLE": 3,
-        "SERVICE_NOT_AVAILABLE": 4, "CREATE_MAPEDFILE_FAILED": 5, "MESSAGE_ILLEGAL": 6, "PROPERTIES_SIZE_EXCEEDED": 7,
-        "OS_PAGECACHE_BUSY": 8, "UNKNOWN_ERROR": 9, "LMQ_CONSUME_QUEUE_NUM_EXCEEDED": 10,
-    }  # fmt: skip
-    assert {status.name: status.value for status in GetStatus} == {
-        "FOUND": 0, "NO_MATCHED_MESSAGE": 1, "MESSAGE_WAS_REMOVING": 2, "OFFSET_FOUND_NULL": 3,
-        "OFFSET_OVERFLOW_BADLY": 4, "OFFSET_OVERFLOW_ONE": 5, "OFFSET_TOO_SMALL": 6, "NO_MATCHED_LOGIC_QUEUE": 7,
-        "NO_MESSAGE_IN_QUEUE": 8, "OFFSET_RESET": 9,
-    }  # fmt: skip
+async def test_messages_whose_log_file_is_gone_are_passed_over_as_being_removed(tmp_path: Path) -> None:
+    """Retention has deleted the file and is not yet at the queue. A damaged entry is another matter."""
+    store = await open_store(tmp_path)
+    for queue_id in (1, 1, 0, 0, 0):
+        assert store.append(message(queue_id=queue_id, body=bytes(1800))).is_ok
+    store.commit()
+    store.contents.log.sequence.drop_first()
+    found = store.reading.get_messages("T", 1, 0, 32)
+    assert (found.status, found.next_begin_offset, found.records) == (GetStatus.MESSAGE_WAS_REMOVING, 2, [])
+    queue = store.contents.queues.get("T", 2)
+    queue.add(4096, 5000, 0)  # more than its file has
+    store.contents.queues.touched.append(queue)
+    store.contents.queues.write_touched([])
+    found = store.reading.get_messages("T", 2, 0, 32)
+    assert (found.status, found.next_begin_offset, found.records) == (GetStatus.NO_MATCHED_MESSAGE, 1, [])
+    abandon(store)
 
 
-def test_the_last_byte_of_a_put_is_the_one_before_its_end() -> None:
-    """A slave that has all but this byte does not have the message."""
-    put = PutResult(PutStatus.PUT_OK, physical_offset=100, size_bytes=50)
-    assert (put.last_offset, put.end_offset) == (149, 150)
+@pytest.mark.parametrize("with_ext", [True, False])
+async def test_an_entry_leads_to_an_ext_unit_only_where_there_are_such(tmp_path: Path, with_ext: bool) -> None:
+    store = await open_store(tmp_path, enable_consume_queue_ext=with_ext)
+    assert store.append(message(tags="A")).is_ok
+    store.commit()
+    [(_, _, tags_code)] = store.reading.queue_entries("T", 0, 0, 9)
+    assert store.reading.leads_to_ext_unit("T", 0, tags_code) is with_ext
+    assert store.reading.leads_to_ext_unit("T", 0, ord("A")) is False
+    assert store.reading.leads_to_ext_unit("T", 1, tags_code) is False
+    unit = store.reading.ext_unit("T", 0, tags_code)
+    assert (unit is not None and unit.tags_code) == (ord("A") if with_ext else False)
+    assert store.reading.ext_unit("T", 1, tags_code) is None
+    abandon(store)
+
+
+@pytest.mark.parametrize("is_batch", [False, True])
+async def test_records_with_ipv6_hosts_lie_where_their_results_say(tmp_path: Path, is_batch: bool) -> None:
+    """Such a host takes 12 bytes more."""
+    host = HostPort("2001:db8::1", 10911).packed
+    assert len(host) == 20
+    flags = sys_flag.BORN_HOST_V6 | sys_flag.STORE_HOST_V6
+    store = await open_store(tmp_path)
+    for number in range(30):  # over file ends
+        each = message(body=b"%d" % number * 50, born_host=host, store_host=host, sys_flag=flags)
+        units = [BatchUnit(0, each.body, b""), BatchUnit(0, each.body, b"")]
+        put = store.append_batch(each, units) if is_batch else store.append(each)
+        assert put.is_ok and put.physical_offset + put.size_bytes == put.end_offset
+    store.commit()
+    count = 60 if is_batch else 30
+    places = [store.reading.queue_entries("T", 0, at, 1)[0][:2] for at in range(count)]
+    for at, (physical_offset, size) in enumerate(places):
+        data = store.reading.record_at(physical_offset)
+        assert data is not None and len(data) == size and physical_offset // 4096 == (physical_offset + size) // 4096
+        assert record.decode_record(data).queue_offset == at
+    await store.close()

@@ -265,7 +265,7 @@ async def test_what_a_cut_leaves_is_synced_by_the_next_flush(tmp_path: Path) -> 
     abandon(store)
 
 
-# -- -- a commit that is undone -------------------------------------------------------------------------------------
+# -- a commit that is undone ----------------------------------------------------------------------------------------
 
 
 async def test_a_commit_that_is_taken_back_gives_its_queue_offsets_back(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import speedups_contract
 from built_speedups import built_speedups
 from hypothesis import example, given
 from hypothesis import strategies as st
+from stored_records import encoded
 
 from triomq.protocol import record, speedups, sys_flag
 from triomq.protocol.java import string_hash
@@ -164,14 +165,11 @@ def test_queue_entries_go_into_bytearrays_only(c: ModuleType) -> None:
 
 
 def some_record(body: bytes, topic: bytes, stored_properties: bytes, flags: int) -> bytearray:
-    data = bytearray()
     hosts = [bytes(20 if flags & flag else 8) for flag in (sys_flag.BORN_HOST_V6, sys_flag.STORE_HOST_V6)]
-    record.encode_into(
-        data, topic, queue_id=1, flag=0, queue_offset=-5, physical_offset=1 << 40, sys_flags=flags, born_timestamp=6,
-        born_host=hosts[0], store_timestamp=7, store_host=hosts[1], reconsume_times=0, prepared_transaction_offset=0,
-        body=body, stored_properties=stored_properties,
+    return encoded(
+        topic, body, stored_properties, queue_id=1, queue_offset=-5, physical_offset=1 << 40, sys_flag=flags,
+        born_timestamp=6, born_host=hosts[0], store_timestamp=7, store_host=hosts[1],
     )  # fmt: skip
-    return data
 
 
 @given(

@@ -1,0 +1,110 @@
+"""What a stored record is made from: a MessageToStore, and the Place where a store puts it.
+
+`record.encode_into` turns the two into bytes. Both are passed whole, so that no call lists their numbers one after
+another, where nobody would see two of them exchanged.
+"""
+
+from __future__ import annotations
+
+
+class Place:
+    """Where a record lies, in the log and in its queue, and when it was stored (ms)."""
+
+    __slots__ = ("physical_offset", "queue_offset", "size_bytes", "store_timestamp")
+
+    def __init__(self, *, physical_offset: int, queue_offset: int, store_timestamp: int, size_bytes: int = 0) -> None:
+        """`size_bytes` is 0 while nobody has asked for it; encoding a record does not need it."""
+        self.physical_offset = physical_offset
+        self.size_bytes = size_bytes
+        self.queue_offset = queue_offset
+        self.store_timestamp = store_timestamp
+
+
+class MessageToStore:
+    """One message on its way into the log (MessageExtBrokerInner). Delay and transaction rewriting is already done.
+
+    `properties` is the stored text in UTF-8. `tags_code`, `uniq_key` and `keys` repeat values from it, so that the
+    store need not parse it. Hosts are packed (8 or 20 bytes). `tags_code` is the Java hash of the TAGS text, or the
+    delivery time for SCHEDULE_TOPIC_XXXX (see store.delay). The store time is known only at the append, so with
+    `deliver_after_ms` > 0 the store uses STORETIMESTAMP + `deliver_after_ms` instead of `tags_code`.
+    """
+
+    __slots__ = (
+        "body",
+        "born_host",
+        "born_timestamp",
+        "deliver_after_ms",
+        "flag",
+        "keys",
+        "multi_queues",
+        "prepared_transaction_offset",
+        "properties",
+        "queue_id",
+        "reconsume_times",
+        "store_host",
+        "sys_flag",
+        "tags_code",
+        "topic",
+        "uniq_key",
+    )
+
+    def __init__(
+        self,
+        topic: str,
+        queue_id: int,
+        body: bytes,
+        properties: bytes = b"",
+        *,
+        born_timestamp: int,
+        born_host: bytes,
+        store_host: bytes,
+        flag: int = 0,
+        sys_flag: int = 0,
+        reconsume_times: int = 0,
+        prepared_transaction_offset: int = 0,
+        tags_code: int = 0,
+        uniq_key: str | None = None,
+        keys: str | None = None,
+        deliver_after_ms: int = 0,
+        multi_queues: str | None = None,
+    ) -> None:
+        """`multi_queues` is the text of INNER_MULTI_DISPATCH: the store appends INNER_MULTI_QUEUE_OFFSET to the
+        properties and one entry to each of these queues (enableMultiDispatch)."""
+        self.topic = topic
+        self.queue_id = queue_id
+        self.body = body
+        self.properties = properties
+        self.born_timestamp = born_timestamp
+        self.born_host = born_host
+        self.store_host = store_host
+        self.flag = flag
+        self.sys_flag = sys_flag
+        self.reconsume_times = reconsume_times
+        self.prepared_transaction_offset = prepared_transaction_offset
+        self.tags_code = tags_code
+        self.uniq_key = uniq_key
+        self.keys = keys
+        self.deliver_after_ms = deliver_after_ms
+        self.multi_queues = multi_queues
+
+    def with_content(self, flag: int, body: bytes, properties: bytes) -> MessageToStore:
+        """Return a message that differs from this one by flag, body and properties. The caller sets the values that
+        repeat properties, if these differ too."""
+        return MessageToStore(
+            self.topic,
+            self.queue_id,
+            body,
+            properties,
+            born_timestamp=self.born_timestamp,
+            born_host=self.born_host,
+            store_host=self.store_host,
+            flag=flag,
+            sys_flag=self.sys_flag,
+            reconsume_times=self.reconsume_times,
+            prepared_transaction_offset=self.prepared_transaction_offset,
+            tags_code=self.tags_code,
+            uniq_key=self.uniq_key,
+            keys=self.keys,
+            deliver_after_ms=self.deliver_after_ms,
+            multi_queues=self.multi_queues,
+        )
