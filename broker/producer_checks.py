@@ -11,6 +11,7 @@ Only the check task moves the consumed offsets of the half and op queues. Only t
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from math import inf
 
 import structlog
@@ -29,8 +30,11 @@ from triomq.protocol.headers.transaction import CheckTransactionStateRequestHead
 from triomq.protocol.message_id import offset_message_id
 from triomq.protocol.message_to_store import MessageToStore, Place
 from triomq.protocol.record import encode_into
+from triomq.remoting.connection import Connection
 
 log = structlog.get_logger("triomq.broker.transactions")
+
+MaySend = Callable[[Connection, str], bool]
 
 HOUR_MS = 3_600_000
 AFTER_FAILURE_SECONDS = 10.0
@@ -40,16 +44,22 @@ OTHER_GROUPS = "other groups"
 
 
 class ProducerChecks:
-    """Sends CHECK_TRANSACTION_STATE to a producer of the group, which responds with an END_TRANSACTION request."""
+    """Sends CHECK_TRANSACTION_STATE to a producer of the group, which responds with an END_TRANSACTION request. The
+    question holds the half message: `may_send` returns whether the client at a connection may send to its topic."""
 
-    def __init__(self, producers: ProducerTable, transactions: TransactionStore) -> None:
+    def __init__(
+        self, producers: ProducerTable, transactions: TransactionStore, may_send: MaySend | None = None
+    ) -> None:
+        self._may_send = may_send
         self._producers = producers
         self._transactions = transactions
         self._unasked: Counter[str] = Counter()
 
     def check(self, half: HalfMessage) -> None:
         group = half.properties.get(names.PRODUCER_GROUP)
-        channel = self._producers.pick(group) if group else None
+        may_send, topic = self._may_send, half.properties.get(names.REAL_TOPIC, "")
+        suits = (lambda connection: may_send(connection, topic)) if may_send is not None else None
+        channel = self._producers.pick(group, suits) if group else None
         if channel is None:
             self._count_unasked(group or "")
             return

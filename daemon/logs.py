@@ -64,7 +64,10 @@ BROKER_LOG_FILES: tuple[LogFileRule, ...] = (
     LogFileRule("triomq.store", "store.log", 128 * _MIB, 10),
     LogFileRule("triomq.remoting", "remoting.log", 100 * _MIB, 10),
 )
-NAMESRV_LOG_FILES: tuple[LogFileRule, ...] = (LogFileRule("", "namesrv.log", 100 * _MIB, 5),)
+NAMESRV_LOG_FILES: tuple[LogFileRule, ...] = (
+    LogFileRule("", "namesrv.log", 100 * _MIB, 5),
+    LogFileRule("triomq.namesrv.audit", "namesrv_audit.log", 100 * _MIB, 20),
+)
 
 
 class LogFile:

@@ -71,9 +71,9 @@ class KvConfig:
         """Return all keys of a namespace; None if it never had one."""
         return self._table.get(namespace)
 
-    async def put(self, namespace: str, key: str, value: str) -> None:
-        """Set a value and persist the table. Raises RequestRefused if the file cannot be written or the table is
-        full, or a text too long."""
+    async def put(self, namespace: str, key: str, value: str) -> str | None:
+        """Set a value and persist the table; return the value before. Raises RequestRefused if the file cannot be
+        written or the table is full, or a text too long."""
         for what, text, limit in (
             ("namespace", namespace, MAX_NAME_LENGTH),
             ("key", key, MAX_NAME_LENGTH),
@@ -91,17 +91,18 @@ class KvConfig:
                 )
             self._check_room(namespace, key, value)
             await self._replace({**self._table, namespace: {**present, key: value}})
-        log.info("key-value entry set", namespace=namespace, key=key, value=value)
+        return present.get(key)
 
-    async def delete(self, namespace: str, key: str) -> None:
-        """Remove a key and persist the table; a namespace stays when its last key goes. An unknown key changes
-        nothing."""
+    async def delete(self, namespace: str, key: str) -> str | None:
+        """Remove a key and persist the table; return the value before. A namespace stays when its last key goes. An
+        unknown key changes nothing."""
         async with self._changing:
-            if key not in self._table.get(namespace, {}):
-                return
+            known = self.get(namespace, key)
+            if known is None:
+                return None
             rest = {other: value for other, value in self._table[namespace].items() if other != key}
             await self._replace({**self._table, namespace: rest})
-        log.info("key-value entry deleted", namespace=namespace, key=key)
+        return known
 
     def entry_count(self) -> int:
         return sum(map(len, self._table.values()))

@@ -17,6 +17,7 @@ from typing import Any
 import structlog
 import trio
 
+from triomq.daemon.audit import State, audit_line
 from triomq.namesrv.kv_config import KvConfig
 from triomq.namesrv.routes import UNIT_FLAG, UNIT_SUB_FLAG, BrokerKey, MasterAddress, RouteLimits, RouteTable
 from triomq.namesrv.runtime_config import RuntimeConfig
@@ -50,6 +51,7 @@ from triomq.remoting.connection import Connection
 from triomq.remoting.processor_table import Pool, Processor, ProcessorTable
 
 log = structlog.get_logger("triomq.namesrv.processor")
+audit = structlog.get_logger("triomq.namesrv.audit")
 
 FIRST_VERSION_WITH_REGISTER_BODY = 37  # V3_0_11; older brokers send a TopicConfigSerializeWrapper
 FIRST_VERSION_WITH_STANDARD_JSON = 401  # V4_9_4
@@ -251,31 +253,39 @@ class NamesrvProcessor:
     def _delete_topic(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         header = request.header(DeleteTopicFromNamesrvRequestHeader)
         self._routes.delete_topic(header.topic, header.cluster_name)
-        log.info("topic deleted", topic=header.topic, cluster=header.cluster_name or "all")
+        _audit(connection, request, "topic deleted", topic=header.topic, cluster=header.cluster_name or "all")
         return new_response(request)
 
     def _wipe_write_perm(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         header = request.header(WipeWritePermOfBrokerRequestHeader)
         count = self._routes.wipe_write_perm(header.broker_name)
-        log.info("write permission removed", name=header.broker_name, topics=count, remote=connection.remote.text)
+        _audit(connection, request, "write permission removed", name=header.broker_name, topics=count)
         return new_response(request, header=WipeWritePermOfBrokerResponseHeader(wipe_topic_count=count))
 
     def _add_write_perm(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         header = request.header(AddWritePermOfBrokerRequestHeader)
         count = self._routes.add_write_perm(header.broker_name)
-        log.info("write permission added", name=header.broker_name, topics=count, remote=connection.remote.text)
+        _audit(connection, request, "write permission added", name=header.broker_name, topics=count)
         return new_response(request, header=AddWritePermOfBrokerResponseHeader(add_topic_count=count))
 
     # Key-value table and configuration.
 
     async def _put_kv(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         header = request.header(PutKVConfigRequestHeader)
-        await self._kv_config.put(header.namespace, header.key, header.value)
+        key = header.key
+        known = await self._kv_config.put(header.namespace, key, header.value)
+        before = {key: known} if known is not None else None
+        act, after = "key-value entry set", {key: header.value}
+        _audit(connection, request, act, namespace=header.namespace, key=key, before=before, after=after)
         return new_response(request)
 
     async def _delete_kv(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         header = request.header(DeleteKVConfigRequestHeader)
-        await self._kv_config.delete(header.namespace, header.key)
+        key = header.key
+        known = await self._kv_config.delete(header.namespace, key)
+        if known is not None:
+            act, before = "key-value entry deleted", {key: known}
+            _audit(connection, request, act, namespace=header.namespace, key=key, before=before)
         return new_response(request)
 
     def _get_kv(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
@@ -301,9 +311,24 @@ class NamesrvProcessor:
 
     async def _update_config(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         if request.body:
-            await self._config.update(request.body, remote=connection.remote.text)
+            before, after = await self._config.update(request.body, remote=connection.remote.text)
+            if before != after:
+                _audit(connection, request, "configuration changed", before=before, after=after)
             self.apply_limits()
         return new_response(request)
+
+
+def _audit(
+    connection: Connection,
+    request: RemotingCommand,
+    act: str,
+    *,
+    before: State = None,
+    after: State = None,
+    **subject: object,
+) -> None:
+    """Note a change by administration. A NameServer has no accounts: the address is all that is known."""
+    audit.info(act, remote=connection.remote.text, code=request.code, **subject, **audit_line(before, after))
 
 
 def _broker_key(

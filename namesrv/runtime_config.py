@@ -55,8 +55,8 @@ class RuntimeConfig:
         listed = {key: text for key, text in self.values().items() if not is_secret(key)}
         return java_properties.format(listed).encode("ascii")
 
-    async def update(self, body: bytes, *, remote: str) -> None:
-        """Apply properties text. Raises RequestRefused with nothing changed."""
+    async def update(self, body: bytes, *, remote: str) -> tuple[dict[str, str], dict[str, str]]:
+        """Apply properties text; return the values before and after. Raises RequestRefused with nothing changed."""
         if not self.namesrv.config_update_without_acl:
             log.warning("update refused", remote=remote)
             raise RequestRefused(ResponseCode.NO_PERMISSION, NOT_ALLOWED)
@@ -68,7 +68,7 @@ class RuntimeConfig:
             log.warning("update of a path refused", keys=",".join(sorted(PATH_KEYS & values.keys())), remote=remote)
             raise RequestRefused(ResponseCode.NO_PERMISSION, "Can not update config path")
         async with self._updating:
-            await self._apply(values, remote)
+            return await self._apply(values, remote)
 
     def take(self, values: Mapping[str, str]) -> frozenset[str]:
         """Apply edits of the configuration file; return the changed keys. Raises SettingError with nothing changed."""
@@ -77,7 +77,7 @@ class RuntimeConfig:
         self.namesrv, self.server = namesrv, server
         return frozenset(key for key, text in self.values().items() if before.get(key) != text)
 
-    async def _apply(self, values: Mapping[str, str], remote: str) -> None:
+    async def _apply(self, values: Mapping[str, str], remote: str) -> tuple[dict[str, str], dict[str, str]]:
         try:
             namesrv = changed(self.namesrv, values)
             server = changed(self.server, values)
@@ -87,11 +87,12 @@ class RuntimeConfig:
         if unknown:
             log.warning("update of unknown keys ignored", keys=",".join(sorted(unknown)), remote=remote)
         if namesrv is self.namesrv and server is self.server:
-            return
+            return {}, {}
         await self._persist({**self._extra, **to_text(namesrv), **to_text(server)})
         # Applied to the present records again, because the file may have been reloaded during the write.
+        before = self.values()
         self.namesrv, self.server = changed(self.namesrv, values), changed(self.server, values)
-        log.info("configuration changed", values=dict(values), remote=remote)
+        return before, self.values()
 
     async def _persist(self, values: Mapping[str, str]) -> None:
         if not self.namesrv.config_store_path:

@@ -15,7 +15,7 @@ A batch unit is one message inside a producer's batch request. It is never store
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 from zlib import crc32
 
@@ -52,7 +52,13 @@ _BLANK: Final = struct.Struct(">ii")
 _BATCH_HEAD: Final = struct.Struct(">iiiii")
 _INT64: Final = struct.Struct(">q")
 _SHORT: Final = struct.Struct(">h")
-_pack_head_v4_v4: Final = _HEAD_V4_V4.pack
+# By the lengths of born host and store host: how to pack the fields, the size without the others, the bits of SYSFLAG.
+_HEADS: Final[dict[tuple[int, int], tuple[Callable[..., bytes], int, int]]] = {
+    (8, 8): (_HEAD_V4_V4.pack, FIXED_BYTES, 0),
+    (20, 8): (_HEAD_V6_V4.pack, FIXED_BYTES + 12, sys_flag.BORN_HOST_V6),
+    (8, 20): (_HEAD_V4_V6.pack, FIXED_BYTES + 12, sys_flag.STORE_HOST_V6),
+    (20, 20): (_HEAD_V6_V6.pack, FIXED_BYTES + 24, sys_flag.BORN_HOST_V6 | sys_flag.STORE_HOST_V6),
+}
 _pack_short: Final = _SHORT.pack
 
 
@@ -80,18 +86,12 @@ def write_record_reference(
     stored_properties: bytes,
 ) -> int:
     """Append one record (see encode_into). `crc` is the body's CRC."""
-    born_v6 = len(born_host) == 20
-    store_v6 = len(store_host) == 20
-    size = FIXED_BYTES + len(body) + len(topic) + len(stored_properties)
-    pack = _pack_head_v4_v4
-    if born_v6 or store_v6:
-        size += (12 if born_v6 else 0) + (12 if store_v6 else 0)
-        pack = (_HEAD_V4_V6 if not born_v6 else _HEAD_V6_V6 if store_v6 else _HEAD_V6_V4).pack
-    sys_flags = (
-        (sys_flags & ~0x30)
-        | (sys_flag.BORN_HOST_V6 if born_v6 else 0)
-        | (sys_flag.STORE_HOST_V6 if store_v6 else 0)
-    )
+    try:
+        pack, fixed_bytes, host_flags = _HEADS[len(born_host), len(store_host)]
+    except KeyError:
+        raise struct.error(f"packed hosts of {len(born_host)} and {len(store_host)} bytes, not of 8 or 20") from None
+    size: int = fixed_bytes + len(body) + len(topic) + len(stored_properties)
+    sys_flags = sys_flags & ~0x30 | host_flags
     # packed before the tail changes, so that a value that does not fit leaves the tail unchanged
     properties_length = _pack_short(len(stored_properties))
     head = pack(

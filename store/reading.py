@@ -207,6 +207,11 @@ class Reading:
         """Return topic -> ids of the queues that hold or held messages."""
         return self._queues.topics()
 
+    @property
+    def queue_count(self) -> int:
+        """The number of queues, which changes when one is created."""
+        return self._queues.count
+
     def min_offset(self, topic: str, queue_id: int) -> int:
         """Return the queue offset of the first message that is still stored; 0 for an unknown queue."""
         queue = self._queues.find(topic, queue_id)

@@ -18,10 +18,10 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 STEPS = {
-    "send json 4x64": 3069,
-    "send binary 128 B": 4164,
-    "pull batch 32": 260,
-    "pull batch 1": 2001,
+    "send json 4x64": 3119,
+    "send binary 128 B": 4214,
+    "pull batch 32": 263,
+    "pull batch 1": 2086,
 }
 TOLERANCE = 1.25
 

@@ -9,7 +9,9 @@ remark even names the place in RocketMQ's source that refuses, since RocketMQ's 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from weakref import WeakKeyDictionary
 
 import structlog
 
@@ -18,6 +20,7 @@ from triomq.broker.acl.accounts import PUB, Account
 from triomq.broker.acl.bound_signatures import UNBOUND, BoundSignatures
 from triomq.broker.acl.failed_signatures import FailedSignatures
 from triomq.broker.acl.needs import REPLY, NameMissing, need_of
+from triomq.broker.acl.refusal_log import RefusalLog
 from triomq.broker.acl.resources import ADMIN_CODES, needed_resources
 from triomq.broker.errors import AccessDenied
 from triomq.broker.record_border import INTERNAL_TOPICS
@@ -28,7 +31,6 @@ from triomq.protocol.command import RemotingCommand
 from triomq.protocol.system_topics import TRACE_TOPIC, group_of_retry_topic, is_retry_topic, reply_topic
 from triomq.remoting.connection import Connection
 
-log = structlog.get_logger("triomq.broker.acl")
 audit = structlog.get_logger("triomq.broker.audit")
 
 TopicCheck = Callable[[Connection, RemotingCommand, "str | None", int], None]
@@ -57,7 +59,9 @@ class AccessControl:
         now_ms: NowMs = system_now_ms,
     ) -> None:
         self._table = table
+        self._refusals = RefusalLog(time.monotonic)
         self._bound = BoundSignatures(now_ms)
+        self._accounts: WeakKeyDictionary[Connection, str] = WeakKeyDictionary()  # the last that passed there
         self._failures = failures
         self._reply_topic = reply_topic(cluster)
         self._like_rocketmq = like_rocketmq
@@ -76,6 +80,15 @@ class AccessControl:
             self._check_like_rocketmq(connection, request, account)
         else:
             self._check_needs(connection, request, account)
+        if self._accounts.get(connection) != account.access_key:
+            self._accounts[connection] = account.access_key
+
+    def may_send(self, connection: Connection, topic: str) -> bool:
+        """Return whether the client at a connection may send to a topic, and so see its half messages."""
+        if self._like_rocketmq or any(white.matches(connection.remote) for white in self._table.white_addresses):
+            return True
+        account = self._table.account(self._accounts.get(connection, ""))
+        return account is not None and (account.is_admin or account.may(topic, PUB))
 
     def check_topic(self, connection: Connection, request: RemotingCommand, topic: str | None, wanted: int) -> None:
         """Check the topic of a message that a request names by its place in the log; None: no message begins there. A
@@ -193,5 +206,5 @@ class AccessControl:
         return self._refusal(connection, request, f"No default permission for {what}", place)
 
     def _refusal(self, connection: Connection, request: RemotingCommand, text: str, place: str) -> AccessDenied:
-        log.info("access refused", remote=connection.remote.text, code=request.code, reason=text)
+        self._refusals.refused(connection.remote.text, request.code, text)
         return AccessDenied(f"{text}, {place}")

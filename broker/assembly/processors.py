@@ -8,10 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol
 
-import trio
-
 from triomq.broker.acl.access_control import AccessControl
-from triomq.broker.acl.failed_signatures import FailedSignatures
 from triomq.broker.assembly.serving import Serving
 from triomq.broker.audit import Audit
 from triomq.broker.extensions import AccessValidator
@@ -32,7 +29,7 @@ from triomq.broker.processors.send_back import SendBackProcessor
 from triomq.broker.processors.topic_admin import TopicAdminProcessor
 from triomq.broker.runtime_info import RuntimeInfo
 from triomq.protocol.codes import RequestCode
-from triomq.remoting.processor_table import BeforeHook, Pool, Processor, ProcessorTable
+from triomq.remoting.processor_table import FIRST, YIELDS, BeforeHook, Pool, Processor, ProcessorTable
 
 
 class Handles(Protocol):
@@ -52,13 +49,20 @@ class Row(NamedTuple):
 SENDS = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
 
 
+FIRST_CODES = {*SENDS, RequestCode.CONSUMER_SEND_MSG_BACK, RequestCode.END_TRANSACTION}
+"""Requests that pulls yield to."""
+
+
 def register(serving: Serving, table: ProcessorTable, fast_table: ProcessorTable) -> None:
     """Fill the tables of the two ports, and have each request checked before its processor runs."""
-    access = _access_control(serving)
+    access = serving.access_control
     for codes, processor, pool in processor_list(serving, access):
-        table.register(codes, processor, pool)
-        if RequestCode.PULL_MESSAGE not in codes:
-            fast_table.register(codes, processor, pool)
+        if RequestCode.PULL_MESSAGE in codes:
+            table.register(codes, processor, pool, YIELDS)
+            continue
+        order = FIRST if set(codes) & FIRST_CODES else 0
+        table.register(codes, processor, pool, order)
+        fast_table.register(codes, processor, pool, order)
     for hook in _checks(serving, access):
         table.before(hook)
         fast_table.before(hook)
@@ -121,20 +125,6 @@ def _administration(serving: Serving, audit: Audit) -> list[Handles]:
 
 def _rows(parts: Iterable[Handles], pool: Pool) -> list[Row]:
     return [Row((code,), processor, pool) for part in parts for code, processor in part.processors().items()]
-
-
-def _access_control(serving: Serving) -> AccessControl | None:
-    tables = serving.tables
-    if tables.access is None:
-        return None
-    configuration = tables.configuration
-    return AccessControl(
-        tables.access,
-        cluster=configuration.broker.broker_cluster_name,
-        like_rocketmq=configuration.broker.acl_like_rocketmq,
-        failures=FailedSignatures(lambda: configuration.broker.acl_failures_per_minute, trio.current_time),
-        now_ms=tables.now_ms,
-    )
 
 
 def _checks(serving: Serving, access: AccessControl | None) -> list[BeforeHook]:

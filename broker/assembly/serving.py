@@ -12,7 +12,9 @@ from pathlib import Path
 
 import trio
 
+from triomq.broker.acl.access_control import AccessControl
 from triomq.broker.acl.access_table import TOOLS_FILE
+from triomq.broker.acl.failed_signatures import FailedSignatures
 from triomq.broker.address_server import AddressServer
 from triomq.broker.assembly.tables import Tables, kept
 from triomq.broker.configuration import HA_PORT_DISTANCE
@@ -63,9 +65,11 @@ class Transactions:
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """See the module's docstring. `host` is the store host of the broker's messages."""
+    """See the module's docstring. `host` is the store host of the broker's messages. `access_control` is None without
+    aclEnable."""
 
     tables: Tables
+    access_control: AccessControl | None
     host: HostPort
     address: str
     registration: Registration
@@ -105,6 +109,7 @@ class Serving:
             background.start_soon(tables.access.run)
         if tables.configuration.store.broker_role is BrokerRole.SLAVE:
             background.start_soon(self.replication.follower.run)
+            background.start_soon(self.replication.master_tables.run, tables.store)
         else:
             background.start_soon(self.delivery.run)
             background.start_soon(self.transactions.checks.run)
@@ -138,10 +143,12 @@ def build_serving(tables: Tables, port: int, client: RemotingClient) -> Serving:
         pool=tables.pools.pull,
         offset_moved=OffsetMovedEvents(writer, broker.broker_name, host.packed, now_ms),
     )
+    access_control = _access_control(tables)
     tables.listeners.on_close(pull.long_polling.connection_closed)
     tables.listeners.on_jump(pull.long_polling.time_jumped)
     return Serving(
         tables=tables,
+        access_control=access_control,
         host=host,
         address=address,
         registration=_registration(tables, client, replication, port),
@@ -152,7 +159,7 @@ def build_serving(tables: Tables, port: int, client: RemotingClient) -> Serving:
         delivery=DelayedDelivery(
             configuration, store, writer, tables.delay_offsets, now_ms=now_ms, stats=tables.stats
         ),
-        transactions=_transactions(tables, writer, host.packed),
+        transactions=_transactions(tables, writer, host.packed, access_control),
         protection=Protection(configuration, store, metadata.offsets, metadata.groups, tables.stats, now_ms=now_ms),
         update=ConfigurationUpdate(configuration, now_ms=now_ms),
         schedule=Schedule(configuration, now_ms=now_ms),
@@ -202,7 +209,22 @@ def _replication(tables: Tables, client: RemotingClient) -> Replication:
     return Replication(access, log_server, follower, master_tables)
 
 
-def _transactions(tables: Tables, writer: MessageWriter, store_host: bytes) -> Transactions:
+def _access_control(tables: Tables) -> AccessControl | None:
+    if tables.access is None:
+        return None
+    configuration = tables.configuration
+    return AccessControl(
+        tables.access,
+        cluster=configuration.broker.broker_cluster_name,
+        like_rocketmq=configuration.broker.acl_like_rocketmq,
+        failures=FailedSignatures(lambda: configuration.broker.acl_failures_per_minute, trio.current_time),
+        now_ms=tables.now_ms,
+    )
+
+
+def _transactions(
+    tables: Tables, writer: MessageWriter, store_host: bytes, access: AccessControl | None
+) -> Transactions:
     configuration, extensions, metadata = tables.configuration, tables.surroundings.extensions, tables.metadata
     log = extensions.wrap_transactions(
         TransactionLog(
@@ -216,7 +238,7 @@ def _transactions(tables: Tables, writer: MessageWriter, store_host: bytes) -> T
         ),
         configuration,
     )
-    producer_checks = ProducerChecks(metadata.producers, log)
+    producer_checks = ProducerChecks(metadata.producers, log, access.may_send if access is not None else None)
     listener = extensions.wrap_listener(producer_checks, configuration)
     return Transactions(log, producer_checks, TransactionChecks(configuration, log, listener, now_ms=tables.now_ms))
 

@@ -6,6 +6,9 @@ SlaveSynchronize).
                                     GET_ALL_DELAY_OFFSET              replaced
                                     GET_ALL_SUBSCRIPTIONGROUP_CONFIG  replaced as a whole when the version differs
 
+A sync is also made when the master is known and its log matches, and when a topic arrives that the table lacks: its
+messages can be read here from then on.
+
 Each table is requested separately, so a failure does not affect the others. All are persisted, so that the slave can
 become a master. No table is accepted until the master's log is known to match: a master that lost its store, and its
 tables with it, would otherwise erase those of its slave.
@@ -13,9 +16,11 @@ tables with it, would otherwise erase those of its slave.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 
 import structlog
+import trio
 
 from triomq.broker.configuration import FAST_PORT_DISTANCE
 from triomq.broker.delay import DelayOffsets
@@ -29,12 +34,18 @@ from triomq.protocol.bodies.topic_config import TopicConfigSerializeWrapper
 from triomq.protocol.codes import RequestCode, ResponseCode
 from triomq.protocol.command import RemotingCommand, new_request
 from triomq.protocol.errors import ProtocolError
+from triomq.protocol.system_topics import LMQ_PREFIX
 from triomq.remoting.client import RemotingClient
 from triomq.remoting.errors import RemotingError
+from triomq.store.errors import StoreError
+from triomq.store.message_store import MessageStore
 
 log = structlog.get_logger("triomq.broker.replication")
 
 ASK_SECONDS = 3.0
+LOOK_SECONDS = 1.0
+PAUSE_SECONDS = 0.1
+"""`run` looks at most once in PAUSE_SECONDS, and at least once in LOOK_SECONDS, what has changed."""
 
 
 class MasterTables:
@@ -66,6 +77,31 @@ class MasterTables:
         if address != self._address:
             log.info("the master to copy tables from", address=address, before=self._address)
             self._address = address or None
+
+    async def run(self, store: MessageStore) -> None:
+        """Copy the tables at once, beside the schedule, when the master is known and its log matches, and when the log
+        here gets messages of a topic that the table lacks. Runs until cancelled."""
+        synced_with: str | None = None
+        count_seen = 0
+        sought: frozenset[str] = frozenset()
+        while True:
+            address, count = self._address, store.reading.queue_count
+            if address is not None and self._is_trusted():
+                lacking = sought
+                if count != count_seen:
+                    count_seen = count
+                    lacking = self._lacking(store.reading.queues())
+                if address != synced_with or lacking - sought:
+                    synced_with, sought = address, lacking
+                    await self.sync()
+            with trio.move_on_after(LOOK_SECONDS), suppress(StoreError):
+                await store.committed.wait_beyond(store.committed.value)
+            await trio.sleep(PAUSE_SECONDS)
+
+    def _lacking(self, topics: Iterable[str]) -> frozenset[str]:
+        """Return those of the topics that a master has in its table and this one lacks."""
+        known = self._topics.names()
+        return frozenset([topic for topic in topics if topic not in known and not topic.startswith(LMQ_PREFIX)])
 
     async def sync(self) -> None:
         """Copy all tables once. Never raises: a failure is logged and retried in the next round."""

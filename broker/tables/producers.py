@@ -9,7 +9,7 @@ Limits: `max_groups` groups and `max_channels` memberships over all groups.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from triomq.broker.errors import TableFull
@@ -98,8 +98,8 @@ class ProducerTable:
             channel.connection.close("no heartbeat of the producer for 120 s")
         return [channel for _, channel in stale]
 
-    def pick(self, group: str) -> ClientChannel | None:
-        """Return a connected member of the group, a different one on each call; None if there is none."""
+    def pick(self, group: str, suits: Callable[[Connection], bool] | None = None) -> ClientChannel | None:
+        """Return a connected member of the group that suits, a different one on each call; None if there is none."""
         channels = self._channels_by_group.get(group)
         if not channels:
             return None
@@ -107,7 +107,7 @@ class ProducerTable:
         self._next_pick += 1
         for step in range(len(members)):
             channel = members[(self._next_pick + step) % len(members)]
-            if channel.connection.is_open:
+            if channel.connection.is_open and (suits is None or suits(channel.connection)):
                 return channel
         return None
 

@@ -3,21 +3,28 @@ beginning of one. A body can hold bytes that look like a record."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from broker_whole import send_fields
+import trio
+from broker_whole import now_ms, send_fields
 from stored_records import encoded
-from test_broker_access_matrix import Guarded, guarded_broker, offset_of, send, topic_fields
+from test_broker_access_matrix import CREDENTIALS, Guarded, guarded_broker, offset_of, send, topic_fields
 
+from triomq.protocol import signature
 from triomq.protocol.address import HostPort
 from triomq.protocol.codes import RequestCode
-from triomq.protocol.command import RemotingCommand
+from triomq.protocol.command import RemotingCommand, new_request
+from triomq.protocol.java import string_hash
 from triomq.protocol.message_id import offset_message_id
 from triomq.protocol.properties import encode
 from triomq.protocol.record import read_fields
 from triomq.protocol.system_topics import TRANS_HALF_TOPIC
+from triomq.remoting.client import open_client
+from triomq.remoting.connection import Connection
+from triomq.remoting.processor_table import Processor
 
 CODE = RequestCode
 HALF = "TRAN_MSG\x01true\x02PGROUP\x01P\x02UNIQ_KEY\x01U"
@@ -161,3 +168,63 @@ async def test_a_forged_message_is_not_made_a_half_message(tmp_path: Path) -> No
         fields = {"msgId": offset_message_id(HOST.packed, real[0])}
         await guarded.admin(CODE.RESUME_CHECK_HALF_MESSAGE, fields)
         assert await count(guarded, TRANS_HALF_TOPIC) == 2
+
+
+@pytest.mark.parametrize("who", ["with permission", "administrator"])
+async def test_a_half_message_is_shown_to_those_who_may_write_its_topic(tmp_path: Path, who: str) -> None:
+    """Anybody may register under any producer group, and the question how a transaction ended holds its message."""
+    settings = {"transactionCheckInterval": "20", "transactionTimeOut": "0"}
+    heartbeat = json.dumps({"clientID": "c", "producerDataSet": [{"groupName": "P"}], "consumerDataSet": []}).encode()
+    seen: list[tuple[str, bytes]] = []
+    async with guarded_broker(tmp_path, **settings) as broker, open_client() as eavesdropper:
+        guarded = Guarded(broker)
+        await prepared(guarded)
+        asked = trio.Event()
+
+        def heard(name: str) -> Processor:
+            def question(connection: Connection, request: RemotingCommand) -> None:
+                seen.append((name, request.body))
+                if name == "owner":
+                    asked.set()
+
+            return question
+
+        for client, name, account in (
+            (eavesdropper, "eavesdropper", "without permission"),
+            (broker.client, "owner", who),
+        ):
+            client.register(CODE.CHECK_TRANSACTION_STATE, heard(name))
+            fields = signature.sign_fields({}, heartbeat, *(CREDENTIALS[account] or ("", "")))
+            request = new_request(CODE.HEART_BEAT, ext_fields=fields, body=heartbeat)
+            assert (await client.invoke(broker.address, request, 10)).code == 0
+        half = send_fields("Orders", properties=HALF, bornTimestamp=now_ms())
+        for _ in range(4):
+            assert (await guarded.ask("main", who, 10, half, b"half")).code == 0
+        with trio.fail_after(10):
+            await asked.wait()
+    assert {name for name, _ in seen} == {"owner"}
+    assert b"half" in seen[0][1]
+
+
+def colliding_key(topic: str, victim_topic: str, victim_key: str) -> str:
+    """Return a key of `topic` with the hash of another topic's key: seven characters are seven digits of base 31."""
+    missing = (string_hash(f"{victim_topic}#{victim_key}") - string_hash(f"{topic}#0000000")) % 2**32
+    digits = [missing // 31**place % 31 for place in reversed(range(7))]
+    return "".join(chr(ord("0") + digit) for digit in digits)
+
+
+async def test_a_key_with_the_hash_of_another_topic_s_key_finds_nothing(tmp_path: Path) -> None:
+    async with guarded_broker(tmp_path) as broker:
+        guarded = Guarded(broker)
+        await prepared(guarded)
+        key = colliding_key("Orders", "Secret", "known")
+        await send(guarded, "Secret", "KEYS\x01known", b"secret")
+        query = {"topic": "Orders", "key": key, "maxNum": 32, "beginTimestamp": 0, "endTimestamp": 2**62}
+        for who in ("with permission", "administrator"):
+            found = await guarded.ask("main", who, CODE.QUERY_MESSAGE, query)
+            assert (found.code, found.body) == (22, b"")
+        await send(guarded, "Orders", f"KEYS\x01{key}", b"own")
+        found = await guarded.ask("main", "with permission", CODE.QUERY_MESSAGE, query)
+        assert found.code == 0
+        assert b"own" in found.body
+        assert b"secret" not in found.body

@@ -26,6 +26,7 @@ from triomq.broker.acl.access_table import AccessTable
 from triomq.broker.acl.accounts import PUB, SUB
 from triomq.broker.acl.addresses import AddressPattern
 from triomq.broker.acl.errors import AclFileError
+from triomq.broker.acl.refusal_log import LINES_PER_SECOND
 from triomq.broker.acl.resources import needed_resources
 from triomq.broker.config import BrokerSettings
 from triomq.broker.configuration import Configuration
@@ -579,6 +580,23 @@ def test_default_permissions_do_not_cover_the_messages_of_all_topics(tmp_path: P
     assert refusal(control, other) is None
 
 
+def test_who_may_send_is_known_of_connections_that_passed(tmp_path: Path) -> None:
+    control = AccessControl(loaded(home_with(tmp_path)))
+    shop, operator = cast(Any, FakeConnection(STRANGER)), cast(Any, FakeConnection(STRANGER))
+    assert not control.may_send(shop, "orders"), "nobody has passed here"
+    with pytest.raises(AccessDenied):
+        control(shop, signed(SEND, {"b": "orders"}, secret_key="wrong"))
+    assert not control.may_send(shop, "orders")
+    control(shop, signed(SEND, {"b": "orders"}))
+    assert control.may_send(shop, "orders")
+    assert not control.may_send(shop, "invoices")
+    control(operator, signed(26, access_key=OPERATOR, secret_key=OPERATOR_SECRET))
+    assert control.may_send(operator, "invoices")
+    assert control.may_send(cast(Any, FakeConnection("10.1.0.9:1")), "invoices"), "a white address"
+    like_rocketmq = AccessControl(loaded(tmp_path), like_rocketmq=True)
+    assert like_rocketmq.may_send(shop, "invoices")
+
+
 def test_an_account_s_white_address_replaces_its_signature_and_nothing_else(tmp_path: Path) -> None:
     text = FILE.replace("  whiteRemoteAddress:\n", "  whiteRemoteAddress: 10.3.0.1\n")
     control = AccessControl(loaded(home_with(tmp_path, text)))
@@ -649,6 +667,13 @@ def test_a_heartbeat_needs_permission_for_all_it_subscribes_to(
 def test_a_heartbeat_that_cannot_be_read_is_an_error() -> None:
     with pytest.raises(BodyError):
         needed_resources(new_request(34, body=b"{"))
+
+
+def test_many_refusals_are_few_lines(control: AccessControl) -> None:
+    with structlog.testing.capture_logs() as logs:
+        for _ in range(10 * LINES_PER_SECOND):
+            refusal(control, new_request(SEND))
+    assert LINES_PER_SECOND <= len(logs) < 5 * LINES_PER_SECOND, "a slow machine may need several seconds"
 
 
 def test_refusals_show_no_secret(control: AccessControl) -> None:

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 from test_broker_access_matrix import ACCOUNTS, Guarded, guarded_broker, send, topic_fields
 
-from triomq.broker.audit import differences
+from triomq.broker.audit import members
+from triomq.daemon.audit import differences
 from triomq.daemon.environment import Environment
 from triomq.daemon.logs import BROKER_LOG_FILES, configure_logs
 from triomq.protocol.bodies.acl import PlainAccessConfig
@@ -182,7 +183,7 @@ def test_the_audit_has_a_file_of_its_own(tmp_path: Path) -> None:
 def test_differences_of_records_have_the_names_of_the_wire() -> None:
     old = PlainAccessConfig(access_key="key", secret_key="first", default_topic_perm="PUB")
     new = PlainAccessConfig(access_key="key", secret_key="second", default_topic_perm="SUB")
-    assert differences(old, new) == (
+    assert differences(members(old), members(new)) == (
         {"secretKey": "***", "defaultTopicPerm": "PUB"}, {"secretKey": "***", "defaultTopicPerm": "SUB"},
     )  # fmt: skip
     assert differences(None, {"password": "x", "other": ""}) == (None, {"password": "***", "other": ""})

@@ -101,6 +101,7 @@ def test_producer_pick_goes_round_and_skips_closed_connections(clock: FakeClock)
     connections[0].close()
     connections[1].close()
     assert {table.pick("P").client_id for _ in range(5)} == {"c2"}  # type: ignore[union-attr]
+    assert table.pick("P", lambda connection: False) is None
     connections[2].close()
     assert table.pick("P") is None
     assert table.pick("unknown") is None

@@ -40,7 +40,12 @@ CHECKED = "long ago"
 def copy_of_last(transactions: Transactions) -> PutResult:
     """The last half message, as the result of its put."""
     last = transactions.lab.messages(TRANS_HALF_TOPIC)[-1]
-    return PutResult(PutStatus.PUT_OK, last.physical_offset, last.store_size_bytes, last.queue_offset)
+    return PutResult(
+        PutStatus.PUT_OK,
+        physical_offset=last.physical_offset,
+        size_bytes=last.store_size_bytes,
+        queue_offset=last.queue_offset,
+    )
 
 
 def ended_as(transactions: Transactions, half: PutResult, how: int) -> int:

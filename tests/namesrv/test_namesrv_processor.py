@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import trio
 from namesrv_fakes import FakeNamesrv, broker_fields, registration
+from structlog.testing import capture_logs
 
 from triomq.namesrv.config import NamesrvSettings
 from triomq.namesrv.kv_config import KvConfig
@@ -489,3 +490,37 @@ async def test_two_updates_at_once_keep_both_changes(nursery: trio.Nursery, tmp_
     assert namesrv.config.namesrv.order_message_enable
     assert namesrv.routes.limits.topic_count == namesrv.config.namesrv.max_topics == 77
     assert {"orderMessageEnable=true", "maxTopics=77"} <= set(path.read_text().splitlines())
+
+
+# -- audit -------------------------------------------------------------------------------------------------------------
+
+
+async def test_administration_leaves_a_line_each(nursery: trio.Nursery) -> None:
+    namesrv = FakeNamesrv(nursery, settings=NamesrvSettings(config_update_without_acl=True))
+    await namesrv.register("T", "U")
+    with capture_logs() as logs:
+        entry = {"namespace": "N", "key": "k"}
+        for value in ("v", "w"):
+            await namesrv.ask(RequestCode.PUT_KV_CONFIG, {**entry, "value": value})
+        for _ in range(2):
+            await namesrv.ask(RequestCode.DELETE_KV_CONFIG, entry)
+        await namesrv.ask(RequestCode.WIPE_WRITE_PERM_OF_BROKER, {"brokerName": "b-a"})
+        await namesrv.ask(RequestCode.ADD_WRITE_PERM_OF_BROKER, {"brokerName": "b-a"})
+        await namesrv.ask(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "T"})
+        for _ in range(2):
+            await namesrv.ask(RequestCode.UPDATE_NAMESRV_CONFIG, body=b"orderMessageEnable=true\n")
+    lines = [{key: value for key, value in entry.items() if key != "log_level"} for entry in logs if "remote" in entry]
+    remote = {"remote": "127.0.0.1:40000"}
+    kv = {**remote, "namespace": "N", "key": "k"}
+    assert lines == [
+        {"event": "key-value entry set", "code": 100, **kv, "before": None, "after": {"k": "v"}},
+        {"event": "key-value entry set", "code": 100, **kv, "before": {"k": "v"}, "after": {"k": "w"}},
+        {"event": "key-value entry deleted", "code": 102, **kv, "before": {"k": "w"}, "after": None},
+        {"event": "write permission removed", "code": 205, **remote, "name": "b-a", "topics": 2},
+        {"event": "write permission added", "code": 327, **remote, "name": "b-a", "topics": 2},
+        {"event": "topic deleted", "code": 216, **remote, "topic": "T", "cluster": "all"},
+        {
+            "event": "configuration changed", "code": 318, **remote,
+            "before": {"orderMessageEnable": "false"}, "after": {"orderMessageEnable": "true"},
+        },
+    ]  # fmt: skip

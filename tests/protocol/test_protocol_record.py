@@ -139,6 +139,8 @@ def test_numbers_that_do_not_fit_leave_the_tail_alone() -> None:
         {"topic": b"T" * 128},
         {"properties": b"p" * 32768},
         {"physical_offset": 2**63},
+        {"born_host": bytes(9)},
+        {"store_host": bytes(4)},
     ):
         with pytest.raises(struct.error):
             encoded(tail=tail, **unfit)  # type: ignore[arg-type]

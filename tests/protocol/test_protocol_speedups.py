@@ -120,8 +120,8 @@ def test_keys_and_tags_by_example(c: ModuleType) -> None:
 @given(
     st.binary(max_size=130),
     st.lists(st.one_of(any_number, too_large), min_size=9, max_size=9),
-    st.sampled_from([8, 20]),
-    st.sampled_from([8, 20]),
+    st.sampled_from([8, 8, 20, 20, 0, 9, 28]),
+    st.sampled_from([8, 8, 20, 20, 4, 16, 28]),
     st.binary(max_size=50),
     st.integers(-(2**31), 2**31 - 1),
     st.one_of(st.binary(max_size=50), st.just(b"p" * 32767), st.just(b"p" * 32768)),

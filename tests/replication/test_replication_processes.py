@@ -9,6 +9,7 @@ import random
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,6 +38,7 @@ from replication_processes import (
 
 from triomq.client.consume.push_consumer import PushConsumer
 from triomq.client.core.results import ConsumeFromWhere
+from triomq.protocol import signature
 
 pytestmark = pytest.mark.slow
 
@@ -417,3 +419,27 @@ def test_consumers_of_old_messages_are_sent_to_the_slave(tmp_path: Path) -> None
         cluster.wait_equal_queues("T")
         assert pull(cluster.slave, "T", 0, 0).body == old.body
         assert new.fields["suggestWhichBrokerId"] in ("0", "1")
+
+
+def test_a_slave_gets_the_tables_of_a_master_with_access_control(tmp_path: Path) -> None:
+    """It signs with the account in its tools file."""
+    account = "accessKey: operator\nsecretKey: secretOfOperator\n"
+    (tmp_path / "conf").mkdir()
+    bound = account.replace("\n", "\n  ") + "admin: true\n  boundSignature: true\n"
+    (tmp_path / "conf/plain_acl.yml").write_text(f"accounts:\n- {bound}")
+    (tmp_path / "conf/tools.yml").write_text(account)
+    with running(Cluster(tmp_path / "cluster", aclEnable="true", rocketmqHome=str(tmp_path))) as cluster:
+        fields = {
+            "topic": "Guarded", "defaultTopic": "TBW102", "readQueueNums": "1", "writeQueueNums": "1", "perm": "6",
+            "topicFilterType": "SINGLE_TAG",
+        }  # fmt: skip
+        who = ("operator", "secretOfOperator")
+        signed_at = signature.stamp(time.time_ns() // 1_000_000, b"once")
+        fields = signature.sign_bound(wire.UPDATE_AND_CREATE_TOPIC, fields, b"", *who, signed_at=signed_at)
+        assert wire.ask(cluster.master.address, wire.UPDATE_AND_CREATE_TOPIC, fields).code == 0
+
+        def is_copied() -> bool:
+            topics = table(cluster, "topics.json")
+            return topics is not None and "Guarded" in topics["topicConfigTable"]
+
+        wait_until(is_copied, 40, "the slave has the master's topic")

@@ -7,7 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
+from store_support import message, open_store
 from structlog.testing import capture_logs
+from trio.testing import MockClock
 
 from triomq.broker.delay import DelayOffsets
 from triomq.broker.replication.master_account import MAX_FILE_BYTES, MasterAccount
@@ -20,6 +23,7 @@ from triomq.protocol.codes import RequestCode
 from triomq.protocol.command import RemotingCommand, new_response
 from triomq.protocol.signature import is_bound_by, is_signed_by
 from triomq.remoting.errors import ConnectFailed
+from triomq.store.config import BrokerRole
 
 
 class FakeMaster:
@@ -200,3 +204,53 @@ async def test_a_master_that_refuses_its_tables_is_said(master: FakeMaster) -> N
     assert [entry["log_level"] for entry in said] == ["warning"] * 4
     assert "No accessKey is configured" in said[0]["remark"]
     assert slave.topics.get("T") is None
+
+
+async def test_the_tables_come_when_the_master_is_known_and_its_log_matches(
+    autojump_clock: MockClock, nursery: trio.Nursery, master: FakeMaster, tmp_path: Path
+) -> None:
+    slave = Slave(master, is_trusted=False)
+    store = await open_store(tmp_path, broker_role=BrokerRole.SLAVE)
+    nursery.start_soon(slave.tables.run, store)
+    await trio.sleep(5)
+    assert master.asked == []
+    slave.is_trusted = True
+    await trio.sleep(1.5)
+    assert slave.topics.get("T") is not None
+    asked = len(master.asked)
+    await trio.sleep(60)
+    assert len(master.asked) == asked, "nothing is new"
+    slave.tables.master_known("10.0.0.9:10911")
+    await trio.sleep(1.5)
+    assert len(master.asked) == 2 * asked
+
+
+async def test_a_topic_that_arrives_in_the_log_is_looked_up_at_once_and_only_once(
+    autojump_clock: MockClock, nursery: trio.Nursery, master: FakeMaster, tmp_path: Path
+) -> None:
+    slave = Slave(master)
+    source = await open_store(tmp_path / "master")
+    store = await open_store(tmp_path / "slave", broker_role=BrokerRole.SLAVE)
+    nursery.start_soon(slave.tables.run, store)
+    await trio.sleep(5)
+
+    async def replicate(topic: str, queue_id: int = 0) -> None:
+        begin = source.reading.max_physical_offset
+        source.append(message(topic, queue_id))
+        source.commit()
+        assert store.replica.append(begin, source.reading.read_log(begin, 4096))
+        store.replica.dispatch()
+        await trio.sleep(0.3)
+
+    master.topics.update(TopicConfig(topic_name="New", read_queue_nums=3))
+    asked = len(master.asked)
+    await replicate("New")
+    assert slave.topics.get("New") is not None
+    assert len(master.asked) == asked + 4
+    await replicate("New", 1)
+    await replicate("%LMQ%client")
+    assert len(master.asked) == asked + 4, "a further queue, and a queue that has no topic, need no table"
+    await replicate("Deleted")
+    await replicate("New", 2)
+    assert len(master.asked) == asked + 8, "a topic that the master does not know is looked up once"
+    await source.close()

@@ -37,13 +37,18 @@ class Descriptors(Files):
         self._names[fd] = Path(path).name
         return fd
 
+    def lock_directory(self, path: str) -> int:
+        fd = super().lock_directory(path)
+        self._names[fd] = Path(path).name
+        return fd
+
     def duplicate(self, fd: int) -> int:
         second = super().duplicate(fd)
         self._names[second] = self._names[fd]
         return second
 
     def close(self, fd: int) -> None:
-        del self._names[fd]
+        self._names.pop(fd, None)
         super().close(fd)
 
     @property
@@ -177,6 +182,28 @@ def test_a_file_is_opened_once_whatever_number_its_descriptor_has(tmp_path: Path
     assert (files.calls, pool.count) == (["open", "close 0"], 0)
 
 
+def test_a_file_that_is_made_at_the_second_attempt_is_open_once(tmp_path: Path) -> None:
+    """At the first, the process had no free descriptor, so another file gave up its own."""
+
+    class Short(Descriptors):
+        failures = 0
+
+        def create(self, path: str, size_bytes: int) -> int:
+            if self.failures:
+                self.failures -= 1
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+            return super().create(path, size_bytes)
+
+    files = Short()
+    pool = OpenFiles(files, 10)
+    made(pool, tmp_path, "first")
+    files.failures = 1
+    made(pool, tmp_path, "second")
+    assert (files.names, pool.count) == ({"second"}, 1)
+    pool.close_all()
+    assert (files.names, pool.count) == (set(), 0)
+
+
 @pytest.mark.parametrize(
     ("limits", "limit"), [((123, 456), 123), ((resource.RLIM_INFINITY, resource.RLIM_INFINITY), 1 << 20)]
 )
@@ -204,6 +231,20 @@ async def test_a_log_file_that_is_made_ahead_is_closed_again(tmp_path: Path, has
     assert (tmp_path / "commitlog" / f"{4096:020d}").exists()
     assert files.names == before
     await store.close()
+
+
+@pytest.mark.parametrize("is_reached", [True, False])
+async def test_at_a_clean_exit_a_log_file_that_was_made_ahead_goes_unless_the_log_reached_it(
+    tmp_path: Path, is_reached: bool
+) -> None:
+    store = await open_store(tmp_path, warm_mapped_file_enable=True)
+    assert store.append(message(body=bytes(2900))).is_ok
+    store.commit()
+    await store._warm_up.prepare()
+    if is_reached:
+        assert store.append(message(body=bytes(2900))).physical_offset == 4096
+    await store.close()
+    assert (tmp_path / "commitlog" / f"{4096:020d}").exists() is is_reached
 
 
 # -- JSON files ----------------------------------------------------------------------------------------------------

@@ -139,6 +139,7 @@ async def test_a_full_disk_at_the_queues(tmp_path: Path) -> None:
     store.commit()
     assert bodies(store) == [b"one", b"two"]
     await store.close()
+    assert not (tmp_path / "abort").exists(), "nothing waits any more"
 
 
 async def test_a_full_disk_at_the_index(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -311,4 +312,23 @@ async def test_a_message_that_cannot_be_encoded_leaves_at_most_a_blank_record(tm
     store = await open_store(tmp_path)
     assert store.recovery_report is not None and store.recovery_report.damages == []
     assert [record.decode_record(data).body for data in read_all(store)] == [bytes(2900), b"next"]
+    await store.close()
+
+
+async def test_a_store_that_is_closed_again_leaves_alone_who_has_its_directory_now(tmp_path: Path) -> None:
+    first = await open_store(tmp_path)
+    await first.close()
+    second = await open_store(tmp_path)
+    await first.close()
+    assert (tmp_path / "abort").exists(), "it is the mark of the second"
+    await second.close()
+    assert not (tmp_path / "abort").exists()
+
+
+@pytest.mark.parametrize("changes", [{"topic": "../../x"}, {"topic": ""}, {"queue_id": -1}, {"topic": "x" * 128}])
+async def test_a_batch_for_what_cannot_be_a_queue_is_refused(tmp_path: Path, changes: dict[str, Any]) -> None:
+    store = await open_store(tmp_path)
+    refused = store.append_batch(message(**changes), [BatchUnit(0, b"body", b"")])
+    assert refused.status is PutStatus.MESSAGE_ILLEGAL and refused.reason
+    assert store.append(message()).physical_offset == 0
     await store.close()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import trio
-from store_support import abandon, message, open_store
+from store_support import WallClock, abandon, message, open_store, small_settings
 
 from triomq.protocol import record
 from triomq.store.config import BrokerRole
@@ -203,5 +203,41 @@ async def test_the_further_queues_of_a_message_begin_at_the_masters_offset_too(t
         assert 0 < first < end == 20
         entries = store.reading.queue_entries(topic, 0, first, 1)
         assert entries == master.reading.queue_entries(topic, 0, first, 1)
+    abandon(master)
+    await store.close()
+
+
+async def test_nothing_is_taken_before_the_store_is_open_and_after_it_is_closed(tmp_path: Path) -> None:
+    data, _ = await master_log(tmp_path / "master", [b"one"])
+    (tmp_path / "slave" / "commitlog").mkdir(parents=True)
+    store = MessageStore(small_settings(tmp_path / "slave", broker_role=BrokerRole.SLAVE), now_ms=WallClock())
+    assert not store.replica.append(0, data)
+    await store.load()
+    assert store.replica.append(0, data)
+    await store.close()
+    assert not store.replica.append(len(data), data)
+    assert sum(len(path.read_bytes().rstrip(b"\0")) > 0 for path in (tmp_path / "slave" / "commitlog").iterdir()) == 1
+
+
+async def test_a_queue_that_the_master_restarted_is_restarted(tmp_path: Path) -> None:
+    """Its topic was deleted there and made again. Who waits for the old queue's end is told."""
+    master = await open_store(tmp_path / "master")
+    for body in (b"0", b"1", b"2"):
+        assert master.append(message(body=body)).is_ok
+    master.commit()
+    end = master.reading.max_physical_offset
+    master.upkeep.delete_topic("T")
+    for body in (b"3", b"4"):
+        assert master.append(message(body=body)).is_ok
+    master.commit()
+    data = master.reading.read_log(0, 4096)
+    store = await open_slave(tmp_path / "slave")
+    feed(store, data[:end], 0, 4096)
+    told: list[Exception | None] = []
+    store.reading.queue_end("T", 0).call_beyond(3, told.append)
+    feed(store, data, end, 4096)
+    assert (store.reading.min_offset("T", 0), store.reading.max_offset("T", 0)) == (0, 2)
+    assert bodies_of(store) == [b"3", b"4"]
+    assert [type(error) for error in told] == [LogCut]
     abandon(master)
     await store.close()

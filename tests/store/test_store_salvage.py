@@ -22,6 +22,7 @@ from store_faults import FailingFiles, RecordingFiles, replay_onto
 from store_support import abandon, message, open_store, small_settings
 from structlog.testing import capture_logs
 
+from triomq.protocol import record
 from triomq.store.disk.files import Data, Files
 from triomq.store.disk.layout import Layout
 from triomq.store.log.salvage import Salvage
@@ -137,6 +138,31 @@ def test_the_oldest_go(tmp_path: Path) -> None:
                 ["3.bin", "4.bin"], ["5.bin"],
             ][number]  # fmt: skip
     assert [entry["path"].rpartition("/")[2] for entry in logs] == ["0.bin", "2.bin", "1.bin", "4.bin", "3.bin"]
+
+
+def test_saved_parts_that_have_exactly_the_bytes_allowed_stay(tmp_path: Path) -> None:
+    salvage = Salvage(Files(), Layout(small_settings(tmp_path)), ".bin", max_files=9, max_bytes=1000)
+    for number, size in enumerate([1, 400, 600]):
+        saved = salvage.keep(str(number), salvage.begin(str(number), size))
+        os.utime(saved, (1000 + number, 1000 + number))
+    assert sorted(path.name for path in (tmp_path / "salvage").iterdir()) == ["1.bin", "2.bin"]
+
+
+@pytest.mark.parametrize("body_bytes", [18, 19, 20, 21, 25, 60, 300])
+async def test_a_repair_touches_nothing_behind_the_damage_however_short_it_is(tmp_path: Path, body_bytes: int) -> None:
+    """The reason is written into the damaged place as far as it fits there."""
+    store = await open_store(tmp_path)
+    _, damaged, _ = (store.append(message(body=body)) for body in (b"before", b"x" * body_bytes, b"behind"))
+    store.commit()
+    abandon(store)
+    with (tmp_path / "commitlog" / f"{0:020d}").open("r+b") as file:
+        file.seek(damaged.physical_offset + 88)
+        file.write(b"!")
+    for _ in range(2):
+        store = await open_store(tmp_path)
+        found = store.reading.get_messages("T", 0, store.reading.min_offset("T", 0), 9)
+        assert [record.decode_record(data).body for data in found.records] == [b"before", b"behind"]
+        abandon(store)
 
 
 def test_of_each_kind_so_many(tmp_path: Path) -> None:

@@ -285,6 +285,32 @@ async def test_an_index_file_of_another_size_is_removed_and_made_anew(tmp_path: 
     await store.close()
 
 
+async def test_a_file_whose_first_record_has_no_time_says_nothing_about_what_is_on_disk(tmp_path: Path) -> None:
+    clock = WallClock()
+    store = await open_store(tmp_path, clock=clock)
+    newest_ms = clock.now_ms + 60_000
+    for now_ms in (clock.now_ms, 0, newest_ms):  # one message fills a file
+        clock.now_ms = now_ms
+        assert store.append(message(body=bytes(2900))).is_ok
+        store.commit()
+    await store._flush.flush_thoroughly()
+    store.contents.checkpoint.forget_offsets()
+    abandon(store)
+    store = await open_store(tmp_path, clock=clock)
+    assert report_of(store).scanned_from == 0
+    abandon(store)
+
+
+async def test_a_log_without_queue_entries_is_not_read_after_a_clean_exit(tmp_path: Path) -> None:
+    """It has a half message only, which enters no queue."""
+    store = await open_store(tmp_path)
+    assert store.append(message(sys_flag=4)).is_ok
+    await store.close()
+    store = await open_store(tmp_path)
+    assert (report_of(store).records, store.reading.max_physical_offset > 0) == (0, True)
+    await store.close()
+
+
 class CountedSteps:
     """A teller that counts the steps of a scan."""
 
