@@ -9,6 +9,7 @@ remark even names the place in RocketMQ's source that refuses, since RocketMQ's 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from weakref import WeakKeyDictionary
 
@@ -19,6 +20,7 @@ from triomq.broker.acl.accounts import PUB, Account
 from triomq.broker.acl.bound_signatures import UNBOUND, BoundSignatures
 from triomq.broker.acl.failed_signatures import FailedSignatures
 from triomq.broker.acl.needs import REPLY, NameMissing, need_of
+from triomq.broker.acl.refusal_log import RefusalLog
 from triomq.broker.acl.resources import ADMIN_CODES, needed_resources
 from triomq.broker.errors import AccessDenied
 from triomq.broker.record_border import INTERNAL_TOPICS
@@ -29,7 +31,6 @@ from triomq.protocol.command import RemotingCommand
 from triomq.protocol.system_topics import TRACE_TOPIC, group_of_retry_topic, is_retry_topic, reply_topic
 from triomq.remoting.connection import Connection
 
-log = structlog.get_logger("triomq.broker.acl")
 audit = structlog.get_logger("triomq.broker.audit")
 
 TopicCheck = Callable[[Connection, RemotingCommand, "str | None", int], None]
@@ -58,6 +59,7 @@ class AccessControl:
         now_ms: NowMs = system_now_ms,
     ) -> None:
         self._table = table
+        self._refusals = RefusalLog(time.monotonic)
         self._bound = BoundSignatures(now_ms)
         self._accounts: WeakKeyDictionary[Connection, str] = WeakKeyDictionary()  # the last that passed there
         self._failures = failures
@@ -204,5 +206,5 @@ class AccessControl:
         return self._refusal(connection, request, f"No default permission for {what}", place)
 
     def _refusal(self, connection: Connection, request: RemotingCommand, text: str, place: str) -> AccessDenied:
-        log.info("access refused", remote=connection.remote.text, code=request.code, reason=text)
+        self._refusals.refused(connection.remote.text, request.code, text)
         return AccessDenied(f"{text}, {place}")

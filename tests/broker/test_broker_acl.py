@@ -26,6 +26,7 @@ from triomq.broker.acl.access_table import AccessTable
 from triomq.broker.acl.accounts import PUB, SUB
 from triomq.broker.acl.addresses import AddressPattern
 from triomq.broker.acl.errors import AclFileError
+from triomq.broker.acl.refusal_log import LINES_PER_SECOND
 from triomq.broker.acl.resources import needed_resources
 from triomq.broker.config import BrokerSettings
 from triomq.broker.configuration import Configuration
@@ -666,6 +667,13 @@ def test_a_heartbeat_needs_permission_for_all_it_subscribes_to(
 def test_a_heartbeat_that_cannot_be_read_is_an_error() -> None:
     with pytest.raises(BodyError):
         needed_resources(new_request(34, body=b"{"))
+
+
+def test_many_refusals_are_few_lines(control: AccessControl) -> None:
+    with structlog.testing.capture_logs() as logs:
+        for _ in range(10 * LINES_PER_SECOND):
+            refusal(control, new_request(SEND))
+    assert LINES_PER_SECOND <= len(logs) < 5 * LINES_PER_SECOND, "a slow machine may need several seconds"
 
 
 def test_refusals_show_no_secret(control: AccessControl) -> None:

@@ -16,6 +16,7 @@ from triomq.broker.acl import failed_signatures
 from triomq.broker.acl.access_control import AccessControl
 from triomq.broker.acl.access_table import AccessTable
 from triomq.broker.acl.failed_signatures import FailedSignatures
+from triomq.broker.acl.refusal_log import LINES_PER_SECOND, RefusalLog
 from triomq.broker.errors import AccessDenied, TooManyFailures
 from triomq.protocol import signature
 from triomq.protocol.command import RemotingCommand, new_request
@@ -129,6 +130,26 @@ def test_tries_stay_below_the_limit(pauses: list[float], limit: int) -> None:
             failures.failed(guesser, "account")
             tries += 1
     assert tries <= limit + sum(pauses) * limit / 60 + 1e-6
+
+
+def test_refusals_do_not_fill_the_log(clock: Clock) -> None:
+    refusals = RefusalLog(clock)
+    with capture_logs() as logs:
+        for _ in range(1000):
+            refusals.refused("192.0.2.7:4000", 310, "No accessKey is configured")
+    assert len(logs) == LINES_PER_SECOND
+    assert logs[0] == {
+        "event": "access refused", "log_level": "info", "remote": "192.0.2.7:4000", "code": 310,
+        "reason": "No accessKey is configured",
+    }  # fmt: skip
+    with capture_logs() as logs:
+        for _ in range(2):
+            clock.seconds += 1
+            refusals.refused("192.0.2.7:4000", 310, "No accessKey is configured")
+    events = [(entry["event"], entry.get("not_logged")) for entry in logs]
+    assert events == [
+        ("access refused to many requests", 1000 - LINES_PER_SECOND), ("access refused", None), ("access refused", None)
+    ]  # fmt: skip
 
 
 def signed(secret: str) -> RemotingCommand:

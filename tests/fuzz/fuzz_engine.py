@@ -90,11 +90,10 @@ def fuzz(
         count += 1
     coverage.grew()
     while time.monotonic() < until:
-        for _ in range(100):
-            data = mutator.mutate(corpus)
-            remember(data)
-            target(data)
-            if coverage.grew() and len(corpus) < MAX_CORPUS_INPUTS:
-                corpus.append(data)
-        count += 100
+        data = mutator.mutate(corpus)
+        remember(data)
+        target(data)
+        count += 1
+        if coverage.grew() and len(corpus) < MAX_CORPUS_INPUTS:
+            corpus.append(data)
     return count

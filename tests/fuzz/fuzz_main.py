@@ -1,10 +1,14 @@
-"""The program of bin/fuzz: it runs each target for an equal share of the time, with the sanitized extensions."""
+"""The program of bin/fuzz: it runs each target for an equal share of the time, with the sanitized extensions.
+
+The targets in C count the basic blocks that an input reaches, those in Python the lines.
+"""
 
 from __future__ import annotations
 
 import argparse
 import ctypes
 import hashlib
+import logging
 import mmap
 import subprocess
 import sys
@@ -14,6 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
+import structlog
 from built_speedups import ROOT, compile_speedups
 from fuzz_engine import Coverage, Mutator, fuzz
 
@@ -34,7 +39,24 @@ ENTRY_WORDS = [
     for key in (b"d", b"e", b"g", b"k", b"x")
     for value in (b"9" * 18, b"9" * 19, b"-0", b"007", b"-2147483649", b"2147483647", b"true", b"\xc3\xbc", b"")
 ]
+SQL_WORDS = [
+    *(b" AND ", b" OR ", b" NOT ", b" BETWEEN ", b" IN ('x')", b" IS NULL", b"TRUE", b"<>", b">=", b"'", b"(", b")"),
+    *(b"a", b"price", b"-9223372036854775808", b"1e400", b".5", b"/*", b"*/", b"--", b"\n"),
+]
+YAML_WORDS = [
+    *(b"accounts:\n", b"- accessKey: a\n", b"  secretKey: b\n", b"  admin: true\n", b"  topicPerms:\n  - t=PUB|SUB\n"),
+    *(b"globalWhiteRemoteAddresses:\n- 10.0.{1,2}.*\n", b"&a ", b"*a", b"<<: ", b"!!int ", b"- ", b": ", b"\n", b"["),
+]
+TABLE_WORDS = [
+    *(b'"offsetTable":{', b'"T@G":{0:5}', b'"topicConfigTable":{', b'"dataVersion":{"counter":1}', b'"perm":-1'),
+    *(b"null", b"9223372036854775808", b"-1", b'"$ref":"$"', b"[]", b"{}", b"1e9", b'""', b"true"),
+]
 WORDS = {
+    "sql92_expression": SQL_WORDS,
+    "fastjson_text": JSON_WORDS + TABLE_WORDS,
+    "acl_yaml": YAML_WORDS,
+    "json_tables": TABLE_WORDS,
+    "transaction_records": PROPERTY_WORDS,
     "json_header": JSON_WORDS,
     "header_record": ENTRY_WORDS,
     "binary_header": ENTRY_WORDS,
@@ -45,7 +67,7 @@ WORDS = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="bin/fuzz", description="Fuzz the C readers of untrusted bytes.")
+    parser = argparse.ArgumentParser(prog="bin/fuzz", description="Fuzz the readers of untrusted bytes.")
     parser.add_argument("--seconds", type=float, default=30, help="for all targets together (default: %(default)s)")
     parser.add_argument("--seed", default="0", help="any text (default: %(default)s)")
     parser.add_argument("--only", metavar="TARGET", help="this target alone")
@@ -55,17 +77,24 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         modules = [build(package, Path(directory)) for package in ("protocol", "store")]
         maps = [coverage_map(module) for module in modules]
-        from fuzz_targets import targets  # imports the decoders, which must find the sanitized extensions
+        # These import the decoders, which must find the sanitized extensions.
+        from fuzz_python_targets import LineCoverage, python_targets
+        from fuzz_targets import targets
 
-        chosen = {name: each for name, each in targets(*modules).items() if options.only in (None, name)}
+        structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+        known = {name: (target, maps[name == "record"]) for name, target in targets(*modules).items()}
+        for name, (target, sources) in python_targets(Path(directory)).items():
+            lines = LineCoverage(sources)
+            known[name] = (lines.traced(target), memoryview(lines.hits))
+        chosen = {name: each for name, each in known.items() if options.only in (None, name)}
         if not chosen or (options.inputs and not options.only):
-            parser.error(f"--only takes one of {', '.join(targets(*modules))}")
-        for name, target in chosen.items():
+            parser.error(f"--only takes one of {', '.join(known)}")
+        for name, (target, hits) in chosen.items():
             if options.inputs:
                 for file in options.inputs:
                     target(file.read_bytes())
                 continue
-            run(name, target, maps[name == "record"], options.seconds / len(chosen), options.seed, options.grow)
+            run(name, target, hits, options.seconds / len(chosen), options.seed, options.grow)
 
 
 def build(package: str, directory: Path) -> ModuleType:
