@@ -259,7 +259,7 @@ async def test_nothing_is_taken_before_the_store_is_open_and_after_it_is_closed(
 
 
 async def test_a_queue_that_the_master_restarted_is_restarted(tmp_path: Path) -> None:
-    """Its topic was deleted there and made again. Who waits for the old queue's end receives."""
+    """Its topic was deleted there and created again. A wait for the old queue's end fails."""
     master = await open_store(tmp_path / "master")
     for body in (b"0", b"1", b"2"):
         assert master.append(message(body=body)).is_ok
