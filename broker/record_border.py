@@ -34,6 +34,14 @@ def is_border(reading: Reading, physical_offset: int, data: bytes, record: Recor
     return False
 
 
+def topic_of(data: bytes) -> str | None:
+    """Return the topic in a record, None if it cannot be read."""
+    try:
+        return read_fields(data, 0, len(data)).topic.decode("utf-8", "replace")
+    except RecordError:
+        return None
+
+
 def topic_at(reading: Reading, physical_offset: int, data: bytes) -> str | None:
     """Return the topic of the message that was read at `physical_offset`, None if no message begins there. A delayed
     or half message belongs to the topic that it was sent to."""

@@ -31,6 +31,7 @@ from triomq.remoting.connection_settings import (
     ConnectionSettings,
     Transport,
 )
+from triomq.remoting.connection_tasks import Tasks
 from triomq.remoting.errors import ConnectionClosed, RemotingTimeout, TooManyRequests
 from triomq.remoting.log import get_logger
 from triomq.remoting.memory import MemoryBudget, Share
@@ -46,6 +47,9 @@ _NO_MEMORY = 4  # the rest of a long frame waits for a grant of the memory budge
 
 # A request that waits or runs takes about so much beside its body.
 REQUEST_BYTES = 1024
+
+# While this many postponed requests wait, the socket is not read.
+READ_AHEAD_REQUESTS = 1024
 
 
 class RequestHandler(Protocol):
@@ -80,8 +84,7 @@ class Connection:
         self.transport: Transport | None = None
         self._not_read = 0
         self._handler = handler
-        self._turn = turn
-        self._nursery = nursery
+        self.turn = turn
         self._decoder = FrameDecoder(settings.max_frame_bytes, settings.max_header_bytes)
         self._waiting: deque[RemotingCommand | Callable[[], None]] = deque()
         self._will_work = False
@@ -100,12 +103,13 @@ class Connection:
         self._has_frame = False
         self._was_tight = False
         self._waiting_bytes = 0
+        self._is_in_order = False
         self._unanswered = Unanswered(nursery)
         self._max_unanswered = settings.max_unanswered
         self._next_opaque = 0
         self.serialize_type = settings.serialize_type
         self._language = settings.language
-        self._scopes: set[trio.CancelScope] = set()
+        self._tasks = Tasks(nursery, remote.text)
         self._on_close = on_close
         self.on_answer: AnswerObserver | None = None
 
@@ -128,7 +132,7 @@ class Connection:
         if self._memory.is_tight is not self._was_tight:
             self._set_room()
         handler = self._handler
-        turn = self._turn
+        turn = self.turn
         many = len(commands) > 1
         rest = iter(commands)
         for command in rest:
@@ -147,36 +151,43 @@ class Connection:
     def _keep(self, commands: Iterable[RemotingCommand]) -> None:
         """Let requests wait for a later turn, and the socket with them. Responses need not wait."""
         if not self._waiting:
-            self._spent_seconds = trio.current_time() - self._turn.arrived
+            self._spent_seconds = trio.current_time() - self.turn.arrived
         for command in commands:
             if command.flag & RPC_RESPONSE:
                 self._unanswered.resolve(command)
             else:
                 self._waiting.append(command)
                 self._waiting_bytes += REQUEST_BYTES + len(command.body)
-        self._waits()
+        self._is_in_order = True  # what arrives later must not overtake them
+        self._wait_for_turn()
 
-    def _waits(self) -> None:
+    def _wait_for_turn(self) -> None:
         if self._waiting and self.is_open:
             self._share.set_waiting(self._waiting_bytes)
-            self._stop_reading(_WAITING)
+            if self._is_in_order or len(self._waiting) >= READ_AHEAD_REQUESTS:
+                self._stop_reading(_WAITING)
             self._mark()  # `flush` knows whether the peer takes what there is
 
     def must_wait(self) -> bool:
         """Return whether a response must wait for a later turn (`postpone`): the peer does not take what there is, or
         the turn has lasted long enough."""
-        return self._output_bytes > self._room_bytes or self._turn.is_over()
+        return self._output_bytes > self._room_bytes or self.turn.is_over()
 
-    def postpone(self, answer: Callable[[], None]) -> None:
-        """Call `answer` in a later turn, behind the requests that wait, unless the connection is closed by then."""
-        self._waiting.append(answer)
-        self._waits()
+    def postpone(self, later: RemotingCommand | Callable[[], None]) -> None:
+        """Handle a request, or call a function, in a later turn, unless the connection is closed by then. Requests that
+        arrive meanwhile may be handled before."""
+        if not self._waiting:
+            self._spent_seconds = 0.0
+            self._is_in_order = False
+        self._waiting.append(later)
+        self._waiting_bytes += REQUEST_BYTES
+        self._wait_for_turn()
 
     def work(self) -> bool:
         """Handle requests that wait (called by Turn.run). Return whether there are more for the next turn."""
         waiting = self._waiting
         began = trio.current_time()
-        self._turn.arrived = began - self._spent_seconds
+        self.turn.arrived = began - self._spent_seconds
         try:
             while waiting and self._output_bytes <= self._room_bytes:
                 each = waiting.popleft()
@@ -184,19 +195,20 @@ class Connection:
                     self._handler.handle(self, each)
                 else:
                     each()
-                if self._turn.is_over():
+                if self.turn.is_over():
                     break
         except Exception:
             log.exception("connection failed", remote=self.remote.text)
             self.close("internal error; see the log")
-        self._spent_seconds += trio.current_time() - began
+        if self._is_in_order:
+            self._spent_seconds += trio.current_time() - began
+        if self.is_open and (not waiting or (not self._is_in_order and 2 * len(waiting) < READ_AHEAD_REQUESTS)):
+            self._waiting_bytes = REQUEST_BYTES * len(waiting)
+            self._share.set_waiting(self._waiting_bytes)
+            self._resume_reading(_WAITING)
         if waiting and self._output_bytes <= self._room_bytes:
             return True
         self._will_work = False
-        if not waiting and self.is_open:
-            self._waiting_bytes = 0
-            self._share.set_waiting(0)
-            self._resume_reading(_WAITING)
         if self.is_open:
             self._mark()  # `flush` goes on, or closes after a malformed frame
         return False
@@ -251,7 +263,7 @@ class Connection:
         """Go on with the requests that wait, once the peer has taken enough."""
         if self._backlog_bytes <= self._low_water_bytes and not self._will_work and self.is_open:
             self._will_work = True
-            self._turn.postpone(self)
+            self.turn.postpone(self)
 
     @property
     def paused(self) -> bool:
@@ -285,25 +297,11 @@ class Connection:
         self._output_bytes += len(frame)
         if not self._marked:
             self._marked = True
-            self._turn.mark(self)
+            self.turn.mark(self)
 
     def start_soon(self, function: Callable[..., Awaitable[None]], *args: Any) -> None:
         """Run an async function that closing the connection cancels. It must not raise."""
-        self._nursery.start_soon(self._run_scoped, function, args)
-
-    async def _run_scoped(self, function: Callable[..., Awaitable[None]], args: tuple[Any, ...]) -> None:
-        with trio.CancelScope() as scope:
-            if not self.is_open:
-                # Closed between `start_soon` and now. The function still runs up to its first checkpoint, because its
-                # caller relies on its `finally`.
-                scope.cancel()
-            self._scopes.add(scope)
-            try:
-                await function(*args)
-            except Exception:
-                log.exception("a task of a connection failed", remote=self.remote.text)
-            finally:
-                self._scopes.discard(scope)
+        self._tasks.start(function, args)
 
     async def invoke(self, command: RemotingCommand, timeout_seconds: float) -> RemotingCommand:
         """Send a request to the peer and wait for its response.
@@ -365,8 +363,7 @@ class Connection:
         self._waiting.clear()
         if self._drained is not None:
             self._drained.set()
-        for scope in list(self._scopes):
-            scope.cancel()
+        self._tasks.cancel()
         self._unanswered.fail(ConnectionClosed(f"connection to {self.remote.text} was closed: {reason}"))
         if self.transport is not None:
             self.transport.close()
@@ -393,7 +390,7 @@ class Connection:
     def _mark(self) -> None:
         if not self._marked:
             self._marked = True
-            self._turn.mark(self)
+            self.turn.mark(self)
 
     def __repr__(self) -> str:
         state = "open" if self.is_open else f"closed: {self.close_reason}"

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Coroutine, Iterable
-from typing import Any
+from typing import Any, Final
 
 import trio
 
@@ -79,12 +79,20 @@ class Pool:
         return int((trio.current_time() - next(iter(self._since.values()))) * 1000)
 
 
-class _Entry:
-    __slots__ = ("pool", "processor")
+FIRST: Final = 1
+"""Requests that others yield to: sends."""
 
-    def __init__(self, processor: Processor, pool: Pool | None) -> None:
+YIELDS: Final = 2
+"""Requests that wait when their turn has lasted a while: pulls."""
+
+
+class _Entry:
+    __slots__ = ("order", "pool", "processor")
+
+    def __init__(self, processor: Processor, pool: Pool | None, order: int) -> None:
         self.processor = processor
         self.pool = pool
+        self.order = order
 
 
 class ProcessorTable:
@@ -94,10 +102,13 @@ class ProcessorTable:
         self._entries: dict[int, _Entry] = {}
         self._before: list[BeforeHook] = []
 
-    def register(self, codes: Iterable[int] | int, processor: Processor, pool: Pool | None = None) -> None:
-        """Register `processor` for these codes. `pool` bounds the number of unfinished requests."""
+    def register(
+        self, codes: Iterable[int] | int, processor: Processor, pool: Pool | None = None, order: int = 0
+    ) -> None:
+        """Register `processor` for these codes. `pool` bounds the number of unfinished requests, `order` is FIRST,
+        YIELDS, or 0 for neither."""
         for code in (codes,) if isinstance(codes, int) else codes:
-            self._entries[int(code)] = _Entry(processor, pool)
+            self._entries[int(code)] = _Entry(processor, pool, order)
 
     def codes(self) -> set[int]:
         return set(self._entries)
@@ -112,6 +123,13 @@ class ProcessorTable:
             refusal = f" request type {request.code} not supported"
             connection.answer(request, new_response(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, refusal))
             return
+        if entry.order:
+            turn = connection.turn
+            if entry.order == FIRST:
+                turn.has_sends = True
+            elif turn.must_yield():
+                connection.postpone(request)
+                return
         pool = entry.pool
         if pool is not None:
             remark = pool.guard() if pool.guard is not None else None

@@ -7,6 +7,11 @@ completes the sends), then it sends once per connection that has output.
 A turn has a time limit. What a connection cannot handle within it waits, and the task in `run` goes on with it, one
 connection after another and one turn after another; between two of its turns the drivers and all other tasks run.
 
+Sends go before pulls: thousands of pulls of a consumer that catches up would make each turn so long that producers,
+which wait for a response before they send again, come to a stand. So while sends arrive, and in a long turn, a pull
+waits, and `run` handles the waiting pulls in turns of a *slice*. While sends arrive, a slice is a part of the time that
+they took since the last one, so that they have the greater part of the loop.
+
 Output produced outside of a turn (by an async processor or a timer) is batched in the same way: the first response
 wakes the task in `run`, which ends a turn of its own.
 
@@ -27,6 +32,17 @@ import trio
 LONG_TURN_SECONDS = 0.05
 
 
+QUIET_SLICE_SECONDS = 0.005
+"""The time of a slice while no sends arrive."""
+
+LEAST_SLICE_SECONDS = 0.0001
+SLICE_SHARE = 0.25
+"""A slice while sends arrive, as a part of the time that they took since the last one."""
+
+BUSY_SECONDS = 0.1
+"""How long after a send others are expected."""
+
+
 class HasOutput(Protocol):
     """A connection, as a turn sees it."""
 
@@ -42,8 +58,8 @@ class Turn:
 
     `began` is trio's time at which a driver began the turn. The age of a request counts from `arrived`: the same time,
     or for a postponed request as much earlier as the requests ahead of it in its own read have taken. `limit_seconds`
-    is the time limit of a turn. `failure` is what a hook raised: its work will never be finished, so responses that
-    claim success must never be sent."""
+    is the time limit of a turn. `has_sends` is set when a send is handled. `failure` is what a hook raised: its work
+    will never be finished, so responses that claim success must never be sent."""
 
     def __init__(self) -> None:
         self.began = inf
@@ -54,7 +70,13 @@ class Turn:
         self._running = False
         self._wakeup: trio.Event = trio.Event()
         self._postponed: deque[HasOutput] = deque()
-        self._clock: Callable[[], float] | None = None
+        self._clock: Callable[[], float] = trio.current_time
+        self._has_clock = False
+        self._stop_after = LONG_TURN_SECONDS
+        self._is_slice = False
+        self._busy_until = -inf
+        self._busy_seconds = 0.0
+        self.has_sends = False
         self.failure: BaseException | None = None
 
     def before_flush(self, hook: Callable[[], None]) -> None:
@@ -80,14 +102,20 @@ class Turn:
 
     def is_over(self) -> bool:
         """Return whether this turn has lasted long enough. Outside of a turn it never has."""
-        if not self._running:
+        return self._running and self._clock() - self.began > self._stop_after
+
+    def must_yield(self) -> bool:
+        """Return whether a pull must wait for a slice (`postpone`), so that sends need not wait for it."""
+        if not self._running or self._is_slice or self.limit_seconds == inf:
             return False
-        if self._clock is None:
-            self._clock = trio.lowlevel.current_clock().current_time  # a third of the cost of trio.current_time
-        return self._clock() - self.began > self.limit_seconds
+        return self.began <= self._busy_until or self._clock() - self.began > QUIET_SLICE_SECONDS
 
     def begin(self) -> None:
+        if not self._has_clock:
+            self._has_clock = True
+            self._clock = trio.lowlevel.current_clock().current_time  # a third of the cost of trio.current_time
         self.began = self.arrived = trio.current_time()
+        self._stop_after = self.limit_seconds
         self._running = True
 
     def end(self) -> None:
@@ -108,7 +136,12 @@ class Turn:
             for connection in dirty:
                 connection.flush()
             dirty = self._dirty
-        self._running = False
+        self._running = self._is_slice = False
+        if self.has_sends:
+            self.has_sends = False
+            now = self._clock()
+            self._busy_until = now + BUSY_SECONDS
+            self._busy_seconds += max(0.0, now - self.began)
 
     async def run(self) -> None:
         """Run turns for output produced outside of a driver's turn and for postponed requests, until cancelled."""
@@ -116,12 +149,18 @@ class Turn:
             await self._wakeup.wait()
             self._wakeup = trio.Event()
             if self._postponed:
-                self._go_on()
+                self.go_on()
             self.end()
 
-    def _go_on(self) -> None:
+    def go_on(self) -> None:
         """Let each connection with postponed requests work, in the order of arrival, for at most one turn's time."""
         self.begin()
+        slice_seconds = QUIET_SLICE_SECONDS
+        if self.began <= self._busy_until:
+            slice_seconds = min(max(SLICE_SHARE * self._busy_seconds, LEAST_SLICE_SECONDS), QUIET_SLICE_SECONDS)
+        self._stop_after = min(slice_seconds, self.limit_seconds)
+        self._busy_seconds = 0.0
+        self._is_slice = True
         postponed = self._postponed
         for _ in range(len(postponed)):
             connection = postponed.popleft()

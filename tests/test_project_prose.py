@@ -17,7 +17,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = sorted(path.name for path in (ROOT / "src" / "triomq").iterdir() if path.is_symlink())
 SOURCES = sorted(
-    path for folder in (*ROOMS, "src", "benchmarks", "examples") for path in (ROOT / folder).rglob("*.py")
+    path for folder in (*ROOMS, "src", "benchmarks", "examples", "sim") for path in (ROOT / folder).rglob("*.py")
     if "__pycache__" not in path.parts
 )
 DOCUMENTS = sorted(

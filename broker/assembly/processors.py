@@ -29,7 +29,7 @@ from triomq.broker.processors.send_back import SendBackProcessor
 from triomq.broker.processors.topic_admin import TopicAdminProcessor
 from triomq.broker.runtime_info import RuntimeInfo
 from triomq.protocol.codes import RequestCode
-from triomq.remoting.processor_table import BeforeHook, Pool, Processor, ProcessorTable
+from triomq.remoting.processor_table import FIRST, YIELDS, BeforeHook, Pool, Processor, ProcessorTable
 
 
 class Handles(Protocol):
@@ -49,13 +49,20 @@ class Row(NamedTuple):
 SENDS = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
 
 
+FIRST_CODES = {*SENDS, RequestCode.CONSUMER_SEND_MSG_BACK, RequestCode.END_TRANSACTION}
+"""Requests that pulls yield to."""
+
+
 def register(serving: Serving, table: ProcessorTable, fast_table: ProcessorTable) -> None:
     """Fill the tables of the two ports, and have each request checked before its processor runs."""
     access = serving.access_control
     for codes, processor, pool in processor_list(serving, access):
-        table.register(codes, processor, pool)
-        if RequestCode.PULL_MESSAGE not in codes:
-            fast_table.register(codes, processor, pool)
+        if RequestCode.PULL_MESSAGE in codes:
+            table.register(codes, processor, pool, YIELDS)
+            continue
+        order = FIRST if set(codes) & FIRST_CODES else 0
+        table.register(codes, processor, pool, order)
+        fast_table.register(codes, processor, pool, order)
     for hook in _checks(serving, access):
         table.before(hook)
         fast_table.before(hook)

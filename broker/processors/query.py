@@ -9,7 +9,7 @@ from __future__ import annotations
 from triomq.broker.acl.access_control import TopicCheck
 from triomq.broker.acl.accounts import SUB
 from triomq.broker.configuration import Configuration
-from triomq.broker.record_border import topic_at
+from triomq.broker.record_border import topic_at, topic_of
 from triomq.protocol.codes import RequestCode, ResponseCode
 from triomq.protocol.command import RemotingCommand, new_response
 from triomq.protocol.errors import RequestRefused
@@ -54,14 +54,18 @@ class QueryProcessor:
             index_last_update_timestamp=result.index_end_timestamp,
             index_last_update_phyoffset=result.index_end_physical_offset,
         )
-        if not result.records:
+        records = result.records
+        if self._check_topic is not None:
+            # The index has hashes only, and a key of one topic can be made to collide with a key of another.
+            records = [record for record in records if topic_of(record) == header.topic]
+        if not records:
             return new_response(
                 request,
                 ResponseCode.QUERY_NOT_FOUND,
                 "can not find message, maybe time range not correct",
                 header=known,
             )
-        response = new_response(request, header=known, body=b"".join(result.records))
+        response = new_response(request, header=known, body=b"".join(records))
         response.serialize_type = connection.serialize_type
         return response
 

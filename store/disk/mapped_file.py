@@ -50,14 +50,17 @@ class OpenFiles:
     def give_up_one(self, error: OSError, wanted_by: MappedFile) -> None:
         """Close another file if `error` says that there is no free descriptor. Raises `error` if it says something
         else, or if there is no file to close."""
-        if error.errno not in OUT_OF_DESCRIPTORS:
+        if error.errno not in OUT_OF_DESCRIPTORS or not self.close_one(wanted_by):
             raise error
+
+    def close_one(self, wanted_by: MappedFile | None = None) -> bool:
+        """Close a file, but not `wanted_by`, whose next use opens it again. Return False if there is none to close."""
         for file in self._open:
             if not file.is_pinned and file is not wanted_by:
                 self._open.remove(file)
                 file.release()
-                return
-        raise error
+                return True
+        return False
 
     def forgotten(self, file: MappedFile) -> None:
         """Unregister a file that closes permanently."""

@@ -42,6 +42,8 @@ log = structlog.get_logger("triomq.store.flush")
 
 RETRY_SECONDS = 0.1
 """The pause after a sync of the log that could not begin."""
+# Files closed after a sync that could not begin: one for each descriptor that it needs, file and directory.
+_CLOSED_FOR_A_SYNC = 2
 # The most descriptors that one sync in a thread holds.
 _SYNC_AT_ONCE = 256
 # A checkpoint is due at the latest when the log has grown by this much, which recovery reads in about a second.
@@ -66,6 +68,7 @@ class Flush:
         "_marks",
         "_offload",
         "_offload_log",
+        "_open_files",
         "_queue_lock",
         "_queues",
         "_root",
@@ -84,6 +87,7 @@ class Flush:
         last_store_timestamp: Callable[[], int],
     ) -> None:
         self._files = contents.files
+        self._open_files = contents.open_files
         self._log = contents.log
         self._queues = contents.queues
         self._index = contents.index
@@ -190,6 +194,8 @@ class Flush:
             raise _unless_temporary(error) from None
 
     def _not_begun(self, what: str, error: SyncNotBegun) -> None:
+        for _ in range(_CLOSED_FOR_A_SYNC):
+            self._open_files.close_one()
         if not self._is_short:
             self._is_short = True
             log.error("a sync cannot begin at present; it is repeated until it can", of=what, error=str(error))

@@ -17,6 +17,7 @@ from triomq.protocol import signature
 from triomq.protocol.address import HostPort
 from triomq.protocol.codes import RequestCode
 from triomq.protocol.command import RemotingCommand, new_request
+from triomq.protocol.java import string_hash
 from triomq.protocol.message_id import offset_message_id
 from triomq.protocol.properties import encode
 from triomq.protocol.record import read_fields
@@ -203,3 +204,27 @@ async def test_a_half_message_is_shown_to_those_who_may_write_its_topic(tmp_path
             await asked.wait()
     assert {name for name, _ in seen} == {"owner"}
     assert b"half" in seen[0][1]
+
+
+def colliding_key(topic: str, victim_topic: str, victim_key: str) -> str:
+    """Return a key of `topic` with the hash of another topic's key: seven characters are seven digits of base 31."""
+    missing = (string_hash(f"{victim_topic}#{victim_key}") - string_hash(f"{topic}#0000000")) % 2**32
+    digits = [missing // 31**place % 31 for place in reversed(range(7))]
+    return "".join(chr(ord("0") + digit) for digit in digits)
+
+
+async def test_a_key_with_the_hash_of_another_topic_s_key_finds_nothing(tmp_path: Path) -> None:
+    async with guarded_broker(tmp_path) as broker:
+        guarded = Guarded(broker)
+        await prepared(guarded)
+        key = colliding_key("Orders", "Secret", "known")
+        await send(guarded, "Secret", "KEYS\x01known", b"secret")
+        query = {"topic": "Orders", "key": key, "maxNum": 32, "beginTimestamp": 0, "endTimestamp": 2**62}
+        for who in ("with permission", "administrator"):
+            found = await guarded.ask("main", who, CODE.QUERY_MESSAGE, query)
+            assert (found.code, found.body) == (22, b"")
+        await send(guarded, "Orders", f"KEYS\x01{key}", b"own")
+        found = await guarded.ask("main", "with permission", CODE.QUERY_MESSAGE, query)
+        assert found.code == 0
+        assert b"own" in found.body
+        assert b"secret" not in found.body

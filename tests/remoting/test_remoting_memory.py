@@ -77,7 +77,9 @@ async def watched(budget: MemoryBudget, nursery: trio.Nursery) -> MemoryBudget:
 # -- frames ------------------------------------------------------------------------------------------------------------
 
 
-async def test_long_frames_are_read_up_to_half_of_the_budget_and_the_next_wait(budget: MemoryBudget) -> None:
+async def test_long_frames_are_read_up_to_half_of_the_budget_and_the_next_wait(
+    budget: MemoryBudget, autojump_clock: MockClock
+) -> None:
     peers = [Peer(budget) for _ in range(6)]
     assert [peer.begins(15 * MIB) for peer in peers] == [True] * 3 + [False] * 3
     assert budget.granted_bytes == 45 * MIB
@@ -91,7 +93,9 @@ async def test_long_frames_are_read_up_to_half_of_the_budget_and_the_next_wait(b
     assert (budget.granted_bytes, budget.held_bytes) == (0, 0)
 
 
-async def test_short_frames_need_no_grant_unless_memory_is_tight(budget: MemoryBudget) -> None:
+async def test_short_frames_need_no_grant_unless_memory_is_tight(
+    budget: MemoryBudget, autojump_clock: MockClock
+) -> None:
     assert Peer(budget).begins(FREE_FRAME_BYTES)
     assert budget.granted_bytes == 0
     Peer(budget).share.set_backlog(51 * MIB)
@@ -99,7 +103,7 @@ async def test_short_frames_need_no_grant_unless_memory_is_tight(budget: MemoryB
     assert budget.granted_bytes == FREE_FRAME_BYTES
 
 
-async def test_addresses_get_their_grants_in_turn(budget: MemoryBudget) -> None:
+async def test_addresses_get_their_grants_in_turn(budget: MemoryBudget, autojump_clock: MockClock) -> None:
     holder = Peer(budget, "10.0.0.9")
     filler = Peer(budget, "10.0.0.1")
     assert holder.begins(25 * MIB)
@@ -120,7 +124,9 @@ async def test_addresses_get_their_grants_in_turn(budget: MemoryBudget) -> None:
     assert [peer.remote.ip[-1] for peer in order] == ["1", "2", "1", "2", "1"]
 
 
-async def test_an_address_without_a_grant_gets_one_beyond_the_half_within_the_overdraft(budget: MemoryBudget) -> None:
+async def test_an_address_without_a_grant_gets_one_beyond_the_half_within_the_overdraft(
+    budget: MemoryBudget, autojump_clock: MockClock
+) -> None:
     greedy = [Peer(budget) for _ in range(4)]
     assert [peer.begins(16 * MIB) for peer in greedy] == [True, True, True, False]
     others = [Peer(budget, f"10.0.0.{number}") for number in range(2, 8)]
@@ -128,12 +134,14 @@ async def test_an_address_without_a_grant_gets_one_beyond_the_half_within_the_ov
     assert budget.granted_bytes <= 50 * MIB + OVERDRAFT_BYTES
 
 
-async def test_a_frame_longer_than_the_half_is_read_alone(budget: MemoryBudget) -> None:
+async def test_a_frame_longer_than_the_half_is_read_alone(budget: MemoryBudget, autojump_clock: MockClock) -> None:
     assert Peer(budget).begins(99 * MIB)
     assert not Peer(budget).begins(MIB)
 
 
-async def test_a_frame_that_comes_too_slowly_makes_room_for_those_that_wait(watched: MemoryBudget) -> None:
+async def test_a_frame_that_comes_too_slowly_makes_room_for_those_that_wait(
+    watched: MemoryBudget, autojump_clock: MockClock
+) -> None:
     slow, fast, waiting = (Peer(watched) for _ in range(3))
     assert slow.begins(25 * MIB)
     assert fast.begins(25 * MIB)
@@ -149,7 +157,7 @@ async def test_a_frame_that_comes_too_slowly_makes_room_for_those_that_wait(watc
     assert late * SLOWEST_BYTES_PER_SECOND < 20 * MIB, "it was fast enough"
 
 
-async def test_a_grant_is_for_one_frame(watched: MemoryBudget) -> None:
+async def test_a_grant_is_for_one_frame(watched: MemoryBudget, autojump_clock: MockClock) -> None:
     peer, waiting = Peer(watched), Peer(watched)
     peer.begins(30 * MIB)
     assert not waiting.begins(40 * MIB)
@@ -159,7 +167,7 @@ async def test_a_grant_is_for_one_frame(watched: MemoryBudget) -> None:
     assert peer.share.is_waiting, "the next frame waits behind it"
 
 
-async def test_who_leaves_waits_no_more(budget: MemoryBudget) -> None:
+async def test_who_leaves_waits_no_more(budget: MemoryBudget, autojump_clock: MockClock) -> None:
     peer, waiting, last = (Peer(budget) for _ in range(3))
     peer.begins(50 * MIB)
     waiting.begins(50 * MIB)
@@ -175,7 +183,9 @@ async def test_who_leaves_waits_no_more(budget: MemoryBudget) -> None:
 # -- what else is held -------------------------------------------------------------------------------------------------
 
 
-async def test_the_stalled_peer_that_holds_the_most_leaves_first(watched: MemoryBudget) -> None:
+async def test_the_stalled_peer_that_holds_the_most_leaves_first(
+    watched: MemoryBudget, autojump_clock: MockClock
+) -> None:
     small, big, waits = (Peer(watched) for _ in range(3))
     small.share.set_backlog(20 * MIB)
     big.share.set_backlog(29 * MIB)
@@ -189,7 +199,7 @@ async def test_the_stalled_peer_that_holds_the_most_leaves_first(watched: Memory
     assert small.closed_because is None
 
 
-async def test_parked_pulls_do_not_make_a_peer_stalled(watched: MemoryBudget) -> None:
+async def test_parked_pulls_do_not_make_a_peer_stalled(watched: MemoryBudget, autojump_clock: MockClock) -> None:
     peer = Peer(watched)
     peer.share.keep(60 * MIB)
     await trio.sleep(STALLED_SECONDS + 3)
@@ -197,7 +207,9 @@ async def test_parked_pulls_do_not_make_a_peer_stalled(watched: MemoryBudget) ->
     assert peer.closed_because is None
 
 
-async def test_a_peer_that_takes_a_little_leaves_when_memory_stays_nearly_used_up(watched: MemoryBudget) -> None:
+async def test_a_peer_that_takes_a_little_leaves_when_memory_stays_nearly_used_up(
+    watched: MemoryBudget, autojump_clock: MockClock
+) -> None:
     slow, tight = Peer(watched), Peer(watched)
     slow.share.set_backlog(70 * MIB)
     tight.share.set_backlog(MIB)

@@ -107,7 +107,9 @@ def bench(nursery: trio.Nursery, autojump_clock: MockClock) -> Bench:
     return Bench(nursery)
 
 
-async def test_a_peer_that_takes_no_response_gets_few_whatever_it_asks_for(bench: Bench) -> None:
+async def test_a_peer_that_takes_no_response_gets_few_whatever_it_asks_for(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
     link = bench.connect()
     link.stuck = True
     bench.nursery.start_soon(bench.turn.run)
@@ -127,7 +129,9 @@ async def test_a_peer_that_takes_no_response_gets_few_whatever_it_asks_for(bench
     assert link.is_read
 
 
-async def test_what_waits_goes_on_at_the_low_water_mark_and_not_before(bench: Bench) -> None:
+async def test_what_waits_goes_on_at_the_low_water_mark_and_not_before(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
     link = bench.connect()
     link.stuck = True
     bench.nursery.start_soon(bench.turn.run)
@@ -142,7 +146,9 @@ async def test_what_waits_goes_on_at_the_low_water_mark_and_not_before(bench: Be
     assert len(bench.handled) > handled
 
 
-async def test_a_peer_that_takes_its_responses_gets_all_of_them(bench: Bench) -> None:
+async def test_a_peer_that_takes_its_responses_gets_all_of_them(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
     link = bench.connect()
     bench.nursery.start_soon(bench.turn.run)
     bench.read((link, requests(500)))
@@ -240,7 +246,9 @@ async def test_a_malformed_frame_closes_after_the_requests_that_wait(bench: Benc
     assert "malformed" in str(link.connection.close_reason)
 
 
-async def test_a_postponed_answer_is_given_in_a_later_turn_with_room_for_it(bench: Bench) -> None:
+async def test_a_postponed_answer_is_given_in_a_later_turn_with_room_for_it(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
     link = bench.connect()
     link.stuck = True
     bench.nursery.start_soon(bench.turn.run)
@@ -271,7 +279,9 @@ async def test_an_answer_must_wait_when_the_turn_is_over(bench: Bench, autojump_
     assert not link.connection.must_wait()
 
 
-async def test_an_error_in_a_later_turn_costs_its_own_connection_only(bench: Bench) -> None:
+async def test_an_error_in_a_later_turn_costs_its_own_connection_only(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
     failing, other = bench.connect(), bench.connect()
     bench.nursery.start_soon(bench.turn.run)
     failing.connection.postpone(lambda: 1 // 0)  # type: ignore[arg-type, return-value]

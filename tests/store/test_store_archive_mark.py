@@ -157,9 +157,10 @@ def test_a_mark_is_on_disk_before_it_has_its_name_and_its_name_before_the_call_r
     files = RecordingFiles()
     directory = f"{tmp_path}/config"
     write_mark(files, f"{directory}/archived.json", 5, archive="/archive", now_ms=1)
-    assert [(operation.kind, operation.path.removeprefix(directory)) for operation in files.journal] == [
-        ("make_directories", ""), ("create", "/archived.json.staged"), ("write", "/archived.json.staged"),
-        ("sync", "/archived.json.staged"), ("rename", "/archived.json.staged"), ("sync_directory", ""),
+    journal = [(operation.kind, operation.path.removeprefix(directory)) for operation in files.journal]
+    assert [each for each in journal if each[1].endswith(".staged") or each == ("sync_directory", "")] == [
+        ("create", "/archived.json.staged"), ("write", "/archived.json.staged"), ("sync", "/archived.json.staged"),
+        ("rename", "/archived.json.staged"), ("sync_directory", ""),
     ]  # fmt: skip
 
 

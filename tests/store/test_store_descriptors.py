@@ -170,12 +170,16 @@ async def test_files_that_were_read_are_closed_for_one_that_is_needed(tmp_path: 
     store = await open_store(tmp_path)
     for _ in range(5):
         put(store, bytes(2900))
+    assert await store._flush.flush_log()
     reads = [store.reading.read_log(4096 * number, 100) for number in range(5)]
     held = store.contents.open_files.count
     assert all(len(data) == 100 for data in reads) and held >= 5
     with descriptors_left(0):
         assert put(store, bytes(2900)).is_ok, "a new log file needs a descriptor"
         assert len(store.reading.read_log(0, 100)) == 100
+        assert store.contents.log.unsynced_directories, "the sync needs a descriptor for the directory, too"
+        tries = [await store._flush.flush_log() for _ in range(5)]
+        assert tries[-1] and store.flushed.value == store.reading.max_physical_offset
     assert not store.is_broken
     await store.close()
 

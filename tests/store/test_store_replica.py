@@ -149,6 +149,33 @@ async def test_the_border_of_any_byte_is_the_begin_of_its_record(tmp_path: Path)
     await store.close()
 
 
+async def test_the_search_for_a_border_lets_other_tasks_run(tmp_path: Path) -> None:
+    store = await open_slave(tmp_path / "slave", mapped_file_size_commit_log_bytes=1 << 20)
+    master = await open_store(tmp_path / "master", mapped_file_size_commit_log_bytes=1 << 20)
+    for _ in range(8300):  # two looks: in a round of the event loop the one or the other task may be first
+        put = master.append(message(body=b""))
+    master.commit()
+    assert store.replica.append(0, master.reading.read_log(0, 1 << 20))
+    store.replica.dispatch()
+    looks = 0
+
+    async def watch() -> None:
+        nonlocal looks
+        while True:
+            looks += 1
+            await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(watch)
+        await trio.lowlevel.checkpoint()
+        before = looks
+        assert await store.replica.border(put.last_offset) == put.physical_offset
+        assert looks > before
+        nursery.cancel_scope.cancel()
+    abandon(master)
+    await store.close()
+
+
 async def test_a_cut_takes_away_what_lies_behind_it_and_wakes_who_waits_for_it(
     tmp_path: Path, autojump_clock: trio.testing.MockClock
 ) -> None:
@@ -183,6 +210,18 @@ async def test_a_cut_is_refused_at_the_ends_of_the_log_and_for_a_master(tmp_path
     await store.close()
     store = await open_store(tmp_path / "master")
     assert await store.replica.cut(places[8]) is None
+    await store.close()
+
+
+async def test_a_cut_is_refused_while_the_index_waits_for_room(tmp_path: Path) -> None:
+    """What it still has to take from the log, a cut could take away, from the first record on."""
+    data, places = await master_log(tmp_path / "master", [b"%d" % number * 200 for number in range(9)])
+    store = await open_slave(tmp_path / "slave")
+    feed(store, data, 0, 4096)
+    store.contents.index.stalled_at = 0
+    assert await store.replica.cut(places[8]) is None
+    store.contents.index.stalled_at = -1
+    assert await store.replica.cut(places[8]) is not None
     await store.close()
 
 

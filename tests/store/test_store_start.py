@@ -379,3 +379,35 @@ async def test_the_record_in_place_of_a_damaged_one_is_a_rolled_back_one_of_a_to
     assert b"the body does not match its CRC" in found.body and found.properties == {}
     assert store.reading.record_at(places[2].physical_offset) is None
     await store.close()
+
+
+async def test_entries_of_another_broker_that_lie_ahead_of_the_log_are_counted_and_removed(tmp_path: Path) -> None:
+    store = await open_store(tmp_path)
+    put(store, 5)
+    queue = store.contents.queues.get("T", 0)
+    for number in range(3):
+        queue.add(store.committed.value + number * 100, 100, 0)
+    queue.write(set())
+    await store.close()
+    (tmp_path / "checkpoint").unlink()
+    store = await open_store(tmp_path)
+    report = report_of(store)
+    assert (report.was_clean, report.truncated_entries, store.reading.max_offset("T", 0)) == (True, 3, 5)
+    await store.close()
+
+
+async def test_a_start_knows_up_to_where_retention_has_cleaned_the_queues(tmp_path: Path) -> None:
+    """Otherwise no checkpoint would count the entries before retention has run again."""
+    store = await open_store(tmp_path)
+    for _ in range(4):
+        assert store.append(message(body=bytes(2900))).is_ok
+    store.commit()
+    store.contents.log.sequence.drop_first()
+    store.contents.queues.cleaned_start = store.reading.min_physical_offset
+    await store.close()
+    assert checkpoint_of(tmp_path).safe_entries == 4
+    store = await open_store(tmp_path)
+    assert store.contents.queues.cleaned_start == store.reading.min_physical_offset == 4096
+    await store._flush.flush_thoroughly()
+    assert checkpoint_of(tmp_path).safe_entries == 4
+    await store.close()

@@ -1,0 +1,169 @@
+"""Sends go before pulls: a consumer that catches up leaves producers the greater part of the loop, and loses little."""
+
+from __future__ import annotations
+
+from math import inf
+
+import pytest
+import trio
+import trio.testing
+from test_remoting_waiting import HERE, Link
+from trio.testing import MockClock
+
+from triomq.protocol.address import HostPort
+from triomq.protocol.command import RemotingCommand, new_request, new_response
+from triomq.protocol.frame import encode_frame
+from triomq.remoting.connection import READ_AHEAD_REQUESTS, Connection
+from triomq.remoting.connection_settings import ConnectionSettings
+from triomq.remoting.processor_table import FIRST, YIELDS, ProcessorTable
+from triomq.remoting.turn import BUSY_SECONDS, LEAST_SLICE_SECONDS, QUIET_SLICE_SECONDS, SLICE_SHARE, Turn
+
+SEND, PULL = 10, 11
+SEND_SECONDS, PULL_SECONDS = 0.00002, 0.00005
+
+
+class Bench:
+    """A broker's loop on a virtual clock, on which each request takes its time."""
+
+    def __init__(self, nursery: trio.Nursery, clock: MockClock) -> None:
+        self.nursery = nursery
+        self.clock = clock
+        self.turn = Turn()
+        self.table = ProcessorTable()
+        self.table.register(SEND, self.process, order=FIRST)
+        self.table.register(PULL, self.process, order=YIELDS)
+        self.handled: list[int] = []
+        self.ages: list[float] = []
+        nursery.start_soon(self.turn.run)
+
+    def process(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        self.handled.append(request.code)
+        self.ages.append(trio.current_time() - self.turn.arrived)
+        self.clock.jump(SEND_SECONDS if request.code == SEND else PULL_SECONDS)
+        return new_response(request)
+
+    def connect(self) -> Link:
+        settings = ConnectionSettings(1 << 24, 3)
+        connection = Connection(self.table, self.turn, self.nursery, HostPort("127.0.0.1", 1), HERE, settings)
+        connection.transport = link = Link(connection)
+        return link
+
+    def read(self, *reads: tuple[Link, bytes]) -> None:
+        """One turn of a driver."""
+        self.turn.begin()
+        for link, data in reads:
+            link.connection.receive(data)
+        self.turn.end()
+
+    def slice(self) -> None:
+        """The turn that Turn.run takes next."""
+        self.turn.go_on()
+        self.turn.end()
+
+    def count(self, code: int) -> int:
+        return self.handled.count(code)
+
+
+def requests(code: int, count: int) -> bytes:
+    return encode_frame(new_request(code)) * count
+
+
+@pytest.fixture
+async def bench(nursery: trio.Nursery, mock_clock: MockClock) -> Bench:
+    """Each test names the clock itself, too: that makes it the clock of its run."""
+    made = Bench(nursery, mock_clock)
+    await trio.testing.wait_all_tasks_blocked()
+    return made
+
+
+async def test_producers_keep_most_of_their_rate_while_a_consumer_catches_up(
+    bench: Bench, mock_clock: MockClock
+) -> None:
+    """32 producers send again as soon as they have their responses; 1,000 pulls are in flight all the time."""
+    producers, consumer = bench.connect(), bench.connect()
+    bench.read((producers, requests(SEND, 32)), (consumer, requests(PULL, 1000)))
+    began, sends, pulls = trio.current_time(), bench.count(SEND), bench.count(PULL)
+    answered = pulls
+    for _ in range(200):
+        again = bench.count(PULL) - answered
+        answered += again
+        bench.read((consumer, requests(PULL, again)), (producers, requests(SEND, 32)))
+        bench.slice()
+    seconds = trio.current_time() - began
+    rate = (bench.count(SEND) - sends) / seconds
+    assert rate > 0.7 / SEND_SECONDS
+    assert (bench.count(PULL) - pulls) * PULL_SECONDS > 0.15 * seconds, "and the consumer gets on"
+
+
+async def test_a_send_behind_pulls_of_its_own_connection_overtakes_them(bench: Bench, mock_clock: MockClock) -> None:
+    link = bench.connect()
+    bench.read((link, requests(SEND, 1)))
+    bench.read((link, requests(PULL, 5) + requests(SEND, 2)))
+    assert bench.handled == [SEND] * 3
+    assert link.is_read
+    await trio.testing.wait_all_tasks_blocked()
+    assert bench.handled == [SEND] * 3 + [PULL] * 5
+
+
+async def test_without_sends_pulls_are_handled_at_once_up_to_a_slice(bench: Bench, mock_clock: MockClock) -> None:
+    link = bench.connect()
+    fits = round(QUIET_SLICE_SECONDS / PULL_SECONDS)
+    bench.read((link, requests(PULL, 3 * fits)))
+    assert fits <= len(bench.handled) <= fits + 2
+    await trio.testing.wait_all_tasks_blocked()
+    assert len(bench.handled) == 3 * fits
+
+
+async def test_a_slice_is_a_part_of_the_time_that_sends_took(bench: Bench, mock_clock: MockClock) -> None:
+    producers, consumer = bench.connect(), bench.connect()
+    bench.read((producers, requests(SEND, 1)), (consumer, requests(PULL, 900)))
+    for count, share in ((100, SLICE_SHARE * 100 * SEND_SECONDS), (1, LEAST_SLICE_SECONDS)):
+        bench.slice()
+        before = bench.count(PULL)
+        bench.read((producers, requests(SEND, count)))
+        bench.slice()
+        handled = bench.count(PULL) - before
+        assert share <= handled * PULL_SECONDS <= share + 2 * PULL_SECONDS
+
+
+async def test_a_while_after_the_last_send_pulls_need_not_wait_any_more(bench: Bench, mock_clock: MockClock) -> None:
+    link = bench.connect()
+    bench.read((link, requests(SEND, 1)))
+    bench.clock.jump(0.9 * BUSY_SECONDS)
+    bench.read((link, requests(PULL, 1)))
+    assert bench.count(PULL) == 0
+    await trio.testing.wait_all_tasks_blocked()
+    bench.clock.jump(0.2 * BUSY_SECONDS)
+    bench.read((link, requests(PULL, 1)))
+    assert bench.count(PULL) == 2
+
+
+async def test_a_socket_is_not_read_while_very_many_pulls_wait(bench: Bench, mock_clock: MockClock) -> None:
+    link = bench.connect()
+    bench.read((link, requests(SEND, 1)))
+    bench.read((link, requests(PULL, READ_AHEAD_REQUESTS - 1)))
+    assert link.is_read
+    bench.read((link, requests(PULL, 1)))
+    assert not link.is_read
+    read_at = 0
+    while not read_at:
+        bench.slice()
+        if link.is_read:
+            read_at = READ_AHEAD_REQUESTS - bench.count(PULL)
+    assert 0.4 * READ_AHEAD_REQUESTS < read_at < 0.5 * READ_AHEAD_REQUESTS
+
+
+async def test_pulls_do_not_age_while_they_wait_for_their_slices(bench: Bench, mock_clock: MockClock) -> None:
+    link = bench.connect()
+    bench.read((link, requests(SEND, 1)))
+    bench.read((link, requests(PULL, 900)))
+    await trio.testing.wait_all_tasks_blocked()
+    assert bench.count(PULL) == 900
+    assert max(bench.ages) < 2 * QUIET_SLICE_SECONDS
+
+
+async def test_a_turn_without_limit_has_no_slices(bench: Bench, mock_clock: MockClock) -> None:
+    link = bench.connect()
+    bench.turn.limit_seconds = inf
+    bench.read((link, requests(SEND, 1) + requests(PULL, 900)))
+    assert bench.count(PULL) == 900
