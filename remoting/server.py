@@ -313,6 +313,8 @@ class RemotingServer:
         while True:
             try:
                 stream = await listener.accept()
+            except trio.ClosedResourceError:  # stop_listening
+                return
             except OSError as error:
                 log.error("no connection can be accepted at present", error=str(error))
                 self._admission.make_room("the process has no descriptor left")

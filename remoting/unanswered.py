@@ -29,9 +29,11 @@ class Unanswered:
     async def answer(self, opaque: int, deadline: float) -> RemotingCommand | None:
         """Wait for the response to the request `opaque`. Return None if it does not arrive by `deadline` (trio's time).
         Raise the error passed to `fail`."""
-        self._waiting[opaque] = (trio.lowlevel.current_task(), deadline)
         if deadline < self._due:
             self._set_timer(deadline)
+        # Register the task only now: if the nursery is closed, the timer raises, and an entry that stayed behind would
+        # reschedule a task that does not wait.
+        self._waiting[opaque] = (trio.lowlevel.current_task(), deadline)
 
         def forget(_: object) -> trio.lowlevel.Abort:
             # Remove the entry here, not in the task: until the cancelled task runs, neither a response nor a close may

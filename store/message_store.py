@@ -202,9 +202,11 @@ class MessageStore:
             self.contents.open_files.close_all()
             is_whole = not self._committing.has_backlog and not self._committing.is_end_unclear
             is_whole = is_whole and self._is_flushed and self.contents.index.stalled_at < 0
-            if self._fail_stop.reason is None and is_whole:
-                self._directory.mark_clean()
-            self.unlock()
+            try:
+                if self._fail_stop.reason is None and is_whole:
+                    self._directory.mark_clean()
+            finally:
+                self.unlock()
 
     def _end_waits(self, closed: StoreClosed) -> None:
         for mark in (self.committed, self.accepted, self.flushed):

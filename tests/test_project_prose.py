@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 ROOMS = sorted(path.name for path in (ROOT / "src" / "triomq").iterdir() if path.is_symlink())
 SOURCES = sorted(
     path
-    for folder in (*ROOMS, "src", "benchmarks", "examples", "docs", "tests")
+    for folder in (*ROOMS, "src", "benchmarks", "examples", "docs", "sim", "tests")
     for path in (ROOT / folder).rglob("*.py")
     if "__pycache__" not in path.parts
 )

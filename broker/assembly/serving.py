@@ -186,7 +186,7 @@ def _registration(tables: Tables, client: RemotingClient, replication: Replicati
     replication.access.nameservers = lambda: registration.nameservers
     topics.on_change = registration.topic_changed
     topics.on_created_by_use = registration.register_soon
-    topics.on_new = lambda topic: tables.metadata.offsets.remove_outlived(topic, tables.store.reading.max_offset)
+    topics.on_made_again = lambda topic: tables.metadata.offsets.remove_outlived(topic, tables.store.reading.max_offset)
     return registration
 
 

@@ -154,7 +154,7 @@ class OffsetTable:
 
     def remove_outlived(self, topic: str, max_offset: Callable[[str, int], int]) -> None:
         """Remove what groups committed for an earlier topic of the same name: the queues of a new topic are empty.
-        Offsets for queues with messages stay, as after the loss of topics.json."""
+        Offsets for queues with messages stay."""
         for group in self.groups_of_topic(topic):
             if not any(max_offset(topic, queue_id) for queue_id in self.queues(group, topic)):
                 self.remove(group, topic)

@@ -5,7 +5,7 @@ Changes go to topics.json in the background; `data_version` tells NameServers an
 the event loop touches it. It sends nothing: it calls `on_change` for each changed topic, in the step that creates the
 new data version, so that a registration under that version includes the topic, and `on_created_by_use` when topics were
 created by use, so that they are registered soon. Processors of administrators' requests wait for the registration. It
-calls `on_new` before a topic comes into being.
+calls `on_made_again` before a topic that it deleted comes into being again.
 
 Limits: `max_topics`, and `max_table_bytes` of the table as it is sent: a registration or a slave's fetch carries all
 topics in one frame of 16 MiB at most, and a broker whose frame is larger disappears from its NameServers. A table that
@@ -14,6 +14,7 @@ a file brings above a limit stays; only new topics are refused. System topics ar
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection, Iterable
 
 import structlog
@@ -43,6 +44,8 @@ from triomq.protocol.system_topics import (
 log = structlog.get_logger("triomq.broker.topics")
 
 MAX_TOPICS = 100_000
+MAX_DELETED = 1_000
+"""How many deleted topics are remembered, the last ones: their late consumers are few."""
 MAX_TABLE_BYTES = 12 * 1024**2
 SCHEDULE_QUEUES = 18
 BENCHMARK_QUEUES = 1024
@@ -77,7 +80,8 @@ class TopicTable(KeptTable):
         self._max_table_bytes = max_table_bytes
         self.on_change = on_change
         self.on_created_by_use = on_created_by_use
-        self.on_new: Callable[[str], None] | None = None
+        self.on_made_again: Callable[[str], None] | None = None
+        self._deleted: deque[str] = deque(maxlen=MAX_DELETED)
         self._topics: dict[str, TopicConfig] = {}
         for topic in built_in:
             self._put(topic)
@@ -182,6 +186,7 @@ class TopicTable(KeptTable):
         """Remove a topic. Return True if it existed."""
         if self._topics.pop(topic, None) is None:
             return False
+        self._deleted.append(topic)
         self._count_out(topic)
         self._touch(topic)
         self._changed()
@@ -241,8 +246,11 @@ class TopicTable(KeptTable):
         return config
 
     def _announce(self, topic: str) -> None:
-        if self.on_new is not None and topic not in self._topics:
-            self.on_new(topic)
+        """Tell of a topic that is made again. Clients may use the offsets of a topic before its first life begins."""
+        if topic in self._deleted and topic not in self._topics:
+            self._deleted.remove(topic)
+            if self.on_made_again is not None:
+                self.on_made_again(topic)
 
     def _put(self, config: TopicConfig) -> TopicConfig:
         if config.topic_name not in self._topics:

@@ -116,8 +116,6 @@ class QueueRecovery:
         end = queue.end + queue.buffered_count
         if queue_offset < 0 or (queue_offset > 0 and queue_offset + 1 == end):
             return
-        if queue_offset >= queue.end:
-            self.write()
         present = queue.entry(queue_offset)
         if present is None or present[1] != FILLER_SIZE_BYTES:
             self._lives[queue] = (queue_offset, entry)
@@ -300,8 +298,6 @@ class QueueRecovery:
 
     def rebuild_short(self, end: int) -> Iterator[None]:
         """Scan the log again for the queues that lack entries of records from before the first scan."""
-        for queue in self._short:
-            self._lives.pop(queue, None)
         self._settle_lives()
         if not self._short:
             return

@@ -51,7 +51,7 @@ AREAS = {
     ),
     "remoting": Area(
         ("remoting/connection.py", "remoting/turn.py", "remoting/poller.py", "remoting/unanswered.py",
-         "remoting/processor_table.py"),
+         "remoting/processor_table.py", "remoting/memory.py", "remoting/connection_tasks.py"),
         ("tests/remoting/test_*.py",),
     ),
     "store": Area(

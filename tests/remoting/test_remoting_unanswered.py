@@ -97,3 +97,14 @@ async def test_who_was_cancelled_or_failed_is_not_woken_again(autojump_clock: Mo
     await trio.testing.wait_all_tasks_blocked()
     assert not nursery.child_tasks
     assert await unanswered.answer(9, trio.current_time() + 2) is None
+
+
+async def test_a_request_that_cannot_be_timed_waits_for_nothing() -> None:
+    async with trio.open_nursery() as closed:
+        pass
+    unanswered = Unanswered(closed)
+    with pytest.raises(RuntimeError):
+        await unanswered.answer(1, 5.0)
+    assert len(unanswered) == 0
+    unanswered.fail(OSError("closed"))  # would reschedule this task, which does not wait
+    await trio.lowlevel.checkpoint()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -383,3 +384,19 @@ async def test_a_failure_reported_from_outside_counts_like_one_of_a_commit(tmp_p
     assert [type(told) for told in waits.told] == [StoreFailed]
     commit_fails(store, RuntimeError("boom"))
     await check_nothing_is_lost(tmp_path, store)
+
+
+async def test_the_lock_is_released_even_if_the_clean_end_cannot_be_noted(tmp_path: Path) -> None:
+    class Unremovable(Files):
+        def unlink(self, path: str) -> None:
+            if path.endswith("/abort"):
+                raise OSError(errno.EIO, "Input/output error", path)
+            super().unlink(path)
+
+    store = await open_store(tmp_path, files=Unremovable())
+    assert store.append(message("T")).is_ok
+    with pytest.raises(OSError, match="Input/output error"):
+        await store.close()
+    again = await open_store(tmp_path)  # raises StoreLocked if the lock is held
+    assert again.reading.max_offset("T", 0) == 1
+    await again.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from store_support import abandon, message, open_store, small_settings, unique_k
 
 from triomq.protocol.record import decode_record
 from triomq.store.message_store import MessageStore
+from triomq.store.queues.consume_queue import FILLER
 from triomq.store.upkeep.offline import clear_derived, verify
 
 
@@ -37,7 +39,9 @@ def bodies(store: MessageStore, topic: str = "T", queue_id: int = 0) -> list[byt
 
 
 @pytest.mark.parametrize(
-    "lives", [(50, 10), (50, 1), (50, 50), (50, 60), (1, 1), (1, 2), (3, 2, 1), (1, 1, 1, 1)], ids=str
+    "lives",
+    [(50, 10), (50, 1), (50, 50), (50, 60), (1, 1), (1, 2), (3, 2, 1), (1, 1, 1, 1), (120, 1), (120, 5)],
+    ids=str,
 )
 @pytest.mark.parametrize("lost", ["all queues", "its queues, cleanly", "its queues, by a crash"])
 async def test_lost_queues_are_rebuilt_with_the_last_life(tmp_path: Path, lives: tuple[int, ...], lost: str) -> None:
@@ -66,12 +70,16 @@ async def test_lost_queues_are_rebuilt_with_the_last_life(tmp_path: Path, lives:
     assert verify(small_settings(tmp_path)).problems == []
 
 
-async def test_a_queue_that_lost_its_files_of_the_first_life_too(tmp_path: Path) -> None:
-    """A power cut may bring back the files of the first life."""
+@pytest.mark.parametrize("is_end_lost", [False, True])
+async def test_files_of_the_first_life_that_a_power_cut_brings_back(tmp_path: Path, is_end_lost: bool) -> None:
     store = await open_store(tmp_path)
     fill(store, "first", 30)
     await store.close()
     shutil.copytree(tmp_path / "consumequeue" / "T", tmp_path / "kept")
+    for file in (tmp_path / "kept" / "0").iterdir():
+        if is_end_lost and file.name.endswith("400"):
+            file.write_bytes(file.read_bytes()[:-20] + FILLER)
+        os.utime(file, (1_600_000_000, 1_600_000_000))
     store = await open_store(tmp_path)
     store.upkeep.delete_topic("T")
     wanted = fill(store, "second", 7)
@@ -80,6 +88,22 @@ async def test_a_queue_that_lost_its_files_of_the_first_life_too(tmp_path: Path)
     shutil.move(tmp_path / "kept", tmp_path / "consumequeue" / "T")
     store = await open_store(tmp_path)
     assert bodies(store) == wanted
+    assert store.reading.max_offset("T", 0) == 7
+    [file] = (tmp_path / "consumequeue" / "T" / "0").iterdir()
+    assert file.stat().st_mtime_ns // 1_000_000 == store.reading.store_time_at("T", 0, 6)
+    await store.close()
+
+
+async def test_messages_that_were_given_up_begin_no_life(tmp_path: Path) -> None:
+    store = await open_store(tmp_path)
+    wanted = fill(store, "first", 30)
+    await store.close()
+    (tmp_path / "checkpoint").unlink()
+    file = tmp_path / "consumequeue" / "T" / "0" / f"{400:020d}"
+    file.write_bytes(file.read_bytes()[:-40] + FILLER * 2)
+    store = await open_store(tmp_path)
+    assert bodies(store) == wanted[:28]
+    assert store.reading.max_offset("T", 0) == 30
     await store.close()
 
 
@@ -102,14 +126,29 @@ async def test_one_damaged_queue_offset_does_not_look_like_another_life(tmp_path
     await store.close()
 
 
-async def test_a_life_whose_first_message_is_damaged_begins_behind_it(tmp_path: Path) -> None:
+async def test_a_damaged_queue_offset_of_the_last_message_does_not_look_like_another_life(tmp_path: Path) -> None:
+    store = await open_store(tmp_path)
+    wanted = fill(store, "first", 30)
+    place = store.reading.queue_entries("T", 0, 29, 1)[0][0]
+    await store.close()
+    set_queue_offset(tmp_path, place, 7)
+    clear_derived(small_settings(tmp_path))
+    store = await open_store(tmp_path)
+    assert bodies(store) == wanted[:29]
+    await store.close()
+
+
+@pytest.mark.parametrize(("damaged", "count"), [(1 << 40, 8), (5, 8), (5, 2)])
+async def test_a_life_whose_first_message_is_damaged_begins_behind_it(
+    tmp_path: Path, damaged: int, count: int
+) -> None:
     store = await open_store(tmp_path)
     fill(store, "first", 30)
     store.upkeep.delete_topic("T")
-    wanted = fill(store, "second", 8)
+    wanted = fill(store, "second", count)
     place = store.reading.queue_entries("T", 0, 0, 1)[0][0]
     await store.close()
-    set_queue_offset(tmp_path, place, 1 << 40)
+    set_queue_offset(tmp_path, place, damaged)
     clear_derived(small_settings(tmp_path))
     store = await open_store(tmp_path)
     assert bodies(store) == wanted[1:]
@@ -119,9 +158,10 @@ async def test_a_life_whose_first_message_is_damaged_begins_behind_it(tmp_path: 
 async def test_a_record_that_repeats_the_last_queue_offset_costs_nothing_else(tmp_path: Path) -> None:
     store = await open_store(tmp_path)
     wanted = fill(store, "first", 30)
-    place = store.reading.queue_entries("T", 0, 10, 1)[0][0]
+    places = [entry[0] for entry in store.reading.queue_entries("T", 0, 10, 2)]
     await store.close()
-    set_queue_offset(tmp_path, place, 9)
+    set_queue_offset(tmp_path, places[0], 9)
+    set_queue_offset(tmp_path, places[1], 10)
     clear_derived(small_settings(tmp_path))
     store = await open_store(tmp_path)
     assert bodies(store) == wanted[:10] + wanted[11:]

@@ -1,0 +1,212 @@
+"""What must hold when the faults are over and everything that was stopped runs again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
+
+import trio
+
+from sim.cluster import Broker, Node
+from sim.workload import DELAY_SECONDS, DELAYED, PLAIN, TOPICS, TRANSACTIONAL, Acknowledged, History
+from triomq.protocol import record
+from triomq.store.message_store import MessageStore
+
+UNSYNCED_SECONDS = 1.2
+"""How old a message may be that a power failure takes with ASYNC_FLUSH: flushIntervalCommitLog (0.5 s), the commit of
+a transient pool (0.2 s), and the time of the sync itself on a slow disk is added by `may_be_lost`."""
+SLOW_SYNC_SECONDS = 3.5
+SHOWN = 5
+LOOK_SECONDS = 5.0
+
+
+class Verdict:
+    """Collects what does not hold."""
+
+    def __init__(self) -> None:
+        self.failures: list[str] = []
+
+    def expect(self, holds: bool, text: str) -> None:
+        if not holds:
+            self.failures.append(text)
+
+    def none_of(self, found: Iterable[str], text: str) -> None:
+        """There may be no such thing; the first ones are named."""
+        things = list(found)
+        if things:
+            more = f" and {len(things) - SHOWN} more" if len(things) > SHOWN else ""
+            self.failures.append(f"{text}: {', '.join(things[:SHOWN])}{more}")
+
+
+def may_be_lost(place: Acknowledged, brokers: Mapping[str, Broker]) -> bool:
+    """Return whether a power failure may have taken this message: without SYNC_FLUSH, shortly before."""
+    window = UNSYNCED_SECONDS + SLOW_SYNC_SECONDS
+    return any(place.at <= at < place.at + window for at in lossy_moments(brokers[place.broker]))
+
+
+def lossy_moments(broker: Broker) -> list[float]:
+    """Return when the broker may have lost messages."""
+    ends = broker.ends_that_lose
+    return [at for at, how in broker.died_at if how in ends]
+
+
+def moments_of_reuse(broker: Broker) -> list[float]:
+    """Return when the broker may have lost messages that nobody was promised, but that listeners had read."""
+    return sorted({*lossy_moments(broker), *(at for at, how in broker.died_at if how == "power")})
+
+
+def unfinished(history: History, brokers: Mapping[str, Broker]) -> list[str]:
+    """Return the keys of promised messages that no listener has consumed."""
+    missing = [
+        key
+        for key, place in history.acknowledged.items()
+        if not history.consumed.get(key)
+        and (place.topic != TRANSACTIONAL or history.outcomes[key])
+        and not may_be_lost(place, brokers)
+    ]
+    if missing and any(map(moments_of_reuse, brokers.values())):
+        skipped = _skipped(history, brokers)
+        missing = [key for key in missing if key not in skipped]
+    return missing
+
+
+def _skipped(history: History, brokers: Mapping[str, Broker]) -> set[str]:
+    """Return the keys of messages at offsets of lost ones, which their group has already read beyond.
+
+    Listeners get messages before they are synced, as with RocketMQ. A group's offset then survives the power failure
+    that takes the end of a queue. The next messages get the same offsets, and the group does not see those.
+    """
+    heights: dict[tuple[str, str, int], int] = {}
+    for deliveries in history.consumed.values():
+        for one in deliveries:
+            if any(one.at <= at for at in moments_of_reuse(brokers[one.broker])):
+                place = (one.broker, one.topic, one.queue_id)
+                heights[place] = max(heights.get(place, -1), one.queue_offset)
+    found = set()
+    for name, broker in brokers.items():
+        store = store_of(broker)
+        if store is not None:
+            for topic in TOPICS:
+                for (_, _, queue_id, offset), key in _stored(name, topic, store, Verdict()):
+                    if offset <= heights.get((name, topic, queue_id), -1):
+                        found.add(key)
+    return found
+
+
+def check(history: History, brokers: Mapping[str, Broker], nodes: Iterable[Node], verdict: Verdict) -> None:
+    verdict.failures += history.wrong[:SHOWN]
+    for node in nodes:
+        verdict.expect(node.failure is None, f"{node.name}: {node.failure}")
+    verdict.none_of(unfinished(history, brokers), "acknowledged, but not consumed")
+    _check_places(history, brokers, verdict)
+    _check_delays(history, verdict)
+    _check_transactions(history, verdict)
+    _check_order(history, brokers, verdict)
+
+
+def _check_places(history: History, brokers: Mapping[str, Broker], verdict: Verdict) -> None:
+    """Every promised message is where its acknowledgement said, and queues have no gaps."""
+    stored: dict[tuple[str, str, int, int], str] = {}
+    for name, broker in brokers.items():
+        store = store_of(broker)
+        if store is not None:
+            for topic in TOPICS:
+                may_have_gaps = bool(lossy_moments(broker))  # the log lost something in its middle
+                stored.update(_stored(name, topic, store, verdict, may_have_gaps=may_have_gaps))
+    verdict.none_of(
+        (
+            f"{key} at {place.broker} {place.topic} {place.queue_id}:{place.queue_offset}"
+            for key, place in history.acknowledged.items()
+            if place.queue_offset >= 0
+            and stored.get((place.broker, place.topic, place.queue_id, place.queue_offset)) != key
+            and not may_be_lost(place, brokers)
+        ),
+        "acknowledged, but not stored there",
+    )
+    unknown = {key for key in stored.values() if key not in history.sent}
+    verdict.none_of(sorted(unknown), "stored, but never sent")
+
+
+def _stored(
+    broker: str, topic: str, store: MessageStore, verdict: Verdict, *, may_have_gaps: bool = True
+) -> Iterator[tuple[tuple[str, str, int, int], str]]:
+    for queue_id in store.reading.queues().get(topic, []):
+        offset, end = store.reading.min_offset(topic, queue_id), store.reading.max_offset(topic, queue_id)
+        while offset < end:
+            result = store.reading.get_messages(topic, queue_id, offset, 32)
+            for data in result.records:
+                message = record.decode_record(data)
+                verdict.expect(
+                    message.queue_offset == offset or (may_have_gaps and message.queue_offset > offset),
+                    f"{broker} {topic} {queue_id}: {message.queue_offset} at {offset}",
+                )
+                offset = message.queue_offset + 1
+                yield (broker, topic, queue_id, message.queue_offset), message.keys or ""
+            if not result.records:
+                verdict.failures.append(f"{broker} {topic} {queue_id}: nothing at {offset} of {end}")
+                return
+
+
+def store_of(broker: Broker) -> MessageStore | None:
+    controller = broker.controller
+    serving = controller.serving if controller is not None and broker.is_running else None
+    return serving.store if serving is not None else None
+
+
+def _check_delays(history: History, verdict: Verdict) -> None:
+    verdict.none_of(
+        (
+            f"{key} after {first.at - history.sent[key][2]:.3f} s"
+            for key, level in history.delays.items()
+            if (first := next(iter(history.consumed.get(key, [])), None)) is not None
+            and first.at - history.sent[key][2] < DELAY_SECONDS[level] - 0.001
+        ),
+        f"{DELAYED}: consumed too early",
+    )
+
+
+def _check_transactions(history: History, verdict: Verdict) -> None:
+    verdict.none_of(
+        (key for key, commits in history.outcomes.items() if not commits and history.consumed.get(key)),
+        "rolled back, but consumed",
+    )
+
+
+def _check_order(history: History, brokers: Mapping[str, Broker], verdict: Verdict) -> None:
+    """A listener gets an offset of an ordered queue for the first time after all smaller ones."""
+    for (group, name, queue_id), offsets in history.seen.items():
+        broker = brokers[name]
+        if moments_of_reuse(broker):
+            continue  # offsets of lost messages are given to others
+        first_sights = list(dict.fromkeys(offsets))
+        for before, after in pairwise(first_sights):
+            if after != before + 1:
+                verdict.failures.append(f"{group} got {name} {queue_id}: {after} after {before}")
+                break
+
+
+def check_slaves(brokers: Mapping[str, Broker], nodes: Iterable[Node], verdict: Verdict) -> None:
+    """A slave that had time to catch up has its master's log."""
+    for node in nodes:
+        if isinstance(node, Broker) and node not in brokers.values():
+            master, slave = store_of(brokers[node.broker_name]), store_of(node)
+            if master is None or slave is None:
+                verdict.failures.append(f"{node.name} or its master does not run")
+                continue
+            begin, end = master.reading.min_physical_offset, master.reading.max_physical_offset
+            ours, theirs = (store.reading.read_log(begin, end - begin) for store in (master, slave))
+            verdict.expect(
+                slave.reading.max_physical_offset == end and ours == theirs,
+                f"{node.name} has the log to {slave.reading.max_physical_offset}, its master to {end}",
+            )
+
+
+async def settle(history: History, brokers: Mapping[str, Broker], longest_seconds: float) -> None:
+    """Wait until everything promised is consumed."""
+    with trio.move_on_after(longest_seconds):
+        while unfinished(history, brokers):
+            await trio.sleep(LOOK_SECONDS)
+        await trio.sleep(1.0)
+
+
+__all__ = ["PLAIN", "Verdict", "check", "may_be_lost", "settle", "store_of", "unfinished"]

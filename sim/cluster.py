@@ -1,0 +1,225 @@
+"""The nodes of a simulated cluster: each is a program on a host that starts, stops, dies and returns.
+
+A process that is killed runs no more code. Here its tasks share the interpreter with everything else, so they are
+cancelled through every shield, and what they still do on the way out reaches neither disk nor network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import trio
+
+from sim.disk import Disk, DiskFiles
+from sim.network import Host
+from sim.trace import Trace
+from triomq.broker.configuration import Configuration
+from triomq.broker.controller import BrokerController
+from triomq.broker.embedded.plan import EMBEDDED_SETTINGS
+from triomq.namesrv.config import NamesrvSettings
+from triomq.namesrv.controller import serve
+from triomq.remoting.config import ServerSettings
+
+NAME_SERVER_PORT = 9876
+BROKER_PORT = 10911
+BEGIN_MS = 1_700_000_000_000
+START_SECONDS = 120.0
+
+
+def now_ms() -> int:
+    """Return the wall clock of all hosts."""
+    return BEGIN_MS + int(trio.current_time() * 1000)
+
+
+class Node:
+    """One program on one host. Subclasses say what it runs."""
+
+    def __init__(self, host: Host, trace: Trace, nursery: trio.Nursery) -> None:
+        self.host = host
+        self.name = host.name
+        self.failure: str | None = None
+        """Why the program ended although nobody ended it."""
+        self.died_at: list[tuple[float, str]] = []
+        """When it was killed ("kill") or lost its power ("power")."""
+        self._trace = trace
+        self._nursery = nursery
+        self._scope: trio.CancelScope | None = None
+        self._ended = trio.Event()
+        self._ended.set()
+        self._is_dying = False
+
+    @property
+    def is_running(self) -> bool:
+        return self._scope is not None
+
+    async def start(self) -> None:
+        """Start it; return when it is ready. Does nothing if it runs."""
+        if self._scope is not None:
+            return
+        self._is_dying = False
+        self._ended = trio.Event()
+        self._scope = trio.CancelScope()
+        ready = trio.Event()
+        self.host.process_starts()
+        with self.host.entered():
+            self._nursery.start_soon(self._live, self._scope, ready, name=self.name)
+        with trio.move_on_after(START_SECONDS) as limit:
+            await ready.wait()
+        if limit.cancelled_caught:
+            self.failure = f"not ready after {START_SECONDS:g} s"
+        self._trace.add(f"{self.name} runs" if self._scope is not None else f"{self.name} did not start")
+
+    async def _live(self, scope: trio.CancelScope, ready: trio.Event) -> None:
+        try:
+            with scope:
+                async with trio.open_nursery() as nursery:
+                    await nursery.start(self._serve)
+                    ready.set()
+            if not scope.cancel_called:
+                self.failure = "it ended by itself"
+        except Exception as error:
+            self._trace.add(f"{self.name} ended: {_in_words(error)}")
+            if not self._is_dying and not self._is_excused():
+                self.failure = _in_words(error)
+        finally:
+            self.host.process_died()  # the system closes what the program left open
+            self._scope = None
+            self._ended.set()
+            ready.set()
+
+    async def _serve(self, task_status: trio.TaskStatus[object]) -> None:
+        raise NotImplementedError
+
+    def _is_excused(self) -> bool:
+        """Return whether the program may end by itself at present."""
+        return False
+
+    async def stop(self) -> None:
+        """End it in order, as SIGTERM does."""
+        if self._scope is not None:
+            self._trace.add(f"{self.name} is stopped")
+            self._scope.cancel()
+            await self._ended.wait()
+
+    async def kill(self) -> None:
+        """End the process, now."""
+        if self._scope is not None:
+            self._trace.add(f"{self.name} is killed")
+            self.died_at.append((trio.current_time(), "kill"))
+            self.host.process_died()
+            await self._end_at_once()
+
+    async def lose_power(self) -> None:
+        """End the host, now."""
+        if self._scope is not None:
+            self._trace.add(f"{self.name} loses its power")
+            self.died_at.append((trio.current_time(), "power"))
+            self.host.power_failed()
+            await self._end_at_once()
+
+    async def _end_at_once(self) -> None:
+        self._is_dying = True
+        while self._scope is not None:
+            cancel_through_shields(self._scope)
+            with trio.move_on_after(0.001):
+                await self._ended.wait()
+
+
+def cancel_through_shields(scope: trio.CancelScope) -> None:
+    """Cancel everything in a scope, also what is shielded."""
+    found = [scope._cancel_status]
+    while found:
+        status = found.pop()
+        if status is not None:
+            status._scope.shield = False
+            found += status._children
+    scope.cancel()
+
+
+def _in_words(error: BaseException) -> str:
+    if isinstance(error, BaseExceptionGroup):
+        return "; ".join(_in_words(one) for one in error.exceptions)
+    return f"{type(error).__name__}: {error}"
+
+
+class NameServer(Node):
+    """A NameServer; it keeps nothing."""
+
+    async def _serve(self, task_status: trio.TaskStatus[object]) -> None:
+        settings = ServerSettings(listen_port=NAME_SERVER_PORT)
+        await serve(NamesrvSettings(), settings, task_status=task_status)
+
+
+class Broker(Node):
+    """A master or a slave with a disk."""
+
+    def __init__(self, host: Host, trace: Trace, nursery: trio.Nursery, disk: Disk, values: Mapping[str, str]) -> None:
+        super().__init__(host, trace, nursery)
+        self.disk = disk
+        self._values = {
+            **EMBEDDED_SETTINGS,
+            "brokerIP1": host.ip,
+            "brokerIP2": host.ip,
+            "listenPort": str(BROKER_PORT),
+            "storePathRootDir": str(disk.directory / "store"),
+            "mappedFileSizeCommitLog": str(1024 * 1024),
+            "mappedFileSizeConsumeQueue": str(20 * 500),
+            "maxHashSlotNum": "500",
+            "maxIndexNum": "2000",
+            **values,
+        }
+        self.controller: BrokerController | None = None
+        self._files = DiskFiles(disk)
+
+    @property
+    def broker_name(self) -> str:
+        return self._values["brokerName"]
+
+    @property
+    def ends_that_lose(self) -> tuple[str, ...]:
+        """Return the ends, as in `died_at`, that may take acknowledged messages with these settings."""
+        if self._values.get("flushDiskType") == "SYNC_FLUSH":
+            return ()
+        has_pool = self._values.get("transientStorePoolEnable") == "true"
+        return ("kill", "power") if has_pool else ("power",)
+
+    async def _serve(self, task_status: trio.TaskStatus[object]) -> None:
+        self._files = DiskFiles(self.disk)
+        self.controller = BrokerController(
+            Configuration.from_values(self._values, source=self.name),
+            now_ms=now_ms,
+            files=self._files,
+            offload=self.disk.offload,
+        )
+        await self.controller.serve(task_status=task_status)
+
+    def _is_excused(self) -> bool:
+        return self.disk.is_full
+
+    async def lose_power(self) -> None:
+        """End the host at the next moment at which something waits for a sync, or in two seconds: most of the time
+        nothing does, and such a power failure shows little."""
+        with trio.move_on_after(2.0):
+            while self.disk.is_log_synced:
+                await trio.sleep(0.002)
+        await super().lose_power()
+
+    async def crash_within_a_write(self, writes: int, *, power: bool) -> None:
+        """Die in the middle of the `writes`-th write from now on, or after ten seconds."""
+        burnt = trio.Event()
+
+        def burn() -> None:
+            self._is_dying = True
+            (self.host.power_failed if power else self.host.process_died)()
+            burnt.set()
+
+        self._files.fuse, self._files.on_burnt = writes, burn
+        with trio.move_on_after(10.0):
+            await burnt.wait()
+        await (super().lose_power if power else self.kill)()
+
+    async def _end_at_once(self) -> None:
+        self._files.is_dead = True
+        await super()._end_at_once()
+        if self.died_at[-1][1] == "power":
+            self.disk.power_failed()
