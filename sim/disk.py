@@ -78,7 +78,7 @@ class Disk:
                         file.write(old[at : min(at + SECTOR_BYTES, size - page * PAGE_BYTES)])
 
     async def offload(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Run what waits for the disk: it takes a while, in which others go on."""
+        """Run what waits for the disk: it takes a while, in which others continue."""
         longest = 1.5 if self.is_slow else 0.3 if self.choose.random() < 0.3 else 0.01
         await trio.sleep(self.choose.random() * longest)
         return function(*arguments)

@@ -37,7 +37,7 @@ class Pipe:
         """Nothing more is read, and sending fails."""
         self.is_lost = False
         """What is sent goes nowhere, and nothing says so."""
-        self._under_way: deque[tuple[float, bytes]] = deque()
+        self._in_flight: deque[tuple[float, bytes]] = deque()
         """(arrival, bytes); no bytes: the end."""
         self._bytes = 0
         self._last_arrival = 0.0
@@ -49,7 +49,7 @@ class Pipe:
         if self.is_reset:
             raise trio.BrokenResourceError("connection reset by the peer")
         self._bytes += len(data)
-        self._under_way.append((self._arrival(), data))
+        self._in_flight.append((self._arrival(), data))
         self._notify()
 
     def _arrival(self) -> float:
@@ -63,19 +63,19 @@ class Pipe:
         while True:
             if self.is_reset:
                 raise trio.BrokenResourceError("connection reset by the peer")
-            arrival = self._under_way[0][0] if self._under_way else inf
+            arrival = self._in_flight[0][0] if self._in_flight else inf
             if arrival <= trio.current_time():
                 return self._take(max_bytes)
             with trio.move_on_at(arrival):
                 await self._changed.wait()
 
     def _take(self, max_bytes: int) -> bytes:
-        arrival, data = self._under_way[0]
+        arrival, data = self._in_flight[0]
         if not data:
             return b""
-        self._under_way.popleft()
+        self._in_flight.popleft()
         if len(data) > max_bytes:
-            self._under_way.appendleft((arrival, data[max_bytes:]))
+            self._in_flight.appendleft((arrival, data[max_bytes:]))
             data = data[:max_bytes]
         self._bytes -= len(data)
         self._notify()
@@ -83,21 +83,21 @@ class Pipe:
 
     def healed(self) -> None:
         """Send again what a partition held back."""
-        held = [data for arrival, data in self._under_way if arrival == inf]
+        held = [data for arrival, data in self._in_flight if arrival == inf]
         if held and not self.is_lost:
-            while self._under_way and self._under_way[-1][0] == inf:
-                self._under_way.pop()
-            self._under_way.extend((self._arrival(), data) for data in held)
+            while self._in_flight and self._in_flight[-1][0] == inf:
+                self._in_flight.pop()
+            self._in_flight.extend((self._arrival(), data) for data in held)
             self._notify()
 
     def end(self) -> None:
-        """The sender sends no more; the reader reads what is under way, then the end."""
-        self._under_way.append((self._arrival(), b""))
+        """The sender sends no more; the reader reads what is in flight, then the end."""
+        self._in_flight.append((self._arrival(), b""))
         self._notify()
 
     def reset(self) -> None:
         self.is_reset = True
-        self._under_way.clear()
+        self._in_flight.clear()
         self._notify()
 
     def _notify(self) -> None:
