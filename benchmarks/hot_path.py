@@ -116,6 +116,8 @@ class Steps:
         self.count = 0
 
     def __enter__(self) -> Steps:
+        # Python 3.12 reports single steps only if a frame asks for them when tracing begins.
+        sys._getframe().f_trace_opcodes = True
         sys.setprofile(self._called)
         sys.settrace(self._entered)
         return self
