@@ -147,6 +147,10 @@ class TransactionLog:
     # -- ending ------------------------------------------------------------------------------------------------------
 
     def half_at(self, physical_offset: int) -> HalfMessage | None:
+        if self._store.committed.value <= physical_offset < self._store.accepted.value:
+            # A producer ends its transaction within milliseconds, and a check names a copy that was just made. With
+            # transientStorePoolEnable both may still be in the buffer, where nothing can be read.
+            self._store.commit_buffer()
         data = self._store.reading.record_at(physical_offset)
         if data is None:
             return None

@@ -75,6 +75,8 @@ class History:
     """key -> delay level"""
     outcomes: dict[str, bool] = field(default_factory=dict)
     """key of a transaction -> whether it commits; decided when it runs, the same in every check"""
+    asked: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    """key of a transaction -> when a broker asked for its outcome"""
     wrong: list[str] = field(default_factory=list)
     """What a client saw that may never be."""
 
@@ -195,6 +197,7 @@ class Sending(ClientNode):
     async def _check(self, message: MessageExt) -> LocalTransactionState:
         key = message.keys or ""
         self._trace.add(f"{self.name}: asked for {key}")
+        self.history.asked[key].append(trio.current_time())
         return self._outcome(key)
 
     def _outcome(self, key: str) -> LocalTransactionState:

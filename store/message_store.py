@@ -281,3 +281,7 @@ class MessageStore:
         end (fail_stop.py). With transientStorePoolEnable, the write may be deferred to the next interval.
         """
         self._committing.commit(buffered=True)
+
+    def commit_buffer(self) -> None:
+        """Write what transientStorePoolEnable holds back, for a caller that has to read it now. Raises StoreFailed."""
+        self._committing.commit()

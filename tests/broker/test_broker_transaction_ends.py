@@ -204,6 +204,26 @@ async def test_of_two_commits_at_once_both_wait_for_the_one_message(
         assert transactions.pool.in_flight == 0
 
 
+async def test_a_half_message_in_the_buffer_can_be_ended(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    """With transientStorePoolEnable the store holds messages back; a producer does not wait for that."""
+    async with open_transactions(tmp_path, store={"transient_store_pool_enable": True}) as transactions:
+        lab = transactions.lab
+        half = await lab.put_half("T", b"pay", WAIT="true")
+        assert lab.store.committed.value <= half.physical_offset < lab.store.accepted.value, "it is in the buffer"
+        assert ended_as_soon_as_possible(transactions, half) == 0
+        lab.store.commit_buffer()
+        assert lab.bodies("T") == [b"pay"]
+
+
+def ended_as_soon_as_possible(transactions: Transactions, half: PutResult) -> int:
+    """The code of the response to a commit, whether it is returned or sent later."""
+    response = transactions.end(half, COMMIT)
+    transactions.lab.store.commit()
+    return response.code if response is not None else transactions.producer.answers[-1][1].code
+
+
 async def test_a_put_behind_a_repeated_commit_waits_for_its_own_bytes(
     tmp_path: Path, autojump_clock: trio.testing.MockClock
 ) -> None:

@@ -13,10 +13,18 @@ from compose_network import ComposeNetwork, why_not
 
 ROOT = Path(__file__).resolve().parents[2]
 CLIENT = """
+import time
+
 from triomq import Message
 from triomq.blocking import Producer, PullConsumer
 
 with Producer("compose", name_server="127.0.0.1:9876") as producer:
+    alone, end = {"broker-a", "broker-b"}, time.monotonic() + 30
+    while alone and time.monotonic() < end:  # a slave counts a moment after it connected
+        result = producer.send(Message("First", b"x"))
+        if result.status.name == "SEND_OK":
+            alone.discard(result.queue.broker_name)
+        time.sleep(0.05)
     results = [producer.send(Message("Compose", b"%d" % number)) for number in range(16)]
 print(sorted({result.queue.broker_name for result in results}), {result.status.name for result in results})
 with PullConsumer("compose", name_server="127.0.0.1:9876") as consumer:
