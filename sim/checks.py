@@ -17,6 +17,8 @@ UNSYNCED_SECONDS = 1.2
 a transient pool (0.2 s), and the time of the sync itself on a slow disk is added by `may_be_lost`."""
 SLOW_SYNC_SECONDS = 3.5
 SHOWN = 5
+Position = tuple[str, str, int, int]
+"""broker, topic, queue id, queue offset"""
 LOOK_SECONDS = 5.0
 
 
@@ -55,9 +57,9 @@ def lossy_moments(broker: Broker) -> list[float]:
     return [at for at, how in broker.died_at if how in ends]
 
 
-def moments_of_reuse(broker: Broker) -> list[float]:
-    """Return when the broker may have lost messages that nobody was promised, but that listeners had read."""
-    return sorted({*lossy_moments(broker), *(at for at, how in broker.died_at if how == "power")})
+def may_reuse_offsets(broker: Broker) -> bool:
+    """Return whether the broker may have lost messages that listeners had read, promised or not."""
+    return any(how == "power" or how in broker.ends_that_lose for _, how in broker.died_at)
 
 
 def unfinished(history: History, brokers: Mapping[str, Broker]) -> list[str]:
@@ -69,7 +71,7 @@ def unfinished(history: History, brokers: Mapping[str, Broker]) -> list[str]:
         and (place.topic != TRANSACTIONAL or history.outcomes[key])
         and not may_be_lost(history, key, brokers)
     ]
-    if missing and any(map(moments_of_reuse, brokers.values())):
+    if missing and any(map(may_reuse_offsets, brokers.values())):
         skipped = _skipped(history, brokers)
         missing = [key for key in missing if key not in skipped]
     return missing
@@ -81,12 +83,7 @@ def _skipped(history: History, brokers: Mapping[str, Broker]) -> set[str]:
     Listeners get messages before they are synced, as with RocketMQ. A group's offset then survives the power failure
     that takes the end of a queue. The next messages get the same offsets, and the group does not see those.
     """
-    stored: dict[tuple[str, str, int, int], str] = {}
-    for name, broker in brokers.items():
-        store = store_of(broker)
-        if store is not None and moments_of_reuse(broker):
-            for topic in TOPICS:
-                stored.update(_stored(name, topic, store, Verdict()))
+    stored = _stored({name: broker for name, broker in brokers.items() if may_reuse_offsets(broker)}, Verdict())
     heights: dict[tuple[str, str, int], int] = {}
     for key, deliveries in history.consumed.items():
         for one in deliveries:
@@ -109,13 +106,7 @@ def check(history: History, brokers: Mapping[str, Broker], nodes: Iterable[Node]
 
 def _check_places(history: History, brokers: Mapping[str, Broker], verdict: Verdict) -> None:
     """Every promised message is where its acknowledgement said, and queues have no gaps."""
-    stored: dict[tuple[str, str, int, int], str] = {}
-    for name, broker in brokers.items():
-        store = store_of(broker)
-        if store is not None:
-            for topic in TOPICS:
-                may_have_gaps = bool(lossy_moments(broker))  # the log lost something in its middle
-                stored.update(_stored(name, topic, store, verdict, may_have_gaps=may_have_gaps))
+    stored = _stored(brokers, verdict)
     verdict.none_of(
         (
             f"{key} at {place.broker} {place.topic} {place.queue_id}:{place.queue_offset}"
@@ -130,9 +121,21 @@ def _check_places(history: History, brokers: Mapping[str, Broker], verdict: Verd
     verdict.none_of(sorted(unknown), "stored, but never sent")
 
 
-def _stored(
-    broker: str, topic: str, store: MessageStore, verdict: Verdict, *, may_have_gaps: bool = True
-) -> Iterator[tuple[tuple[str, str, int, int], str]]:
+def _stored(brokers: Mapping[str, Broker], verdict: Verdict) -> dict[Position, str]:
+    """Return the keys of all messages by their positions."""
+    stored: dict[Position, str] = {}
+    for name, broker in brokers.items():
+        store = store_of(broker)
+        if store is not None:
+            may_have_gaps = bool(lossy_moments(broker))  # the log lost something in its middle
+            for topic in TOPICS:
+                stored.update(_stored_in(name, topic, store, verdict, may_have_gaps=may_have_gaps))
+    return stored
+
+
+def _stored_in(
+    broker: str, topic: str, store: MessageStore, verdict: Verdict, *, may_have_gaps: bool
+) -> Iterator[tuple[Position, str]]:
     for queue_id in store.reading.queues().get(topic, []):
         offset, end = store.reading.min_offset(topic, queue_id), store.reading.max_offset(topic, queue_id)
         while offset < end:
@@ -179,7 +182,7 @@ def _check_order(history: History, brokers: Mapping[str, Broker], verdict: Verdi
     """A listener gets an offset of an ordered queue for the first time after all smaller ones."""
     for (group, name, queue_id), offsets in history.seen.items():
         broker = brokers[name]
-        if moments_of_reuse(broker):
+        if may_reuse_offsets(broker):
             continue  # offsets of lost messages are given to others
         first_sights = list(dict.fromkeys(offsets))
         for before, after in pairwise(first_sights):

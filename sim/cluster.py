@@ -78,9 +78,9 @@ class Node:
             if not scope.cancel_called:
                 self.failure = "it ended by itself"
         except Exception as error:
-            self._trace.add(f"{self.name} ended: {_in_words(error)}")
+            self._trace.add(f"{self.name} ended: {in_words(error)}")
             if not self._is_dying and not self._is_excused():
-                self.failure = _in_words(error)
+                self.failure = in_words(error)
         finally:
             self.host.process_died()  # the system closes what the program left open
             self._scope = None
@@ -136,9 +136,10 @@ def cancel_through_shields(scope: trio.CancelScope) -> None:
     scope.cancel()
 
 
-def _in_words(error: BaseException) -> str:
+def in_words(error: BaseException) -> str:
+    """Return the type and text of an error, or of all errors of a group."""
     if isinstance(error, BaseExceptionGroup):
-        return "; ".join(_in_words(one) for one in error.exceptions)
+        return "; ".join(in_words(one) for one in error.exceptions)
     return f"{type(error).__name__}: {error}"
 
 

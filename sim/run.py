@@ -16,7 +16,7 @@ import trio
 
 from sim import checks
 from sim.checks import Verdict
-from sim.cluster import Broker, NameServer, Node, now_ms
+from sim.cluster import Broker, NameServer, Node, in_words, now_ms
 from sim.determinism import run_seeded
 from sim.disk import Disk
 from sim.network import Host, Network
@@ -91,7 +91,7 @@ class _Run:
         try:
             run_seeded(self._main, self.plan.seed)
         except Exception as error:
-            self.verdict.failures.append(f"the run ended with {error!r}: {_causes(error)}")
+            self.verdict.failures.append(f"the run ended with {in_words(error)}")
         history = self.history
         consumed = sum(map(len, history.consumed.values()))
         return Outcome(
@@ -251,9 +251,3 @@ class _Run:
                         self.verdict.expect(
                             names <= known <= masters, f"{host.name} has the route {sorted(known)} for {topic}"
                         )
-
-
-def _causes(error: BaseException) -> str:
-    if isinstance(error, BaseExceptionGroup):
-        return "; ".join(map(_causes, error.exceptions))
-    return repr(error)

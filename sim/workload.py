@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -123,7 +124,8 @@ class Sending(ClientNode):
             async with trio.open_nursery() as nursery:
                 # Brokers ask only producers that they know for outcomes, and a new one has sent nothing yet.
                 nursery.start_soon(self._introduce, producer)
-                for send in (self._plain, self._plain, self._ordered, self._delayed, self._transaction):
+                plain, ordered = partial(self._at_once, PLAIN), partial(self._at_once, ORDERED)
+                for send in (plain, plain, ordered, self._delayed, self._transaction):
                     nursery.start_soon(self._repeatedly, send, producer)
             await trio.sleep_forever()
 
@@ -161,13 +163,9 @@ class Sending(ClientNode):
         self.history.acknowledged[key] = place
         self._trace.add(f"{self.name}: {key} at {queue.broker_name} {topic} {queue.queue_id}:{result.queue_offset}")
 
-    async def _plain(self, producer: Producer) -> None:
-        key, message = self._new(PLAIN)
-        self._acknowledged(key, PLAIN, await producer.send(message))
-
-    async def _ordered(self, producer: Producer) -> None:
-        key, message = self._new(ORDERED)
-        self._acknowledged(key, ORDERED, await producer.send(message))
+    async def _at_once(self, topic: str, producer: Producer) -> None:
+        key, message = self._new(topic)
+        self._acknowledged(key, topic, await producer.send(message))
 
     async def _delayed(self, producer: Producer) -> None:
         key, message = self._new(DELAYED)
