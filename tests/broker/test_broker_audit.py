@@ -175,7 +175,6 @@ def test_the_audit_has_a_file_of_its_own(tmp_path: Path) -> None:
         structlog.get_logger("triomq.broker.audit").info("topic deleted", after=None, before={"perm": 6})
     finally:
         files.close()
-        structlog.reset_defaults()
     text = (tmp_path / "audit.log").read_text()
     assert text.endswith("triomq.broker.audit - topic deleted after=None before=\"{'perm': 6}\"\n")
 

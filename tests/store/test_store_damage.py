@@ -12,7 +12,6 @@ import errno
 import os
 import random
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -32,11 +31,8 @@ TOPICS_JSON = '{"dataVersion":{"counter":1,"timestamp":1},"topicConfigTable":{"A
 
 
 @pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    before = structlog.get_config()
+def quiet() -> None:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
-    yield
-    structlog.configure(**before)
 
 
 class Written:
