@@ -133,7 +133,7 @@ def plan_of(program: Program, options: dict[str, str], place: tuple[Place, float
 def _show_plan(steps: list[dict[str, Any]], out: Output) -> None:
     from triomq.admin.changes import step_text
 
-    out.line("Nothing would change." if not steps else f"Would do, in {len(steps)} steps:")
+    out.line(out.painted("Nothing would change." if not steps else f"Would do, in {len(steps)} steps:", "bold"))
     for step in steps:
         out.line(f"  {step_text(step)}")
         out.item(**step)

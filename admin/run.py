@@ -43,10 +43,6 @@ class Run:
         self._failures: list[str] = []
         self.exit_status = 0
 
-    @property
-    def is_dry(self) -> bool:
-        return self._planned is not None
-
     def has(self, letter: str) -> bool:
         return letter in self._options
 
