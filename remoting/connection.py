@@ -46,7 +46,7 @@ _UNSENT = 1  # the peer does not take its responses
 _WAITING = 2  # requests of earlier reads wait
 _NO_MEMORY = 4  # the rest of a long frame waits for a grant of the memory budget
 
-# A request that waits or runs takes about so much beside its body.
+# The approximate size in memory of a request that waits or runs, without its body.
 REQUEST_BYTES = 1024
 
 # While this many postponed requests wait, the socket is not read.
