@@ -1,4 +1,4 @@
-"""What must hold after the faults: pure functions over what producers were told, what groups got, and what is stored.
+"""What must hold after the faults: pure functions over acknowledgements, what groups got, and what is stored.
 
 A message is a line of a sender: its kind of client, and a number that only grows.
 """
@@ -71,7 +71,7 @@ class Numbers:
 
 def find_losses(told: Mapping[str, list[Told]], stored: Iterable[Stored]) -> list[str]:
     """Each acknowledged message is where its acknowledgement said; offsets have no gap and no message twice; nothing is
-    there that nobody sent; what one sender was told follows its order in each queue.
+    there that nobody sent; the acknowledged messages of one sender are in its order in each queue.
     """
     found: dict[tuple[str, int, int], list[Queue]] = {}
     offsets: dict[Queue, list[int]] = {}

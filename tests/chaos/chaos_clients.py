@@ -1,8 +1,8 @@
 """The clients of a run: of each kind a process that sends and one that consumes, in a namespace of their own.
 
-A sender sends files of a few lines, one after the other; what it was told is kept. A command that fails or hangs is
-given up, and the next one begins: its lines that were not acknowledged may or may not arrive. A process that hangs is
-replaced.
+A sender sends files of a few lines, one after the other; its acknowledgements are kept. A command that fails or hangs
+is given up, and the next one begins: its lines that were not acknowledged may or may not arrive. A process that hangs
+is replaced.
 """
 
 from __future__ import annotations
