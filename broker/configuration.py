@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from triomq.broker.config import BrokerSettings
+from triomq.broker.quotas.defaults import default_allowances
 from triomq.daemon.configuration import ConfigurationLayers
 from triomq.protocol.command import JSON, ROCKETMQ
 from triomq.protocol.settings import SettingError, bind
@@ -81,6 +82,7 @@ class Configuration:
         if self.client.use_tls is None:
             use_tls = TlsSettings.from_values(self.properties).use_for_clients()
             self.client = dataclasses.replace(self.client, use_tls=use_tls)
+        default_allowances(self.broker)
         if self.server.listen_port:  # overrides the file's haListenPort; port 0 is not known yet
             ha_port = self.server.listen_port + HA_PORT_DISTANCE
             self.store = dataclasses.replace(self.store, ha_listen_port=ha_port)
