@@ -133,14 +133,13 @@ class LongPolling:
         deadline: float,
         delay_seconds: float,
     ) -> None:
-        """Hold a pull for a time, at the longest until `deadline`. It then runs again, and so knows from its deadline
-        whether it may wait any longer.
-
-        Many pulls of a connection wait longer, so that they do not all run again whenever there is room for one."""
+        """Hold a pull for a time, at the longest until `deadline`, and then run it again; from its deadline it knows
+        whether it may wait any longer. The pulls of one connection run one after the other: there may be room for one,
+        and many that look for it at once would hold up the others."""
         parked = ParkedPull(connection, request, header, None, header.queue_offset, deadline)
         parked.is_delayed = True
         held = len(self._by_connection.get(connection, ()))
-        delay_seconds = max(delay_seconds, SHORTEST_DELAY_SECONDS, held / DELAYED_A_SECOND)
+        delay_seconds = max(delay_seconds, SHORTEST_DELAY_SECONDS) + held / DELAYED_A_SECOND
         self._enter(parked, min(deadline, trio.current_time() + delay_seconds))
         self._check_memory(parked)
 

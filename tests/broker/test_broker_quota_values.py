@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
+from broker_fakes import MemoryFile
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,8 +19,6 @@ from triomq.broker.tables.stored_file import StoredFile
 from triomq.protocol.address import HostPort
 from triomq.protocol.settings import SettingError
 from triomq.store.disk.files import Files
-
-T = TypeVar("T")
 
 # Steps of a schedule: milliseconds to wait, then the amount that a request takes.
 STEPS = st.lists(st.tuples(st.integers(0, 3000), st.integers(0, 40)), max_size=60)
@@ -126,19 +123,6 @@ def test_an_allowance_that_cannot_be_read_is_refused_with_the_reason(text: str, 
         allowance.parse(text, kind)
 
 
-class MemoryFile:
-    """A table file in memory."""
-
-    def __init__(self) -> None:
-        self.content: str | None = None
-
-    def load(self, decode: Callable[[str], T]) -> T | None:
-        return decode(self.content) if self.content is not None else None
-
-    def save(self, text: str) -> None:
-        self.content = text
-
-
 def test_an_entry_replaces_the_override_of_its_name_and_an_empty_one_removes_it() -> None:
     overrides = Overrides(MemoryFile())
     overrides.change("account alice bytesIn=1,messagesIn=2; group G bytesOut=3;")
@@ -185,7 +169,8 @@ def test_a_damaged_file_of_overrides_gives_way_to_its_backup(tmp_path: Path) -> 
 
 def test_the_smallest_network_that_holds_a_host_decides() -> None:
     overrides = Overrides(MemoryFile())
-    overrides.change("address 10.0.0.0/8 connections=1; address 10.1.0.0/16 connections=2; address 10.1.1.1 connections=3")
+    for number, network in enumerate(("10.0.0.0/8", "10.1.0.0/16", "10.1.1.1"), 1):
+        overrides.change(f"address {network} connections={number}")
 
     def limit(ip: str) -> int | None:
         found = overrides.of_address(HostPort(ip, 1))
