@@ -168,8 +168,8 @@ class PullProcessor:
     def _nothing_yet(
         self, request: RemotingCommand, header: PullMessageRequestHeader, group: SubscriptionGroupConfig, remark: str
     ) -> RemotingCommand:
-        """Return the response to a pull that has waited for its quota in vain: it finds nothing, at the offset that it
-        asked for, and its client pulls again."""
+        """Return the response to a pull whose time is over before its quota has room: it finds nothing, at the offset
+        that it asked for, and its client pulls again."""
         reading = self._store.reading
         low, high = reading.min_offset(header.topic, header.queue_id), reading.max_offset(header.topic, header.queue_id)
         broker_id = group.broker_id if self._configuration.broker.slave_read_enable else 0

@@ -2,10 +2,10 @@
 
 A request that passes takes all that it needs at once, also more than there is: the bucket is then in debt, and nothing
 passes until that is refilled. So a message larger than the burst passes, too, and in T seconds at most
-rate * T + burst pass, and what the last request takes beyond that. Whoever stays below that without the last part is
-never refused.
+rate * T + burst pass, and what the last request takes beyond that. A client that stays below the sum without that last
+part is never refused.
 
-It refills when it is looked at, from the time that passed since, so an idle bucket costs nothing. Pure: the time is
+It refills by the time that has passed whenever it is used, so an idle bucket costs nothing. Pure: the time is
 passed in, in seconds.
 """
 

@@ -171,10 +171,6 @@ class Quotas:
         self._listeners.append(listener)
         listener()
 
-    def peers_known(self, kind: str) -> int:
-        """Return how many of a kind have buckets now."""
-        return len(self._peers[kind])
-
     # -- requests ----------------------------------------------------------------------------------------------------
 
     def check(self, connection: Connection, request: RemotingCommand) -> None:

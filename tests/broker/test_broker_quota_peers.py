@@ -104,14 +104,14 @@ def test_as_many_names_are_remembered_as_there_is_room_for_and_the_idle_ones_go_
         passes(quotas, group=f"{number:1000}")  # longer than a name may be: all but the first characters are cut
         passes(quotas, group=f"g{number}")
         assert not passes(quotas, group="busy")
-        assert quotas.peers_known("group") <= 10
+        assert len(quotas._peers["group"]) <= 10
     assert passes(quotas, group="g0"), "forgotten, so it begins with a full bucket"
 
 
 def test_a_name_without_a_limit_takes_no_room() -> None:
     quotas = quotas_with("group G bytesIn=1")
     assert all(passes(quotas, group=f"g{number}") for number in range(50))
-    assert quotas.peers_known("group") == 0
+    assert len(quotas._peers["group"]) == 0
 
 
 def test_changed_quotas_apply_to_those_who_are_known_already() -> None:
