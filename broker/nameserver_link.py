@@ -16,7 +16,7 @@ it accepted last from this broker, and it never asks for what an earlier registr
 `is_complete` means that (1) and (2) hold: the last registration was accepted, over the connection that is still open.
 A NameServer that closes the connection has restarted, or another peer took this broker's registration there. The link
 then registers again at once, but not more often than every REST_SECONDS: two brokers configured with one name displace
-each other for ever.
+each other all the time.
 
 `run` performs the registrations; callers wait with `caught_up`. Only the event loop touches a link. Its size is bounded
 by the number of topics.
