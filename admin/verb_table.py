@@ -21,4 +21,16 @@ VERBS: tuple[VerbRow, ...] = (
     ("context use", "NAME", "Choose the cluster of later commands", (), ""),
     ("context list", "", "Show the remembered clusters, without secrets", (), ""),
     ("context remove", "NAME", "Forget a cluster", (), ""),
+    ("quota set", "KIND NAME QUOTAS", "Set quotas of one account, address or group, such as bytesIn=1048576,messagesIn=1000", (
+        ("broker", "b", "ADDRESS", "at this broker"),
+        ("cluster", "c", "NAME", "at all brokers of this cluster"),
+    ), ""),
+    ("quota remove", "KIND NAME", "Give one account, address or group the default quotas again", (
+        ("broker", "b", "ADDRESS", "at this broker"),
+        ("cluster", "c", "NAME", "at all brokers of this cluster"),
+    ), ""),
+    ("quota list", "", "Show the quotas; those of * are the defaults of each kind", (
+        ("broker", "b", "ADDRESS", "of this broker"),
+        ("cluster", "c", "NAME", "of all brokers of this cluster"),
+    ), ""),
 )  # fmt: skip
