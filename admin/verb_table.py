@@ -21,7 +21,7 @@ VERBS: tuple[VerbRow, ...] = (
     ("context use", "NAME", "Choose the cluster of later commands", (), ""),
     ("context list", "", "Show the remembered clusters, without secrets", (), ""),
     ("context remove", "NAME", "Forget a cluster", (), ""),
-    ("quota set", "KIND NAME QUOTAS", "Set quotas of one account, address or group, such as bytesIn=1048576,messagesIn=1000", (
+    ("quota set", "KIND NAME QUOTAS", "Limit one account, address or group, such as bytesIn=1048576,connections=9", (
         ("broker", "b", "ADDRESS", "at this broker"),
         ("cluster", "c", "NAME", "at all brokers of this cluster"),
     ), ""),

@@ -113,5 +113,5 @@ def test_the_real_mqadmin_sets_lists_and_removes_quotas(limited: Cluster, admin:
     assert "quotaPerAccount = bytesIn=7" in lines
     assert [line for line in lines if line.startswith("quotaOverrides = ") and "alice bytesIn=5,messagesIn=6" in line]
     update("quotaOverrides", "account alice")
-    update("quotaPerAccount", "")
+    update("quotaPerAccount", "bytesIn=0")
     assert "alice" not in admin.run("getBrokerConfig", "-b", limited.broker_address)
