@@ -21,4 +21,5 @@ VERB_SHAPES: dict[str, dict[str, Any]] = {
     "quota set": QUOTA,
     "quota remove": QUOTA,
     "quota list": QUOTA,
+    "selftest": {"directory": "string", "passed": "boolean", "report": ["string"]},
 }

@@ -33,4 +33,8 @@ VERBS: tuple[VerbRow, ...] = (
         ("broker", "b", "ADDRESS", "of this broker"),
         ("cluster", "c", "NAME", "of all brokers of this cluster"),
     ), ""),
+    ("selftest", "DIR", "Test whether the disk of a directory keeps what a broker's store promises", (
+        ("seconds", "", "NUMBER", "how long it takes, about (30)"),
+        ("mib", "", "NUMBER", "space it may use, in MiB (256)"),
+    ), ""),
 )  # fmt: skip
