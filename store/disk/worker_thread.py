@@ -2,8 +2,8 @@
 
 Awaiting a WorkerThread is like trio.to_thread.run_sync with less overhead. That matters for a busy event loop: each
 time the thread needs the interpreter's lock, the loop must release it, and here that happens twice per call. Measured
-Measured with a with a call of 0.2 ms beside a loop that computes and writes: 40 to 80 us of CPU time per call instead
-of 520, and 2500 calls per second instead of 1000.
+with a call of 0.2 ms beside a loop that computes and writes: 40 to 80 us of CPU time per call instead of 520, and 2500
+calls per second instead of 1000.
 
 The thread receives functions and arguments through a queue, which has at most one job per waiting task. It touches no
 other state of the owner; results are delivered in the event loop's thread.
