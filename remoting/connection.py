@@ -125,22 +125,32 @@ class Connection:
             self._pending_close_reason = f"malformed frame: {error}"
             log.warning("connection closed for a malformed frame", remote=self.remote.text, error=str(error))
             self._mark()
-        if commands:
-            self.has_spoken = True
         if self._decoder.held_bytes or self._has_frame:
             self._read_frame(is_new=bool(commands))
+        if len(commands) == 1:
+            command = commands[0]
+            self.has_spoken = True
+            if command.flag & RPC_RESPONSE:
+                self._unanswered.resolve(command)
+            else:
+                self._handler.handle(self, command)
+        elif commands:
+            self.has_spoken = True
+            self._receive_many(commands)
+
+    def _receive_many(self, commands: list[RemotingCommand]) -> None:
+        """Handle the requests of one read until the turn is over or the peer's output is full; the rest waits."""
         if self._memory.is_tight is not self._was_tight:
             self._set_room()
         handler = self._handler
         turn = self.turn
-        many = len(commands) > 1
         rest = iter(commands)
         for command in rest:
             if command.flag & RPC_RESPONSE:
                 self._unanswered.resolve(command)
                 continue
             handler.handle(self, command)
-            if many and (self._output_bytes > self._room_bytes or turn.is_over()):
+            if self._output_bytes > self._room_bytes or turn.is_over():
                 self._keep(rest)
 
     def _read_frame(self, *, is_new: bool) -> None:

@@ -123,11 +123,11 @@ class ProcessorTable:
             refusal = f" request type {request.code} not supported"
             connection.answer(request, new_response(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, refusal))
             return
-        if entry.order:
-            turn = connection.turn
-            if entry.order == FIRST:
-                turn.has_sends = True
-            elif turn.must_yield():
+        order = entry.order
+        if order:
+            if order == FIRST:
+                connection.turn.has_sends = True
+            elif connection.turn.must_yield():
                 connection.postpone(request)
                 return
         pool = entry.pool
