@@ -19,7 +19,7 @@ import trio
 from triomq.protocol.codes import ResponseCode
 from triomq.protocol.command import RemotingCommand, new_response
 from triomq.protocol.errors import BodyError, HeaderFieldError, RequestRefused
-from triomq.remoting.connection import REQUEST_BYTES, Connection
+from triomq.remoting.connection import Connection
 from triomq.remoting.log import get_logger
 
 log = get_logger("triomq.remoting.processor")
@@ -155,8 +155,9 @@ class ProcessorTable:
         token = object()
         if pool is not None:
             pool.entered(token)
-        connection.hold(REQUEST_BYTES + len(request.body))
-        connection.start_soon(self._finish, connection, request, result, pool, token)
+        held_bytes = request.held_bytes
+        connection.hold(held_bytes)
+        connection.start_soon(self._finish, connection, request, result, pool, token, held_bytes)
 
     async def _finish(
         self,
@@ -165,6 +166,7 @@ class ProcessorTable:
         work: Coroutine[Any, Any, RemotingCommand | None],
         pool: Pool | None,
         token: object,
+        held_bytes: int,
     ) -> None:
         try:
             response = await work
@@ -173,7 +175,7 @@ class ProcessorTable:
         finally:
             if pool is not None:
                 pool.left(token)
-            connection.hold(-REQUEST_BYTES - len(request.body))
+            connection.hold(-held_bytes)
         if response is not None:
             connection.answer(request, response)
 
