@@ -32,6 +32,7 @@ from triomq.remoting.connection_settings import (
 )
 from triomq.remoting.connection_tasks import Tasks
 from triomq.remoting.errors import ConnectionClosed, RemotingTimeout, TooManyRequests
+from triomq.remoting.handshake import frame_fault
 from triomq.remoting.log import get_logger
 from triomq.remoting.memory import MemoryBudget, Share
 from triomq.remoting.turn import Turn
@@ -115,8 +116,9 @@ class Connection:
         except Exception as error:  # also from a bug in the decoder, which must not affect other connections
             decoded = error.decoded if isinstance(error, FrameError) else []
             commands = [command for command in decoded if isinstance(command, RemotingCommand)]
-            self._pending_close_reason = f"malformed frame: {error}"
-            log.warning("connection closed for a malformed frame", remote=self.remote.text, error=str(error))
+            fault = frame_fault(error, data)
+            self._pending_close_reason = f"malformed frame: {fault}"
+            log.warning("connection closed for a malformed frame", remote=self.remote.text, error=fault)
             self._mark()
         if self._decoder.held_bytes or self._has_frame:
             self._read_frame(is_new=bool(commands))

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import zlib
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
+import trio.testing
 from namesrv_fakes import FakeNamesrv, broker_fields, registration
 from structlog.testing import capture_logs
 
 from triomq.namesrv.config import NamesrvSettings
 from triomq.namesrv.kv_config import KvConfig
+from triomq.namesrv.runtime_config import RuntimeConfig
 from triomq.protocol.address import HostPort
 from triomq.protocol.bodies import fastjson
 from triomq.protocol.bodies.kv_table import KVTable
@@ -22,6 +25,7 @@ from triomq.protocol.bodies.route import ClusterInfo, TopicRouteData
 from triomq.protocol.bodies.topic_config import DataVersion, TopicConfig
 from triomq.protocol.codes import RequestCode, ResponseCode
 from triomq.protocol.command import RemotingCommand, new_request
+from triomq.remoting.config import ServerSettings
 
 SUCCESS, ERROR, NOT_FOUND = ResponseCode.SUCCESS, ResponseCode.SYSTEM_ERROR, ResponseCode.QUERY_NOT_FOUND
 
@@ -129,6 +133,42 @@ async def test_protected_routes_belong_to_the_address_of_the_connection(nursery:
     assert gone.code == ERROR
     assert await route(namesrv, "T") is not None
     assert (await namesrv.ask(RequestCode.UNREGISTER_BROKER, broker_fields())).code == SUCCESS
+
+
+@pytest.mark.parametrize("address", ["10.0.0.1:10911", "10.0.0.66:10911"])
+async def test_a_broker_that_loses_its_registration_to_another_connection_is_disconnected(
+    namesrv: FakeNamesrv, address: str
+) -> None:
+    """So it notices, also when the other one leaves at once: without this the route is gone until its next period."""
+    await namesrv.register("T")
+    thief = namesrv.connect(40001)
+    with capture_logs() as captured:
+        assert (await namesrv.register("T", version=2, address=address, connection=thief)).code == SUCCESS
+    assert namesrv.peer.close_reason == "127.0.0.1:40001 replaced or removed this broker's registration"
+    assert thief.is_open
+    (line,) = [entry for entry in captured if "took a broker's registration" in entry["event"]]
+    assert line["by"] == "127.0.0.1:40001"
+    namesrv.disconnect(namesrv.peer)
+    assert await route(namesrv, "T") is not None, "what the other connection registered stays"
+
+
+async def test_a_broker_that_another_connection_unregisters_is_disconnected(namesrv: FakeNamesrv) -> None:
+    await namesrv.register("T")
+    thief = namesrv.connect(40001)
+    assert (await namesrv.ask(RequestCode.UNREGISTER_BROKER, broker_fields(), connection=thief)).code == SUCCESS
+    assert not namesrv.peer.is_open
+
+
+async def test_registering_again_disconnects_nobody(namesrv: FakeNamesrv) -> None:
+    await namesrv.register("T")
+    slave = namesrv.connect(40001)
+    await namesrv.register("T", broker_id=1, address="10.0.0.2:10911", connection=slave)
+    await namesrv.register("T", version=2)
+    absent = broker_fields(address="10.0.0.66:10911")  # holds neither the address nor the id
+    assert (await namesrv.ask(RequestCode.UNREGISTER_BROKER, absent, connection=slave)).code == SUCCESS
+    assert (await namesrv.ask(RequestCode.UNREGISTER_BROKER, broker_fields())).code == SUCCESS
+    assert namesrv.peer.is_open
+    assert slave.is_open
 
 
 async def test_order_topic_conf(nursery: trio.Nursery) -> None:
@@ -490,6 +530,25 @@ async def test_two_updates_at_once_keep_both_changes(nursery: trio.Nursery, tmp_
     assert namesrv.config.namesrv.order_message_enable
     assert namesrv.routes.limits.topic_count == namesrv.config.namesrv.max_topics == 77
     assert {"orderMessageEnable=true", "maxTopics=77"} <= set(path.read_text().splitlines())
+
+
+async def test_a_reload_during_an_update_keeps_both(nursery: trio.Nursery, tmp_path: Path) -> None:
+    """The update waits for the thread that writes the file; meanwhile a SIGHUP brings another key."""
+    settings = NamesrvSettings(config_store_path=str(tmp_path / "namesrv.conf"), config_update_without_acl=True)
+    config = RuntimeConfig(settings, ServerSettings())
+    threads = trio.to_thread.current_default_thread_limiter()
+    busy = [object() for _ in range(int(threads.available_tokens))]
+    for task in busy:
+        threads.acquire_on_behalf_of_nowait(task)
+    async with trio.open_nursery() as administrators:
+        administrators.start_soon(partial(config.update, b"orderMessageEnable=true", remote="10.0.0.1:1"))
+        await trio.testing.wait_all_tasks_blocked()
+        assert not config.namesrv.order_message_enable, "the update is not written yet"
+        assert config.take({"maxTopics": "77"}) == {"maxTopics"}
+        for task in busy:
+            threads.release_on_behalf_of(task)
+    assert config.namesrv.order_message_enable
+    assert config.namesrv.max_topics == 77
 
 
 # -- audit -------------------------------------------------------------------------------------------------------------
