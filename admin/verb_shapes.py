@@ -16,4 +16,5 @@ VERB_SHAPES: dict[str, dict[str, Any]] = {
     "context use": CONTEXT,
     "context list": CONTEXT,
     "context remove": CONTEXT,
+    "selftest": {"directory": "string", "passed": "boolean", "report": ["string"]},
 }

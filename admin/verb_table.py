@@ -21,4 +21,8 @@ VERBS: tuple[VerbRow, ...] = (
     ("context use", "NAME", "Choose the cluster of later commands", (), ""),
     ("context list", "", "Show the remembered clusters, without secrets", (), ""),
     ("context remove", "NAME", "Forget a cluster", (), ""),
+    ("selftest", "DIR", "Test whether the disk of a directory keeps what a broker's store promises", (
+        ("seconds", "", "NUMBER", "how long it takes, about (30)"),
+        ("mib", "", "NUMBER", "space it may use, in MiB (256)"),
+    ), ""),
 )  # fmt: skip
