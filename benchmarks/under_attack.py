@@ -7,8 +7,8 @@ question after another, with pauses: it sends a message to the broker, or asks t
 alone, then the attackers (benchmarks/attackers.py) are beside it, in a process that runs only when the daemon and the
 healthy client do not need the processor, since attackers have machines of their own.
 
-Shown are the most anonymous memory of the daemon, which shall be at most the budget and 64 MiB, and the p99 of the
-healthy client beside the attack as a multiple of its own, which shall be at most 3. The command fails when memory is
+The table has the largest anonymous memory of the daemon, which must stay below the budget and 64 MiB, and the p99 of
+the healthy client beside the attack as a multiple of its own, which should be at most 3. The command fails when memory is
 above. Latencies are for the eye: they depend on what else the machine does.
 """
 
@@ -127,7 +127,7 @@ def main() -> int:
     given = parser.parse_args()
     os.nice(given.nice)
     limit_mib = given.budget_mib + MOST_ABOVE_BUDGET_BYTES // MIB
-    print(f"budget {given.budget_mib} MiB; memory shall be at most {limit_mib} MiB; load {os.getloadavg()[0]:.1f}\n")
+    print(f"budget {given.budget_mib} MiB; memory must be at most {limit_mib} MiB; load {os.getloadavg()[0]:.1f}\n")
     print("| daemon | attack | memory, at most | p99 alone | p99 beside | times | longest | refused |")
     print("|---|---|---|---|---|---|---|---|")
     failed = 0

@@ -27,7 +27,7 @@ from triomq.remoting.turn import Turn
 log = get_logger("triomq.remoting.poller")
 
 RECEIVE_BYTES = 256 * 1024
-# A client is calm when so many reads in a row took everything that it had sent, and each cost little. While there are
+# A client is calm when this number of reads in a row took everything that it had sent, and each cost little. While there are
 # calm ones, the others are read after them, in small pieces, and for a short part of the turn.
 CALM_READS = 8
 CALM_READ_SECONDS = 0.0005
@@ -63,7 +63,7 @@ class SocketTransport:
         self.has_more = False
 
     def readable(self, now: float, limit_bytes: int = RECEIVE_BYTES) -> None:
-        """Read and handle at most so many bytes. `has_more` is then whether there may be more."""
+        """Read and handle at most `limit_bytes`. `has_more` is then whether there may be more."""
         self.has_more = False
         try:
             data = self._sock.recv(limit_bytes)

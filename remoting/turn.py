@@ -117,7 +117,7 @@ class Turn:
         return self._slice_bytes + output_bytes > self._most_slice_bytes or self.is_over()
 
     def sliced(self, output_bytes: int) -> None:
-        """Note that a connection added so many bytes of responses in this slice."""
+        """Note that a connection added this number of bytes of responses in this slice."""
         self._slice_bytes += output_bytes
 
     def must_yield(self) -> bool:

@@ -9,7 +9,7 @@ from triomq.protocol.command import HELD_BYTES, RemotingCommand
 
 READ_AHEAD_REQUESTS = 1024
 READ_AHEAD_BYTES = 2 * 1024 * 1024
-"""While so many postponed requests of a connection wait, or requests of so many bytes, it is not read."""
+"""While this number of postponed requests of a connection wait, or requests of this size, it is not read."""
 
 
 class WaitingRequests:
