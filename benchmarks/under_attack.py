@@ -8,8 +8,8 @@ alone, then the attackers (benchmarks/attackers.py) are beside it, in a process 
 healthy client do not need the processor, since attackers have machines of their own.
 
 The table has the largest anonymous memory of the daemon, which must stay below the budget and 64 MiB, and the p99 of
-the healthy client beside the attack as a multiple of its own, which should be at most 3. The command fails when memory is
-above. Latencies are for the eye: they depend on what else the machine does.
+the healthy client beside the attack as a multiple of its own, which should be at most 3. The command fails when memory
+is above. Latencies are for the eye: they depend on what else the machine does.
 """
 
 from __future__ import annotations

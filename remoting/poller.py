@@ -27,8 +27,8 @@ from triomq.remoting.turn import Turn
 log = get_logger("triomq.remoting.poller")
 
 RECEIVE_BYTES = 256 * 1024
-# A client is calm when this number of reads in a row took everything that it had sent, and each cost little. While there are
-# calm ones, the others are read after them, in small pieces, and for a short part of the turn.
+# A client is calm when this number of reads in a row took everything that it had sent, and each cost little. While
+# there are calm ones, the others are read after them, in small pieces, and for a short part of the turn.
 CALM_READS = 8
 CALM_READ_SECONDS = 0.0005
 CALM_FOR_SECONDS = 0.1
