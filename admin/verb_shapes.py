@@ -27,6 +27,7 @@ CHECK = {
     "check": "string", "status": "string", "value": "number?", "subject": "string", "warn": "number",
     "crit": "number", "values": "{number}",
 }  # fmt: skip
+QUOTA = {"address": "string", "kind": "string", "name": "string", "quotas": "string"}
 
 VERB_SHAPES: dict[str, dict[str, Any]] = {
     "lag": {
@@ -73,4 +74,8 @@ VERB_SHAPES: dict[str, dict[str, Any]] = {
     "context use": CONTEXT,
     "context list": CONTEXT,
     "context remove": CONTEXT,
+    "quota set": QUOTA,
+    "quota remove": QUOTA,
+    "quota list": QUOTA,
+    "selftest": {"directory": "string", "passed": "boolean", "report": ["string"]},
 }  # fmt: skip

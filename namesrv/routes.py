@@ -13,7 +13,8 @@ it unregisters, when it has been silent for too long, or when its owner (the con
 last address of a name takes the name and its queue data with it.
 
 With `is_protected` a live registration belongs to the host it came from: another host can neither register the same
-address, nor take the id of that broker, nor unregister it. Without it anybody may, as in RocketMQ.
+address, nor take the id of that broker, nor unregister it. Without it anybody may, as in RocketMQ; the processor then
+closes the connection of the broker that lost its registration (`owners`), so that it notices and registers again.
 
 The processor owns the table; only the event loop's thread may touch it. Nothing survives a restart: brokers register
 again. `revision` changes with everything that a route response shows, so encoded responses may be cached. `now` is in
@@ -140,6 +141,14 @@ class RouteTable:
         brokers = self._brokers.get(broker.name)
         if brokers is not None and brokers.addresses.get(broker.id) == broker.address:
             self._remove(broker.name, brokers, broker.id)
+
+    def owners(self, broker: BrokerKey) -> list[object]:
+        """Return the owners of what a registration or unregistration of `broker` would replace or remove: the live
+        registrations of its address and of its name and id."""
+        brokers = self._brokers.get(broker.name)
+        present = brokers.addresses.get(broker.id) if brokers is not None else None
+        found = (self._live.get(address) for address in dict.fromkeys((broker.address, present)) if address is not None)
+        return [live.owner for live in found if live is not None]
 
     def drop_owner(self, owner: object) -> list[str]:
         """Remove all brokers that registered last over `owner`; return their addresses."""
