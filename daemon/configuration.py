@@ -119,6 +119,15 @@ class ConfigurationLayers:
             raise SettingError(self._sources[error.key], error.key, error.reason) from None
         return record
 
+    def read(self, cls: type[_Record]) -> _Record:
+        """Return the settings record of class `cls`, whose keys listings show as they are in the file. Raises
+        SettingError like `bind`."""
+        known = set(self._known)
+        record = self.bind(cls)
+        self._known = known
+        self.expect(cls)
+        return record
+
     def expect(self, cls: type) -> None:
         """Accept the keys of `cls`, although no listed record declares them, so that they cause no warnings."""
         self._expected.update(declaration.key for declaration in declarations(cls))

@@ -33,6 +33,7 @@ from triomq.remoting.connection_settings import (
 )
 from triomq.remoting.connection_tasks import Tasks
 from triomq.remoting.errors import ConnectionClosed, RemotingTimeout, TooManyRequests
+from triomq.remoting.handshake import frame_fault
 from triomq.remoting.log import get_logger
 from triomq.remoting.memory import MemoryBudget, Share
 from triomq.remoting.turn import Turn
@@ -45,7 +46,7 @@ _UNSENT = 1  # the peer does not take its responses
 _WAITING = 2  # requests of earlier reads wait
 _NO_MEMORY = 4  # the rest of a long frame waits for a grant of the memory budget
 
-# A request that waits or runs takes about so much beside its body.
+# The approximate size in memory of a request that waits or runs, without its body.
 REQUEST_BYTES = 1024
 
 # While this many postponed requests wait, the socket is not read.
@@ -122,8 +123,9 @@ class Connection:
         except Exception as error:  # also from a bug in the decoder, which must not affect other connections
             decoded = error.decoded if isinstance(error, FrameError) else []
             commands = [command for command in decoded if isinstance(command, RemotingCommand)]
-            self._pending_close_reason = f"malformed frame: {error}"
-            log.warning("connection closed for a malformed frame", remote=self.remote.text, error=str(error))
+            fault = frame_fault(error, data)
+            self._pending_close_reason = f"malformed frame: {fault}"
+            log.warning("connection closed for a malformed frame", remote=self.remote.text, error=fault)
             self._mark()
         if commands:
             self.has_spoken = True

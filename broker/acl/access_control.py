@@ -98,7 +98,7 @@ class AccessControl:
         if account is None or account.is_admin or self._like_rocketmq:
             return
         if topic is None:
-            text = f"No message begins at the offset of the request code={request.code}"
+            text = f"No message begins at the offset that the request code={request.code} names"
             raise self._refusal(connection, request, text, _NO_DEFAULT)
         self._check_resource(connection, request, account, topic, wanted)
 

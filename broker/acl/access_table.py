@@ -143,7 +143,7 @@ class AccessTable:
                 files[path] = _read(path, self._now_ms())
                 log.info("ACL file loaded", path=str(path), accounts=len(files[path].accounts))
             except AclFileError as error:
-                log.error("ACL file not usable, its former content stays in force", error=str(error))
+                log.error("ACL file not usable; its former content stays in force", error=str(error))
                 if known is not None:
                     files[path] = known
         for path in self._stamps.keys() - stamps.keys():
@@ -165,7 +165,7 @@ class AccessTable:
         if self.default_path not in paths:
             paths.append(self.default_path)
         if len(paths) > MAX_FILES:
-            log.warning("too many ACL files, the rest is left out", files=len(paths), limit=MAX_FILES)
+            log.warning("too many ACL files; the rest is not loaded", files=len(paths), limit=MAX_FILES)
             paths = paths[: MAX_FILES - 1] + [self.default_path]
         return paths
 
@@ -226,7 +226,7 @@ class AccessTable:
         try:
             present = acl_file.read(path, self._now_ms()) if path.exists() else acl_file.parse(path, b"", 0)
         except AclFileError as error:
-            raise AclUpdateRefused(f"the file has to be mended first: {error}") from None
+            raise AclUpdateRefused(f"the ACL file must be repaired first: {error}") from None
         version = replace(present.version, counter=present.version.counter + 1, timestamp=self._now_ms())
         acl_file.write(path, change(present.document), version)
         self._stamps.pop(path, None)

@@ -53,7 +53,7 @@ def read(path: Path, now_ms: int) -> AclFile:
     except OSError as error:
         raise AclFileError(f"{path}: {error.strerror}") from None
     if len(data) > MAX_FILE_BYTES:
-        raise AclFileError(f"{path}: longer than {MAX_FILE_BYTES} bytes")
+        raise AclFileError(f"{path}: is longer than {MAX_FILE_BYTES} bytes")
     return parse(path, data, now_ms)
 
 
@@ -71,7 +71,7 @@ def parse(path: Path, data: bytes, now_ms: int) -> AclFile:
     if document is None or document == "":
         document = {}
     if not isinstance(document, dict):
-        raise AclFileError(f"{path}: a mapping is expected at the top")
+        raise AclFileError(f"{path}: the top level must be a mapping")
     try:
         check_keys(document)
         entries = _list(document, "accounts")
@@ -205,7 +205,7 @@ def _list(document: dict[str, Any], name: str) -> list[Any]:
     if value is None or value in ("", "null", "~"):
         return []
     if not isinstance(value, list):
-        raise AclFileError(f"{name}: a list is expected")
+        raise AclFileError(f"{name}: must be a list")
     return value
 
 
@@ -214,5 +214,5 @@ def _text(value: Any, where: str) -> str | None:
     if value is None or value in ("", "null", "~"):
         return None
     if not isinstance(value, str):
-        raise AclFileError(f"{where}: a plain value is expected, not a {type(value).__name__}")
+        raise AclFileError(f"{where}: must be a plain value, not a {type(value).__name__}")
     return value.strip()

@@ -17,7 +17,7 @@ from triomq.broker.acl.access_table import TOOLS_FILE
 from triomq.broker.acl.failed_signatures import FailedSignatures
 from triomq.broker.address_server import AddressServer
 from triomq.broker.assembly.tables import Tables, kept
-from triomq.broker.configuration import HA_PORT_DISTANCE
+from triomq.broker.configuration import HA_PORT_DISTANCE, Configuration
 from triomq.broker.configuration_update import ConfigurationUpdate
 from triomq.broker.delay import DelayedDelivery
 from triomq.broker.filters.selection import FilterChooser
@@ -29,6 +29,7 @@ from triomq.broker.producer_checks import ProducerChecks, TransactionChecks
 from triomq.broker.protection import Protection
 from triomq.broker.registration import Registration
 from triomq.broker.replication.copied import CopiedPart
+from triomq.broker.replication.ha_tls import HaTls
 from triomq.broker.replication.log_follower import LogFollower
 from triomq.broker.replication.log_server import LogServer
 from triomq.broker.replication.master_account import MasterAccount
@@ -40,6 +41,7 @@ from triomq.daemon.errors import StartError
 from triomq.protocol.address import HostPort
 from triomq.remoting import network
 from triomq.remoting.client import RemotingClient
+from triomq.remoting.tls import TlsError, TlsSettings
 from triomq.store.config import BrokerRole
 from triomq.store.message_store import MessageStore
 
@@ -49,6 +51,7 @@ class Replication:
     """Both sides: a master serves its log, a slave follows one and copies its tables."""
 
     access: SlaveAccess
+    tls: HaTls
     log_server: LogServer
     follower: LogFollower
     master_tables: MasterTables
@@ -96,6 +99,7 @@ class Serving:
     def start(self, background: trio.Nursery, ha_port: network.Listening) -> None:
         """Start the background tasks. Slaves connect to `ha_port`."""
         tables = self.tables
+        background.start_soon(self.replication.tls.watch)
         background.start_soon(self.replication.log_server.run, ha_port)
         background.start_soon(self.writer.run)
         background.start_soon(tables.metadata.topics.run)
@@ -194,9 +198,14 @@ def _replication(tables: Tables, client: RemotingClient) -> Replication:
     metadata = tables.metadata
     home = Path(tables.configuration.broker.rocketmq_home or ".")
     access = SlaveAccess(tables.configuration, client.invoke)
-    log_server = LogServer(tables.configuration, tables.store, access)
+    tls = _ha_tls(tables.configuration)
+    log_server = LogServer(
+        tables.configuration, tables.store, access, tls.accept if tls.accepts_tls else None
+    )
     copied = CopiedPart(kept(tables.surroundings, "copied.json"))
-    follower = LogFollower(tables.configuration, tables.store, copied=copied, on_cut=log_server.close_links)
+    follower = LogFollower(
+        tables.configuration, tables.store, tls.connect, copied=copied, on_cut=log_server.close_links
+    )
     master_tables = MasterTables(
         client,
         metadata.topics,
@@ -206,7 +215,15 @@ def _replication(tables: Tables, client: RemotingClient) -> Replication:
         is_trusted=lambda: follower.agrees,
         sign=MasterAccount(home / TOOLS_FILE, tables.now_ms).sign,
     )
-    return Replication(access, log_server, follower, master_tables)
+    return Replication(access, tls, log_server, follower, master_tables)
+
+
+def _ha_tls(configuration: Configuration) -> HaTls:
+    is_slave = configuration.store.broker_role is BrokerRole.SLAVE
+    try:
+        return HaTls(configuration.ha_tls, TlsSettings.from_values(configuration.properties), is_slave=is_slave)
+    except TlsError as error:
+        raise StartError(f"TLS of the HA port: {error}") from None
 
 
 def _access_control(tables: Tables) -> AccessControl | None:

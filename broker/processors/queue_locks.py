@@ -47,7 +47,7 @@ class QueueLockProcessor:
             try:
                 await self._locks.wait_saved()
             except OSError as error:
-                log.error("queue locks cannot be written, a restart would forget them", error=str(error))
+                log.error("queue locks not written: a restart forgets them", error=str(error))
         held = [queue for queue in held if self._locks.holder(group, queue) == client_id]
         return new_response(request, body=LockBatchResponseBody(lock_ok_mq_set=frozenset(held)).encode())
 

@@ -180,9 +180,8 @@ async def saved(table: SavedTable) -> None:
     try:
         await table.wait_saved()
     except OSError as error:
-        raise RequestRefused(
-            ResponseCode.SYSTEM_ERROR, f"the change is in use but could not be written, which is tried again: {error}"
-        ) from None
+        reason = f"the change is in force but could not be written; the broker tries again: {error}"
+        raise RequestRefused(ResponseCode.SYSTEM_ERROR, reason) from None
 
 
 def refuse_on_slave(configuration: Configuration) -> None:

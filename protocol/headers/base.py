@@ -54,7 +54,7 @@ def decode_header_json(cls: type[H], ext_json: bytes | msgspec.Raw) -> H:
         decoder = _decoders[cls] = msgspec.json.Decoder(cls, strict=False)
     try:
         header: H = decoder.decode(ext_json)
-    except (msgspec.ValidationError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError):
         return decode_header(cls, decode_ext_json(ext_json))
     for attribute, _ in flags_of(cls):
         if getattr(header, attribute):

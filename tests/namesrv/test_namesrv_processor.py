@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import zlib
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
+import trio.testing
 from declared_values import body_text, bounded, header_fields, name_of
 from namesrv_fakes import FakeNamesrv, broker_fields, registration
 from structlog.testing import capture_logs
 
 from triomq.namesrv.config import NamesrvSettings
 from triomq.namesrv.kv_config import KvConfig
+from triomq.namesrv.runtime_config import RuntimeConfig
 from triomq.protocol.address import HostPort
 from triomq.protocol.bodies import fastjson
 from triomq.protocol.bodies.kv_table import KVTable
@@ -25,6 +28,7 @@ from triomq.protocol.bodies.topic_config import DataVersion, TopicConfig, TopicC
 from triomq.protocol.codes import RequestCode, ResponseCode
 from triomq.protocol.command import RemotingCommand, new_request
 from triomq.protocol.headers.registry import REQUEST_HEADERS
+from triomq.remoting.config import ServerSettings
 
 SUCCESS, ERROR, NOT_FOUND = ResponseCode.SUCCESS, ResponseCode.SYSTEM_ERROR, ResponseCode.QUERY_NOT_FOUND
 
@@ -493,6 +497,25 @@ async def test_two_updates_at_once_keep_both_changes(nursery: trio.Nursery, tmp_
     assert namesrv.config.namesrv.order_message_enable
     assert namesrv.routes.limits.topic_count == namesrv.config.namesrv.max_topics == 77
     assert {"orderMessageEnable=true", "maxTopics=77"} <= set(path.read_text().splitlines())
+
+
+async def test_a_reload_during_an_update_keeps_both(nursery: trio.Nursery, tmp_path: Path) -> None:
+    """The update waits for the thread that writes the file; meanwhile a SIGHUP brings another key."""
+    settings = NamesrvSettings(config_store_path=str(tmp_path / "namesrv.conf"), config_update_without_acl=True)
+    config = RuntimeConfig(settings, ServerSettings())
+    threads = trio.to_thread.current_default_thread_limiter()
+    busy = [object() for _ in range(int(threads.available_tokens))]
+    for task in busy:
+        threads.acquire_on_behalf_of_nowait(task)
+    async with trio.open_nursery() as administrators:
+        administrators.start_soon(partial(config.update, b"orderMessageEnable=true", remote="10.0.0.1:1"))
+        await trio.testing.wait_all_tasks_blocked()
+        assert not config.namesrv.order_message_enable, "the update is not written yet"
+        assert config.take({"maxTopics": "77"}) == {"maxTopics"}
+        for task in busy:
+            threads.release_on_behalf_of(task)
+    assert config.namesrv.order_message_enable
+    assert config.namesrv.max_topics == 77
 
 
 # -- audit -------------------------------------------------------------------------------------------------------------

@@ -151,6 +151,12 @@ def test_headers_survive_the_wire(header: Header) -> None:
     assert decode_header_json(type(header), json.dumps(fields).encode()) == header
 
 
+@pytest.mark.parametrize("text", [b"", b"{", b'{"topic" "T"}', b'{"topic":"T"} x', b"[]", b"\xff"])
+def test_ext_fields_that_are_not_an_object_are_a_header_error(text: bytes) -> None:
+    with pytest.raises(HeaderFieldError, match="extFields"):
+        decode_header_json(DeleteSubscriptionGroupRequestHeader, text)
+
+
 @pytest.mark.parametrize(
     ("text", "is_set"), [("true", True), ("TRUE", True), ("false", False), ("1", False), ("0", False), ("yes", False)]
 )
