@@ -26,8 +26,6 @@ TEXT_CHARACTERS: Final = 65_536
 TAGS: Final = 10_923
 """The most tags that fit an expression of 32,767 characters, with one character each and "||" between them."""
 
-HEADERS: Final = "tests/protocol/test_protocol_bounds.py::test_one_beyond_a_header_field_s_bound_is_refused_by_name"
-BODIES: Final = "tests/protocol/test_protocol_bounds.py::test_one_beyond_a_body_field_s_bound_is_refused_by_name"
 BROKER: Final = "tests/broker/"
 REFUSED: Final = "refused; the remark names the field"
 
@@ -153,7 +151,6 @@ Decision = Annotated[
     ),
 ]
 Checksum = Annotated[Int32, Bound("a checksum", beyond="refused; one that does not match is refused, too")]
-ClientVersion = Annotated[Int32, Bound("a version of a client", beyond="refused; unknown ones count as the newest")]
 
 QueueOffset = Annotated[Int64, Bound("a place in a queue", beyond="refused; outside of the queue nothing is found")]
 PhysicalOffset = Annotated[Int64, Bound("a place in the log", beyond="refused; outside of the log nothing is found")]

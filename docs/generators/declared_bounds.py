@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 import msgspec
 
+from docs.generators.body_registry import REQUEST_BODIES, RESPONSE_BODIES
 from triomq.protocol.bodies.base import Body
-from triomq.protocol.bodies.registry import REQUEST_BODIES, RESPONSE_BODIES
-from triomq.protocol.bounds import BODIES, HEADERS, Bound
+from triomq.protocol.bounds import Bound
 from triomq.protocol.codes import RequestCode
 from triomq.protocol.headers import namesrv
 from triomq.protocol.headers.base import Header
@@ -22,6 +22,11 @@ RESPONSE_HEADERS: dict[int, type[Header]] = {
     RequestCode.QUERY_DATA_VERSION: namesrv.QueryDataVersionResponseHeader,
 }
 """Headers of responses that a broker reads."""
+
+_TESTS = "tests/protocol/test_protocol_bounds.py::test_one_beyond_a_"
+HEADERS = _TESTS + "header_field_s_bound_is_refused_by_name"
+BODIES = _TESTS + "body_field_s_bound_is_refused_by_name"
+"""The tests of the bounds that decoders enforce."""
 
 _CONTAINERS = (list, set, frozenset, dict, tuple)
 

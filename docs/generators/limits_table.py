@@ -160,6 +160,8 @@ CONSTANTS: tuple[Constant, ...] = (
 
 NOT_CHOSEN = {
     "broker.acl.access_table.MAX_FILES", "broker.acl.acl_file.MAX_FILE_BYTES", "broker.acl.spelling.MAX_REPORTED",
+    "broker.replication.ha_tls.MAX_NAMES_SHOWN", "protocol.secret_text.MAX_SECRET_BYTES",
+    "remoting.certificates.MAX_FILE_BYTES",
     "broker.hooks.MAX_OPEN_SENDS", "broker.metrics.stats_log.MAX_LINES", "broker.processors.send.MAX_RECONSUME_VERSION",
     "broker.registration_request.MAX_PLAIN_BYTES", "broker.replication.frames.MAX_SENT_BYTES",
     "broker.replication.frames._MAX_PLACES", "broker.replication.master_account.MAX_FILE_BYTES",

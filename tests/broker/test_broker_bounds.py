@@ -1,4 +1,4 @@
-"""What peers choose, beyond its bounds: each request is refused by the name of the field, and clients beside it go on.
+"""What peers choose, beyond its bounds: each request is refused by the name of the field, and other clients are served.
 
 The bounds of fields are those that the records declare; the other tests are about bounds that processors know."""
 
@@ -12,9 +12,9 @@ import pytest
 from broker_whole import pull_fields, whole_broker
 from declared_values import body_text, bounded, header_fields, name_of
 
+from docs.generators.body_registry import REQUEST_BODIES
 from docs.generators.declared_bounds import Declared
 from triomq.protocol import properties as property_text
-from triomq.protocol.bodies.registry import REQUEST_BODIES
 from triomq.protocol.codes import ResponseCode
 from triomq.protocol.headers.registry import REQUEST_HEADERS
 from triomq.protocol.record import iterate_records
@@ -107,7 +107,7 @@ async def test_a_delay_level_beyond_the_last_is_the_last(tmp_path: Path) -> None
 
 
 async def test_a_group_with_too_many_retry_queues_is_refused(tmp_path: Path) -> None:
-    """Every walk over the queues of its retry topic would hold the broker up for ever."""
+    """Every walk over the queues of its retry topic would never end."""
     async with whole_broker(tmp_path) as broker:
         for count, code in ((65_536, 0), (0, 0), (-1, 0), (65_537, ERROR), (2**31 - 1, ERROR)):
             answer = await broker.ask(200, None, json.dumps({"groupName": "G", "retryQueueNums": count}).encode())

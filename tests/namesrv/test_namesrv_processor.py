@@ -15,6 +15,7 @@ from declared_values import body_text, bounded, header_fields, name_of
 from namesrv_fakes import FakeNamesrv, broker_fields, registration
 from structlog.testing import capture_logs
 
+from docs.generators.body_registry import REQUEST_BODIES
 from triomq.namesrv.config import NamesrvSettings
 from triomq.namesrv.kv_config import KvConfig
 from triomq.namesrv.runtime_config import RuntimeConfig
@@ -22,7 +23,6 @@ from triomq.protocol.address import HostPort
 from triomq.protocol.bodies import fastjson
 from triomq.protocol.bodies.kv_table import KVTable
 from triomq.protocol.bodies.name_list import TopicList
-from triomq.protocol.bodies.registry import REQUEST_BODIES
 from triomq.protocol.bodies.route import ClusterInfo, TopicRouteData
 from triomq.protocol.bodies.topic_config import DataVersion, TopicConfig, TopicConfigSerializeWrapper
 from triomq.protocol.codes import RequestCode, ResponseCode

@@ -1,7 +1,7 @@
 """Body classes by request code: what the servers and clients of TrioMQ decode as JSON.
 
-Like the registry of headers, only tools need these tables: each processor names its body class itself. The taste tests
-compare them with the code, so that no body that a peer sends is missing here and in the table of limits.
+Each processor names its body class itself. The taste tests compare these tables with the code, so that no body that a
+peer sends is missing from the table of limits.
 """
 
 from __future__ import annotations
