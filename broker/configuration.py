@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from triomq.broker.config import BrokerSettings
+from triomq.broker.quotas.defaults import default_allowances
 from triomq.broker.replication.ha_tls import HaTlsSettings
 from triomq.daemon.configuration import ConfigurationLayers
 from triomq.protocol.command import JSON, ROCKETMQ
@@ -86,6 +87,7 @@ class Configuration:
         self.ha_tls.check(tls)
         if self.client.use_tls is None:
             self.client = dataclasses.replace(self.client, use_tls=tls.use_for_clients())
+        default_allowances(self.broker)
         if self.server.listen_port:  # overrides the file's haListenPort; port 0 is not known yet
             ha_port = self.server.listen_port + HA_PORT_DISTANCE
             self.store = dataclasses.replace(self.store, ha_listen_port=ha_port)

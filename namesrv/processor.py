@@ -18,6 +18,7 @@ import structlog
 import trio
 
 from triomq.daemon.audit import State, audit_line
+from triomq.namesrv.displaced import close_displaced
 from triomq.namesrv.kv_config import KvConfig
 from triomq.namesrv.routes import UNIT_FLAG, UNIT_SUB_FLAG, BrokerKey, MasterAddress, RouteLimits, RouteTable
 from triomq.namesrv.runtime_config import RuntimeConfig
@@ -145,6 +146,7 @@ class NamesrvProcessor:
             reason = f"{len(body.filter_server_list)} filter servers, the limit is {MAX_FILTER_SERVERS}"
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, reason)
         is_new = self._routes.data_version(broker.address) is None
+        owners = self._routes.owners(broker)
         master = self._routes.register(
             broker,
             ha_address=header.ha_server_addr,
@@ -163,6 +165,7 @@ class NamesrvProcessor:
                 cluster=broker.cluster,
                 topics=len(topics.topic_config_table),
             )
+        close_displaced(owners, self._routes.owners(broker), connection, broker)
         return self._registered(request, master)
 
     def _registered(self, request: RemotingCommand, master: MasterAddress) -> RemotingCommand:
@@ -176,8 +179,10 @@ class NamesrvProcessor:
     def _unregister_broker(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         header = request.header(UnRegisterBrokerRequestHeader)
         broker = _broker_key(connection, header)
+        owners = self._routes.owners(broker)
         self._routes.unregister(broker)
         log.info("broker unregistered", name=broker.name, id=broker.id, address=broker.address)
+        close_displaced(owners, self._routes.owners(broker), connection, broker)
         return new_response(request)
 
     def _query_data_version(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:

@@ -13,7 +13,8 @@ it unregisters, when it has been silent for too long, or when its owner (the con
 last address of a name takes the name and its queue data with it.
 
 With `is_protected` a live registration belongs to the host it came from: another host can neither register the same
-address, nor take the id of that broker, nor unregister it. Without it anybody may, as in RocketMQ.
+address, nor take the id of that broker, nor unregister it. Without it anybody may, as in RocketMQ; the processor then
+closes the connection of the broker that lost its registration (`owners`), so that it notices and registers again.
 
 The processor owns the table; only the event loop's thread may touch it. Nothing survives a restart: brokers register
 again. `revision` changes with everything that a route response shows, so encoded responses may be cached. `now` is in
@@ -26,6 +27,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from triomq.protocol import permission
+from triomq.protocol.bodies.base import replace
 from triomq.protocol.bodies.route import MASTER_ID, BrokerData, ClusterInfo, QueueData, TopicRouteData
 from triomq.protocol.bodies.topic_config import DataVersion, TopicConfig
 from triomq.protocol.codes import ResponseCode
@@ -41,12 +43,11 @@ UNIT_SUB_FLAG = 2
 
 @dataclass(frozen=True, slots=True)
 class RouteLimits:
-    """Limits of the tables; a registration beyond one is refused as a whole."""
+    """Limits of the tables; a registration beyond one is refused as a whole. A route is of a topic at a broker name."""
 
     topic_count: int = 500_000
     broker_count: int = 20_000
     route_count: int = 2_000_000
-    """Pairs of a topic and a broker name. Every broker may have every topic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +144,14 @@ class RouteTable:
         brokers = self._brokers.get(broker.name)
         if brokers is not None and brokers.addresses.get(broker.id) == broker.address:
             self._remove(broker.name, brokers, broker.id)
+
+    def owners(self, broker: BrokerKey) -> list[object]:
+        """Return the owners of what a registration or unregistration of `broker` would replace or remove: the live
+        registrations of its address and of its name and id."""
+        brokers = self._brokers.get(broker.name)
+        present = brokers.addresses.get(broker.id) if brokers is not None else None
+        found = (self._live.get(address) for address in dict.fromkeys((broker.address, present)) if address is not None)
+        return [live.owner for live in found if live is not None]
 
     def drop_owner(self, owner: object) -> list[str]:
         """Remove all brokers that registered last over `owner`; return their addresses."""
@@ -296,10 +305,8 @@ class RouteTable:
         if len(self._queues) + len(topics) > self.limits.topic_count:
             after = len(self._queues) + sum(name not in self._queues for name in topics)
             if after > self.limits.topic_count:
-                raise RequestRefused(
-                    ResponseCode.SYSTEM_ERROR,
-                    f"there would be {after} topics, the limit (maxTopics) is {self.limits.topic_count}",
-                )
+                reason = f"there would be {after} topics, the limit (maxTopics) is {self.limits.topic_count}"
+                raise RequestRefused(ResponseCode.SYSTEM_ERROR, reason)
 
     def _enter(self, broker: BrokerKey) -> _BrokerSet:
         self._clusters.setdefault(broker.cluster, set()).add(broker.name)
@@ -350,13 +357,7 @@ class RouteTable:
             data = queues.get(broker_name)
             if data is not None:
                 count += 1
-                queues[broker_name] = QueueData(
-                    broker_name=broker_name,
-                    perm=change(data.perm),
-                    read_queue_nums=data.read_queue_nums,
-                    topic_sys_flag=data.topic_sys_flag,
-                    write_queue_nums=data.write_queue_nums,
-                )
+                queues[broker_name] = replace(data, perm=change(data.perm))
         if count:
             self.revision += 1
         return count

@@ -116,6 +116,10 @@ class ProcessorTable:
     def before(self, hook: BeforeHook) -> None:
         self._before.append(hook)
 
+    def set_hooks(self, hooks: Iterable[BeforeHook]) -> None:
+        """Replace all hooks. Requests from the next one on pass these."""
+        self._before = list(hooks)
+
     def handle(self, connection: Connection, request: RemotingCommand) -> None:
         """Handle one request: respond now, or start the task that will. Never raises."""
         entry = self._entries.get(request.code)

@@ -199,7 +199,7 @@ def cluster_rt(run: Run) -> None:
         for cluster in [run.get("c")] if run.has("c") else sorted(table):
             for name in sorted(run.session.broker_names(cluster)):
                 _cluster_round(run, sender, (cluster, name), (count, size), room if as_log else None)
-        time.sleep(interval)  # a command line waits as long as its option says
+        run.pause(interval)
 
 
 def _cluster_round(

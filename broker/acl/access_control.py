@@ -112,6 +112,12 @@ class AccessControl:
         is_white = account is not None and account.white_addresses.matches(remote)
         return f"{access_key} (white address)" if is_white else access_key
 
+    def account_of(self, connection: Connection, request: RemotingCommand) -> str:
+        """Return the access key of a request that passed; "" if its address needs none, so that it proves nothing."""
+        if any(pattern.matches(connection.remote) for pattern in self._table.white_addresses):
+            return ""
+        return (request.ext_fields or {}).get(signature.ACCESS_KEY, "")
+
     def _account(self, connection: Connection, request: RemotingCommand) -> Account | None:
         """Return the account that the request names; None for an address that needs none. Raises AccessDenied."""
         for pattern in self._table.white_addresses:

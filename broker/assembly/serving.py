@@ -27,6 +27,8 @@ from triomq.broker.processors.pull import PullProcessor
 from triomq.broker.processors.send import SendProcessor
 from triomq.broker.producer_checks import ProducerChecks, TransactionChecks
 from triomq.broker.protection import Protection
+from triomq.broker.quotas.overrides import KEY as QUOTA_OVERRIDES
+from triomq.broker.quotas.quotas import Quotas
 from triomq.broker.registration import Registration
 from triomq.broker.replication.copied import CopiedPart
 from triomq.broker.replication.ha_tls import HaTls
@@ -83,6 +85,7 @@ class Serving:
     delivery: DelayedDelivery
     transactions: Transactions
     protection: Protection
+    quotas: Quotas
     update: ConfigurationUpdate
     schedule: Schedule
 
@@ -105,6 +108,7 @@ class Serving:
         background.start_soon(tables.metadata.topics.run)
         background.start_soon(tables.metadata.groups.run)
         background.start_soon(tables.queue_locks.run)
+        background.start_soon(tables.quota_overrides.run)
         background.start_soon(self.pull.long_polling.run)
         background.start_soon(self.registration.run)
         background.start_soon(tables.notifier.run)
@@ -150,6 +154,7 @@ def build_serving(tables: Tables, port: int, client: RemotingClient) -> Serving:
     access_control = _access_control(tables)
     tables.listeners.on_close(pull.long_polling.connection_closed)
     tables.listeners.on_jump(pull.long_polling.time_jumped)
+    update = ConfigurationUpdate(configuration, now_ms=now_ms, kept={QUOTA_OVERRIDES: tables.quota_overrides})
     return Serving(
         tables=tables,
         access_control=access_control,
@@ -165,7 +170,8 @@ def build_serving(tables: Tables, port: int, client: RemotingClient) -> Serving:
         ),
         transactions=_transactions(tables, writer, host.packed, access_control),
         protection=Protection(configuration, store, metadata.offsets, metadata.groups, tables.stats, now_ms=now_ms),
-        update=ConfigurationUpdate(configuration, now_ms=now_ms),
+        quotas=_quotas(tables, access_control, pull),
+        update=update,
         schedule=Schedule(configuration, now_ms=now_ms),
     )
 
@@ -237,6 +243,25 @@ def _access_control(tables: Tables) -> AccessControl | None:
         failures=FailedSignatures(lambda: configuration.broker.acl_failures_per_minute, trio.current_time),
         now_ms=tables.now_ms,
     )
+
+
+def _quotas(tables: Tables, access: AccessControl | None, pull: PullProcessor) -> Quotas:
+    topics, groups = tables.metadata.topics, tables.metadata.groups
+    quotas = Quotas(
+        tables.configuration,
+        tables.quota_overrides,
+        account_of=access.account_of if access is not None else None,
+        knows_group=lambda group: groups.get(group) is not None,
+        clock=trio.current_time,
+    )
+    topics.before_create, groups.before_create = quotas.topic_made, quotas.group_made
+    tables.listeners.on_close(quotas.connection_closed)
+
+    def use() -> None:
+        pull.quotas = quotas if quotas.is_on else None
+
+    quotas.on_change(use)
+    return quotas
 
 
 def _transactions(

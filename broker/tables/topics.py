@@ -83,6 +83,7 @@ class TopicTable(KeptTable):
         self.on_change = on_change
         self.on_created_by_use = on_created_by_use
         self.on_made_again: Callable[[str], None] | None = None
+        self.before_create: Callable[[str], None] | None = None  # raises RequestRefused to refuse a new topic
         self._deleted: deque[str] = deque(maxlen=MAX_DELETED)
         self._topics: dict[str, TopicConfig] = {}
         for topic in built_in:
@@ -284,6 +285,8 @@ class TopicTable(KeptTable):
         limit_bytes = self._max_table_bytes()
         if self.sent_bytes + self._bytes_of(topic) > limit_bytes:
             raise TableTooLarge("topics", "maxTopicTableBytes", limit_bytes, f"topic {topic}")
+        if self.before_create is not None:
+            self.before_create(topic)
 
 
 def built_in_topics(

@@ -138,6 +138,42 @@ async def test_protected_routes_belong_to_the_address_of_the_connection(nursery:
     assert (await namesrv.ask(RequestCode.UNREGISTER_BROKER, broker_fields())).code == SUCCESS
 
 
+@pytest.mark.parametrize("address", ["10.0.0.1:10911", "10.0.0.66:10911"])
+async def test_a_broker_that_loses_its_registration_to_another_connection_is_disconnected(
+    namesrv: FakeNamesrv, address: str
+) -> None:
+    """So it notices, also when the other one leaves at once: without this the route is gone until its next period."""
+    await namesrv.register("T")
+    thief = namesrv.connect(40001)
+    with capture_logs() as captured:
+        assert (await namesrv.register("T", version=2, address=address, connection=thief)).code == SUCCESS
+    assert namesrv.peer.close_reason == "127.0.0.1:40001 replaced or removed this broker's registration"
+    assert thief.is_open
+    (line,) = [entry for entry in captured if "took a broker's registration" in entry["event"]]
+    assert line["by"] == "127.0.0.1:40001"
+    namesrv.disconnect(namesrv.peer)
+    assert await route(namesrv, "T") is not None, "what the other connection registered stays"
+
+
+async def test_a_broker_that_another_connection_unregisters_is_disconnected(namesrv: FakeNamesrv) -> None:
+    await namesrv.register("T")
+    thief = namesrv.connect(40001)
+    assert (await namesrv.ask(RequestCode.UNREGISTER_BROKER, broker_fields(), connection=thief)).code == SUCCESS
+    assert not namesrv.peer.is_open
+
+
+async def test_registering_again_disconnects_nobody(namesrv: FakeNamesrv) -> None:
+    await namesrv.register("T")
+    slave = namesrv.connect(40001)
+    await namesrv.register("T", broker_id=1, address="10.0.0.2:10911", connection=slave)
+    await namesrv.register("T", version=2)
+    absent = broker_fields(address="10.0.0.66:10911")  # holds neither the address nor the id
+    assert (await namesrv.ask(RequestCode.UNREGISTER_BROKER, absent, connection=slave)).code == SUCCESS
+    assert (await namesrv.ask(RequestCode.UNREGISTER_BROKER, broker_fields())).code == SUCCESS
+    assert namesrv.peer.is_open
+    assert slave.is_open
+
+
 async def test_order_topic_conf(nursery: trio.Nursery) -> None:
     namesrv = FakeNamesrv(nursery, settings=NamesrvSettings(order_message_enable=True))
     await namesrv.register("T", "U")
