@@ -232,12 +232,18 @@ class Session:
 
 
 def credentials_of_environment() -> tuple[str, str] | None:
-    """Return MQADMIN_ACCESS_KEY and MQADMIN_SECRET_KEY, else the account in conf/tools.yml of ROCKETMQ_HOME, as Java
-    does.
+    """Return MQADMIN_ACCESS_KEY and MQADMIN_SECRET_KEY (or the secret in MQADMIN_SECRET_KEY_FILE), else the account in
+    conf/tools.yml of ROCKETMQ_HOME, as Java does. Raises UsageError for an account that cannot be used.
     """
-    access, secret = os.environ.get("MQADMIN_ACCESS_KEY"), os.environ.get("MQADMIN_SECRET_KEY")
-    if access and secret:
-        return access, secret
+    from triomq.protocol.account_text import account_in_document, account_in_variables
+    from triomq.protocol.secret_text import SecretError
+
+    try:
+        account = account_in_variables(os.environ, "MQADMIN", _read_secret)
+    except SecretError as error:
+        raise UsageError(str(error)) from None
+    if account is not None:
+        return account
     home = os.environ.get("ROCKETMQ_HOME")
     path = os.path.join(home, "conf", "tools.yml") if home else ""
     if not path or not os.path.exists(path):
@@ -246,9 +252,22 @@ def credentials_of_environment() -> tuple[str, str] | None:
 
     with open(path, encoding="utf-8") as file:
         document = yaml.safe_load(file)
-    if not isinstance(document, dict) or not document.get("accessKey") or not document.get("secretKey"):
-        return None
-    return str(document["accessKey"]), str(document["secretKey"])
+    try:
+        return account_in_document(document, lambda name: _read_secret(os.path.join(os.path.dirname(path), name)))
+    except SecretError as error:
+        raise UsageError(f"{path}: {error}") from None
+
+
+def _read_secret(path: str) -> str:
+    from triomq.protocol.secret_text import MAX_SECRET_BYTES, SecretError, secret_of
+
+    try:
+        with open(path, "rb") as file:
+            return secret_of(file.read(MAX_SECRET_BYTES + 1), os.fstat(file.fileno()).st_mode)
+    except OSError as error:
+        raise SecretError(f"{path} cannot be read: {error.strerror}") from None
+    except SecretError as error:
+        raise SecretError(f"{path} cannot be used: {error}") from None
 
 
 def _text(value: object) -> str:

@@ -7,9 +7,8 @@ file that other accounts of the machine can read or write keeps no secret, so it
 from __future__ import annotations
 
 import stat
-from typing import Final
 
-MAX_SECRET_BYTES: Final = 65_536
+MAX_SECRET_BYTES = 65_536
 
 
 class SecretError(ValueError):

@@ -15,7 +15,6 @@ Python's ssl cannot request a client certificate without verifying it. With tls.
 
 from __future__ import annotations
 
-import os
 import ssl
 import subprocess
 import tempfile
@@ -23,9 +22,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from triomq.protocol.secret_text import MAX_SECRET_BYTES, SecretError, secret_of
+from triomq.protocol.secret_text import SecretError
 from triomq.protocol.settings import bind, setting
 from triomq.remoting.log import get_logger
+from triomq.remoting.secret_file import read_secret
 
 log = get_logger("triomq.remoting.tls")
 
@@ -157,12 +157,9 @@ def _password(key: str, text: str | None, path: str | None) -> str | None:
     if text is not None:
         raise TlsError(f"{key} and {key}File are both set: remove one")
     try:
-        with Path(path).open("rb") as file:
-            return secret_of(file.read(MAX_SECRET_BYTES + 1), os.fstat(file.fileno()).st_mode)
+        return read_secret(Path(path))
     except SecretError as error:
-        raise TlsError(f"{key}File {path} cannot be used: {error}") from None
-    except OSError as error:
-        raise TlsError(f"{key}File {path} cannot be read: {error.strerror}") from None
+        raise TlsError(f"{key}File {error}") from None
 
 
 def _load_pair(context: ssl.SSLContext, certificate: str, key: str, password: str | None) -> None:
