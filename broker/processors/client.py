@@ -169,3 +169,10 @@ def _check_names(data: HeartbeatData, client_id: str, groups: list[str], max_gro
                     f"the subscription to {subscription.topic} has {len(subscription.sub_string)} characters, the "
                     f"limit is {MAX_EXPRESSION_CHARACTERS}",
                 )
+            tag_characters = sum(map(len, subscription.tags_set))
+            if tag_characters > MAX_EXPRESSION_CHARACTERS:  # they are those of the expression
+                raise RequestRefused(
+                    ResponseCode.SYSTEM_BUSY,
+                    f"the tags of the subscription to {subscription.topic} have {tag_characters} characters, the limit "
+                    f"is {MAX_EXPRESSION_CHARACTERS}",
+                )

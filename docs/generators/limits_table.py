@@ -138,7 +138,7 @@ CONSTANTS: tuple[Constant, ...] = (
              "tests/broker/test_broker_bound_signatures.py::test_the_table_of_requests_is_bounded"),
     Constant("broker.acl.bound_signatures", "MAX_SKEW_MS", "ms between a signature's clock and the broker's",
              "refused", "tests/broker/test_broker_bound_signatures.py::test_a_request_of_another_time_is_refused"),
-    Constant("broker.quotas.quotas", "MAX_PEERS", "addresses, accounts and groups whose use is remembered, of each kind",
+    Constant("broker.quotas.quotas", "MAX_PEERS", "addresses, accounts and groups whose use is remembered",
              "the one idle for longest is forgotten",
              "tests/broker/test_broker_quota_peers.py::"
              "test_as_many_names_are_remembered_as_there_is_room_for_and_the_idle_ones_go_first"),
@@ -172,8 +172,8 @@ CONSTANTS: tuple[Constant, ...] = (
 
 NOT_CHOSEN = {
     "broker.acl.access_table.MAX_FILES", "broker.acl.acl_file.MAX_FILE_BYTES", "broker.acl.spelling.MAX_REPORTED",
-    "broker.quotas.allowance.MAX_DIGITS", "broker.replication.ha_tls.MAX_NAMES_SHOWN", "protocol.secret_text.MAX_SECRET_BYTES",
-    "remoting.certificates.MAX_FILE_BYTES",
+    "broker.quotas.allowance.MAX_DIGITS", "broker.replication.ha_tls.MAX_NAMES_SHOWN",
+    "protocol.secret_text.MAX_SECRET_BYTES", "remoting.certificates.MAX_FILE_BYTES",
     "broker.hooks.MAX_OPEN_SENDS", "broker.metrics.stats_log.MAX_LINES", "broker.processors.send.MAX_RECONSUME_VERSION",
     "broker.registration_request.MAX_PLAIN_BYTES", "broker.replication.frames.MAX_SENT_BYTES",
     "broker.replication.frames._MAX_PLACES", "broker.replication.master_account.MAX_FILE_BYTES",
