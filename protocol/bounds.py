@@ -57,9 +57,9 @@ def in_frame(what: str) -> Bound:
 # -- whole numbers -----------------------------------------------------------------------------------------------------
 
 Int32 = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
-"""A Java int: in a header decimal text of a signed 32 bit number. Fields of requests use one of the types below."""
+"""A Java int: decimal text of a signed 32 bit number."""
 Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
-"""A Java long: in a header decimal text of a signed 64 bit number. Fields of requests use one of the types below."""
+"""A Java long. Fields of requests use one of the types below instead."""
 
 QueueId = Annotated[
     Int32, Bound("a queue of the topic", beyond="a queue that the topic lacks is refused or empty, and never made")
