@@ -163,7 +163,7 @@ class ConfigurationUpdate:
         try:
             await kept.wait_saved()
         except OSError as error:
-            reason = f"{key}: the change is in use but could not be written, which is tried again: {error}"
+            reason = f"{key}: the change is in force but could not be written; the broker tries again: {error}"
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, reason) from None
         return frozenset({key})
 

@@ -41,8 +41,8 @@ again. So no commit scans without bound."""
 LEAVE_SHARE: Final = 16
 """One of so many pulls of the connection that holds the most leaves at a time, so that looking for it is rare."""
 
-PARKED_BYTES: Final = 3072
-"""About the memory that a parked pull takes, beside its subscription."""
+PARKED_BYTES: Final = 2048
+"""About the memory that a parked pull takes, beside its request."""
 
 SHORTEST_DELAY_SECONDS: Final = 0.05
 DELAYED_A_SECOND: Final = 1000
@@ -85,7 +85,7 @@ class ParkedPull:
         self.message_filter = message_filter
         self.scanned_offset = scanned_offset
         self.deadline = deadline
-        self.held_bytes = PARKED_BYTES + len(request.body) + len(header.subscription or "")
+        self.held_bytes = PARKED_BYTES + request.held_bytes + len(header.subscription or "")
         self.is_parked = True
         self.is_delayed = False
         self.waiter: Waiter | None = None

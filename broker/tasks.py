@@ -107,7 +107,7 @@ NOT_SCHEDULED: Final[dict[str, str]] = {
     "BrokerFastFailure": "requests are handled in their turn or refused at once; deadlines of waiting puts have a task",
     "dispatch behind log": "dispatching is part of the commit, so it is never behind",
     "PullRequestHoldService": "held pulls wait on their queue's watermark and one heap of deadlines",
-    "delay delivery, one task per level": "DelayDelivery sleeps until the next message is due",
+    "delay delivery, one task per level": "DelayedDelivery sleeps until the next message is due",
     "delay put results, one per level": "puts of delayed messages complete on the store's watermarks",
     "scanResponseTable (each remoting server and client)": "each call has its own time limit",
     "NettyEventExecutor (each)": "connections tell their owner directly",

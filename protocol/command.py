@@ -36,6 +36,10 @@ JAVA: Final = 0
 VERSION: Final = 407
 """The `language` and `version` that TrioMQ sends; the version is the ordinal of V4_9_7 (RocketMQ: MQVersion)."""
 
+HELD_BYTES: Final = 1024
+HELD_FIELD_BYTES: Final = 200
+"""About the memory that a command takes beside its body and its fields, and a decoded field beside its texts."""
+
 ExtFields: TypeAlias = dict[str, str] | msgspec.Raw | bytes | None
 """extFields as a mapping, as JSON text, as entries of the ROCKETMQ codec, or None if the frame has none."""
 
@@ -112,6 +116,21 @@ class RemotingCommand:
     @ext_fields.setter
     def ext_fields(self, value: dict[str, str] | None) -> None:
         self._ext = value
+
+    @property
+    def held_bytes(self) -> int:
+        """About the memory that the command takes."""
+        ext = self._ext
+        count = HELD_BYTES + len(self.body)
+        if self.remark is not None:
+            count += len(self.remark)
+        if isinstance(ext, dict):
+            count += sum([HELD_FIELD_BYTES + len(name) + len(value) for name, value in ext.items()])
+        elif isinstance(ext, msgspec.Raw):
+            count += memoryview(ext).nbytes
+        elif ext is not None:
+            count += len(ext)
+        return count
 
     def header(self, cls: type[H]) -> H:
         """Decode the typed header. Raise HeaderFieldError naming the first field that is missing or does not parse."""

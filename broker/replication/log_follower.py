@@ -275,7 +275,8 @@ class Following:
         """Receive until the connection has to end."""
         while self._ending is Ending.FRUITLESS:
             silence_seconds = self._configuration.store.ha_housekeeping_interval_ms / 1000
-            asked_in_vain = self._heartbeats > 0 and self._asks_in_vain
+            # Silence may also come from a slow host. It suffices for comparing more, but not for a refusal.
+            asked_in_vain = self._heartbeats > 0 and self._asks_in_vain and not self.overlap.reaches_start
             with trio.move_on_after(min(silence_seconds, QUIET_SECONDS) if asked_in_vain else silence_seconds) as limit:
                 data = await self._stream.receive_some(RECEIVE_BYTES)
             if limit.cancelled_caught:
