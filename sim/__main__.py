@@ -172,14 +172,21 @@ def _find_all(given: argparse.Namespace) -> int:
 
 
 def _find(name: str, seeds: range) -> tuple[str, int, str]:
-    """Return the name of a bug, how many seeds were tried, and what the last one said."""
-    with planted.BUGS[name].planted():
-        for seed in seeds:
-            outcome = simulate(plan_of(seed, planted.BUGS[name].shape))
-            # A check has to find it; that the program breaks is not enough.
-            found = [text for text in outcome.failures if "the run ended with" not in text]
-            if found:
-                return name, seed + 1, found[0][:200]
+    """Return the name of a bug, how many seeds were tried, and what the last one said. The same plan must hold without
+    the bug."""
+    bug = planted.BUGS[name]
+    for tried, seed in enumerate(seeds, 1):
+        plan = plan_of(seed, bug.shape)
+        with bug.planted():
+            outcome = simulate(plan)
+        # A check has to find it; that the program breaks is not enough.
+        found = [text for text in outcome.failures if "the run ended with" not in text]
+        if found:
+            without = simulate(plan).failures
+            if without:
+                return name, tried, f"WITHOUT THE BUG, TOO: {without[0][:200]}"
+            return name, tried, found[0][:200]
+        gc.collect()
     return name, len(seeds), ""
 
 

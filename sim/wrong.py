@@ -75,7 +75,7 @@ def reads_on(original: Callable[..., Any]) -> Callable[..., Any]:
 def begins_at_the_end(original: Callable[..., Any]) -> Callable[..., Any]:
     def load(self: DelayOffsets) -> None:
         original(self)
-        self._offsets = {level: offset + 2 for level, offset in self._offsets.items()}
+        self._offsets = {level: offset + 15 for level, offset in self._offsets.items()}
 
     return load
 
