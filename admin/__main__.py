@@ -1,8 +1,8 @@
 """mqadmin COMMAND [options]: see `triomq.admin`.
 
-Besides its own options every command accepts --output table|json|jsonl, --no-header, --timeout SECONDS and --verbose,
-before or after its name. With MQADMIN_EXIT_ZERO=1 the exit status is that of RocketMQ's mqadmin: 0 even if a command
-failed, 1 for an invalid command line.
+Besides its own options every command accepts --output table|json|jsonl, --fields A,B, --no-header, --timeout SECONDS,
+--watch [SECONDS], --dry-run, --yes, --context NAME and --verbose, before or after its name. With MQADMIN_EXIT_ZERO=1
+the exit status is that of RocketMQ's mqadmin: 0 even if a command failed, 1 for an invalid command line.
 """
 
 from __future__ import annotations
@@ -13,9 +13,17 @@ import sys
 from triomq.admin.command import Command, find_command, overview
 from triomq.admin.errors import AdminError, UsageError
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from triomq.admin.verb import Verb
+
 INTERRUPTED = 130
 
-GLOBAL_OPTIONS = {"output": True, "timeout": True, "no-header": False, "verbose": False}
+# Whether a value follows; that of --watch only if it is a number.
+GLOBAL_OPTIONS = {
+    "output": True, "fields": True, "timeout": True, "context": True, "watch": False, "dry-run": False, "yes": False,
+    "no-header": False, "verbose": False,
+}  # fmt: skip
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -31,7 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
     except AdminError as error:
         if "verbose" in settings:
             raise
-        sys.stderr.write(f"mqadmin {words[0] if words else ''}: {error}\n")
+        sys.stderr.write(f"mqadmin: {error}\n")
         status = error.exit_status
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -54,7 +62,11 @@ def split_global_options(words: list[str]) -> tuple[dict[str, str], list[str]]:
         if not word.startswith("--") or name not in GLOBAL_OPTIONS:
             others.append(word)
         elif not GLOBAL_OPTIONS[name]:
-            settings[name] = ""
+            if separator and name != "watch":
+                raise UsageError(f"the option --{name} takes no value")
+            settings[name] = value
+            if name == "watch" and not separator and rest and rest[0].replace(".", "", 1).isdecimal():
+                settings[name] = rest.pop(0)
         elif separator:
             settings[name] = value
         elif rest:
@@ -65,69 +77,69 @@ def split_global_options(words: list[str]) -> tuple[dict[str, str], list[str]]:
 
 
 def _run(words: list[str], settings: dict[str, str]) -> int:
-    if not words:
-        _say(overview())
+    if not words or words == ["help"]:
+        from triomq.admin.verb import verb_overview
+
+        _say(overview() + "\n" + verb_overview())
         return 0
-    if words[0] == "help":
-        return _help(words[1:])
-    command = find_command(words[0])
-    if command is None:
-        _say(f"The sub command {words[0]} not exist.")
-        return UsageError.exit_status
+    if words[0] == "__complete":
+        from triomq.admin.verbs.completion import complete_names
+
+        _say("\n".join(complete_names(" ".join(words[1:]))))
+        return 0
+    is_help = words[0] == "help"
+    if is_help:
+        words = words[1:]
+    found = _find(words)
+    if found is None:
+        return _unknown(words[0])
+    program, rest = found
+    if is_help:
+        _say(program.usage())
+        return 0
     try:
-        options = command.parse(words[1:])
+        options = program.parse(rest)
     except UsageError as error:
-        _say(command.usage())
-        sys.stderr.write(f"mqadmin {command.name}: {error}\n")
+        _say(program.usage())
+        sys.stderr.write(f"mqadmin {program.name}: {error}\n")
         return error.exit_status
     if "h" in options:
-        _say(command.usage())
+        _say(program.usage())
         return 0
-    return _execute(command, options, settings)
+    return _execute(program, options, settings)
 
 
-def _help(words: list[str]) -> int:
-    if not words:
-        _say(overview())
-        return 0
+def _find(words: list[str]) -> tuple[Command | Verb, list[str]] | None:
     command = find_command(words[0])
-    if command is None:
-        _say(f"The sub command {words[0]} not exist.")
-        return UsageError.exit_status
-    _say(command.usage())
-    return 0
+    if command is not None:
+        return command, words[1:]
+    from triomq.admin.verb import find_verb
+
+    return find_verb(words)
 
 
-def _execute(command: Command, options: dict[str, str], settings: dict[str, str]) -> int:
-    from triomq.admin.commands import function_of
-    from triomq.admin.output import FORMATS, TEXT, Output
-    from triomq.admin.run import Run, ShowHelp
-    from triomq.admin.session import TIMEOUT_SECONDS, Session, credentials_of_environment
+def _unknown(word: str) -> int:
+    from triomq.admin.verb import verbs_of
 
-    form = settings.get("output", TEXT)
-    if form not in FORMATS:
-        raise UsageError(f"--output must be one of {', '.join(FORMATS)}, not {form!r}")
+    lines = verbs_of(word)
+    _say("\n".join([f"{word} needs one more word:", *lines]) if lines else f"The sub command {word} not exist.")
+    return UsageError.exit_status
+
+
+def _execute(program: Command | Verb, options: dict[str, str], settings: dict[str, str]) -> int:
+    from triomq.admin.execute import environment_settings, execute
+    from triomq.admin.run import ShowHelp
+
     try:
-        timeout_seconds = float(settings.get("timeout", TIMEOUT_SECONDS))
-    except ValueError:
-        raise UsageError(f"--timeout must be seconds, not {settings['timeout']!r}") from None
-    if not 0 < timeout_seconds <= 3600:
-        raise UsageError("--timeout must be between 0 and 3600 seconds")
-    out = Output(sys.stdout, form, with_header="no-header" not in settings)
-    name_servers = options.get("n") or os.environ.get("NAMESRV_ADDR", "")
-    tls = os.environ.get("MQADMIN_TLS") == "1"
-    with Session(
-        name_servers, timeout_seconds=timeout_seconds, credentials=credentials_of_environment(), tls=tls
-    ) as session:
-        run = Run(session, options, out)
-        try:
-            function_of(command.name)(run)
-        except ShowHelp:
-            _say(command.usage())
-            return UsageError.exit_status
-        out.finish()
-        run.finish()
-    return 0
+        return execute(program, options, {**environment_settings(), **settings})
+    except ShowHelp:
+        _say(program.usage())
+        return UsageError.exit_status
+    except AdminError as error:
+        if "verbose" in settings:
+            raise
+        sys.stderr.write(f"mqadmin {program.name}: {error}\n")
+        return error.exit_status
 
 
 def _say(text: str) -> None:

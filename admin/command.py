@@ -9,6 +9,12 @@ from __future__ import annotations
 from triomq.admin.errors import UsageError
 from triomq.admin.table import ROWS, Row
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from triomq.admin.run import Run
+
 HELP_WIDTH = 110
 
 HELP_OPTION = ("h", "help", False, False, "Print help")
@@ -41,6 +47,12 @@ class Command:
         if not any(option.letter == "n" for option in every):
             every.append(Option(*NAME_SERVERS_OPTION))
         self.options = sorted(every, key=lambda option: option.letter.lower())
+
+    def function(self) -> Callable[[Run], None]:
+        """Return what runs it."""
+        from triomq.admin.commands import function_of
+
+        return function_of(self.name)
 
     # -- help --------------------------------------------------------------------------------------------------------
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import time
+
 from triomq.admin.errors import AdminError, PartlyDone, UsageError
 from triomq.admin.java_text import parse_time
 from triomq.admin.output import Output
@@ -10,24 +13,45 @@ from triomq.admin.session import Session
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from typing import Any
 
 
 class ShowHelp(Exception):
     """A required option is missing, so the help is shown, as RocketMQ does."""
 
 
+class PlanEnds(Exception):
+    """A dry run ends where the command would pause before its next round."""
+
+
 class Run:
-    def __init__(self, session: Session, options: dict[str, str], out: Output) -> None:
+    """`exit_status` is that of a command that succeeds: a check sets it. In a dry run `planned` receives what the
+    command would do to files.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        options: dict[str, str],
+        out: Output,
+        planned: Callable[[dict[str, Any]], None] | None = None,
+    ) -> None:
         self.session = session
         self.out = out
         self._options = options
+        self._planned = planned
         self._failures: list[str] = []
+        self.exit_status = 0
 
     def has(self, letter: str) -> bool:
         return letter in self._options
 
     def get(self, letter: str, default: str = "") -> str:
         return self._options.get(letter, default).strip()
+
+    def raw(self, name: str) -> str:
+        """Return a value with its blanks."""
+        return self._options[name]
 
     def number(self, letter: str, default: int) -> int:
         text = self.get(letter)
@@ -36,12 +60,25 @@ class Run:
         try:
             return int(text)
         except ValueError:
-            raise UsageError(f"-{letter} must be a whole number, not {text!r}") from None
+            raise UsageError(f"{_shown(letter)} must be a whole number, not {text!r}") from None
 
     def flag(self, letter: str, default: bool = False) -> bool:
         """Return an option with the value true or false."""
         text = self.get(letter).lower()
         return default if not text else text == "true"
+
+    def every(self, name: str) -> list[str]:
+        """Return the values of an option that may be repeated."""
+        return self._options[name].split("\0") if name in self._options else []
+
+    def decimal(self, name: str, default: float) -> float:
+        text = self.get(name)
+        if not text:
+            return default
+        try:
+            return float(text)
+        except ValueError:
+            raise UsageError(f"{_shown(name)} must be a number, not {text!r}") from None
 
     def time(self, letter: str, default: int) -> int:
         """Return the milliseconds of an option that is a time."""
@@ -51,7 +88,36 @@ class Run:
         try:
             return parse_time(text)
         except ValueError as error:
-            raise UsageError(f"-{letter}: {error}") from None
+            raise UsageError(f"{_shown(letter)}: {error}") from None
+
+    # -- effects other than requests ---------------------------------------------------------------------------------
+
+    def write_file(self, path: str, data: bytes) -> None:
+        """Write a file, and make its directory."""
+        if self._planned is not None:
+            self._planned({"action": "writeFile", "path": path, "text": f"write {len(data)} bytes to {path}"})
+            return
+        try:
+            os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+            with open(path, "wb") as file:
+                file.write(data)
+        except OSError as error:
+            raise AdminError(f"cannot write {path}: {error.strerror}") from error
+
+    def change(self, action: str, text: str, effect: Callable[[], object]) -> None:
+        """Change something on this machine; in a dry run only say so."""
+        if self._planned is not None:
+            self._planned({"action": action, "text": text})
+        else:
+            effect()
+
+    def pause(self, seconds: float) -> None:
+        """Wait before the next round of a command that repeats. Raises PlanEnds in a dry run."""
+        if self._planned is not None:
+            raise PlanEnds
+        time.sleep(seconds)  # a command line waits as long as its option says
+
+    # -- brokers -----------------------------------------------------------------------------------------------------
 
     def targets(self, of_cluster: Callable[[str], list[str]]) -> list[str]:
         """Return the broker of -b, else the addresses that `of_cluster` returns for the cluster of -c. Raises ShowHelp
@@ -85,3 +151,10 @@ class Run:
         """Raise PartlyDone if a part failed."""
         if self._failures:
             raise PartlyDone("; ".join(self._failures))
+
+
+def _shown(name: str) -> str:
+    """Return an option or an argument as it stands on the command line."""
+    if len(name) == 1:
+        return f"-{name}"
+    return name if name.isupper() else f"--{name}"

@@ -45,7 +45,7 @@ class Refused(AdminError):
 class Connection:
     """One connection. Every method raises Unreachable if the peer cannot be reached or does not respond in time."""
 
-    def __init__(self, address: str, timeout_seconds: float, *, tls: bool = False) -> None:
+    def __init__(self, address: str, timeout_seconds: float, *, tls: bool = False, ca_file: str = "") -> None:
         self._address = address
         self._opaque = 0
         host, separator, port = address.rpartition(":")
@@ -55,7 +55,7 @@ class Connection:
             self._socket = socket.create_connection((host.strip("[]"), int(port)), timeout_seconds)
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if tls:
-                self._socket = _tls_socket(self._socket, host.strip("[]"))
+                self._socket = _tls_socket(self._socket, host.strip("[]"), ca_file)
         except OSError as error:
             raise Unreachable(f"cannot connect to {address}: {_reason(error)}") from error
 
@@ -98,7 +98,9 @@ class Connection:
 
 
 class Session:
-    """`name_servers` are the addresses of -n or NAMESRV_ADDR, separated by semicolons."""
+    """`name_servers` are addresses separated by semicolons. `ca_file` has the certificates to trust; without it none is
+    checked.
+    """
 
     def __init__(
         self,
@@ -107,11 +109,13 @@ class Session:
         timeout_seconds: float = TIMEOUT_SECONDS,
         credentials: tuple[str, str] | None = None,
         tls: bool = False,
+        ca_file: str = "",
     ) -> None:
         self.name_servers = [address.strip() for address in name_servers.split(";") if address.strip()]
         self._timeout_seconds = timeout_seconds
         self._credentials = credentials
         self._tls = tls
+        self._ca_file = ca_file
         self._connections: dict[str, Connection] = {}
         self._cluster_info: dict[str, Any] | None = None
 
@@ -142,7 +146,7 @@ class Session:
             texts = _signed(code, texts, body, self._credentials)
         connection = self._connections.get(address)
         if connection is None:
-            connection = Connection(address, self._timeout_seconds, tls=self._tls)
+            connection = Connection(address, self._timeout_seconds, tls=self._tls, ca_file=self._ca_file)
             self._connections[address] = connection
         try:
             return connection.call(code, texts, body, timeout_seconds or self._timeout_seconds, language)
@@ -228,12 +232,18 @@ class Session:
 
 
 def credentials_of_environment() -> tuple[str, str] | None:
-    """Return MQADMIN_ACCESS_KEY and MQADMIN_SECRET_KEY, else the account in conf/tools.yml of ROCKETMQ_HOME, as Java
-    does.
+    """Return MQADMIN_ACCESS_KEY and MQADMIN_SECRET_KEY (or the secret in MQADMIN_SECRET_KEY_FILE), else the account in
+    conf/tools.yml of ROCKETMQ_HOME, as Java does. Raises UsageError for an account that cannot be used.
     """
-    access, secret = os.environ.get("MQADMIN_ACCESS_KEY"), os.environ.get("MQADMIN_SECRET_KEY")
-    if access and secret:
-        return access, secret
+    from triomq.protocol.account_text import account_in_document, account_in_variables
+    from triomq.protocol.secret_text import SecretError
+
+    try:
+        account = account_in_variables(os.environ, "MQADMIN", _read_secret)
+    except SecretError as error:
+        raise UsageError(str(error)) from None
+    if account is not None:
+        return account
     home = os.environ.get("ROCKETMQ_HOME")
     path = os.path.join(home, "conf", "tools.yml") if home else ""
     if not path or not os.path.exists(path):
@@ -242,9 +252,22 @@ def credentials_of_environment() -> tuple[str, str] | None:
 
     with open(path, encoding="utf-8") as file:
         document = yaml.safe_load(file)
-    if not isinstance(document, dict) or not document.get("accessKey") or not document.get("secretKey"):
-        return None
-    return str(document["accessKey"]), str(document["secretKey"])
+    try:
+        return account_in_document(document, lambda name: _read_secret(os.path.join(os.path.dirname(path), name)))
+    except SecretError as error:
+        raise UsageError(f"{path}: {error}") from None
+
+
+def _read_secret(path: str) -> str:
+    from triomq.protocol.secret_text import MAX_SECRET_BYTES, SecretError, secret_of
+
+    try:
+        with open(path, "rb") as file:
+            return secret_of(file.read(MAX_SECRET_BYTES + 1), os.fstat(file.fileno()).st_mode)
+    except OSError as error:
+        raise SecretError(f"{path} cannot be read: {error.strerror}") from None
+    except SecretError as error:
+        raise SecretError(f"{path} cannot be used: {error}") from None
 
 
 def _text(value: object) -> str:
@@ -258,12 +281,12 @@ def _signed(code: int, fields: dict[str, str], body: bytes, credentials: tuple[s
     return sign_bound(code, fields, body, *credentials, signed_at=signed_at)
 
 
-def _tls_socket(plain: socket.socket, host: str) -> socket.socket:
+def _tls_socket(plain: socket.socket, host: str, ca_file: str) -> socket.socket:
     import ssl
 
-    context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=os.environ.get("MQADMIN_TLS_CA") or None)
+    context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=ca_file or None)
     context.check_hostname = False
-    if not os.environ.get("MQADMIN_TLS_CA"):
+    if not ca_file:
         context.verify_mode = ssl.CERT_NONE
     return context.wrap_socket(plain, server_hostname=host)
 

@@ -332,6 +332,26 @@ class BrokerSettings:
         minimum=1,
     )
 
+    quota_per_account: str = _changeable(
+        "quotaPerAccount",
+        "",
+        meaning="what each account may use, such as bytesIn=1048576,messagesIn=1000; all clients without an account "
+        "share one (TrioMQ only)",
+    )
+    quota_per_address: str = _changeable(
+        "quotaPerAddress", "", meaning="what the clients of each address may use (TrioMQ only)"
+    )
+    quota_per_group: str = _changeable(
+        "quotaPerGroup", "", meaning="what each producer or consumer group may use (TrioMQ only)"
+    )
+    quota_burst_ms: int = _changeable(
+        "quotaBurstMillis",
+        1000,
+        meaning="ms of a quota that may be used at once after a pause (TrioMQ only)",
+        minimum=1,
+        maximum=3_600_000,
+    )
+
     extensions: str = setting(
         "extensions",
         "",

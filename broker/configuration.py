@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from triomq.broker.config import BrokerSettings
+from triomq.broker.quotas.defaults import default_allowances
+from triomq.broker.replication.ha_tls import HaTlsSettings
 from triomq.daemon.configuration import ConfigurationLayers
 from triomq.protocol.command import JSON, ROCKETMQ
 from triomq.protocol.settings import SettingError, bind
@@ -29,7 +31,8 @@ FAST_PORT_DISTANCE = -2
 @dataclass
 class Configuration:
     """The four settings records of RocketMQ's broker. unknown: keys of the file that no record has. path: that file.
-    properties: all configured values, system properties included, for parts that read their own (TLS)."""
+    properties: all configured values, system properties included, for parts that read their own (TLS). ha_tls: the keys
+    for TLS of the HA port, which are TrioMQ's own."""
 
     broker: BrokerSettings = field(default_factory=BrokerSettings)
     store: StoreSettings = field(default_factory=StoreSettings)
@@ -38,6 +41,7 @@ class Configuration:
     unknown: dict[str, str] = field(default_factory=dict)
     path: Path | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
+    ha_tls: HaTlsSettings = field(default_factory=HaTlsSettings)
 
     @classmethod
     def from_layers(cls, layers: ConfigurationLayers) -> Configuration:
@@ -49,6 +53,7 @@ class Configuration:
             layers.bind(ClientSettings),
             path=layers.file,
             properties=layers.values,
+            ha_tls=layers.read(HaTlsSettings),
         )
         layers.expect(TlsSettings)
         configuration.unknown = layers.unknown_values()
@@ -78,9 +83,11 @@ class Configuration:
                 raise SettingError("configuration", "brokerId", "a SLAVE needs a brokerId above 0")
         elif self.broker.broker_id != 0:
             self.broker = dataclasses.replace(self.broker, broker_id=0)
+        tls = TlsSettings.from_values(self.properties)
+        self.ha_tls.check(tls)
         if self.client.use_tls is None:
-            use_tls = TlsSettings.from_values(self.properties).use_for_clients()
-            self.client = dataclasses.replace(self.client, use_tls=use_tls)
+            self.client = dataclasses.replace(self.client, use_tls=tls.use_for_clients())
+        default_allowances(self.broker)
         if self.server.listen_port:  # overrides the file's haListenPort; port 0 is not known yet
             ha_port = self.server.listen_port + HA_PORT_DISTANCE
             self.store = dataclasses.replace(self.store, ha_listen_port=ha_port)

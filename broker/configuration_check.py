@@ -11,11 +11,13 @@ from pathlib import Path
 from triomq.broker.acl.errors import AclFileError
 from triomq.broker.assembly.tables import access_table
 from triomq.broker.configuration import Configuration
+from triomq.broker.replication.ha_tls import HaTls, HaTlsMode
 from triomq.broker.replication.slave_access import parse_networks
 from triomq.daemon.clock import system_now_ms
 from triomq.daemon.directory_check import directory_problem
 from triomq.protocol.settings import SettingError
 from triomq.remoting.tls import DISABLED, TlsError, TlsSettings, client_context, make_server_context
+from triomq.store.config import BrokerRole
 from triomq.store.disk.layout import Layout
 
 
@@ -44,5 +46,9 @@ def _tls_problems(configuration: Configuration) -> Iterator[str]:
             make_server_context(tls)
         if tls.use_for_clients(configuration.client.use_tls):
             client_context(tls)
+        is_slave = configuration.store.broker_role is BrokerRole.SLAVE
+        HaTls(configuration.ha_tls, tls, is_slave=is_slave)
+        if configuration.ha_tls.mode is not HaTlsMode.disabled and not tls.is_test_mode:
+            make_server_context(tls, configuration.ha_tls.needs_certificate.value)
     except TlsError as error:
         yield str(error)

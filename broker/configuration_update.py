@@ -14,12 +14,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
+from typing import Protocol
 
 import structlog
 import trio
 
 from triomq.broker.config import BrokerSettings
 from triomq.broker.configuration import Configuration
+from triomq.broker.quotas.defaults import default_allowances
 from triomq.broker.start_warnings import delete_when_problem
 from triomq.daemon.atomic_file import write_atomically
 from triomq.daemon.configuration import check_namesrv_addresses, read_file, write_text
@@ -54,10 +56,27 @@ REFUSED_KEYS = frozenset({"haMasterAddress"})
 """Declared changeable, but an address: it determines whose messages a slave stores."""
 
 
-class ConfigurationUpdate:
-    """Lists and changes `configuration`."""
+class KeptValue(Protocol):
+    """A value that an update changes, and that its owner keeps in a file of its own."""
 
-    def __init__(self, configuration: Configuration, *, now_ms: NowMs) -> None:
+    def text(self) -> str: ...
+
+    def check(self, text: str) -> None:
+        """Raise SettingError if `change` would."""
+
+    def change(self, text: str) -> None: ...
+
+    async def wait_saved(self) -> None:
+        """Wait until the changes made so far are on disk. Raises OSError."""
+
+
+class ConfigurationUpdate:
+    """Lists and changes `configuration`, and the values in `kept`, by their keys."""
+
+    def __init__(
+        self, configuration: Configuration, *, now_ms: NowMs, kept: Mapping[str, KeptValue] | None = None
+    ) -> None:
+        self._kept = kept or {}
         self._configuration = configuration
         self._now_ms = now_ms
         self._listeners: list[Listener] = []
@@ -73,6 +92,7 @@ class ConfigurationUpdate:
         listed = {key: text for key, text in self._configuration.unknown.items() if not is_secret(key)}
         for record in self._configuration.records():
             listed.update(to_text(record))
+        listed.update({key: text for key, kept in self._kept.items() if (text := kept.text())})
         return listed
 
     async def update(self, body: bytes, *, remote: str, changed: Changed | None = None) -> frozenset[str]:
@@ -83,11 +103,21 @@ class ConfigurationUpdate:
             log.warning("update refused without access control", remote=remote)
             raise RequestRefused(ResponseCode.NO_PERMISSION, NOT_ALLOWED)
         try:
-            values = java_properties.parse(body.decode("utf-8"))
-        except (PropertiesError, UnicodeDecodeError) as error:
+            values = java_properties.parse_request(body)
+        except PropertiesError as error:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"string2Properties error, {error}") from None
         async with self._updating:
-            return await self._apply(values, remote, changed)
+            kept = {key: values.pop(key) for key in self._kept.keys() & values.keys()}
+            for key, text in kept.items():
+                try:
+                    self._kept[key].check(text)
+                except SettingError as error:
+                    log.warning("update refused", key=error.key, reason=error.reason, remote=remote)
+                    raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"{error.key}: {error.reason}") from None
+            keys = await self._apply(values, remote, changed)
+            for key, text in kept.items():
+                keys |= await self._change_kept(key, text, remote, changed)
+            return keys
 
     def take(self, values: Mapping[str, str]) -> frozenset[str]:
         """Apply edits of the configuration file; return the changed keys. Raises SettingError with nothing changed.
@@ -118,14 +148,35 @@ class ConfigurationUpdate:
             changed({key: before[key] for key in sorted(keys)}, {key: after[key] for key in sorted(keys)})
         return keys
 
+    async def _change_kept(self, key: str, text: str, remote: str, changed: Changed | None) -> frozenset[str]:
+        """Change a kept value, which was checked; the update that holds the lock is the only one that changes it."""
+        kept = self._kept[key]
+        before = kept.text()
+        kept.change(text)
+        after = kept.text()
+        if after == before:
+            return frozenset()
+        log.info("configuration changed", changed={key: after}, source=remote)
+        self._tell(frozenset({key}))
+        if changed is not None:
+            changed({key: before}, {key: after})
+        try:
+            await kept.wait_saved()
+        except OSError as error:
+            reason = f"{key}: the change is in force but could not be written; the broker tries again: {error}"
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, reason) from None
+        return frozenset({key})
+
     def _changed(self, values: Mapping[str, str], *, refused: Collection[str]) -> tuple[Records, frozenset[str]]:
         """Return the records with `values` applied, and the listed keys that differ from the present ones."""
         before = self._configuration.records()
         broker, server, client, store = before
-        records = changed(broker, values), changed(server, values), changed(client, values), changed(store, values)
+        broker = changed(broker, values)
+        records = broker, changed(server, values), changed(client, values), changed(store, values)
         present, listed = _texts(before), _texts(records)
         keys = frozenset(key for key, text in listed.items() if present[key] != text)
         _check(keys, listed, refused)
+        default_allowances(broker, "update")
         return records, keys
 
     def _install(self, records: Records, keys: frozenset[str], source: str) -> None:
@@ -133,6 +184,9 @@ class ConfigurationUpdate:
         configuration.broker, configuration.server, configuration.client, configuration.store = records
         self.data_version = self.data_version.next_version(self._now_ms())
         log.info("configuration changed", changed={key: listed[key] for key in sorted(keys)}, source=source)
+        self._tell(keys)
+
+    def _tell(self, keys: frozenset[str]) -> None:
         for listener in self._listeners:
             try:
                 listener(keys)

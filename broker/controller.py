@@ -31,13 +31,14 @@ from triomq.protocol.clock import NowMs, OnJump
 from triomq.protocol.command import ROCKETMQ
 from triomq.protocol.speedups import running_build
 from triomq.remoting import network
+from triomq.remoting.certificates import ClientCertificates, ServerCertificates
 from triomq.remoting.client import RemotingClient, open_client
 from triomq.remoting.processor_table import ProcessorTable
 from triomq.remoting.server import RemotingServer
-from triomq.remoting.tls import ServerCertificates, TlsError, TlsSettings, client_context
+from triomq.remoting.tls import TlsError, TlsSettings
 from triomq.remoting.turn import Turn
 from triomq.store.disk.files import Files
-from triomq.store.disk.own_thread import Offload
+from triomq.store.disk.worker_thread import Offload
 from triomq.store.errors import StoreError
 
 log = structlog.get_logger("triomq.broker")
@@ -127,7 +128,8 @@ class BrokerController:
                 return
             try:
                 load_tables(tables)
-                async with trio.open_nursery() as store_nursery, self._open_client(tls) as client:
+                dialing = self._client_certificates(tls)
+                async with trio.open_nursery() as store_nursery, self._open_client(dialing) as client:
                     await store_nursery.start(tables.store.run)
                     self.serving = serving = build_serving(tables, self.port, client)
                     register(serving, table, fast_table)
@@ -139,6 +141,8 @@ class BrokerController:
                             self._on_jump(heard)
                     async with trio.open_nursery() as background:
                         background.start_soon(certificates.watch)
+                        if dialing is not None:
+                            background.start_soon(dialing.watch)
                         await self._run(server, serving, background, stop, task_status)
                         background.cancel_scope.cancel()
                     persist_tables(tables)
@@ -194,15 +198,22 @@ class BrokerController:
         await serving.replication.log_server.drain(DRAIN_SECONDS)
         await serving.registration.stop()
 
-    def _open_client(self, tls: TlsSettings) -> AbstractAsyncContextManager[RemotingClient]:
-        """Open the client for calls to NameServers and to the master."""
-        settings, serialize_type = self.configuration.client, self.configuration.serialize_type
-        if not tls.use_for_clients(settings.use_tls):
-            return open_client(settings, serialize_type=serialize_type)
+    def _client_certificates(self, tls: TlsSettings) -> ClientCertificates | None:
+        """Return what the client presents and trusts, or None if it does not use TLS."""
+        if not tls.use_for_clients(self.configuration.client.use_tls):
+            return None
         try:
-            return open_client(settings, serialize_type=serialize_type, tls_context=client_context(tls))
+            return ClientCertificates(tls)
         except TlsError as error:
             raise StartError(str(error)) from None
+
+    def _open_client(self, certificates: ClientCertificates | None) -> AbstractAsyncContextManager[RemotingClient]:
+        """Open the client for calls to NameServers and to the master."""
+        return open_client(
+            self.configuration.client,
+            serialize_type=self.configuration.serialize_type,
+            tls_context=certificates.current if certificates is not None else None,
+        )
 
     def _close_ha_port(self) -> None:
         if self._ha_port is not None:

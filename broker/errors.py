@@ -4,6 +4,7 @@ RequestRefused (protocol)
 ├── TableFull              a table reached its limit: answered with SYSTEM_BUSY, the connection survives
 ├── TableTooLarge          likewise, by the size of the table when it is sent
 ├── TooManyFailures        an address signed wrongly too often: answered with SYSTEM_BUSY, the connection survives
+├── QuotaExceeded          a quota is used up for now: answered with SYSTEM_BUSY, the connection survives
 ├── TransactionEnded       END_TRANSACTION contradicts how the transaction ended, or that is no longer known
 └── (others are raised as RequestRefused with RocketMQ's code and remark)
 FilterError                an SQL92 expression does not compile
@@ -49,6 +50,13 @@ class TooManyFailures(RequestRefused):
             f"too many wrong signatures for accessKey={access_key} from {ip}: correct the secret key of the clients "
             f"there and wait {math.ceil(seconds)} s (aclFailuresPerMinute)",
         )
+
+
+class QuotaExceeded(RequestRefused):
+    """An account, an address or a group has used up a quota; the text names it, its limit, and the time to wait."""
+
+    def __init__(self, remark: str) -> None:
+        super().__init__(ResponseCode.SYSTEM_BUSY, remark)
 
 
 class TransactionEnded(RequestRefused):

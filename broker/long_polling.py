@@ -7,6 +7,9 @@ by then. There is no table to rescan: a queue without news costs nothing, howeve
 One heap holds all deadlines; answered pulls stay in it until their time comes. The pull pool bounds the number of
 parked pulls. When it is full, or memory is tight, the connection that holds the most makes room for the others: its
 oldest pulls get their response early. Only the event loop touches any of this.
+
+A pull that exceeds a quota is parked, too (`delay`): it waits for a time, whatever comes to its queue, and then runs
+again.
 """
 
 from __future__ import annotations
@@ -38,8 +41,12 @@ again. So no commit scans without bound."""
 LEAVE_SHARE: Final = 16
 """One of so many pulls of the connection that holds the most leaves at a time, so that looking for it is rare."""
 
-PARKED_BYTES: Final = 3072
-"""About the memory that a parked pull takes, beside its subscription."""
+PARKED_BYTES: Final = 2048
+"""About the memory that a parked pull takes, beside its request."""
+
+SHORTEST_DELAY_SECONDS: Final = 0.05
+DELAYED_A_SECOND: Final = 1000
+"""How many delayed pulls of one connection run again in a second, at most."""
 
 RESPONSES_IN_A_ROW: Final = 64
 """Responses to pulls whose time is over, after which other tasks run."""
@@ -55,6 +62,7 @@ class ParkedPull:
         "deadline",
         "header",
         "held_bytes",
+        "is_delayed",
         "is_parked",
         "message_filter",
         "request",
@@ -77,8 +85,9 @@ class ParkedPull:
         self.message_filter = message_filter
         self.scanned_offset = scanned_offset
         self.deadline = deadline
-        self.held_bytes = PARKED_BYTES + len(request.body) + len(header.subscription or "")
+        self.held_bytes = PARKED_BYTES + request.held_bytes + len(header.subscription or "")
         self.is_parked = True
+        self.is_delayed = False
         self.waiter: Waiter | None = None
 
 
@@ -112,17 +121,42 @@ class LongPolling:
         """Hold a pull until there is a message for it behind its queue offset, for a limited time."""
         deadline = trio.current_time() + wait_seconds
         parked = ParkedPull(connection, request, header, message_filter, header.queue_offset, deadline)
+        self._enter(parked, deadline)
+        self._wait(parked)
+        self._check_memory(parked)
+
+    def delay(
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        header: PullMessageRequestHeader,
+        deadline: float,
+        delay_seconds: float,
+    ) -> None:
+        """Hold a pull for a time, at the longest until `deadline`, and then run it again; from its deadline it knows
+        whether it may wait any longer. The pulls of one connection run one after the other: there may be room for one,
+        and many that look for it at once would hold up the others."""
+        parked = ParkedPull(connection, request, header, None, header.queue_offset, deadline)
+        parked.is_delayed = True
+        held = len(self._by_connection.get(connection, ()))
+        delay_seconds = max(delay_seconds, SHORTEST_DELAY_SECONDS) + held / DELAYED_A_SECOND
+        self._enter(parked, min(deadline, trio.current_time() + delay_seconds))
+        self._check_memory(parked)
+
+    def _enter(self, parked: ParkedPull, due: float) -> None:
+        connection = parked.connection
         self._pool.entered(parked)
         mine = self._by_connection.get(connection)
         if mine is None:
             mine = self._by_connection[connection] = {}
             self._by_address.setdefault(connection.remote.ip, {})[connection] = None
         mine[parked] = None
-        if not self._deadlines or deadline < self._deadlines[0][0]:
+        if not self._deadlines or due < self._deadlines[0][0]:
             self._sooner.set()
-        heappush(self._deadlines, (deadline, next(self._numbers), parked))
-        self._wait(parked)
-        if connection.hold(parked.held_bytes):
+        heappush(self._deadlines, (due, next(self._numbers), parked))
+
+    def _check_memory(self, parked: ParkedPull) -> None:
+        if parked.connection.hold(parked.held_bytes):
             greediest = self._find_greediest()
             if greediest is not None:
                 self._dismiss(greediest)

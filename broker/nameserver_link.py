@@ -14,12 +14,17 @@ it accepted last from this broker, and it never asks for what an earlier registr
        requests wait for it and share the next.
 
 `is_complete` means that (1) and (2) hold: the last registration was accepted, over the connection that is still open.
+A NameServer that closes the connection has restarted, or another peer took this broker's registration there. The link
+then registers again at once, but not more often than every REST_SECONDS: two brokers configured with one name displace
+each other all the time.
+
 `run` performs the registrations; callers wait with `caught_up`. Only the event loop touches a link. Its size is bounded
 by the number of topics.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable
 
 import structlog
@@ -35,6 +40,10 @@ log = structlog.get_logger("triomq.broker.registration")
 Send = Callable[[str, RemotingCommand, float], Awaitable[RemotingCommand]]
 """Send a request to an address and return the response, within a number of seconds. Raises RemotingError. It uses the
 open connection, or begins to connect, before its first await."""
+
+
+REST_SECONDS = 10.0
+"""The shortest time between two registrations because of closed connections."""
 
 
 class NameServerLink:
@@ -59,6 +68,7 @@ class NameServerLink:
         self._changed: set[str] = set()
         self._wants_whole = False
         self._closes = 0
+        self._rest_until = -math.inf
         self._started = 0
         self._finished = 0
         self._is_closed = False
@@ -109,9 +119,13 @@ class NameServerLink:
             await self._progress.wait()
 
     def connection_closed(self) -> None:
-        """Note that the NameServer now forgets this broker."""
+        """Note that the NameServer now forgets this broker, and request a registration unless the last one for this
+        reason was a moment ago."""
         self.is_complete = False
         self._closes += 1
+        if self.was_tried and trio.current_time() >= self._rest_until:
+            self._rest_until = trio.current_time() + REST_SECONDS
+            self._wakeup.set()
 
     def close(self) -> None:
         """Begin no further attempt; waiting callers return."""

@@ -35,6 +35,7 @@ class RuntimeInfo:
         pace: StoreMetrics,
         pools: Pools,
         delay_progress: DelayProgress,
+        quota_values: Callable[[], dict[str, str]] = dict,
     ) -> None:
         self._configuration = configuration
         self._store = store
@@ -42,6 +43,7 @@ class RuntimeInfo:
         self._pace = pace
         self._pools = pools
         self._delay_progress = delay_progress
+        self._quota_values = quota_values
 
     def values(self) -> dict[str, str]:
         """Return key -> text."""
@@ -52,6 +54,7 @@ class RuntimeInfo:
         table.update(self._store_values())
         table.update(self._totals())
         table.update(self._pool_values())
+        table.update(self._quota_values())
         return table
 
     def _disk(self) -> dict[str, str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from triomq.broker.configuration import Configuration
+from triomq.broker.replication.ha_tls import HaTlsMode
+from triomq.remoting.tls import TlsSettings
 
 
 def start_warnings(configuration: Configuration) -> Iterator[str]:
@@ -14,6 +16,12 @@ def start_warnings(configuration: Configuration) -> Iterator[str]:
         yield (
             "no NameServer is configured, so clients cannot find this broker: set namesrvAddr, -n or the variable "
             "NAMESRV_ADDR to addresses such as 127.0.0.1:9876"
+        )
+    ha_tls, tls = configuration.ha_tls, TlsSettings.from_values(configuration.properties)
+    if tls.is_test_mode and (ha_tls.mode is not HaTlsMode.disabled or ha_tls.is_dialing_secure):
+        yield (
+            "tls.ha.mode, tls.ha.enable: in test mode replication is encrypted, but neither side checks the other: set "
+            "tls.test.mode.enable=false and certificates"
         )
     problem = delete_when_problem(configuration.store.delete_when)
     if problem:

@@ -162,7 +162,7 @@ class TransactionLog:
         if record.topic != TRANS_HALF_TOPIC.encode():
             return None
         if not is_border(self._store.reading, physical_offset, data, record):
-            log.warning("no half message begins here", physical_offset=physical_offset)
+            log.warning("no half message begins at this offset", physical_offset=physical_offset)
             return None
         return half_message(data, record)
 

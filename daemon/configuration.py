@@ -8,6 +8,8 @@ Later layers win:
     3. the file given with -c: Java properties, or YAML when its name ends in .yml or .yaml
     4. options of the command line (-n) and other overrides of the program
 
+Secrets may also be in variables of their own (secret_names.py), which no layer may contradict.
+
 One task uses the layers while a daemon starts: it binds each settings record, then queries the keys of the file that no
 record declares. Changes at run time are made elsewhere.
 """
@@ -21,6 +23,7 @@ import structlog
 
 from triomq.daemon.environment import Environment
 from triomq.daemon.errors import StartError
+from triomq.daemon.secret_names import SECRET_KEYS, variable_of
 from triomq.protocol import java_properties
 from triomq.protocol.java_properties import PropertiesError
 from triomq.protocol.settings import SettingError, bind, declarations
@@ -119,6 +122,15 @@ class ConfigurationLayers:
             raise SettingError(self._sources[error.key], error.key, error.reason) from None
         return record
 
+    def read(self, cls: type[_Record]) -> _Record:
+        """Return the settings record of class `cls`, whose keys listings show as they are in the file. Raises
+        SettingError like `bind`."""
+        known = set(self._known)
+        record = self.bind(cls)
+        self._known = known
+        self.expect(cls)
+        return record
+
     def expect(self, cls: type) -> None:
         """Accept the keys of `cls`, although no listed record declares them, so that they cause no warnings."""
         self._expected.update(declaration.key for declaration in declarations(cls))
@@ -182,6 +194,7 @@ def load_configuration(
                 configuration.add({name: configuration.file_values[key]}, str(file))
     configuration.add(overrides or {}, "command line")
     _use_path_splitter(configuration)
+    _add_secrets(configuration)
     return configuration
 
 
@@ -267,6 +280,20 @@ def _add_variables(configuration: ConfigurationLayers) -> None:
         value = environment.variables.get(variable)
         if value and name not in environment.properties:
             configuration.add({key: value}, variable)
+
+
+def _add_secrets(configuration: ConfigurationLayers) -> None:
+    """Add the secrets that variables hold. A secret with two origins is an error, because the wrong one might count."""
+    for key in SECRET_KEYS:
+        variable = variable_of(key)
+        text = configuration.environment.variables.get(variable)
+        origins = [
+            f"{name} ({configuration.source(name)})" for name in (key, f"{key}File") if configuration.get(name)
+        ] + ([f"the variable {variable}"] if text else [])
+        if len(origins) > 1:
+            raise StartError(f"{' and '.join(origins)} are both set: remove one")
+        if text:
+            configuration.add({key: text}, variable)
 
 
 def _add_tls_file(configuration: ConfigurationLayers) -> None:

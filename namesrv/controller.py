@@ -16,7 +16,7 @@ import structlog
 import trio
 
 from triomq import __version__
-from triomq.daemon.errors import listen_error
+from triomq.daemon.errors import StartError, listen_error
 from triomq.namesrv.config import NamesrvSettings
 from triomq.namesrv.kv_config import KvConfig
 from triomq.namesrv.processor import AskProductEnvironment, NamesrvProcessor
@@ -25,11 +25,12 @@ from triomq.namesrv.routes import RouteTable
 from triomq.namesrv.runtime_config import RuntimeConfig
 from triomq.protocol.clock import OnJump
 from triomq.protocol.speedups import running_build
+from triomq.remoting.certificates import ClientCertificates, ServerCertificates
 from triomq.remoting.config import ServerSettings
 from triomq.remoting.connection import Connection
 from triomq.remoting.processor_table import ProcessorTable
 from triomq.remoting.server import RemotingServer
-from triomq.remoting.tls import ServerCertificates, TlsSettings
+from triomq.remoting.tls import TlsError, TlsSettings
 from triomq.remoting.turn import Turn
 
 log = structlog.get_logger("triomq.namesrv")
@@ -76,12 +77,13 @@ async def serve(
     kv_config = KvConfig(Path(settings.kv_config_path) if settings.kv_config_path else None)
     kv_config.load()
     config = config or RuntimeConfig(settings, server_settings)
+    tls = tls or TlsSettings()
+    dialing = _client_certificates(settings, tls)
     async with AsyncExitStack() as stack:
-        ask = await _product_environment(settings, address_server or AddressServer(), stack)
+        ask = await _product_environment(settings, address_server or AddressServer(), dialing, stack)
         processor = NamesrvProcessor(routes, kv_config, config, ask_product_environment=ask)
         table = ProcessorTable()
         processor.register_all(table)
-        tls = tls or TlsSettings()
         certificates = ServerCertificates(tls)
         server = RemotingServer(
             server_settings,
@@ -106,6 +108,8 @@ async def serve(
                     async with trio.open_nursery() as background:
                         background.start_soon(scan_silent_brokers, routes)
                         background.start_soon(log_kv_config, kv_config)
+                        for watched in (certificates, *filter(None, [dialing])):
+                            background.start_soon(watched.watch)
                         await stopping.wait()
                         background.cancel_scope.cancel()
                     log.info("NameServer stops", **routes.sizes())
@@ -148,13 +152,27 @@ def _bind(server: RemotingServer, settings: ServerSettings, table: ProcessorTabl
         raise listen_error(settings.bind_address, settings.listen_port, error) from None
 
 
+def _client_certificates(settings: NamesrvSettings, tls: TlsSettings) -> ClientCertificates | None:
+    """Return what the client of the product environment presents and trusts; None if it does not use TLS."""
+    if not settings.cluster_test or not tls.client_enabled_text or not tls.use_for_clients():
+        return None
+    try:
+        return ClientCertificates(tls)
+    except TlsError as error:
+        raise StartError(str(error)) from None
+
+
 async def _product_environment(
-    settings: NamesrvSettings, address_server: AddressServer, stack: AsyncExitStack
+    settings: NamesrvSettings,
+    address_server: AddressServer,
+    certificates: ClientCertificates | None,
+    stack: AsyncExitStack,
 ) -> AskProductEnvironment | None:
     if not settings.cluster_test:
         return None
     from triomq.remoting.client import open_client
 
-    client = await stack.enter_async_context(open_client())
+    context = certificates.current if certificates is not None else None
+    client = await stack.enter_async_context(open_client(tls_context=context))
     url = address_server.url(settings.product_env_name)
     return ProductEnvironment(client, settings.namesrv_addr, url).ask

@@ -13,7 +13,8 @@ it unregisters, when it has been silent for too long, or when its owner (the con
 last address of a name takes the name and its queue data with it.
 
 With `is_protected` a live registration belongs to the host it came from: another host can neither register the same
-address, nor take the id of that broker, nor unregister it. Without it anybody may, as in RocketMQ.
+address, nor take the id of that broker, nor unregister it. Without it anybody may, as in RocketMQ; the processor then
+closes the connection of the broker that lost its registration (`owners`), so that it notices and registers again.
 
 The processor owns the table; only the event loop's thread may touch it. Nothing survives a restart: brokers register
 again. `revision` changes with everything that a route response shows, so encoded responses may be cached. `now` is in
@@ -26,6 +27,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from triomq.protocol import permission
+from triomq.protocol.bodies.base import replace
 from triomq.protocol.bodies.route import MASTER_ID, BrokerData, ClusterInfo, QueueData, TopicRouteData
 from triomq.protocol.bodies.topic_config import DataVersion, TopicConfig
 from triomq.protocol.codes import ResponseCode
@@ -41,10 +43,11 @@ UNIT_SUB_FLAG = 2
 
 @dataclass(frozen=True, slots=True)
 class RouteLimits:
-    """Limits of the tables; a registration beyond one is refused as a whole."""
+    """Limits of the tables; a registration beyond one is refused as a whole. A route is of a topic at a broker name."""
 
     topic_count: int = 500_000
     broker_count: int = 20_000
+    route_count: int = 2_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +102,7 @@ class RouteTable:
         self.is_protected = False
         self.revision = 0
         self._queues: dict[str, dict[str, QueueData]] = {}
+        self.route_count = 0  # entries of all inner tables of _queues
         self._brokers: dict[str, _BrokerSet] = {}
         self._clusters: dict[str, set[str]] = {}
         self._live: dict[str, _LiveBroker] = {}
@@ -140,6 +144,14 @@ class RouteTable:
         brokers = self._brokers.get(broker.name)
         if brokers is not None and brokers.addresses.get(broker.id) == broker.address:
             self._remove(broker.name, brokers, broker.id)
+
+    def owners(self, broker: BrokerKey) -> list[object]:
+        """Return the owners of what a registration or unregistration of `broker` would replace or remove: the live
+        registrations of its address and of its name and id."""
+        brokers = self._brokers.get(broker.name)
+        present = brokers.addresses.get(broker.id) if brokers is not None else None
+        found = (self._live.get(address) for address in dict.fromkeys((broker.address, present)) if address is not None)
+        return [live.owner for live in found if live is not None]
 
     def drop_owner(self, owner: object) -> list[str]:
         """Remove all brokers that registered last over `owner`; return their addresses."""
@@ -185,12 +197,13 @@ class RouteTable:
         """Remove a topic, everywhere or at the brokers of one cluster, until a broker registers it again."""
         self.revision += 1
         if not cluster:
-            self._queues.pop(topic, None)
+            self.route_count -= len(self._queues.pop(topic, ()))
             return
         queues = self._queues.get(topic)
         if queues is not None:
             for broker_name in self._clusters.get(cluster, ()):
-                queues.pop(broker_name, None)
+                if queues.pop(broker_name, None) is not None:
+                    self.route_count -= 1
             if not queues:
                 del self._queues[topic]
 
@@ -270,24 +283,30 @@ class RouteTable:
                 )
 
     def _check_limits(self, broker: BrokerKey, topics: Mapping[str, TopicConfig]) -> None:
-        address, limit = broker.address, self.limits.broker_count
-        if address not in self._live and len(self._live) >= limit:
-            raise RequestRefused(
-                ResponseCode.SYSTEM_ERROR, f"{len(self._live)} brokers are registered, the limit (maxBrokerAddresses)"
-            )
-        if broker.name not in self._brokers and len(self._brokers) >= limit:
-            reason = f"there are {limit} broker names, the limit (maxBrokerAddresses)"
-            raise RequestRefused(ResponseCode.SYSTEM_ERROR, reason)
-        if broker.cluster not in self._clusters and len(self._clusters) >= limit:
-            reason = f"there are {limit} cluster names, the limit (maxBrokerAddresses)"
-            raise RequestRefused(ResponseCode.SYSTEM_ERROR, reason)
+        known = self._brokers.get(broker.name)
+        new_id = known is None or broker.id not in known.addresses
+        new_member = broker.name not in self._clusters.get(broker.cluster, ())
+        for is_new, count, what in (
+            (broker.address not in self._live, len(self._live), "brokers"),
+            (known is None, len(self._brokers), "broker names"),
+            (broker.cluster not in self._clusters, len(self._clusters), "cluster names"),
+            # One address may come under any number of names, ids and clusters.
+            (new_id, sum(len(one.addresses) for one in self._brokers.values()) if new_id else 0, "ids of brokers"),
+            (new_member, sum(map(len, self._clusters.values())) if new_member else 0, "broker names in clusters"),
+        ):
+            if is_new and count >= self.limits.broker_count:
+                reason = f"{count} {what} are registered, the limit (maxBrokerAddresses)"
+                raise RequestRefused(ResponseCode.SYSTEM_ERROR, reason)
+        if self.route_count + len(topics) > self.limits.route_count:
+            after = self.route_count + sum(broker.name not in self._queues.get(name, ()) for name in topics)
+            if after > self.limits.route_count:
+                reason = f"there would be {after} routes, the limit (maxRoutes) is {self.limits.route_count}"
+                raise RequestRefused(ResponseCode.SYSTEM_ERROR, reason)
         if len(self._queues) + len(topics) > self.limits.topic_count:
             after = len(self._queues) + sum(name not in self._queues for name in topics)
             if after > self.limits.topic_count:
-                raise RequestRefused(
-                    ResponseCode.SYSTEM_ERROR,
-                    f"there would be {after} topics, the limit (maxTopics) is {self.limits.topic_count}",
-                )
+                reason = f"there would be {after} topics, the limit (maxTopics) is {self.limits.topic_count}"
+                raise RequestRefused(ResponseCode.SYSTEM_ERROR, reason)
 
     def _enter(self, broker: BrokerKey) -> _BrokerSet:
         self._clusters.setdefault(broker.cluster, set()).add(broker.name)
@@ -314,6 +333,7 @@ class RouteTable:
             write_queue_nums=topic.write_queue_nums,
         )
         queues = self._queues.setdefault(topic_name, {})
+        self.route_count += broker_name not in queues
         if queues.get(broker_name) != data:
             queues[broker_name] = data
             self.revision += 1
@@ -337,13 +357,7 @@ class RouteTable:
             data = queues.get(broker_name)
             if data is not None:
                 count += 1
-                queues[broker_name] = QueueData(
-                    broker_name=broker_name,
-                    perm=change(data.perm),
-                    read_queue_nums=data.read_queue_nums,
-                    topic_sys_flag=data.topic_sys_flag,
-                    write_queue_nums=data.write_queue_nums,
-                )
+                queues[broker_name] = replace(data, perm=change(data.perm))
         if count:
             self.revision += 1
         return count
@@ -374,6 +388,7 @@ class RouteTable:
                 del self._clusters[cluster]
         for topic in [topic for topic, queues in self._queues.items() if name in queues]:
             del self._queues[topic][name]
+            self.route_count -= 1
             if not self._queues[topic]:
                 del self._queues[topic]
 

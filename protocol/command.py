@@ -36,6 +36,10 @@ JAVA: Final = 0
 VERSION: Final = 407
 """The `language` and `version` that TrioMQ sends; the version is the ordinal of V4_9_7 (RocketMQ: MQVersion)."""
 
+HELD_BYTES: Final = 1024
+HELD_FIELD_BYTES: Final = 200
+"""About the memory that a command takes beside its body and its fields, and a decoded field beside its texts."""
+
 ExtFields: TypeAlias = dict[str, str] | msgspec.Raw | bytes | None
 """extFields as a mapping, as JSON text, as entries of the ROCKETMQ codec, or None if the frame has none."""
 
@@ -113,6 +117,21 @@ class RemotingCommand:
     def ext_fields(self, value: dict[str, str] | None) -> None:
         self._ext = value
 
+    @property
+    def held_bytes(self) -> int:
+        """About the memory that the command takes."""
+        ext = self._ext
+        count = HELD_BYTES + len(self.body)
+        if self.remark is not None:
+            count += len(self.remark)
+        if isinstance(ext, dict):
+            count += sum([HELD_FIELD_BYTES + len(name) + len(value) for name, value in ext.items()])
+        elif isinstance(ext, msgspec.Raw):
+            count += memoryview(ext).nbytes
+        elif ext is not None:
+            count += len(ext)
+        return count
+
     def header(self, cls: type[H]) -> H:
         """Decode the typed header. Raise HeaderFieldError naming the first field that is missing or does not parse."""
         ext = self._ext
@@ -122,8 +141,8 @@ class RemotingCommand:
             columns = _columns.get(cls)
             if columns is None:
                 columns = _columns[cls] = schema_columns(cls)
-            attributes, names, kinds, defaults = columns
-            header: H | None = _read_header(ext, cls, attributes, names, kinds, defaults)
+            attributes, names, kinds, defaults, longest = columns
+            header: H | None = _read_header(ext, cls, attributes, names, kinds, defaults, longest)
             if header is not None:
                 return header
         return decode_header(cls, self.ext_fields or {})

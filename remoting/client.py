@@ -21,6 +21,7 @@ from triomq.remoting.config import ClientSettings
 from triomq.remoting.connection import Connection
 from triomq.remoting.connection_settings import ConnectionSettings
 from triomq.remoting.errors import ConnectFailed, ConnectionClosed, RemotingTimeout, TooManyRequests
+from triomq.remoting.handshake import shake_hands
 from triomq.remoting.log import get_logger
 from triomq.remoting.poller import HAS_EPOLL, Poller
 from triomq.remoting.processor_table import Processor, ProcessorTable
@@ -31,6 +32,10 @@ log = get_logger("triomq.remoting.client")
 
 MAX_ADDRESSES = 4096
 SWEEP_SECONDS = 10
+
+TlsContext = _ssl.SSLContext | Callable[[], _ssl.SSLContext]
+"""The context of new connections, or what returns it (ClientCertificates.current), so that certificates can change."""
+
 
 class RemotingClient:
     """See the module's docstring. Use `open_client` to create one."""
@@ -43,7 +48,7 @@ class RemotingClient:
         *,
         serialize_type: int = 0,
         language: int | None = None,
-        tls_context: _ssl.SSLContext | None = None,
+        tls_context: TlsContext | None = None,
     ) -> None:
         self.table = ProcessorTable()
         self._settings = settings
@@ -122,15 +127,23 @@ class RemotingClient:
     async def _open(self, address: str, timeout_seconds: float) -> Connection:
         host, port = _split(address)
         limit = min(timeout_seconds, self._settings.connect_timeout_ms / 1000)
+        began = trio.current_time()
+        secure: trio.abc.Stream | None = None
         try:
             with trio.fail_after(limit):
                 stream = await network.connect(host, port)
+            if self._tls_context is not None:
+                secure = await self._secure(stream, host, limit - (trio.current_time() - began))
         except trio.TooSlowError:
             raise ConnectFailed(f"connect to {address} failed: no response within {limit:g} s") from None
         except OSError as error:
             reason = error.__cause__.exceptions[0] if isinstance(error.__cause__, ExceptionGroup) else error
             raise ConnectFailed(f"connect to {address} failed: {reason}") from None
-        remote, local = network.ends(stream)
+        try:
+            remote, local = network.ends(stream)
+        except OSError as error:  # the peer has already gone
+            await trio.aclose_forcefully(stream)
+            raise ConnectFailed(f"connect to {address} failed: {error}") from None
         connection = Connection(
             self.table,
             self._turn,
@@ -142,9 +155,8 @@ class RemotingClient:
         )
         self._make_room()
         self._connections[address] = connection
-        if self._tls_context is not None:
-            tls = trio.SSLStream(stream, self._tls_context, server_hostname=host, https_compatible=True)
-            self._nursery.start_soon(serve_stream, tls, connection, self._turn)
+        if secure is not None:
+            self._nursery.start_soon(serve_stream, secure, connection, self._turn)
             await trio.lowlevel.checkpoint()
         elif HAS_EPOLL and isinstance(stream, trio.SocketStream):
             if self._poller is None:
@@ -160,6 +172,20 @@ class RemotingClient:
             self._nursery.start_soon(serve_stream, stream, connection, self._turn)
             await trio.lowlevel.checkpoint()
         return connection
+
+    async def _secure(self, stream: network.Stream, host: str, seconds: float) -> trio.abc.Stream:
+        """Return the stream with TLS after the handshake. Raises HandshakeFailed with the stream closed."""
+        context = self._tls_context
+        assert context is not None
+        secure = trio.SSLStream(
+            stream, context() if callable(context) else context, server_hostname=host, https_compatible=True
+        )
+        try:
+            await shake_hands(secure, max(0.0, seconds))
+        except BaseException:
+            await trio.aclose_forcefully(stream)
+            raise
+        return secure
 
     def _forget(self, connection: Connection) -> None:
         for address, known in list(self._connections.items()):
@@ -198,7 +224,7 @@ async def open_client(
     *,
     serialize_type: int = 0,
     language: int | None = None,
-    tls_context: _ssl.SSLContext | None = None,
+    tls_context: TlsContext | None = None,
 ) -> AsyncIterator[RemotingClient]:
     """Open a client for the duration of the block. Leaving the block first sends pending output.
 

@@ -15,7 +15,6 @@ Nothing that one peer sends affects another connection: a malformed frame closes
 from __future__ import annotations
 
 import sys
-from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Protocol
 
@@ -33,10 +32,12 @@ from triomq.remoting.connection_settings import (
 )
 from triomq.remoting.connection_tasks import Tasks
 from triomq.remoting.errors import ConnectionClosed, RemotingTimeout, TooManyRequests
+from triomq.remoting.handshake import frame_fault
 from triomq.remoting.log import get_logger
 from triomq.remoting.memory import MemoryBudget, Share
 from triomq.remoting.turn import Turn
 from triomq.remoting.unanswered import Unanswered
+from triomq.remoting.waiting_requests import WaitingRequests
 
 log = get_logger("triomq.remoting.connection")
 
@@ -44,12 +45,6 @@ log = get_logger("triomq.remoting.connection")
 _UNSENT = 1  # the peer does not take its responses
 _WAITING = 2  # requests of earlier reads wait
 _NO_MEMORY = 4  # the rest of a long frame waits for a grant of the memory budget
-
-# A request that waits or runs takes about so much beside its body.
-REQUEST_BYTES = 1024
-
-# While this many postponed requests wait, the socket is not read.
-READ_AHEAD_REQUESTS = 1024
 
 
 class RequestHandler(Protocol):
@@ -86,7 +81,7 @@ class Connection:
         self._handler = handler
         self.turn = turn
         self._decoder = FrameDecoder(settings.max_frame_bytes, settings.max_header_bytes)
-        self._waiting: deque[RemotingCommand | Callable[[], None]] = deque()
+        self._waiting = WaitingRequests()
         self._will_work = False
         self._spent_seconds = 0.0
         self._output: list[bytes] = []
@@ -102,7 +97,6 @@ class Connection:
         self._share = Share(self._memory, self)
         self._has_frame = False
         self._was_tight = False
-        self._waiting_bytes = 0
         self._is_in_order = False
         self._unanswered = Unanswered(nursery)
         self._max_unanswered = settings.max_unanswered
@@ -122,25 +116,36 @@ class Connection:
         except Exception as error:  # also from a bug in the decoder, which must not affect other connections
             decoded = error.decoded if isinstance(error, FrameError) else []
             commands = [command for command in decoded if isinstance(command, RemotingCommand)]
-            self._pending_close_reason = f"malformed frame: {error}"
-            log.warning("connection closed for a malformed frame", remote=self.remote.text, error=str(error))
+            fault = frame_fault(error, data)
+            self._pending_close_reason = f"malformed frame: {fault}"
+            log.warning("connection closed for a malformed frame", remote=self.remote.text, error=fault)
             self._mark()
-        if commands:
-            self.has_spoken = True
         if self._decoder.held_bytes or self._has_frame:
             self._read_frame(is_new=bool(commands))
+        if len(commands) == 1:
+            command = commands[0]
+            self.has_spoken = True
+            if command.flag & RPC_RESPONSE:
+                self._unanswered.resolve(command)
+            else:
+                self._handler.handle(self, command)
+        elif commands:
+            self.has_spoken = True
+            self._receive_many(commands)
+
+    def _receive_many(self, commands: list[RemotingCommand]) -> None:
+        """Handle the requests of one read until the turn is over or the peer's output is full; the rest waits."""
         if self._memory.is_tight is not self._was_tight:
             self._set_room()
         handler = self._handler
         turn = self.turn
-        many = len(commands) > 1
         rest = iter(commands)
         for command in rest:
             if command.flag & RPC_RESPONSE:
                 self._unanswered.resolve(command)
                 continue
             handler.handle(self, command)
-            if many and (self._output_bytes > self._room_bytes or turn.is_over()):
+            if self._output_bytes > self._room_bytes or turn.is_over():
                 self._keep(rest)
 
     def _read_frame(self, *, is_new: bool) -> None:
@@ -157,14 +162,13 @@ class Connection:
                 self._unanswered.resolve(command)
             else:
                 self._waiting.append(command)
-                self._waiting_bytes += REQUEST_BYTES + len(command.body)
         self._is_in_order = True  # what arrives later must not overtake them
         self._wait_for_turn()
 
     def _wait_for_turn(self) -> None:
         if self._waiting and self.is_open:
-            self._share.set_waiting(self._waiting_bytes)
-            if self._is_in_order or len(self._waiting) >= READ_AHEAD_REQUESTS:
+            self._share.set_waiting(self._waiting.held_bytes)
+            if self._is_in_order or self._waiting.share() >= 1:
                 self._stop_reading(_WAITING)
             self._mark()  # `flush` knows whether the peer takes what there is
 
@@ -180,14 +184,15 @@ class Connection:
             self._spent_seconds = 0.0
             self._is_in_order = False
         self._waiting.append(later)
-        self._waiting_bytes += REQUEST_BYTES
         self._wait_for_turn()
 
     def work(self) -> bool:
         """Handle requests that wait (called by Turn.run). Return whether there are more for the next turn."""
         waiting = self._waiting
+        turn = self.turn
         began = trio.current_time()
-        self.turn.arrived = began - self._spent_seconds
+        turn.arrived = began - self._spent_seconds
+        earlier_bytes = self._output_bytes
         try:
             while waiting and self._output_bytes <= self._room_bytes:
                 each = waiting.popleft()
@@ -195,16 +200,16 @@ class Connection:
                     self._handler.handle(self, each)
                 else:
                     each()
-                if self.turn.is_over():
+                if turn.is_slice_over(self._output_bytes - earlier_bytes):
                     break
         except Exception:
             log.exception("connection failed", remote=self.remote.text)
             self.close("internal error; see the log")
+        turn.sliced(self._output_bytes - earlier_bytes)
         if self._is_in_order:
             self._spent_seconds += trio.current_time() - began
-        if self.is_open and (not waiting or (not self._is_in_order and 2 * len(waiting) < READ_AHEAD_REQUESTS)):
-            self._waiting_bytes = REQUEST_BYTES * len(waiting)
-            self._share.set_waiting(self._waiting_bytes)
+        if self.is_open and (not waiting or (not self._is_in_order and self._waiting.share() < 0.5)):
+            self._share.set_waiting(self._waiting.held_bytes)
             self._resume_reading(_WAITING)
         if waiting and self._output_bytes <= self._room_bytes:
             return True
@@ -222,7 +227,7 @@ class Connection:
             self._output = []
             self._output_bytes = 0
             self.transport.write(data)
-        if self._waiting:
+        if self._waiting.queue:
             self._work_soon()
         elif self._pending_close_reason is not None:
             self.close(self._pending_close_reason)
@@ -261,7 +266,8 @@ class Connection:
 
     def _work_soon(self) -> None:
         """Continue with the requests that wait, once the peer has taken enough."""
-        if self._backlog_bytes <= self._low_water_bytes and not self._will_work and self.is_open:
+        has_room = self._backlog_bytes <= self._low_water_bytes and self._room_bytes >= 0
+        if has_room and not self._will_work and self.is_open:
             self._will_work = True
             self.turn.postpone(self)
 
@@ -308,16 +314,14 @@ class Connection:
 
         Raises RemotingTimeout, ConnectionClosed, TooManyRequests.
         """
-        self._check_open()
-        self._check_room()
+        self._check_usable()
         deadline = trio.current_time() + timeout_seconds
         if self._backlog_bytes > self._high_water_bytes:
             with trio.move_on_at(deadline) as limit:
                 await self.wait_drained()
             if limit.cancelled_caught:
                 raise RemotingTimeout(f"{self.remote.text} reads nothing; request {command.code} was not sent")
-            self._check_open()
-            self._check_room()  # other tasks that waited may have sent requests meanwhile
+            self._check_usable()  # other tasks that waited may have sent requests meanwhile
         opaque = self._assign_opaque(command)
         self._send(command)
         response = await self._unanswered.answer(opaque, deadline)
@@ -327,11 +331,9 @@ class Connection:
             )
         return response
 
-    def _check_open(self) -> None:
+    def _check_usable(self) -> None:
         if not self.is_open:
             raise ConnectionClosed(f"connection to {self.remote.text} is closed: {self.close_reason}")
-
-    def _check_room(self) -> None:
         if len(self._unanswered) >= self._max_unanswered:
             raise TooManyRequests(f"{self._max_unanswered} requests to {self.remote.text} are unanswered")
 

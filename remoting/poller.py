@@ -4,6 +4,9 @@ An epoll descriptor is itself readable when one of its sockets is ready. The tas
 once for all ready sockets, reads and handles one after another, and ends the turn once for all of them. Compared with a
 task per connection, this halves the cost of a request when many connections each wait for a response.
 
+A read can bring a thousand requests, and many clients can do that at once. Those that always have more to read do not
+delay those that ask one thing at a time (CALM_READS).
+
 Without epoll, and for TLS, each connection has a task of its own (stream_transport).
 """
 
@@ -13,6 +16,7 @@ import errno
 import select
 import socket
 from collections.abc import Callable
+from math import inf
 
 import trio
 
@@ -23,6 +27,13 @@ from triomq.remoting.turn import Turn
 log = get_logger("triomq.remoting.poller")
 
 RECEIVE_BYTES = 256 * 1024
+# A client is calm when this number of reads in a row took everything that it had sent, and each cost little. While
+# there are calm ones, the others are read after them, in small pieces, and for a short part of the turn.
+CALM_READS = 8
+CALM_READ_SECONDS = 0.0005
+CALM_FOR_SECONDS = 0.1
+HASTY_RECEIVE_BYTES = 16 * 1024
+HASTY_SECONDS = 0.001
 MAX_EVENTS = 512
 # Polling again costs a tenth of a pass through the event loop. The bound keeps other tasks from starving.
 TURNS_IN_A_ROW = 8
@@ -37,7 +48,8 @@ _NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 class SocketTransport:
     """One socket of the poller. It sends what the socket accepts now, and the rest when it is writable again."""
 
-    __slots__ = ("_backlog", "_backlog_bytes", "_interest", "_poller", "_sock", "connection", "fd")
+    __slots__ = ("_backlog", "_backlog_bytes", "_interest", "_poller", "_sock", "calm_reads", "connection", "fd",
+                 "has_more")  # fmt: skip
 
     def __init__(self, poller: Poller, sock: socket.socket, connection: Connection) -> None:
         self._poller = poller
@@ -47,10 +59,14 @@ class SocketTransport:
         self._interest = select.EPOLLIN
         self.connection = connection
         self.fd = sock.fileno()
+        self.calm_reads = 0
+        self.has_more = False
 
-    def readable(self, now: float) -> None:
+    def readable(self, now: float, limit_bytes: int = RECEIVE_BYTES) -> None:
+        """Read and handle at most `limit_bytes`. `has_more` is then whether there may be more."""
+        self.has_more = False
         try:
-            data = self._sock.recv(RECEIVE_BYTES)
+            data = self._sock.recv(limit_bytes)
         except OSError as error:
             if error.errno not in _WOULD_BLOCK:
                 self.connection.close(f"read failed: {error.strerror}")
@@ -58,8 +74,21 @@ class SocketTransport:
         if not data:
             self.connection.close("closed by the peer")
             return
+        self.has_more = len(data) == limit_bytes
         self.connection.last_active = now
         self.connection.receive(data)
+
+    def took(self, seconds: float) -> None:
+        """Note how long the last read took."""
+        if self.has_more or seconds > CALM_READ_SECONDS:
+            self.calm_reads = 0
+        else:
+            self.calm_reads += 1
+
+    @property
+    def is_read(self) -> bool:
+        """Return whether the socket is to be read."""
+        return self._interest & select.EPOLLIN != 0
 
     def writable(self, now: float) -> None:
         while self._backlog:
@@ -128,6 +157,8 @@ class Poller:
         self._transports: dict[int, SocketTransport] = {}
         self._listeners: dict[int, tuple[socket.socket, Callable[[socket.socket], None]]] = {}
         self._resting: list[int] = []
+        self._hasty: dict[int, int] = {}  # descriptor -> events of those that wait for the calm, the longest first
+        self._calm_until = -inf
 
     def __len__(self) -> int:
         return len(self._transports)
@@ -187,7 +218,7 @@ class Poller:
                     if not ready:
                         break
                     unread = self._take_turn(ready)
-                    if unread:
+                    if unread or self._hasty:
                         break  # let other tasks run
         finally:
             self.stop_listening()
@@ -200,26 +231,68 @@ class Poller:
         turn = self._turn
         turn.begin()
         now = turn.began
+        is_mixed = now < self._calm_until
+        if is_mixed:
+            ready = self._calm_of(ready)
         unread: list[tuple[int, int]] = []
+        at = now
         for index, (fd, mask) in enumerate(ready):
-            if trio.current_time() - now > turn.limit_seconds:
+            if at - now > turn.limit_seconds:
                 unread = ready[index:]
                 break
-            transport = self._transports.get(fd)
-            if transport is None:
-                if fd in self._listeners:
-                    self._accept(fd)
-                continue
-            try:
-                if mask & select.EPOLLOUT:
-                    transport.writable(now)
-                if mask & ~select.EPOLLOUT:
-                    transport.readable(now)
-            except Exception:
-                log.exception("connection failed", remote=transport.connection.remote.text)
-                transport.connection.close("internal error; see the log")
+            at = self._serve(fd, mask, at, RECEIVE_BYTES)
+        if is_mixed:
+            self._read_hasty(at)
         turn.end()
         return unread
+
+    def _calm_of(self, ready: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Return those that are calm, and the listeners; add the others to those that wait."""
+        calm: list[tuple[int, int]] = []
+        for each in ready:
+            transport = self._transports.get(each[0])
+            if transport is None or transport.calm_reads >= CALM_READS:
+                calm.append(each)
+            else:
+                self._hasty[each[0]] = each[1]
+        return calm
+
+    def _read_hasty(self, began: float) -> None:
+        """Read from the others, the one that has waited longest first. What is left is for the next turn."""
+        hasty = self._hasty
+        at = began
+        while hasty and at - began <= HASTY_SECONDS:
+            fd = next(iter(hasty))
+            mask = hasty.pop(fd)
+            transport = self._transports.get(fd)
+            if transport is not None:
+                at = self._serve(fd, mask if transport.is_read else mask & select.EPOLLOUT, at, HASTY_RECEIVE_BYTES)
+                if transport.has_more and transport.is_read:
+                    hasty[fd] = select.EPOLLIN
+
+    def _serve(self, fd: int, mask: int, began: float, limit_bytes: int) -> float:
+        """Do what one socket is ready for. Return the time afterwards."""
+        transport = self._transports.get(fd)
+        if transport is None:
+            if fd in self._listeners:
+                self._accept(fd)
+            return trio.current_time()
+        now = self._turn.began
+        is_readable = mask & ~select.EPOLLOUT
+        try:
+            if mask & select.EPOLLOUT:
+                transport.writable(now)
+            if is_readable:
+                transport.readable(now, limit_bytes)
+        except Exception:
+            log.exception("connection failed", remote=transport.connection.remote.text)
+            transport.connection.close("internal error; see the log")
+        at = trio.current_time()
+        if is_readable:
+            transport.took(at - began)
+            if transport.calm_reads >= CALM_READS:
+                self._calm_until = at + CALM_FOR_SECONDS
+        return at
 
     def _accept(self, fd: int) -> None:
         sock, accepted = self._listeners[fd]

@@ -19,7 +19,7 @@ import trio
 from triomq.protocol.codes import ResponseCode
 from triomq.protocol.command import RemotingCommand, new_response
 from triomq.protocol.errors import BodyError, HeaderFieldError, RequestRefused
-from triomq.remoting.connection import REQUEST_BYTES, Connection
+from triomq.remoting.connection import Connection
 from triomq.remoting.log import get_logger
 
 log = get_logger("triomq.remoting.processor")
@@ -116,6 +116,10 @@ class ProcessorTable:
     def before(self, hook: BeforeHook) -> None:
         self._before.append(hook)
 
+    def set_hooks(self, hooks: Iterable[BeforeHook]) -> None:
+        """Replace all hooks. Requests from the next one on pass these."""
+        self._before = list(hooks)
+
     def handle(self, connection: Connection, request: RemotingCommand) -> None:
         """Handle one request: respond now, or start the task that will. Never raises."""
         entry = self._entries.get(request.code)
@@ -123,11 +127,11 @@ class ProcessorTable:
             refusal = f" request type {request.code} not supported"
             connection.answer(request, new_response(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, refusal))
             return
-        if entry.order:
-            turn = connection.turn
-            if entry.order == FIRST:
-                turn.has_sends = True
-            elif turn.must_yield():
+        order = entry.order
+        if order:
+            if order == FIRST:
+                connection.turn.has_sends = True
+            elif connection.turn.must_yield():
                 connection.postpone(request)
                 return
         pool = entry.pool
@@ -155,8 +159,9 @@ class ProcessorTable:
         token = object()
         if pool is not None:
             pool.entered(token)
-        connection.hold(REQUEST_BYTES + len(request.body))
-        connection.start_soon(self._finish, connection, request, result, pool, token)
+        held_bytes = request.held_bytes
+        connection.hold(held_bytes)
+        connection.start_soon(self._finish, connection, request, result, pool, token, held_bytes)
 
     async def _finish(
         self,
@@ -165,6 +170,7 @@ class ProcessorTable:
         work: Coroutine[Any, Any, RemotingCommand | None],
         pool: Pool | None,
         token: object,
+        held_bytes: int,
     ) -> None:
         try:
             response = await work
@@ -173,7 +179,7 @@ class ProcessorTable:
         finally:
             if pool is not None:
                 pool.left(token)
-            connection.hold(-REQUEST_BYTES - len(request.body))
+            connection.hold(-held_bytes)
         if response is not None:
             connection.answer(request, response)
 

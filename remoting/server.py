@@ -25,6 +25,7 @@ from triomq.remoting.admission import Admission, AdmissionLimits, Place
 from triomq.remoting.config import ServerSettings
 from triomq.remoting.connection import Connection
 from triomq.remoting.connection_settings import ConnectionSettings
+from triomq.remoting.handshake import HANDSHAKE_BYTE, PLAIN_REFUSED, HandshakeFailed, HandshakeLog, shake_hands
 from triomq.remoting.log import get_logger
 from triomq.remoting.memory import budget_of
 from triomq.remoting.poller import HAS_EPOLL, Poller
@@ -39,13 +40,11 @@ IDLE_SWEEPS = 10
 """One sweep in this number looks at all connections."""
 ROOM_AT_ONCE = 64
 """The most silent connections that one sweep closes when accepting rests for want of descriptors."""
-TLS_HANDSHAKE_BYTE = 0x16
-HANDSHAKE_SECONDS = 10
 TLS_DISABLED, TLS_PERMISSIVE, TLS_ENFORCING = "disabled", "permissive", "enforcing"
 
 TlsContext = Callable[[], "Awaitable[ssl.SSLContext | None]"]
 """Returns the context for a new connection. Called for each, so that certificates can change while the server runs, and
-awaited, so that the first one can be created on demand (tls.ServerCertificates.context)."""
+awaited, so that the first one can be created on demand (certificates.ServerCertificates.context)."""
 
 
 class ConnectionEvents(Protocol):
@@ -105,6 +104,8 @@ class RemotingServer:
         self._connections: dict[Connection, Place] = {}
         self._poller: Poller | None = None
         self._nursery: trio.Nursery | None = None
+        self._tls_failed = HandshakeLog("a TLS handshake failed")
+        self._plain_refused = HandshakeLog("a connection without TLS was closed")
 
     @property
     def connections(self) -> frozenset[Connection]:
@@ -255,11 +256,11 @@ class RemotingServer:
             if not peeked or first.scope.cancel_called:
                 return
             first.last_active = trio.current_time()
-            if peeked[0] == TLS_HANDSHAKE_BYTE:
+            if peeked[0] == HANDSHAKE_BYTE:
                 owned = None
                 await self._serve_tls(table, sock, ends, place, first)
             elif self._tls_mode == TLS_ENFORCING:
-                log.warning("a connection without TLS was closed: tls.server.mode is enforcing", remote=ends[0].text)
+                self._plain_refused.failed(ends[0].text, PLAIN_REFUSED)
             else:
                 owned = None
                 self._poller.add(sock, self._connect(table, *ends, place, was_heard=True))
@@ -282,15 +283,15 @@ class RemotingServer:
         try:
             context = await self._tls_context() if self._tls_context is not None else None
             if context is None:
-                log.warning("a TLS connection was closed: no usable certificate is configured", remote=ends[0].text)
+                self._tls_failed.failed(ends[0].text, "no certificate can be used here; an earlier line says why")
                 return
             plain = trio.SocketStream(trio.socket.from_stdlib_socket(sock))
             stream = trio.SSLStream(plain, context, server_side=True, https_compatible=True)
             try:
-                with first.scope, trio.fail_after(HANDSHAKE_SECONDS):
-                    await stream.do_handshake()
-            except (trio.BrokenResourceError, trio.TooSlowError, OSError) as error:
-                log.warning("a TLS handshake failed", remote=ends[0].text, error=str(error.__cause__ or error))
+                with first.scope:
+                    await shake_hands(stream)
+            except HandshakeFailed as error:
+                self._tls_failed.failed(ends[0].text, str(error))
                 await trio.aclose_forcefully(stream)
                 return
             if first.scope.cancelled_caught:

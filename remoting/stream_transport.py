@@ -9,6 +9,7 @@ from __future__ import annotations
 import trio
 
 from triomq.remoting.connection import Connection
+from triomq.remoting.handshake import explained
 from triomq.remoting.log import get_logger
 from triomq.remoting.turn import Turn
 
@@ -57,7 +58,7 @@ class StreamTransport:
             try:
                 data = await self._stream.receive_some(RECEIVE_BYTES)
             except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
-                connection.close(f"read failed: {error.__cause__ or error}")
+                connection.close(f"read failed: {explained(error)}")
                 return
             if not data:
                 connection.close("closed by the peer")
@@ -81,7 +82,7 @@ class StreamTransport:
             try:
                 await self._stream.send_all(data)
             except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
-                connection.close(f"write failed: {error.__cause__ or error}")
+                connection.close(f"write failed: {explained(error)}")
                 return
             connection.last_active = trio.current_time()
             self._output_bytes -= len(data)

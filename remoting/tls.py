@@ -1,8 +1,10 @@
 """TLS: the tls.* keys and the SSL contexts they describe (RocketMQ: TlsSystemConfig, TlsHelper).
 
-    TlsSettings          the keys, from system properties and the TLS file
-    ServerCertificates   the server's context: created at the first handshake, and again when its files change
-    client_context       the context of outgoing connections
+    TlsSettings           the keys, from system properties and the TLS file
+    make_server_context   the context of connections that a server accepts
+    client_context        the context of outgoing connections
+
+certificates.py makes the contexts again when the files change, handshake.py uses them.
 
 In test mode, the default, the server presents a temporary self-signed certificate, a client trusts any server, and the
 configured files are not read. Open connections keep the context they began with.
@@ -13,7 +15,6 @@ Python's ssl cannot request a client certificate without verifying it. With tls.
 
 from __future__ import annotations
 
-import hashlib
 import ssl
 import subprocess
 import tempfile
@@ -21,15 +22,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import trio
-
+from triomq.protocol.secret_text import SecretError
 from triomq.protocol.settings import bind, setting
 from triomq.remoting.log import get_logger
+from triomq.remoting.secret_file import read_secret
 
 log = get_logger("triomq.remoting.tls")
 
 DISABLED, PERMISSIVE, ENFORCING = "disabled", "permissive", "enforcing"
-WATCH_SECONDS = 0.5
 _CLIENT_AUTH = {"optional": ssl.CERT_OPTIONAL, "require": ssl.CERT_REQUIRED}
 
 
@@ -49,14 +49,26 @@ class TlsSettings:
     client_auth_text: str = setting("tls.server.need.client.auth", "none", meaning="none, optional or require")
     server_key: str | None = setting("tls.server.keyPath", None, meaning="PKCS#8 private key")
     server_key_password: str | None = setting("tls.server.keyPassword", None, meaning="password of the private key")
+    server_key_password_file: str | None = setting(
+        "tls.server.keyPasswordFile", None, meaning="file that holds that password instead (TrioMQ only)"
+    )
     server_certificate: str | None = setting("tls.server.certPath", None, meaning="certificate chain")
     check_clients_text: str = setting("tls.server.authClient", "false", meaning="true: check client certificates")
     server_trust: str | None = setting("tls.server.trustCertPath", None, meaning="CAs of client certificates")
     client_key: str | None = setting("tls.client.keyPath", None, meaning="PKCS#8 private key")
     client_key_password: str | None = setting("tls.client.keyPassword", None, meaning="password of the private key")
+    client_key_password_file: str | None = setting(
+        "tls.client.keyPasswordFile", None, meaning="file that holds that password instead (TrioMQ only)"
+    )
     client_certificate: str | None = setting("tls.client.certPath", None, meaning="certificate chain")
     check_servers_text: str = setting("tls.client.authServer", "false", meaning="true: check server certificates")
     client_trust: str | None = setting("tls.client.trustCertPath", None, meaning="CAs of server certificates")
+    checks_names_text: str = setting(
+        "tls.client.checkServerName",
+        "false",
+        meaning="true: with tls.client.authServer, a server's certificate has to name the host that was connected to "
+        "(TrioMQ only)",
+    )
 
     @classmethod
     def from_values(cls, values: Mapping[str, str]) -> TlsSettings:
@@ -84,6 +96,10 @@ class TlsSettings:
     def checks_servers(self) -> bool:
         return not self.is_test_mode and _is_true(self.check_servers_text)
 
+    @property
+    def checks_names(self) -> bool:
+        return self.checks_servers and _is_true(self.checks_names_text)
+
     def use_for_clients(self, use_tls: bool | None = None) -> bool:
         """Whether outgoing connections use TLS: by useTLS, else by tls.enable, else if the mode is enforcing."""
         if use_tls is not None:
@@ -96,102 +112,54 @@ class TlsSettings:
         return f"TlsSettings(mode={self.mode!r}, test_mode={self.is_test_mode})"  # no password
 
 
-class ServerCertificates:
-    """The context for new TLS connections of a server. Pass `context` to RemotingServer and run `watch` beside it.
-
-    Only the event loop touches it. Failure to create a context is logged once per cause, and TLS connections are
-    refused; failure to recreate one leaves the previous one in use.
-    """
-
-    def __init__(self, settings: TlsSettings) -> None:
-        self._settings = settings
-        self._context: ssl.SSLContext | None = None
-        self._is_tried = False
-        self._making = trio.Lock()
-        self._hashes = self._read_hashes()
-        self._pending: set[str] = set()
-
-    async def context(self) -> ssl.SSLContext | None:
-        """Return the context, or None if it cannot be created. The first call creates it."""
-        if not self._is_tried:
-            async with self._making:
-                if not self._is_tried:
-                    await self._make()
-        return self._context
-
-    async def watch(self) -> None:
-        """Reload changed files until cancelled; return when no file is configured.
-
-        Configured files are read immediately, so that errors in them are logged when the server starts.
-        """
-        if self._hashes:
-            await self.context()
-        while self._hashes:
-            await trio.sleep(WATCH_SECONDS)
-            await self.refresh()
-
-    async def refresh(self) -> bool:
-        """Check the files once. A changed trust file takes effect immediately, certificate and key when both have
-        changed. Return whether a reload was due."""
-        hashes = self._read_hashes()
-        self._pending |= {path for path, digest in hashes.items() if digest != self._hashes[path]}
-        self._hashes = hashes
-        if not self._is_tried or not self._is_reload_due():
-            return False
-        self._pending.clear()
-        log.info("TLS files changed")
-        await self._make()
-        return True
-
-    def _is_reload_due(self) -> bool:
-        settings = self._settings
-        pair = {path for path in (settings.server_certificate, settings.server_key) if path is not None}
-        return settings.server_trust in self._pending or (bool(pair) and pair <= self._pending)
-
-    async def _make(self) -> None:
-        try:
-            self._context = await trio.to_thread.run_sync(make_server_context, self._settings)
-        except (TlsError, OSError, ValueError) as error:
-            consequence = "the previous certificate stays in use" if self._context else "TLS connections are refused"
-            log.error("no TLS context", error=str(error), consequence=consequence)
-        self._is_tried = True  # skipped when cancelled: the next connection tries again
-
-    def _read_hashes(self) -> dict[str, bytes]:
-        """Return path -> digest of each configured file; the digest of an unreadable file is empty."""
-        settings = self._settings
-        if settings.is_test_mode or settings.mode == DISABLED:
-            return {}
-        paths = (settings.server_certificate, settings.server_key, settings.server_trust)
-        return {path: _digest(path) for path in paths if path is not None}
-
-
-def make_server_context(settings: TlsSettings) -> ssl.SSLContext:
-    """Create the server's context: from the files, or in test mode with the openssl program. Raise TlsError."""
+def make_server_context(settings: TlsSettings, client_auth: ssl.VerifyMode | None = None) -> ssl.SSLContext:
+    """Create the server's context: from the files, or in test mode with the openssl program. Raise TlsError.
+    `client_auth` replaces what the settings require of clients."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     if settings.is_test_mode:
         _load_temporary_certificate(context)
         return context
     if settings.server_certificate is None or settings.server_key is None:
         raise TlsError("tls.server.certPath and tls.server.keyPath are both needed without tls.test.mode.enable")
-    _load_pair(context, settings.server_certificate, settings.server_key, settings.server_key_password)
-    context.verify_mode = settings.client_auth
+    password = _password("tls.server.keyPassword", settings.server_key_password, settings.server_key_password_file)
+    _load_pair(context, settings.server_certificate, settings.server_key, password)
+    context.verify_mode = settings.client_auth if client_auth is None else client_auth
     if context.verify_mode is not ssl.CERT_NONE:
         _load_trust(context, settings.server_trust, ssl.Purpose.CLIENT_AUTH)
-    elif settings.client_auth_text.lower() in _CLIENT_AUTH:
+    elif client_auth is None and settings.client_auth_text.lower() in _CLIENT_AUTH:
         log.warning("client certificates are not requested", because="tls.server.authClient is false")
     return context
 
 
-def client_context(settings: TlsSettings) -> ssl.SSLContext:
-    """Create the context of outgoing connections. As in RocketMQ, host names are not checked. Raises TlsError."""
+def client_context(settings: TlsSettings, *, checks: bool = False) -> ssl.SSLContext:
+    """Create the context of outgoing connections. Raises TlsError. As in RocketMQ, host names are not checked, unless
+    tls.client.checkServerName asks for it. With `checks` both are checked, except in test mode."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_REQUIRED if settings.checks_servers else ssl.CERT_NONE
-    if settings.checks_servers:
+    checks = checks and not settings.is_test_mode
+    context.check_hostname = False  # first: it must be off before verify_mode can be CERT_NONE
+    context.verify_mode = ssl.CERT_REQUIRED if checks or settings.checks_servers else ssl.CERT_NONE
+    context.check_hostname = checks or settings.checks_names
+    if context.verify_mode is not ssl.CERT_NONE:
         _load_trust(context, settings.client_trust, ssl.Purpose.SERVER_AUTH)
-    if not settings.is_test_mode and settings.client_certificate is not None and settings.client_key is not None:
-        _load_pair(context, settings.client_certificate, settings.client_key, settings.client_key_password)
+    if settings.is_test_mode or (settings.client_certificate is None and settings.client_key is None):
+        return context
+    if settings.client_certificate is None or settings.client_key is None:
+        raise TlsError("tls.client.certPath and tls.client.keyPath belong together: set both, or none")
+    password = _password("tls.client.keyPassword", settings.client_key_password, settings.client_key_password_file)
+    _load_pair(context, settings.client_certificate, settings.client_key, password)
     return context
+
+
+def _password(key: str, text: str | None, path: str | None) -> str | None:
+    """Return the password of a private key: `text`, or what the file holds."""
+    if path is None:
+        return text
+    if text is not None:
+        raise TlsError(f"{key} and {key}File are both set: remove one")
+    try:
+        return read_secret(Path(path))
+    except SecretError as error:
+        raise TlsError(f"{key}File {error}") from None
 
 
 def _load_pair(context: ssl.SSLContext, certificate: str, key: str, password: str | None) -> None:
@@ -237,13 +205,6 @@ def _load_temporary_certificate(context: ssl.SSLContext) -> None:
         except (OSError, subprocess.SubprocessError) as error:
             raise TlsError(f"openssl could not make a self-signed certificate: {error}") from None
         context.load_cert_chain(certificate, key)
-
-
-def _digest(path: str) -> bytes:
-    try:
-        return hashlib.sha256(Path(path).read_bytes()).digest()
-    except OSError:
-        return b""
 
 
 def _is_true(text: str) -> bool:

@@ -39,6 +39,11 @@ LEAST_SLICE_SECONDS = 0.0001
 SLICE_SHARE = 0.25
 """A slice while sends arrive, as a part of the time that they took since the last one."""
 
+QUIET_SLICE_BYTES = 2 * 1024 * 1024
+BUSY_SLICE_BYTES = 256 * 1024
+"""The responses of a slice, without sends and while they arrive. To join and send a megabyte takes a millisecond, which
+comes after the slice's time."""
+
 BUSY_SECONDS = 0.1
 """How long after a send others are expected."""
 
@@ -74,6 +79,8 @@ class Turn:
         self._has_clock = False
         self._stop_after = LONG_TURN_SECONDS
         self._is_slice = False
+        self._slice_bytes = 0
+        self._most_slice_bytes = QUIET_SLICE_BYTES
         self._busy_until = -inf
         self._busy_seconds = 0.0
         self.has_sends = False
@@ -103,6 +110,15 @@ class Turn:
     def is_over(self) -> bool:
         """Return whether this turn has lasted long enough. Outside of a turn it never has."""
         return self._running and self._clock() - self.began > self._stop_after
+
+    def is_slice_over(self, output_bytes: int) -> bool:
+        """Return whether this slice has lasted long enough, or has responses enough: those of other connections, and
+        `output_bytes`."""
+        return self._slice_bytes + output_bytes > self._most_slice_bytes or self.is_over()
+
+    def sliced(self, output_bytes: int) -> None:
+        """Note that a connection added this number of bytes of responses in this slice."""
+        self._slice_bytes += output_bytes
 
     def must_yield(self) -> bool:
         """Return whether a pull must wait for a slice (`postpone`), so that sends need not wait for it."""
@@ -156,7 +172,10 @@ class Turn:
         """Let each connection with postponed requests work, in the order of arrival, for at most one turn's time."""
         self.begin()
         slice_seconds = QUIET_SLICE_SECONDS
+        self._slice_bytes = 0
+        self._most_slice_bytes = QUIET_SLICE_BYTES
         if self.began <= self._busy_until:
+            self._most_slice_bytes = BUSY_SLICE_BYTES
             slice_seconds = min(max(SLICE_SHARE * self._busy_seconds, LEAST_SLICE_SECONDS), QUIET_SLICE_SECONDS)
         self._stop_after = min(slice_seconds, self.limit_seconds)
         self._busy_seconds = 0.0
@@ -167,7 +186,7 @@ class Turn:
             if connection.work():
                 postponed.append(connection)
             self.arrived = self.began
-            if self.is_over():
+            if self.is_slice_over(0):
                 break
         if postponed:
             self._wakeup.set()

@@ -9,16 +9,19 @@ import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
+from triomq.protocol.secret_text import SecretError
 from triomq.protocol.subscription import SQL92, SUB_ALL, TAG, SubscriptionError, build_subscription
+from triomq.remoting.secret_file import read_secret
 from triomq.spark import positions
 from triomq.spark.errors import OptionError
 
 DEFAULT_SOURCE_GROUP: Final = "SPARK_SOURCE"
 DEFAULT_SINK_GROUP: Final = "SPARK_SINK"
 _CONNECTION: Final = (
-    "nameServer", "accessKey", "secretKey", "securityToken", "tls.enable", "tls.client.trustCertPath",
+    "nameServer", "accessKey", "secretKey", "secretKeyFile", "securityToken", "tls.enable", "tls.client.trustCertPath",
     "tls.client.certPath", "tls.client.keyPath", "tls.client.keyPassword", "tls.client.authServer",
     "requestTimeoutMs", "retryTimeoutMs",
 )  # fmt: skip
@@ -124,12 +127,13 @@ def connection_options(table: OptionTable) -> ConnectionOptions:
         host, _, port = part.rpartition(":")
         if not host or not port.isdigit():
             raise OptionError(f"option nameServer: {part!r} is not host:port")
-    if (table.text("accessKey") is None) != (table.text("secretKey") is None):
+    secret_key = _secret_key(table)
+    if (table.text("accessKey") is None) != (secret_key is None):
         raise OptionError("option accessKey: accessKey and secretKey must be given together")
     return ConnectionOptions(
         name_servers,
         table.text("accessKey"),
-        table.text("secretKey"),
+        secret_key,
         table.text("securityToken"),
         table.flag("tls.enable", False),
         table.text("tls.client.trustCertPath"),
@@ -140,6 +144,19 @@ def connection_options(table: OptionTable) -> ConnectionOptions:
         table.number("requestTimeoutMs", 5000, 1),
         table.number("retryTimeoutMs", 60_000, 0),
     )
+
+
+def _secret_key(table: OptionTable) -> str | None:
+    """Return the secret key, which may be in a file: options are seen in the list of processes and in Spark's pages."""
+    text, path = table.text("secretKey"), table.text("secretKeyFile")
+    if path is None:
+        return text
+    if text is not None:
+        raise OptionError("options secretKey and secretKeyFile are both given: remove one")
+    try:
+        return read_secret(Path(path))
+    except SecretError as error:
+        raise OptionError(f"option secretKeyFile: {error}") from None
 
 
 @dataclass(frozen=True, slots=True)

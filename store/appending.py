@@ -86,7 +86,7 @@ class Appending:
                 PutStatus.MESSAGE_ILLEGAL, reason=f"body of {body_bytes} bytes exceeds maxMessageSize {limit}"
             )
         if not self._log.fits(size):
-            return PutResult(PutStatus.MESSAGE_ILLEGAL, reason=f"a record of {size} bytes does not fit a log file")
+            return PutResult(PutStatus.MESSAGE_ILLEGAL, reason=f"a record of {size} bytes does not fit into a log file")
         try:
             result = self._encode(message, queue, size)
             if more is not None and result.is_ok:
@@ -165,11 +165,14 @@ class Appending:
                 return _too_long(topic, stored)
             size = shared_bytes + body_bytes + properties_bytes
             if body_bytes > limit or size > record_limit:
-                return PutResult(PutStatus.MESSAGE_ILLEGAL, reason=f"a message of the batch has {size} bytes")
+                reason = f"a message of the batch has {size} bytes, which exceeds maxMessageSize {limit}"
+                return PutResult(PutStatus.MESSAGE_ILLEGAL, reason=reason)
             prepared.append((unit, stored, size))
             total += size
-        if message.sys_flag & sys_flag.TRANSACTION_MASK or not self._log.fits(total):
-            return PutResult(PutStatus.MESSAGE_ILLEGAL, reason=f"no batch of {total} bytes or with transactions")
+        if message.sys_flag & sys_flag.TRANSACTION_MASK:
+            return PutResult(PutStatus.MESSAGE_ILLEGAL, reason="a batch cannot be part of a transaction")
+        if not self._log.fits(total):
+            return PutResult(PutStatus.MESSAGE_ILLEGAL, reason=f"a batch of {total} bytes does not fit into a log file")
         try:
             self._log.place(total)
             result = self._encode_batch(message, queue, prepared, total)
@@ -244,13 +247,15 @@ class Appending:
 
 
 def _too_long(topic: bytes, stored_properties: bytes) -> PutResult:
+    status = PutStatus.MESSAGE_ILLEGAL
     if len(topic) > record.MAX_TOPIC_BYTES:
-        return PutResult(PutStatus.MESSAGE_ILLEGAL, reason=f"the topic has {len(topic)} bytes, 127 are possible")
-    if len(stored_properties.decode("utf-8", "replace")) > MAX_PROPERTIES_BYTES:
-        return PutResult(PutStatus.MESSAGE_ILLEGAL, reason="the properties text is longer than 32767 characters")
-    return PutResult(
-        PutStatus.PROPERTIES_SIZE_EXCEEDED, reason=f"the properties have {len(stored_properties)} bytes, at most 32767"
-    )
+        reason = f"the topic has {len(topic)} bytes, the limit is {record.MAX_TOPIC_BYTES}"
+    elif len(stored_properties.decode("utf-8", "replace")) > MAX_PROPERTIES_BYTES:
+        reason = f"the properties have more than {MAX_PROPERTIES_BYTES} characters"
+    else:
+        status = PutStatus.PROPERTIES_SIZE_EXCEEDED
+        reason = f"the properties have {len(stored_properties)} bytes, the limit is {MAX_PROPERTIES_BYTES}"
+    return PutResult(status, reason=reason)
 
 
 def _any_keys_and_tags(stored: bytes) -> tuple[int, str | None, str | None]:

@@ -47,6 +47,7 @@ MANY_PARAMETERS: dict[str, str] = {
 # Modules (as patterns) whose public names are used outside of the rooms, or found by name.
 INTERFACES: dict[str, str] = {
     "admin/commands/*.py": "a command's function is found by its name (admin/commands/__init__.py)",
+    "admin/verbs/*.py": "a verb's function is found by its name (admin/verbs/__init__.py)",
     "broker/embedded/virtual_clock.py": "public as triomq.testing, and trio.abc.Clock",
     "broker/extensions.py": "what plug-ins of users inherit from",
     "client/compat/*.py": "the interface of the old rocketmq-client-python",

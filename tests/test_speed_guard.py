@@ -18,10 +18,10 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 STEPS = {
-    "send json 4x64": 3119,
-    "send binary 128 B": 4214,
+    "send json 4x64": 3129,
+    "send binary 128 B": 4224,
     "pull batch 32": 263,
-    "pull batch 1": 2086,
+    "pull batch 1": 2060,
 }
 TOLERANCE = 1.25
 

@@ -20,7 +20,7 @@ def cluster_list(run: Run) -> None:
         if interval <= 0:
             return
         run.out.line()
-        time.sleep(interval)  # a command line waits as long as its option says
+        run.pause(interval)
         run.session.forget_cluster_info()
 
 

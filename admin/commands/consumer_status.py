@@ -45,7 +45,7 @@ def consumer_status(run: Run) -> None:
         infos[client] = info
         path = f"{now}/{client}"
         if run.out.is_text:
-            _write(path, info_text(info))
+            run.write_file(os.path.join(str(now), client.replace("/", "_")), info_text(info).encode())
         run.out.line(layout % (len(infos), client, version_name(connection["version"]), path))
         run.out.item(clientId=client, **_info_item(info))
     if infos:
@@ -59,16 +59,6 @@ def _info_item(info: dict[str, Any]) -> dict[str, Any]:
         for (topic, name, number), state in sorted(queue_items(info.get("mqTable", {})), key=lambda item: item[0])
     ]
     return {**info, "mqTable": queues}
-
-
-def _write(path: str, text: str) -> None:
-    directory, _, name = path.partition("/")
-    try:
-        os.makedirs(directory, exist_ok=True)
-        with open(os.path.join(directory, name.replace("/", "_")), "w", encoding="utf-8") as file:
-            file.write(text)
-    except OSError as error:
-        raise AdminError(f"cannot write {path}: {error.strerror}") from error
 
 
 def _judgement(infos: dict[str, dict[str, Any]]) -> str:
@@ -175,7 +165,7 @@ def start_monitoring(run: Run) -> None:
     while True:
         for group in _groups(run):
             _monitor(run, group)
-        time.sleep(ROUND_SECONDS)  # a command line waits as long as its option says
+        run.pause(ROUND_SECONDS)
 
 
 def _groups(run: Run) -> list[str]:

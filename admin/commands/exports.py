@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 
 from triomq.admin import bodies
@@ -92,12 +91,7 @@ def _version(body: dict[str, Any]) -> dict[str, Any]:
 
 def _write(run: Run, directory: str, name: str, value: dict[str, Any]) -> None:
     path = f"{directory}/{name}"
-    try:
-        os.makedirs(directory, exist_ok=True)
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(pretty_json(value))
-    except OSError as error:
-        raise AdminError(f"cannot write {path}: {error.strerror}") from error
+    run.write_file(path, pretty_json(value).encode())
     run.out.text(f"export {path} success")
     run.out.item(path=path)
 

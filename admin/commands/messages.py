@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 from triomq.admin import bodies
 from triomq.admin.commands.progress import PULL, consume_stats, consumer_connections
 from triomq.admin.commands.sending import Sender, result_text
@@ -110,7 +108,7 @@ def query_msg_by_offset(run: Run) -> None:
 
 
 def _show(run: Run, message: MessageExt, *, index: int = 0, with_offset_id: bool = True) -> None:
-    path = _write_body(message, index) if run.out.is_text else ""
+    path = _write_body(run, message, index) if run.out.is_text else ""
     for line in message_lines(message, path, with_offset_id=with_offset_id):
         run.out.line(line)
     tracks = [_track(run, message, group) for group in groups_of(run.session, message.topic)]
@@ -119,14 +117,9 @@ def _show(run: Run, message: MessageExt, *, index: int = 0, with_offset_id: bool
     run.out.item(**message_item(message), tracks=tracks)
 
 
-def _write_body(message: MessageExt, index: int) -> str:
+def _write_body(run: Run, message: MessageExt, index: int) -> str:
     path = f"{BODY_DIRECTORY}/{message.msg_id}" + (f"_{index}" if index else "")
-    try:
-        os.makedirs(BODY_DIRECTORY, exist_ok=True)
-        with open(path, "wb") as file:
-            file.write(message.body)
-    except OSError as error:
-        raise AdminError(f"cannot write the body to {path}: {error.strerror}") from error
+    run.write_file(path, bytes(message.body))
     return path
 
 

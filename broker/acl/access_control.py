@@ -98,7 +98,7 @@ class AccessControl:
         if account is None or account.is_admin or self._like_rocketmq:
             return
         if topic is None:
-            text = f"No message begins at the offset of the request code={request.code}"
+            text = f"No message begins at the offset that the request code={request.code} names"
             raise self._refusal(connection, request, text, _NO_DEFAULT)
         self._check_resource(connection, request, account, topic, wanted)
 
@@ -111,6 +111,12 @@ class AccessControl:
         account = self._table.account(access_key)
         is_white = account is not None and account.white_addresses.matches(remote)
         return f"{access_key} (white address)" if is_white else access_key
+
+    def account_of(self, connection: Connection, request: RemotingCommand) -> str:
+        """Return the access key of a request that passed; "" if its address needs none, so that it proves nothing."""
+        if any(pattern.matches(connection.remote) for pattern in self._table.white_addresses):
+            return ""
+        return (request.ext_fields or {}).get(signature.ACCESS_KEY, "")
 
     def _account(self, connection: Connection, request: RemotingCommand) -> Account | None:
         """Return the account that the request names; None for an address that needs none. Raises AccessDenied."""

@@ -4,7 +4,8 @@
     <home>/conf/acl/**/*.yml|yaml   further files, in order of their paths; the default file comes last
 
 An access key defined twice belongs to the file that comes first. Files are watched by their times and sizes, a few
-times a second; one that changed is read again, and when it cannot be used its former content stays in force. Requests
+times a second, and with them the files that hold secret keys (secretKeyFile); one that changed is read again, and when
+it cannot be used its former content stays in force. Requests
 only ever see a table built from whole files.
 
 Touched only on the event loop. It decides nothing (AccessControl does) and never logs or shows a secret key, except in
@@ -32,6 +33,7 @@ from triomq.protocol.bodies.acl import PlainAccessConfig
 from triomq.protocol.bodies.base import replace
 from triomq.protocol.bodies.topic_config import DataVersion
 from triomq.protocol.clock import NowMs
+from triomq.remoting.secret_file import read_secret
 
 log = structlog.get_logger("triomq.broker.acl")
 
@@ -42,6 +44,8 @@ WATCH_SECONDS = 0.3
 MAX_FILES = 1000
 
 _Stamp = tuple[int, int, int]
+_Stamps = tuple[_Stamp | None, ...]
+"""Of an ACL file, then of the files that hold its secret keys."""
 
 
 class AccessTable:
@@ -52,7 +56,8 @@ class AccessTable:
         self.default_path = self._home / default_file.lstrip("/") if default_file else self._home / DEFAULT_FILE
         self._now_ms = now_ms
         self._files: dict[Path, AclFile] = {}
-        self._stamps: dict[Path, _Stamp] = {}
+        self._stamps: dict[Path, _Stamps] = {}
+        self._key_stamps: dict[Path, dict[Path, _Stamp | None]] = {}  # of the files that hold secret keys
         self._accounts: dict[str, Account] = {}
         self._owners: dict[str, Path] = {}
         self._white_addresses: tuple[AddressPattern, ...] = ()
@@ -102,12 +107,10 @@ class AccessTable:
             except OSError as error:
                 log.warning("the ACL file cannot be created", path=str(self.default_path), error=error.strerror)
         files: dict[Path, AclFile] = {}
-        stamps: dict[Path, _Stamp] = {}
+        stamps: dict[Path, _Stamps] = {}
         for path in self._paths():
-            stamp = _stamp(path)
-            if stamp is not None:
-                stamps[path] = stamp
-                files[path] = _read(path, self._now_ms())
+            if _stamp(path) is not None:
+                files[path], stamps[path] = self._read(path)
         self._files = files
         self._stamps = stamps
         self._rebuild()
@@ -117,7 +120,7 @@ class AccessTable:
         """Read all files as `load` does, but create and store nothing. Raises AclFileError."""
         for path in self._paths():
             if _stamp(path) is not None:
-                _read(path, self._now_ms())
+                self._read(path)
 
     async def run(self) -> None:
         """Watch the files until cancelled."""
@@ -130,7 +133,7 @@ class AccessTable:
 
     def refresh(self) -> bool:
         """Read the files that changed since the last time. Return True if any did. Never raises for a bad file."""
-        stamps = {path: stamp for path in self._paths() if (stamp := _stamp(path)) is not None}
+        stamps = {path: self._stamps_of(path) for path in self._paths() if _stamp(path) is not None}
         if stamps == self._stamps:
             return False
         files: dict[Path, AclFile] = {}
@@ -140,10 +143,11 @@ class AccessTable:
                 files[path] = known
                 continue
             try:
-                files[path] = _read(path, self._now_ms())
+                files[path], stamps[path] = self._read(path)
                 log.info("ACL file loaded", path=str(path), accounts=len(files[path].accounts))
             except AclFileError as error:
-                log.error("ACL file not usable, its former content stays in force", error=str(error))
+                log.error("ACL file not usable; its former content stays in force", error=str(error))
+                stamps[path] = (stamp[0], *self._key_stamps[path].values())
                 if known is not None:
                     files[path] = known
         for path in self._stamps.keys() - stamps.keys():
@@ -152,6 +156,24 @@ class AccessTable:
         self._stamps = stamps
         self._rebuild()
         return True
+
+    def _stamps_of(self, path: Path) -> _Stamps:
+        return (_stamp(path), *map(_stamp, self._key_stamps.get(path, ())))
+
+    def _read(self, path: Path) -> tuple[AclFile, _Stamps]:
+        """Return the file and its stamps, which are taken before reading: a change at the same moment counts later. Log
+        a warning for each doubtful entry. Raises AclFileError."""
+        stamp = _stamp(path)
+        seen = self._key_stamps[path] = {}
+
+        def read_key(key_file: Path) -> str:
+            seen[key_file] = _stamp(key_file)
+            return read_secret(key_file)
+
+        file = acl_file.read(path, self._now_ms(), read_key)
+        for remark in file.remarks:
+            log.warning("doubtful entry in an ACL file", path=str(path), remark=remark)
+        return file, (stamp, *seen.values())
 
     def _paths(self) -> list[Path]:
         """Return the paths of the files in order of precedence."""
@@ -165,7 +187,7 @@ class AccessTable:
         if self.default_path not in paths:
             paths.append(self.default_path)
         if len(paths) > MAX_FILES:
-            log.warning("too many ACL files, the rest is left out", files=len(paths), limit=MAX_FILES)
+            log.warning("too many ACL files; the rest is not loaded", files=len(paths), limit=MAX_FILES)
             paths = paths[: MAX_FILES - 1] + [self.default_path]
         return paths
 
@@ -198,8 +220,19 @@ class AccessTable:
         AclUpdateRefused and OSError."""
         check_update(config)
         path = self._owners.get(config.access_key or "", self.default_path)
+        self._check_key_file(path, config)
         self._change(path, lambda document: acl_file.with_account(document, config))
         log.info("an account was written", key=config.access_key, path=str(path))
+
+    def _check_key_file(self, path: Path, config: PlainAccessConfig) -> None:
+        """Raise AclUpdateRefused for a new secret key of an account whose present one has a file of its own."""
+        present = self.config(config.access_key or "")
+        if present is None or present.secret_key == config.secret_key:
+            return
+        for entry in self._files[path].document.get("accounts") or ():
+            key_file = acl_file.key_file_of(entry, path.parent)
+            if key_file is not None and entry.get("accessKey") == config.access_key:
+                raise AclUpdateRefused(f"the secret key of {config.access_key} is in {key_file}: change it there")
 
     def delete_account(self, access_key: str) -> bool:
         """Remove an account from its file. Return False if there is none. Raises AclUpdateRefused and OSError."""
@@ -226,19 +259,11 @@ class AccessTable:
         try:
             present = acl_file.read(path, self._now_ms()) if path.exists() else acl_file.parse(path, b"", 0)
         except AclFileError as error:
-            raise AclUpdateRefused(f"the file has to be mended first: {error}") from None
+            raise AclUpdateRefused(f"the ACL file must be repaired first: {error}") from None
         version = replace(present.version, counter=present.version.counter + 1, timestamp=self._now_ms())
         acl_file.write(path, change(present.document), version)
         self._stamps.pop(path, None)
         self.refresh()
-
-
-def _read(path: Path, now_ms: int) -> AclFile:
-    """Return the file, and log a warning for each doubtful entry. Raises AclFileError."""
-    file = acl_file.read(path, now_ms)
-    for remark in file.remarks:
-        log.warning("doubtful entry in an ACL file", path=str(path), remark=remark)
-    return file
 
 
 def _stamp(path: Path) -> _Stamp | None:

@@ -60,7 +60,7 @@ def account_of(config: PlainAccessConfig, *, is_bound: bool = False) -> Account:
         group, permission = _resource(access_key, text)
         permissions[retry_topic(group)] = permission
     if len(permissions) > MAX_RESOURCES:
-        raise AclFileError(f"account {access_key!r}: more than {MAX_RESOURCES} resources are listed")
+        raise AclFileError(f"account {access_key!r}: lists more than {MAX_RESOURCES} resources")
     try:
         white_addresses = AddressPattern(config.white_remote_address or "")
     except AclFileError as error:

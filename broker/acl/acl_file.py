@@ -5,12 +5,14 @@
     dataVersion: list with one {counter, timestamp}
 
 Values are read as they are written: an access key of digits keeps its zeros. Members this program does not know survive
-a rewriting, comments do not.
+a rewriting, comments do not. `secretKeyFile` stands for `secretKey`: a file that holds it, relative to the directory of
+the ACL file.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,8 @@ from triomq.broker.acl.errors import AclFileError
 from triomq.broker.acl.spelling import check_keys, remarks
 from triomq.protocol.bodies.acl import PlainAccessConfig
 from triomq.protocol.bodies.topic_config import DataVersion
+from triomq.protocol.secret_text import SecretError
+from triomq.remoting.secret_file import read_secret
 
 MAX_FILE_BYTES = 16 * 1024 * 1024
 _YES = frozenset({"true", "yes", "on"})  # YAML 1.1's words for true
@@ -44,7 +48,7 @@ class AclFile:
         return [pattern.text for pattern in self.white_addresses]
 
 
-def read(path: Path, now_ms: int) -> AclFile:
+def read(path: Path, now_ms: int, read_key: Callable[[Path], str] = read_secret) -> AclFile:
     """Read and check a file; one without a dataVersion gets version 0 at `now_ms`. Raises AclFileError naming the
     file."""
     try:
@@ -53,12 +57,13 @@ def read(path: Path, now_ms: int) -> AclFile:
     except OSError as error:
         raise AclFileError(f"{path}: {error.strerror}") from None
     if len(data) > MAX_FILE_BYTES:
-        raise AclFileError(f"{path}: longer than {MAX_FILE_BYTES} bytes")
-    return parse(path, data, now_ms)
+        raise AclFileError(f"{path}: is longer than {MAX_FILE_BYTES} bytes")
+    return parse(path, data, now_ms, read_key)
 
 
-def parse(path: Path, data: bytes, now_ms: int) -> AclFile:
-    """Return the file with this content. Raises AclFileError naming the file, never quoting its content."""
+def parse(path: Path, data: bytes, now_ms: int, read_key: Callable[[Path], str] = read_secret) -> AclFile:
+    """Return the file with this content; `read_key` reads secret keys that have files of their own. Raises AclFileError
+    naming the file, never quoting its content."""
     import yaml
 
     try:
@@ -71,11 +76,11 @@ def parse(path: Path, data: bytes, now_ms: int) -> AclFile:
     if document is None or document == "":
         document = {}
     if not isinstance(document, dict):
-        raise AclFileError(f"{path}: a mapping is expected at the top")
+        raise AclFileError(f"{path}: the top level must be a mapping")
     try:
         check_keys(document)
         entries = _list(document, "accounts")
-        configs = tuple(_config(entry) for entry in entries)
+        configs = tuple(_config(entry, path.parent, read_key) for entry in entries)
         white_texts = [_text(entry, "globalWhiteRemoteAddresses") or "" for entry in _list(document, _WHITE)]
         return AclFile(
             path,
@@ -95,7 +100,7 @@ def parse(path: Path, data: bytes, now_ms: int) -> AclFile:
 
 def with_account(document: dict[str, Any], config: PlainAccessConfig) -> dict[str, Any]:
     """Return the document with this account as its last one. Members missing in `config` keep their value, except
-    admin."""
+    admin. A secret key that has a file of its own stays there."""
     entries = _list(document, "accounts")
     kept: dict[str, Any] = {}
     for entry in entries:
@@ -105,7 +110,7 @@ def with_account(document: dict[str, Any], config: PlainAccessConfig) -> dict[st
     changed = dict(kept)
     for name, value in (
         ("accessKey", config.access_key),
-        ("secretKey", config.secret_key or None),
+        ("secretKey", (config.secret_key or None) if not kept.get(KEY_FILE) else None),
         ("whiteRemoteAddress", config.white_remote_address or None),
         ("admin", config.admin),
         ("defaultTopicPerm", config.default_topic_perm or None),
@@ -152,6 +157,7 @@ def write(path: Path, document: dict[str, Any], version: DataVersion) -> None:
 
 
 _WHITE = "globalWhiteRemoteAddresses"
+KEY_FILE = "secretKeyFile"
 
 
 def _typed(entry: Any) -> Any:
@@ -161,7 +167,13 @@ def _typed(entry: Any) -> Any:
     return entry
 
 
-def _config(entry: Any) -> PlainAccessConfig:
+def key_file_of(entry: Any, directory: Path) -> Path | None:
+    """Return the file that holds the secret key of an account, or None if the account itself does."""
+    text = _text(entry.get(KEY_FILE), KEY_FILE) if isinstance(entry, dict) else None
+    return directory / text if text else None
+
+
+def _config(entry: Any, directory: Path, read_key: Callable[[Path], str]) -> PlainAccessConfig:
     if not isinstance(entry, dict):
         raise AclFileError("accounts: each entry must be a mapping")
     access_key = _text(entry.get("accessKey"), "accessKey")
@@ -176,7 +188,7 @@ def _config(entry: Any) -> PlainAccessConfig:
 
     return PlainAccessConfig(
         access_key=access_key,
-        secret_key=text("secretKey"),
+        secret_key=_secret_key(text("secretKey"), key_file_of(entry, directory), access_key, read_key),
         white_remote_address=text("whiteRemoteAddress"),
         admin=(text("admin") or "").lower() in _YES,
         default_topic_perm=text("defaultTopicPerm"),
@@ -184,6 +196,19 @@ def _config(entry: Any) -> PlainAccessConfig:
         topic_perms=texts("topicPerms"),
         group_perms=texts("groupPerms"),
     )
+
+
+def _secret_key(
+    text: str | None, key_file: Path | None, access_key: str | None, read_key: Callable[[Path], str]
+) -> str | None:
+    if key_file is None:
+        return text
+    if text is not None:
+        raise AclFileError(f"account {access_key!r}: secretKey and {KEY_FILE} are both set: remove one")
+    try:
+        return read_key(key_file)
+    except SecretError as error:
+        raise AclFileError(f"account {access_key!r}: {KEY_FILE} {error}") from None
 
 
 def _is_yes(entry: dict[str, Any], name: str) -> bool:
@@ -205,7 +230,7 @@ def _list(document: dict[str, Any], name: str) -> list[Any]:
     if value is None or value in ("", "null", "~"):
         return []
     if not isinstance(value, list):
-        raise AclFileError(f"{name}: a list is expected")
+        raise AclFileError(f"{name}: must be a list")
     return value
 
 
@@ -214,5 +239,5 @@ def _text(value: Any, where: str) -> str | None:
     if value is None or value in ("", "null", "~"):
         return None
     if not isinstance(value, str):
-        raise AclFileError(f"{where}: a plain value is expected, not a {type(value).__name__}")
+        raise AclFileError(f"{where}: must be a plain value, not a {type(value).__name__}")
     return value.strip()

@@ -60,14 +60,14 @@ def _split(text: str) -> list[str]:
         prefix, _, rest = text.partition("{")
         inside, brace, behind = rest.partition("}")
         if not brace or behind or not prefix.endswith((".", ":")) or "," in prefix:
-            raise AclFileError(f"address {text!r}: braces hold the last part only, as in 1.2.3.{{4,5}}")
+            raise AclFileError(f"address {text!r}: only the last part may be in braces, as in 1.2.3.{{4,5}}")
         parts = [prefix + part.strip() for part in inside.split(",")]
     else:
         parts = [part.strip() for part in text.split(",")]
     if not all(parts):
         raise AclFileError(f"address {text!r}: an entry of the list is empty")
     if len(parts) > MAX_ADDRESSES_IN_LIST:
-        raise AclFileError(f"address list of {len(parts)} entries is longer than {MAX_ADDRESSES_IN_LIST}")
+        raise AclFileError(f"the address list has {len(parts)} entries, the limit is {MAX_ADDRESSES_IN_LIST}")
     return parts
 
 
@@ -95,7 +95,7 @@ def _v6_box(text: str) -> Box:
 
 def _ranges(text: str, parts: list[str], count: int, highest: int, base: int) -> Box:
     if len(parts) != count:
-        raise AclFileError(f"address {text!r}: {count} parts are expected, not {len(parts)}")
+        raise AclFileError(f"address {text!r}: must have {count} parts, not {len(parts)}")
     box: list[tuple[int, int]] = []
     is_free = False
     for position, part in enumerate(parts):

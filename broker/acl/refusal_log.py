@@ -8,30 +8,24 @@ from typing import Final
 
 import structlog
 
+from triomq.remoting.line_limit import LineLimit
+
 log = structlog.get_logger("triomq.broker.acl")
 
 LINES_PER_SECOND: Final = 20
 
 
 class RefusalLog:
-    """Holds the number of lines of the present second. Touched only on the event loop; `clock` returns seconds."""
+    """Touched only on the event loop; `clock` returns seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._began = clock()
-        self._lines = 0
-        self._left_out = 0
+        self._limit = LineLimit(LINES_PER_SECOND, clock)
 
     def refused(self, remote: str, code: int, reason: str) -> None:
         """Log that a request was refused, or count it."""
-        now = self._clock()
-        if now - self._began >= 1:
-            self._began, self._lines = now, 0
-            if self._left_out:
-                log.warning("access refused to many requests", not_logged=self._left_out)
-            self._left_out = 0
-        if self._lines >= LINES_PER_SECOND:
-            self._left_out += 1
+        left_out = self._limit.take()
+        if left_out is None:
             return
-        self._lines += 1
+        if left_out:
+            log.warning("access refused to many requests", not_logged=left_out)
         log.info("access refused", remote=remote, code=code, reason=reason)

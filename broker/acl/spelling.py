@@ -17,6 +17,7 @@ FILE_KEYS = ("globalWhiteRemoteAddresses", "accounts", "dataVersion")
 ACCOUNT_KEYS = (
     "accessKey",
     "secretKey",
+    "secretKeyFile",
     "whiteRemoteAddress",
     "admin",
     "defaultTopicPerm",

@@ -63,9 +63,13 @@ def register(serving: Serving, table: ProcessorTable, fast_table: ProcessorTable
         order = FIRST if set(codes) & FIRST_CODES else 0
         table.register(codes, processor, pool, order)
         fast_table.register(codes, processor, pool, order)
-    for hook in _checks(serving, access):
-        table.before(hook)
-        fast_table.before(hook)
+
+    def set_checks() -> None:
+        checks = _checks(serving, access)
+        table.set_hooks(checks)
+        fast_table.set_hooks(checks)
+
+    serving.quotas.on_change(set_checks)
 
 
 def processor_list(serving: Serving, access: AccessControl | None) -> list[Row]:
@@ -107,7 +111,15 @@ def _administration(serving: Serving, audit: Audit) -> list[Handles]:
     tables = serving.tables
     configuration, store, metadata, stats = tables.configuration, tables.store, tables.metadata, tables.stats
     topics, groups, offsets = metadata.topics, metadata.groups, metadata.offsets
-    info = RuntimeInfo(configuration, store, stats, tables.store_metrics, tables.pools, serving.delivery.progress)
+    info = RuntimeInfo(
+        configuration,
+        store,
+        stats,
+        tables.store_metrics,
+        tables.pools,
+        serving.delivery.progress,
+        serving.quotas.refusals.values,
+    )
     return [
         QueueLockProcessor(tables.queue_locks),
         OffsetAdminProcessor(store, offsets, lambda: dict(tables.delay_offsets.items())),
@@ -128,13 +140,15 @@ def _rows(parts: Iterable[Handles], pool: Pool) -> list[Row]:
 
 
 def _checks(serving: Serving, access: AccessControl | None) -> list[BeforeHook]:
-    """Return the checks that every request passes before its processor: access control, then the hooks of
+    """Return the checks that every request passes before its processor: access control, quotas, then the hooks of
     extensions."""
     tables = serving.tables
     checks: list[BeforeHook] = []
     if access is not None:
         checks.append(access)
         checks += [_validation(validator) for validator in tables.surroundings.extensions.access_validators]
+    if serving.quotas.is_on:
+        checks.append(serving.quotas.check)
     if tables.hooks:
         checks.append(tables.hooks.before)
     return checks

@@ -17,7 +17,7 @@ from triomq.broker.acl.access_table import TOOLS_FILE
 from triomq.broker.acl.failed_signatures import FailedSignatures
 from triomq.broker.address_server import AddressServer
 from triomq.broker.assembly.tables import Tables, kept
-from triomq.broker.configuration import HA_PORT_DISTANCE
+from triomq.broker.configuration import HA_PORT_DISTANCE, Configuration
 from triomq.broker.configuration_update import ConfigurationUpdate
 from triomq.broker.delay import DelayedDelivery
 from triomq.broker.filters.selection import FilterChooser
@@ -27,8 +27,11 @@ from triomq.broker.processors.pull import PullProcessor
 from triomq.broker.processors.send import SendProcessor
 from triomq.broker.producer_checks import ProducerChecks, TransactionChecks
 from triomq.broker.protection import Protection
+from triomq.broker.quotas.overrides import KEY as QUOTA_OVERRIDES
+from triomq.broker.quotas.quotas import Quotas
 from triomq.broker.registration import Registration
 from triomq.broker.replication.copied import CopiedPart
+from triomq.broker.replication.ha_tls import HaTls
 from triomq.broker.replication.log_follower import LogFollower
 from triomq.broker.replication.log_server import LogServer
 from triomq.broker.replication.master_account import MasterAccount
@@ -40,6 +43,7 @@ from triomq.daemon.errors import StartError
 from triomq.protocol.address import HostPort
 from triomq.remoting import network
 from triomq.remoting.client import RemotingClient
+from triomq.remoting.tls import TlsError, TlsSettings
 from triomq.store.config import BrokerRole
 from triomq.store.message_store import MessageStore
 
@@ -49,6 +53,7 @@ class Replication:
     """Both sides: a master serves its log, a slave follows one and copies its tables."""
 
     access: SlaveAccess
+    tls: HaTls
     log_server: LogServer
     follower: LogFollower
     master_tables: MasterTables
@@ -80,6 +85,7 @@ class Serving:
     delivery: DelayedDelivery
     transactions: Transactions
     protection: Protection
+    quotas: Quotas
     update: ConfigurationUpdate
     schedule: Schedule
 
@@ -96,11 +102,13 @@ class Serving:
     def start(self, background: trio.Nursery, ha_port: network.Listening) -> None:
         """Start the background tasks. Slaves connect to `ha_port`."""
         tables = self.tables
+        background.start_soon(self.replication.tls.watch)
         background.start_soon(self.replication.log_server.run, ha_port)
         background.start_soon(self.writer.run)
         background.start_soon(tables.metadata.topics.run)
         background.start_soon(tables.metadata.groups.run)
         background.start_soon(tables.queue_locks.run)
+        background.start_soon(tables.quota_overrides.run)
         background.start_soon(self.pull.long_polling.run)
         background.start_soon(self.registration.run)
         background.start_soon(tables.notifier.run)
@@ -146,6 +154,7 @@ def build_serving(tables: Tables, port: int, client: RemotingClient) -> Serving:
     access_control = _access_control(tables)
     tables.listeners.on_close(pull.long_polling.connection_closed)
     tables.listeners.on_jump(pull.long_polling.time_jumped)
+    update = ConfigurationUpdate(configuration, now_ms=now_ms, kept={QUOTA_OVERRIDES: tables.quota_overrides})
     return Serving(
         tables=tables,
         access_control=access_control,
@@ -161,7 +170,8 @@ def build_serving(tables: Tables, port: int, client: RemotingClient) -> Serving:
         ),
         transactions=_transactions(tables, writer, host.packed, access_control),
         protection=Protection(configuration, store, metadata.offsets, metadata.groups, tables.stats, now_ms=now_ms),
-        update=ConfigurationUpdate(configuration, now_ms=now_ms),
+        quotas=_quotas(tables, access_control, pull),
+        update=update,
         schedule=Schedule(configuration, now_ms=now_ms),
     )
 
@@ -194,9 +204,14 @@ def _replication(tables: Tables, client: RemotingClient) -> Replication:
     metadata = tables.metadata
     home = Path(tables.configuration.broker.rocketmq_home or ".")
     access = SlaveAccess(tables.configuration, client.invoke)
-    log_server = LogServer(tables.configuration, tables.store, access)
+    tls = _ha_tls(tables.configuration)
+    log_server = LogServer(
+        tables.configuration, tables.store, access, tls.accept if tls.accepts_tls else None
+    )
     copied = CopiedPart(kept(tables.surroundings, "copied.json"))
-    follower = LogFollower(tables.configuration, tables.store, copied=copied, on_cut=log_server.close_links)
+    follower = LogFollower(
+        tables.configuration, tables.store, tls.connect, copied=copied, on_cut=log_server.close_links
+    )
     master_tables = MasterTables(
         client,
         metadata.topics,
@@ -206,7 +221,15 @@ def _replication(tables: Tables, client: RemotingClient) -> Replication:
         is_trusted=lambda: follower.agrees,
         sign=MasterAccount(home / TOOLS_FILE, tables.now_ms).sign,
     )
-    return Replication(access, log_server, follower, master_tables)
+    return Replication(access, tls, log_server, follower, master_tables)
+
+
+def _ha_tls(configuration: Configuration) -> HaTls:
+    is_slave = configuration.store.broker_role is BrokerRole.SLAVE
+    try:
+        return HaTls(configuration.ha_tls, TlsSettings.from_values(configuration.properties), is_slave=is_slave)
+    except TlsError as error:
+        raise StartError(f"TLS of the HA port: {error}") from None
 
 
 def _access_control(tables: Tables) -> AccessControl | None:
@@ -220,6 +243,25 @@ def _access_control(tables: Tables) -> AccessControl | None:
         failures=FailedSignatures(lambda: configuration.broker.acl_failures_per_minute, trio.current_time),
         now_ms=tables.now_ms,
     )
+
+
+def _quotas(tables: Tables, access: AccessControl | None, pull: PullProcessor) -> Quotas:
+    topics, groups = tables.metadata.topics, tables.metadata.groups
+    quotas = Quotas(
+        tables.configuration,
+        tables.quota_overrides,
+        account_of=access.account_of if access is not None else None,
+        knows_group=lambda group: groups.get(group) is not None,
+        clock=trio.current_time,
+    )
+    topics.before_create, groups.before_create = quotas.topic_made, quotas.group_made
+    tables.listeners.on_close(quotas.connection_closed)
+
+    def use() -> None:
+        pull.quotas = quotas if quotas.is_on else None
+
+    quotas.on_change(use)
+    return quotas
 
 
 def _transactions(

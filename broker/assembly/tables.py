@@ -23,6 +23,7 @@ from triomq.broker.limits import Limits
 from triomq.broker.metrics.stats import BrokerStats
 from triomq.broker.metrics.store_metrics import StoreMetrics
 from triomq.broker.pools import Pools
+from triomq.broker.quotas.overrides import Overrides
 from triomq.broker.tables.client_channel import ClientChannel
 from triomq.broker.tables.consumers import ConsumerTable, GroupChanged
 from triomq.broker.tables.filters import FilterTable
@@ -37,7 +38,7 @@ from triomq.daemon.errors import StartError
 from triomq.protocol.clock import NowMs
 from triomq.remoting.turn import Turn
 from triomq.store.disk.files import Files
-from triomq.store.disk.own_thread import Offload
+from triomq.store.disk.worker_thread import Offload
 from triomq.store.message_store import MessageStore
 
 
@@ -71,6 +72,7 @@ class Tables:
     limits: Limits
     access: AccessTable | None
     listeners: Listeners
+    quota_overrides: Overrides
 
     @property
     def configuration(self) -> Configuration:
@@ -115,6 +117,7 @@ def build_tables(surroundings: Surroundings) -> Tables:
         limits,
         access_table(configuration, now_ms) if broker.acl_enable else None,
         Listeners(),
+        Overrides(kept(surroundings, "quotas.json")),
     )
     _listen(tables)
     return tables
@@ -127,6 +130,7 @@ def load_tables(tables: Tables) -> None:
     for table in (metadata.topics, metadata.groups, metadata.offsets):
         table.load()
     tables.queue_locks.load()
+    tables.quota_overrides.load()
     if tables.access is not None:
         try:
             tables.access.load()

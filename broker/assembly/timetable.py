@@ -22,6 +22,7 @@ def add_tasks(serving: Serving) -> None:
     def print_watermarks() -> None:
         watermarks.print()
         tables.limits.log_refusals()
+        serving.quotas.refusals.log_refusals()
 
     async def print_moments() -> None:
         await serving.protection.measure()
@@ -61,6 +62,8 @@ def follow_settings(serving: Serving) -> None:
     def changed(keys: frozenset[str]) -> None:
         tables.store.change_settings(tables.configuration.store)
         tables.limits.settings_changed()
+        if any(key.startswith("quota") for key in keys):
+            serving.quotas.settings_changed()
         if "brokerPermission" in keys:
             tables.metadata.topics.bump_version()
         if not keys.isdisjoint({"brokerPermission", "namesrvAddr"}):

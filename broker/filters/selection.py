@@ -65,9 +65,12 @@ class FilterChooser:
     def choose(self, header: PullMessageRequestHeader) -> MessageFilter | None:
         """Return the filter of a pull, None if it wants every message. Raises RequestRefused."""
         in_request = header.sys_flag & sys_flag.PULL_SUBSCRIPTION != 0
+        support_retry = self._configuration.broker.filter_support_retry
         if in_request:
+            expression = header.subscription
+            if expression == SUB_ALL and is_tag_type(header.expression_type) and not support_retry:
+                return None  # the usual case
             try:
-                expression = header.subscription
                 is_short = expression is None or len(expression) <= KEPT_SUBSCRIPTION_CHARACTERS
                 build = _kept_subscription if is_short else _subscription
                 subscription = build(header.topic, expression, header.expression_type)
@@ -77,10 +80,9 @@ class FilterChooser:
                 ) from None
         else:
             subscription = self._registered(header)
-        support_retry = self._configuration.broker.filter_support_retry
         if subscription.is_tag:
             if subscription.sub_string == SUB_ALL and not (support_retry and is_retry_topic(header.topic)):
-                return None  # the usual case
+                return None
             return message_filter(subscription, None, self._filters, support_retry=support_retry)
         if not self._configuration.broker.enable_property_filter:
             raise RequestRefused(

@@ -1,7 +1,8 @@
 """Pulling: PULL_MESSAGE (RocketMQ: PullMessageProcessor).
 
 The path of a pull: header, permission, subscription and filter, store, response. If there is nothing new and the client
-is willing to wait, the pull is parked in `LongPolling`, which runs it again when there is.
+is willing to wait, the pull is parked in `LongPolling`, which runs it again when there is. One that exceeds a quota is
+parked until there is room for it or its time is over.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from time import perf_counter
 from typing import Final
 
 import structlog
+import trio
 
 from triomq.broker.configuration import Configuration
 from triomq.broker.filters.selection import FilterChooser
@@ -18,6 +20,7 @@ from triomq.broker.long_polling import LongPolling, ParkedPull
 from triomq.broker.metrics.stats import BrokerStats
 from triomq.broker.metrics.store_metrics import StoreMetrics
 from triomq.broker.put_responses import FAQ
+from triomq.broker.quotas.quotas import Quotas
 from triomq.broker.tables.metadata import Metadata
 from triomq.protocol import permission, sys_flag
 from triomq.protocol.bodies.subscription_group import SubscriptionGroupConfig
@@ -74,6 +77,7 @@ class PullProcessor:
         self._stats = stats
         self._pace = pace
         self._offset_moved = offset_moved
+        self.quotas: Quotas | None = None  # None while there is no quota
         self.long_polling = LongPolling(store, pool, self._pull_again)
 
     def __call__(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
@@ -81,6 +85,8 @@ class PullProcessor:
         header = request.header(PullMessageRequestHeader)
         group = self._check(connection, header)
         message_filter = self._filters.choose(header)
+        if self.quotas is not None and self._must_wait(connection, request, header, self.quotas):
+            return None
         result = self._read(header, message_filter)
         if header.sys_flag & sys_flag.PULL_COMMIT_OFFSET and not self._is_slave:
             self._offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
@@ -88,7 +94,7 @@ class PullProcessor:
         if code == _PULL_NOT_FOUND and header.sys_flag & sys_flag.PULL_SUSPEND:
             self._hold(connection, request, header, message_filter)
             return None
-        return self._response(request, header, group, result, code)
+        return self._response(request, header, group, result, code, connection)
 
     def _hold(
         self,
@@ -97,21 +103,78 @@ class PullProcessor:
         header: PullMessageRequestHeader,
         message_filter: MessageFilter | None,
     ) -> None:
+        self.long_polling.park(connection, request, header, message_filter, self._wait_seconds(header))
+
+    def _wait_seconds(self, header: PullMessageRequestHeader) -> float:
+        """Return how long a pull may be held."""
         broker = self._configuration.broker
         wait_ms = header.suspend_timeout_millis if broker.long_polling_enable else broker.short_polling_time_ms
-        self.long_polling.park(connection, request, header, message_filter, max(0, min(wait_ms, MAX_WAIT_MS)) / 1000)
+        return max(0, min(wait_ms, MAX_WAIT_MS)) / 1000
+
+    def _must_wait(
+        self, connection: Connection, request: RemotingCommand, header: PullMessageRequestHeader, quotas: Quotas
+    ) -> bool:
+        """Hold a pull that exceeds a quota. Raises QuotaExceeded for one that does not wait."""
+        excess = quotas.excess_of_pull(connection, request, header.consumer_group)
+        if excess is None:
+            return False
+        seconds = self._wait_seconds(header)
+        if not header.sys_flag & sys_flag.PULL_SUSPEND or not seconds:
+            raise quotas.refusal(excess, connection.remote)
+        if header.sys_flag & sys_flag.PULL_COMMIT_OFFSET and not self._is_slave:
+            self._offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
+        quotas.delayed(excess)
+        deadline = trio.current_time() + seconds
+        self.long_polling.delay(connection, request, header, deadline, excess.wait_seconds)
+        return True
 
     def _pull_again(self, parked: ParkedPull) -> None:
-        """Process a held pull again: the same checks, but without holding it again and without committing offsets."""
-        request = parked.request
-        header = parked.header
+        """Process a held pull again: the same checks, but without committing offsets, and without holding it again
+        except for a quota."""
+        response: RemotingCommand | None
         try:
-            group = self._check(parked.connection, header)
-            result = self._read(header, self._filters.choose(header))
-            response = self._response(request, header, group, result, self._code(header, result))
+            response = self._response_later(parked)
         except Exception as error:
-            response = error_response(parked.connection, request, error)
-        parked.connection.answer(request, response)
+            response = error_response(parked.connection, parked.request, error)
+        if response is not None:
+            parked.connection.answer(parked.request, response)
+
+    def _response_later(self, parked: ParkedPull) -> RemotingCommand | None:
+        """Return the response to a held pull; None if it is held again."""
+        connection, request, header = parked.connection, parked.request, parked.header
+        group = self._check(connection, header)
+        message_filter = self._filters.choose(header)
+        left_seconds = 0.0
+        quotas = self.quotas
+        if quotas is not None or parked.is_delayed:
+            left_seconds = parked.deadline - trio.current_time()
+        excess = None
+        if quotas is not None:
+            excess = quotas.excess_of_pull(connection, request, header.consumer_group)
+        if quotas is not None and excess is not None:
+            if left_seconds > 0:
+                if not parked.is_delayed:
+                    quotas.delayed(excess)
+                self.long_polling.delay(connection, request, header, parked.deadline, excess.wait_seconds)
+                return None
+            return self._nothing_yet(request, header, group, excess.remark)
+        result = self._read(header, message_filter)
+        code = self._code(header, result)
+        if code == _PULL_NOT_FOUND and parked.is_delayed and left_seconds > 0:
+            self.long_polling.park(connection, request, header, message_filter, left_seconds)
+            return None
+        return self._response(request, header, group, result, code, connection)
+
+    def _nothing_yet(
+        self, request: RemotingCommand, header: PullMessageRequestHeader, group: SubscriptionGroupConfig, remark: str
+    ) -> RemotingCommand:
+        """Return the response to a pull whose time is over before its quota has room: it finds nothing, at the offset
+        that it asked for, and its client pulls again."""
+        reading = self._store.reading
+        low, high = reading.min_offset(header.topic, header.queue_id), reading.max_offset(header.topic, header.queue_id)
+        broker_id = group.broker_id if self._configuration.broker.slave_read_enable else 0
+        values = (broker_id, header.queue_offset, max(0, low), max(0, high))
+        return TemplatedResponse(_TEMPLATE, request, _PULL_NOT_FOUND, values, remark, b"")
 
     @property
     def _is_slave(self) -> bool:
@@ -189,6 +252,7 @@ class PullProcessor:
         group: SubscriptionGroupConfig,
         result: GetResult,
         code: int,
+        connection: Connection,
     ) -> RemotingCommand:
         body = b""
         if code == _SUCCESS:
@@ -196,6 +260,8 @@ class PullProcessor:
             self._stats.group_get(
                 header.consumer_group, header.topic, header.queue_id, result.message_count, result.size_bytes
             )
+            if self.quotas is not None:
+                self.quotas.pulled(connection, request, header.consumer_group, result.message_count, len(body))
         elif code == _PULL_OFFSET_MOVED:
             self._offset_moved(header, result.next_begin_offset)
         values = (

@@ -37,7 +37,7 @@ class QueueLockProcessor:
     async def lock(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """Handle LOCK_BATCH_MQ: lock the free queues; the response lists those that the client now holds. It may have
         released some while this waited for the file."""
-        body = LockBatchRequestBody.decode(request.body)
+        body = LockBatchRequestBody.decode_request(request.body)
         group, client_id = _holder(body)
         _check_count(len(body.mq_set))
         for queue in body.mq_set:
@@ -47,13 +47,13 @@ class QueueLockProcessor:
             try:
                 await self._locks.wait_saved()
             except OSError as error:
-                log.error("queue locks cannot be written, a restart would forget them", error=str(error))
+                log.error("queue locks not written: a restart forgets them", error=str(error))
         held = [queue for queue in held if self._locks.holder(group, queue) == client_id]
         return new_response(request, body=LockBatchResponseBody(lock_ok_mq_set=frozenset(held)).encode())
 
     def unlock(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """Handle UNLOCK_BATCH_MQ: release the client's locks; locks of other clients stay."""
-        body = UnlockBatchRequestBody.decode(request.body)
+        body = UnlockBatchRequestBody.decode_request(request.body)
         group, client_id = _holder(body)
         _check_count(len(body.mq_set))
         self._locks.unlock(group, body.mq_set, client_id)

@@ -212,7 +212,7 @@ class SendProcessor:
         except RecordError as error:
             raise RequestRefused(ResponseCode.MESSAGE_ILLEGAL, f"the batch cannot be read: {error}") from None
         if not units:
-            raise RequestRefused(ResponseCode.MESSAGE_ILLEGAL, "the batch holds no message")
+            raise RequestRefused(ResponseCode.MESSAGE_ILLEGAL, "the batch contains no message")
         properties[names.CLUSTER] = self._cluster
         shared = property_text.encode(properties)
         self._pool.entered(answer)

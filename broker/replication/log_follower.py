@@ -29,6 +29,7 @@ from triomq.broker.replication.overlap import OutOfStep, Overlap
 from triomq.broker.tables.table_file import NoFile
 from triomq.protocol.errors import FrameError
 from triomq.remoting import network
+from triomq.remoting.handshake import explained
 from triomq.store.config import FlushDiskType
 from triomq.store.errors import StoreError
 from triomq.store.message_store import MessageStore
@@ -49,6 +50,11 @@ HEARTBEATS_AT_END = 2
 RECEIVE_BYTES = 256 * 1024
 """Log bytes received, written and dispatched per step; other tasks may run between two steps."""
 SHORTEST_HA_ADDRESS = 6
+MASTER_CLOSED = "the master closed the connection"
+MASTER_REFUSED = (
+    "the master closed the connection before it sent anything; its log says why. Perhaps it requires TLS "
+    "(tls.ha.enable=true here), or another certificate"
+)
 
 Connect = Callable[[str, int], Awaitable[trio.abc.Stream]]
 
@@ -134,7 +140,8 @@ class LogFollower:
             with trio.fail_after(CONNECT_SECONDS):
                 stream = await self._connect(host, int(port))
         except (OSError, ValueError, trio.TooSlowError) as error:
-            self._failed(address, f"cannot be reached: {error or 'no response'}")
+            reason = str(error) or f"no response within {CONNECT_SECONDS:g} s"
+            self._failed(address, f"cannot be reached: {reason}")
             return self._pause_seconds()
         following = self._following = Following(self._configuration, self._store, stream, self._steps_back)
         ending, reason = await following.run()
@@ -248,7 +255,9 @@ class Following:
                 nursery.cancel_scope.cancel()
         except* (OSError, trio.BrokenResourceError, trio.ClosedResourceError) as errors:
             error = _first(errors)
-            self._reason = f"connection lost: {error.__cause__ or error}"
+            self._reason = f"connection lost: {explained(error)}"
+            if not self._came_any and not self._heartbeats:
+                self._reason = f"{MASTER_REFUSED} ({explained(error)})"
         except* (FrameError, OutOfStep, StoreError) as errors:
             error = _first(errors)
             self._reason = str(error)
@@ -267,7 +276,8 @@ class Following:
         """Receive until the connection has to end."""
         while self._ending is Ending.FRUITLESS:
             silence_seconds = self._configuration.store.ha_housekeeping_interval_ms / 1000
-            asked_in_vain = self._heartbeats > 0 and self._asks_in_vain
+            # Silence may also come from a slow host. It suffices for comparing more, but not for a refusal.
+            asked_in_vain = self._heartbeats > 0 and self._asks_in_vain and not self.overlap.reaches_start
             with trio.move_on_after(min(silence_seconds, QUIET_SECONDS) if asked_in_vain else silence_seconds) as limit:
                 data = await self._stream.receive_some(RECEIVE_BYTES)
             if limit.cancelled_caught:
@@ -276,7 +286,7 @@ class Following:
                 self._reason = f"nothing came for {silence_seconds:g} s (haHousekeepingInterval)"
                 return
             if not data:
-                self._reason = "the master closed the connection"
+                self._reason = MASTER_CLOSED if self._came_any or self._heartbeats else MASTER_REFUSED
                 return
             try:
                 self._take_all(data)

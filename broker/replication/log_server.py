@@ -23,7 +23,7 @@ import trio
 
 from triomq.broker.configuration import Configuration
 from triomq.broker.replication.slave_access import AGAIN_SECONDS, Access, OpenAccess
-from triomq.broker.replication.slave_link import SlaveLink, Write
+from triomq.broker.replication.slave_link import Accept, SlaveLink, Write
 from triomq.remoting import network
 from triomq.remoting.admission import address_group
 from triomq.store.config import BrokerRole
@@ -54,8 +54,15 @@ class Peer:
 class LogServer:
     """All links. `run` accepts until cancelled."""
 
-    def __init__(self, configuration: Configuration, store: MessageStore, access: Access | None = None) -> None:
-        """`access` decides who may connect and who counts; None: everybody."""
+    def __init__(
+        self,
+        configuration: Configuration,
+        store: MessageStore,
+        access: Access | None = None,
+        accept: Accept | None = None,
+    ) -> None:
+        """`access` decides who may connect and who counts; None: everybody. `accept` adds TLS to their streams."""
+        self._accept = accept
         self.replicated = Watermark()
         self._configuration = configuration
         self._store = store
@@ -127,7 +134,7 @@ class LogServer:
             await trio.aclose_forcefully(stream)
             return
         peer.link = link = SlaveLink(
-            stream, remote, self._configuration, self._store, write_now, partial(self._acknowledged, peer)
+            stream, remote, self._configuration, self._store, write_now, partial(self._acknowledged, peer), self._accept
         )
         reason = "the broker stops"
         try:
@@ -145,7 +152,9 @@ class LogServer:
         finally:
             self._leave(peer)
             await trio.aclose_forcefully(stream)
-            if link.is_silent:
+            if link.is_refused:  # logged where it was found out
+                log.debug("slave refused", slave=remote, reason=reason)
+            elif link.is_silent:
                 self._mention("a peer of the HA port never reported", remote, reason)
             else:
                 log.info("slave gone", slave=remote, reason=reason, reported=link.reported, sent=link.sent)

@@ -1,40 +1,47 @@
 """MasterAccount: the account with which a slave asks its master for tables.
 
-It is the one of mqadmin, `accessKey` and `secretKey` in <home>/conf/tools.yml, read again for each round. Without that
-file requests carry no account, as RocketMQ's do; a master with access control then has to know the slave's address.
+It is in the variables TRIOMQ_ACCESS_KEY and TRIOMQ_SECRET_KEY (or TRIOMQ_SECRET_KEY_FILE), or it is the one of mqadmin,
+in <home>/conf/tools.yml. Files are read again for each round. Without an account requests carry none, as RocketMQ's do;
+a master with access control then has to know the slave's address.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import structlog
 
+from triomq.protocol.account_text import account_in_document, account_in_variables
 from triomq.protocol.clock import NowMs
 from triomq.protocol.command import RemotingCommand
+from triomq.protocol.secret_text import SecretError
 from triomq.protocol.signature import sign_bound, stamp
+from triomq.remoting.secret_file import read_secret
 
 log = structlog.get_logger("triomq.broker.replication")
 
 MAX_FILE_BYTES: Final = 65_536
+VARIABLES: Final = "TRIOMQ"
+"""What the names of the variables begin with."""
 
 
 class MasterAccount:
-    """Signs requests with the account in a file, if there is one."""
+    """Signs requests with the account in a file, or in `variables` (default: those of the process)."""
 
-    def __init__(self, path: Path, now_ms: NowMs) -> None:
+    def __init__(self, path: Path, now_ms: NowMs, variables: Mapping[str, str] | None = None) -> None:
         self._path = path
         self._now_ms = now_ms
+        self._variables = os.environ if variables is None else variables
         self._problem = ""
 
     def sign(self, request: RemotingCommand) -> None:
-        """Add the account and its signatures to a request. Never raises: a file that cannot be used is logged once."""
+        """Add the account and its signatures to a request. Never raises: an account that cannot be used is logged
+        once."""
         try:
-            account = _read(self._path)
-        except FileNotFoundError:
-            return
+            account = self._account()
         except (OSError, ValueError) as error:
             problem = error.strerror or "" if isinstance(error, OSError) else str(error)
             if problem != self._problem:
@@ -42,15 +49,32 @@ class MasterAccount:
             self._problem = problem
             return
         self._problem = ""
+        if account is None:
+            return
         signed_at = stamp(self._now_ms(), os.urandom(8))
         fields = request.ext_fields or {}
         request.ext_fields = sign_bound(request.code, fields, request.body, *account, signed_at=signed_at)
 
+    def _account(self) -> tuple[str, str] | None:
+        """Return the account, or None if there is none. Raises OSError, and ValueError that quotes no secret."""
+        in_variables = account_in_variables(self._variables, VARIABLES, lambda path: read_secret(Path(path)))
+        in_file = _read(self._path)
+        if in_variables is not None and in_file is not None:
+            raise SecretError(
+                f"there are two accounts: in the variables {VARIABLES}_ACCESS_KEY and {VARIABLES}_SECRET_KEY, and in "
+                "this file; remove one"
+            )
+        return in_variables or in_file
 
-def _read(path: Path) -> tuple[str, str]:
-    """Return access key and secret key. Raises OSError, and ValueError with a reason that quotes nothing."""
-    with path.open("rb") as file:
-        data = file.read(MAX_FILE_BYTES + 1)
+
+def _read(path: Path) -> tuple[str, str] | None:
+    """Return the account in the file, or None if there is no file or nothing in it. Raises OSError, and ValueError with
+    a reason that quotes nothing."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_FILE_BYTES + 1)
+    except FileNotFoundError:
+        return None
     if len(data) > MAX_FILE_BYTES:
         raise ValueError(f"longer than {MAX_FILE_BYTES} bytes")
     import yaml
@@ -59,8 +83,4 @@ def _read(path: Path) -> tuple[str, str]:
         document: Any = yaml.load(data, Loader=yaml.BaseLoader)
     except (yaml.YAMLError, UnicodeDecodeError):
         raise ValueError("not YAML") from None
-    members = document if isinstance(document, dict) else {}
-    access_key, secret_key = members.get("accessKey"), members.get("secretKey")
-    if not isinstance(access_key, str) or not isinstance(secret_key, str) or not access_key or not secret_key:
-        raise ValueError("accessKey and secretKey are expected, as plain values")
-    return access_key, secret_key
+    return account_in_document(document, lambda name: read_secret(path.parent / name))

@@ -9,14 +9,16 @@ Nothing here writes to the store.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import structlog
 import trio
 
 from triomq.broker.configuration import Configuration
 from triomq.broker.replication.frames import ReportDecoder, TransferBuffer, encode_heartbeat, encode_transfers
+from triomq.broker.replication.ha_tls import NO_TLS_HERE
 from triomq.protocol.errors import FrameError
+from triomq.remoting.handshake import HandshakeFailed, begins_tls, explained
 from triomq.store.errors import StoreBroken, StoreError, StoreFull
 from triomq.store.message_store import MessageStore
 from triomq.store.watermark import Watermark
@@ -36,6 +38,8 @@ AFTER_FAILED_PUT_SECONDS = 0.1
 
 Write = Callable[[bytes], int]
 """Send what the socket accepts without waiting; return the number of bytes. Raises OSError."""
+Accept = Callable[[trio.abc.Stream, str], Awaitable[trio.abc.Stream]]
+"""Return the stream to use, after a TLS handshake if the peer begins one (HaTls.accept). Raises HandshakeFailed."""
 
 
 class LinkClosed(Exception):
@@ -45,7 +49,8 @@ class LinkClosed(Exception):
 class SlaveLink:
     """One slave. `reported` is its last report, -1 before the first. `sent` is the offset up to which the log was sent
     to it. `write_now` lets a commit write to the stream directly; without it the link's own task sends everything.
-    `acknowledged` receives each report that is a statement about the log here."""
+    `acknowledged` receives each report that is a statement about the log here. `accept` decides about TLS.
+    `is_refused`: it was not an acceptable TLS connection."""
 
     def __init__(
         self,
@@ -55,8 +60,10 @@ class SlaveLink:
         store: MessageStore,
         write_now: Write | None = None,
         acknowledged: Callable[[int], None] = lambda offset: None,
+        accept: Accept | None = None,
     ) -> None:
         self.remote = remote
+        self.is_refused = False
         self.reported = -1
         self.sent = -1
         self._stream = stream
@@ -64,6 +71,7 @@ class SlaveLink:
         self._store = store
         self._write_now = write_now
         self._acknowledged = acknowledged
+        self._accept = accept
         self._last_sent = 0.0
         self._unsent = b""
         self._catch_up: CatchUp | None = None
@@ -92,15 +100,31 @@ class SlaveLink:
         reason = ""
         try:
             with self._scope:
+                await self._secure()
                 async with self._stream, trio.open_nursery() as nursery:
                     nursery.start_soon(self._send)
                     await self._receive()
         except* (LinkClosed, FrameError, StoreError) as errors:
             reason = str(_first(errors))
+        except* HandshakeFailed as errors:
+            self.is_refused = True
+            reason = str(_first(errors))
         except* (OSError, trio.BrokenResourceError, trio.ClosedResourceError) as errors:
             cause = _first(errors)
-            reason = f"connection lost: {cause.__cause__ or cause}"
+            reason = f"connection lost: {explained(cause)}"
         return reason or self._close_reason
+
+    async def _secure(self) -> None:
+        """Find out whether the slave uses TLS; its first byte tells."""
+        if self._accept is None:
+            return
+        with trio.move_on_after(self._configuration.store.ha_housekeeping_interval_ms / 1000) as limit:
+            stream = await self._accept(self._stream, self.remote)
+            if isinstance(stream, trio.SSLStream):
+                self._write_now = None  # it would pass TLS by
+            self._stream = stream
+        if limit.cancelled_caught:
+            raise LinkClosed("no report for haHousekeepingInterval")
 
     async def _receive(self) -> None:
         decoder = ReportDecoder()
@@ -113,6 +137,8 @@ class SlaveLink:
                 raise LinkClosed("no report for haHousekeepingInterval")
             if not data:
                 raise LinkClosed("the slave closed the connection")
+            if not self._begun.is_set() and begins_tls(data):
+                raise LinkClosed(NO_TLS_HERE)
             reports = decoder.feed(data)
             if reports:
                 heard = trio.current_time()

@@ -48,6 +48,7 @@ class GroupTable(KeptTable):
         self._auto_create = auto_create
         self._max_groups = max_groups
         self._max_table_bytes = max_table_bytes
+        self.before_create: Callable[[str], None] | None = None  # raises RequestRefused to refuse a new group
         self._groups: dict[str, SubscriptionGroupConfig] = {}
         for name in SYSTEM_GROUPS:
             self._put(SubscriptionGroupConfig(group_name=name))
@@ -150,3 +151,5 @@ class GroupTable(KeptTable):
         limit_bytes = self._max_table_bytes()
         if self.sent_bytes + self._bytes_of(group) > limit_bytes:
             raise TableTooLarge("subscription groups", "maxGroupTableBytes", limit_bytes, f"group {group}")
+        if self.before_create is not None:
+            self.before_create(group)

@@ -44,6 +44,8 @@ from triomq.protocol.system_topics import (
 log = structlog.get_logger("triomq.broker.topics")
 
 MAX_TOPICS = 100_000
+MAX_QUEUES = 65_536
+"""Queues of one topic. What walks over the queues of a topic takes time for each."""
 MAX_DELETED = 1_000
 """How many deleted topics are remembered, the last ones: their late consumers are few."""
 MAX_TABLE_BYTES = 12 * 1024**2
@@ -81,6 +83,7 @@ class TopicTable(KeptTable):
         self.on_change = on_change
         self.on_created_by_use = on_created_by_use
         self.on_made_again: Callable[[str], None] | None = None
+        self.before_create: Callable[[str], None] | None = None  # raises RequestRefused to refuse a new topic
         self._deleted: deque[str] = deque(maxlen=MAX_DELETED)
         self._topics: dict[str, TopicConfig] = {}
         for topic in built_in:
@@ -154,11 +157,12 @@ class TopicTable(KeptTable):
         known = self._topics.get(topic)
         if known is not None:
             return known
+        queues = max(0, min(queue_count, MAX_QUEUES))  # a group on file may have any number
         return self._create(
             TopicConfig(
                 topic_name=topic,
-                read_queue_nums=queue_count,
-                write_queue_nums=queue_count,
+                read_queue_nums=queues,
+                write_queue_nums=queues,
                 perm=perm,
                 topic_sys_flag=topic_sys_flag,
             )
@@ -281,6 +285,8 @@ class TopicTable(KeptTable):
         limit_bytes = self._max_table_bytes()
         if self.sent_bytes + self._bytes_of(topic) > limit_bytes:
             raise TableTooLarge("topics", "maxTopicTableBytes", limit_bytes, f"topic {topic}")
+        if self.before_create is not None:
+            self.before_create(topic)
 
 
 def built_in_topics(

@@ -17,6 +17,7 @@ from typing import Any
 
 from triomq.broker.config import BrokerSettings
 from triomq.broker.configuration import Configuration
+from triomq.broker.replication.ha_tls import HaTlsSettings
 from triomq.daemon import configuration as daemon_configuration
 from triomq.namesrv.config import NamesrvSettings, namesrv_defaults
 from triomq.protocol.settings import Declaration, SettingError, declarations, to_text
@@ -85,9 +86,10 @@ def namesrv_settings() -> str:
 def tls_settings() -> str:
     """Return the tls.* keys."""
     rows = ["| key | default | meaning |", "|---|---|---|"]
-    for one in declarations(TlsSettings):
-        default = to_text(TlsSettings()).get(one.key, "")
-        rows.append(f"| `{one.key}` | {_code(default)} | {_cell(one.meaning)} |")
+    for record in (TlsSettings, HaTlsSettings):
+        for one in declarations(record):
+            default = to_text(record()).get(one.key, "")
+            rows.append(f"| `{one.key}` | {_code(default)} | {_cell(one.meaning)} |")
     return "\n".join(rows)
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from triomq import __version__
 from triomq.broker.configuration import Configuration
+from triomq.broker.replication.ha_tls import HaTlsSettings
 from triomq.daemon.command_line import options_of
 from triomq.daemon.health import parser as health_parser
 from triomq.daemon.settings_reference import facts
@@ -172,7 +173,7 @@ def pages() -> dict[str, str]:
         "mqshutdown.8": shutdown_page(),
         "mqhealth.8": health_page(),
         "mqpipeline.1": pipeline_page(),
-        "mqbroker.conf.5": settings_page("mqbroker", [*broker_records, TlsSettings]),
+        "mqbroker.conf.5": settings_page("mqbroker", [*broker_records, TlsSettings, HaTlsSettings]),
         "mqnamesrv.conf.5": settings_page("mqnamesrv", [NamesrvSettings, ServerSettings, TlsSettings]),
     }
 

@@ -229,12 +229,12 @@ class LogScan:
             self._reason = str(error)
             return None
         if fields.physical_offset != file.start + position:
-            self._reason = f"the record claims to lie at {fields.physical_offset}"
+            self._reason = f"the record states the physical offset {fields.physical_offset}"
             return None
         if self._check_crc and 0 in fields.properties:
             end = position + fields.size_bytes
             if _is_torn(fields.properties, end - len(fields.properties), end):
-                self._reason = "a part of the properties reads as zeros"
+                self._reason = "a part of the properties is zeros"
                 return None
         if self._check_crc and fields.body_length:
             body = view[fields.body_at : fields.body_at + fields.body_length]

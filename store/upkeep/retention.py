@@ -23,7 +23,7 @@ import trio
 from triomq.protocol.clock import NowMs
 from triomq.store.contents import Contents
 from triomq.store.disk.mapped_file import MappedFile
-from triomq.store.disk.own_thread import Offload
+from triomq.store.disk.worker_thread import Offload
 from triomq.store.live_settings import LiveSettings
 from triomq.store.queues.consume_queue import ENTRY_BYTES, ConsumeQueue
 from triomq.store.refusals import Refusals
@@ -179,18 +179,19 @@ class Retention:
         usage = self.usage_ratio()
         is_time = self._is_time(usage)
         is_forced = usage > settings.disk_space_clean_forcibly_ratio and settings.clean_file_forcibly_enable
-        gone = 0
+        gone = rested = 0
         archived = self._archived() if settings.archive_before_delete else None
-        files = self._log.sequence.files
-        while len(files) > 1 and gone < FILES_PER_RUN:
+        while len(files := self._log.sequence.files) > 1 and gone < FILES_PER_RUN:
             reason = self._why_delete(files[0], is_time, is_forced)
             if reason is None:
                 break
             if archived is not None and files[0].end > archived:
                 self._tell_behind(archived, is_time, is_forced)
                 break
-            if gone:
+            if gone > rested:
                 await trio.sleep(settings.delete_commit_log_files_interval_ms / 1000)
+                rested = gone
+                continue  # a slave may have truncated its log meanwhile
             file = self._log.sequence.detach_first()
             log.info("commit log file deleted", path=file.path, reason=reason)
             self._was_busy = True

@@ -7,6 +7,7 @@ import struct
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from triomq.admin import bodies, frame
 from triomq.admin.__main__ import main
 from triomq.admin.errors import AdminError, NotFound, Unreachable, UsageError
-from triomq.admin.session import Refused, Session
+from triomq.admin.session import Refused, Session, credentials_of_environment
 from triomq.protocol.frame import FrameDecoder, decode_frame
 
 Peer = Callable[[socket.socket], None]
@@ -260,6 +261,29 @@ def test_global_options_stand_before_or_behind_the_command(capsys: pytest.Captur
         with listening(responding(body=b'{"topicList":["T"]}')) as address:
             assert main([*words, "-n", address]) == 0
         assert capsys.readouterr().out == '{"topic": "T"}\n'
+
+
+def test_the_secret_of_the_account_may_be_in_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("MQADMIN_ACCESS_KEY", "MQADMIN_SECRET_KEY", "MQADMIN_SECRET_KEY_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    secret = tmp_path / "conf" / "secret"
+    secret.parent.mkdir()
+    secret.touch(mode=0o600)
+    secret.write_text("very-secret-1\n")
+    monkeypatch.setenv("ROCKETMQ_HOME", str(tmp_path))
+    assert credentials_of_environment() is None
+    (tmp_path / "conf" / "tools.yml").write_text("accessKey: operator\nsecretKeyFile: secret\n")
+    assert credentials_of_environment() == ("operator", "very-secret-1")
+    monkeypatch.setenv("MQADMIN_ACCESS_KEY", "another")
+    monkeypatch.setenv("MQADMIN_SECRET_KEY_FILE", str(secret))
+    assert credentials_of_environment() == ("another", "very-secret-1")
+    monkeypatch.setenv("MQADMIN_SECRET_KEY", "very-secret-2")
+    with pytest.raises(UsageError, match="MQADMIN_SECRET_KEY and MQADMIN_SECRET_KEY_FILE are both set"):
+        credentials_of_environment()
+    monkeypatch.delenv("MQADMIN_SECRET_KEY")
+    secret.chmod(0o644)
+    with pytest.raises(UsageError, match="permissions are 0644"):
+        credentials_of_environment()
 
 
 def test_secrets_are_in_no_message(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 from broker_fakes import FakeClock
+from structlog.testing import capture_logs
 
 from triomq.broker.acl import accounts, acl_file
 from triomq.broker.acl.access_table import AccessTable
 from triomq.broker.acl.accounts import MIN_KEY_LENGTH, PUB, account_of
-from triomq.broker.acl.errors import AclFileError
+from triomq.broker.acl.errors import AclFileError, AclUpdateRefused
 from triomq.protocol.bodies.acl import PlainAccessConfig
 from triomq.protocol.bodies.topic_config import DataVersion
 
@@ -141,3 +142,107 @@ def test_an_account_has_one_permission_for_each_resource_up_to_the_bound(monkeyp
     assert account_of(config("A=PUB", "B=PUB")).permissions == {"A": PUB, "B": PUB}
     with pytest.raises(AclFileError, match="more than 2 resources"):
         account_of(config("A=PUB", "B=PUB", "C=PUB"))
+
+
+# -- secret keys with files of their own -------------------------------------------------------------------------------
+
+
+def secret_file(home: Path, text: str, mode: int = 0o600) -> Path:
+    path = home / "conf" / "shop.secret"
+    path.parent.mkdir(exist_ok=True)
+    path.touch()
+    path.chmod(mode)
+    path.write_text(text)
+    return path
+
+
+def table_with_key_file(home: Path, more: str = "") -> AccessTable:
+    (home / "conf").mkdir(exist_ok=True)
+    (home / "conf" / "plain_acl.yml").write_text(
+        f"accounts:\n- accessKey: shopService\n  secretKeyFile: shop.secret\n{more}"
+    )
+    return table_of(home)
+
+
+def secret_key(table: AccessTable) -> str | None:
+    account = table.account("shopService")
+    return account.secret_key if account is not None else None
+
+
+def test_a_secret_key_may_be_in_a_file_which_is_read_again_when_it_changes(tmp_path: Path) -> None:
+    path = secret_file(tmp_path, "firstSecret\n")
+    table = table_with_key_file(tmp_path)
+    assert secret_key(table) == "firstSecret"
+    assert not table.refresh()
+    path.write_text("anotherSecret\n")
+    assert table.refresh()
+    assert secret_key(table) == "anotherSecret"
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "reason"),
+    [
+        ("firstSecret", 0o644, "permissions are 0644"),
+        ("", 0o600, "it is empty"),
+        ("short", 0o600, "longer than 6 characters"),
+    ],
+)
+def test_a_secret_file_that_cannot_be_used_ends_the_start(tmp_path: Path, text: str, mode: int, reason: str) -> None:
+    secret_file(tmp_path, text, mode)
+    with pytest.raises(AclFileError, match=f"plain_acl.yml: account 'shopService': .*{reason}") as caught:
+        table_with_key_file(tmp_path)
+    assert "firstSecret" not in str(caught.value)
+
+
+def test_a_secret_key_is_in_one_place(tmp_path: Path) -> None:
+    secret_file(tmp_path, "firstSecret")
+    with pytest.raises(AclFileError, match="secretKey and secretKeyFile are both set: remove one"):
+        table_with_key_file(tmp_path, "  secretKey: otherSecret\n")
+
+
+def test_a_secret_file_that_vanishes_leaves_the_secret_in_force_and_counts_when_it_returns(tmp_path: Path) -> None:
+    path = secret_file(tmp_path, "firstSecret")
+    table = table_with_key_file(tmp_path)
+    path.unlink()
+    with capture_logs() as logs:
+        assert table.refresh()
+        assert not table.refresh()
+    assert [entry["event"] for entry in logs if entry["log_level"] == "error"] == [
+        "ACL file not usable; its former content stays in force"
+    ]
+    assert f"{path} cannot be read: No such file" in str(logs)
+    assert secret_key(table) == "firstSecret"
+    secret_file(tmp_path, "secretThatReturned")
+    assert table.refresh()
+    assert secret_key(table) == "secretThatReturned"
+
+
+def test_a_file_that_first_names_a_missing_secret_counts_when_the_secret_arrives(tmp_path: Path) -> None:
+    (tmp_path / "conf").mkdir()
+    default = tmp_path / "conf" / "plain_acl.yml"
+    default.write_text(account_text("firstService"))
+    table = table_of(tmp_path)
+    default.write_text(f"{account_text('firstService')}- accessKey: shopService\n  secretKeyFile: shop.secret\n")
+    assert table.refresh()
+    assert secret_key(table) is None
+    secret_file(tmp_path, "arrivedSecret")
+    assert table.refresh()
+    assert secret_key(table) == "arrivedSecret"
+
+
+def test_an_administrator_changes_all_of_such_an_account_except_its_secret(tmp_path: Path) -> None:
+    secret_file(tmp_path, "firstSecret\n")
+    table = table_with_key_file(tmp_path)
+    table.update_account(
+        PlainAccessConfig(access_key="shopService", secret_key="firstSecret", topic_perms=["Orders=PUB"])
+    )
+    account = table.account("shopService")
+    assert account is not None
+    assert (account.secret_key, account.permissions) == ("firstSecret", {"Orders": PUB})
+    written = (tmp_path / "conf" / "plain_acl.yml").read_text()
+    assert "secretKeyFile: shop.secret" in written
+    assert "firstSecret" not in written
+    with pytest.raises(AclUpdateRefused, match=r"shopService is in .*shop\.secret: change it there") as caught:
+        table.update_account(PlainAccessConfig(access_key="shopService", secret_key="secondSecret"))
+    assert "Secret" not in str(caught.value).replace("shop.secret", "")
+    assert secret_key(table) == "firstSecret"

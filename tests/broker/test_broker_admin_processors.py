@@ -1,10 +1,12 @@
 """The processors for administrators: topics, groups, progress, resets."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
+import trio.testing
 from broker_fakes import FakeClock, FakeConnection, FakeStore, request
 from broker_metadata import metadata
 from structlog.testing import capture_logs
@@ -23,6 +25,7 @@ from triomq.broker.tables.filters import FilterTable
 from triomq.broker.tables.groups import GroupTable
 from triomq.broker.tables.offsets import OffsetTable
 from triomq.broker.tables.producers import ProducerTable
+from triomq.broker.tables.stored_file import StoredFile
 from triomq.broker.tables.topics import TopicTable, built_in_topics
 from triomq.protocol.bodies import fastjson
 from triomq.protocol.bodies.offset import GetConsumerStatusBody
@@ -31,8 +34,9 @@ from triomq.protocol.command import RemotingCommand, new_response
 from triomq.protocol.errors import RequestRefused
 from triomq.protocol.message_queue import MessageQueue
 from triomq.protocol.subscription import build_subscription
-from triomq.remoting.errors import RemotingTimeout
+from triomq.remoting.errors import ConnectionClosed, RemotingTimeout
 from triomq.store.config import BrokerRole, StoreSettings
+from triomq.store.disk.files import Files
 
 NOW = 1_700_000_000_000
 
@@ -233,6 +237,39 @@ async def test_change_that_cannot_be_written_is_told(admin: Admin) -> None:
         await admin.group.update(admin.connection, request(200, body=b'{"groupName":"G"}'))
 
 
+async def test_groups_made_and_deleted_at_once_are_all_in_the_file(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    """Each response waits for a write that holds its own change, also when it came during another write."""
+    path = tmp_path / "subscriptionGroup.json"
+    admin = Admin()
+    groups = GroupTable(StoredFile(Files(), str(path)), now_ms=admin.clock)
+    admin.group = GroupAdminProcessor(admin.configuration, groups, admin.offsets, admin.stats)
+
+    def written() -> set[str]:
+        return {name for name in json.loads(path.read_text())["subscriptionGroupTable"] if name.startswith("G")}
+
+    async def make(number: int) -> None:
+        await trio.sleep(number % 3 / 100)
+        await admin.group.update(admin.connection, request(200, body=b'{"groupName":"G%d"}' % number))
+        assert f"G{number}" in written()
+        if number % 2:
+            await admin.group.delete(admin.connection, request(207, {"groupName": f"G{number}"}))
+            assert f"G{number}" not in written()
+
+    async def slow_disk(function: Any, *arguments: Any) -> Any:
+        await trio.sleep(0.02)
+        return function(*arguments)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(groups.run, slow_disk)
+        async with trio.open_nursery() as administrators:
+            for number in range(20):
+                administrators.start_soon(make, number)
+        nursery.cancel_scope.cancel()
+    assert written() == {f"G{number}" for number in range(0, 20, 2)}
+
+
 # -- progress --------------------------------------------------------------------------------------------------------
 
 
@@ -251,6 +288,28 @@ async def test_consume_stats_of_a_group(admin: Admin) -> None:
     )
     one = await admin.consume.consume_stats(admin.connection, request(208, {"consumerGroup": "H", "topic": "T"}))
     assert b'"consumerOffset":0,"lastTimestamp":0' in one.body
+
+
+async def test_a_topic_deleted_while_it_is_reported_costs_the_report_nothing(admin: Admin) -> None:
+    admin.groups.find("G")
+    for topic in ("T", "U", "V"):
+        admin.add_topic(topic)
+        admin.store.fill(topic, 0, NOW)
+        admin.offsets.commit("G", topic, 0, 1)
+
+    async def delete() -> None:
+        for topic in ("T", "U", "V"):
+            admin.topics.delete(topic)
+            admin.offsets.remove_topic(topic)
+
+    for code, report in ((208, admin.consume.consume_stats), (317, admin.consume.broker_consume_stats)):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(delete)
+            answer = await report(admin.connection, request(code, {"consumerGroup": "G", "isOrder": "false"}))
+        assert answer.body.count(b'"brokerOffset"') in (1, 2), "what was looked up before the others were deleted"
+        for topic in ("T", "U", "V"):
+            admin.add_topic(topic)
+            admin.offsets.commit("G", topic, 0, 1)
 
 
 async def test_consume_stats_of_all_groups(admin: Admin) -> None:
@@ -463,6 +522,24 @@ async def test_status_is_asked_of_all_members_at_once(admin: Admin, autojump_clo
     )
     with pytest.raises(RequestRefused, match=r"No Any Consumer online in the consumer group: \[H\]"):
         await admin.reset.consumer_status(admin.connection, request(223, {"topic": "T", "group": "H"}))
+
+
+async def test_a_member_that_leaves_while_it_is_asked_costs_the_others_nothing(admin: Admin) -> None:
+    leaving, staying = admin.add_consumer("c1"), admin.add_consumer("c2")
+
+    async def leaves(question: RemotingCommand) -> RemotingCommand:
+        admin.consumers.connection_closed(leaving)
+        raise ConnectionClosed("gone")
+
+    async def stays(question: RemotingCommand) -> RemotingCommand:
+        await trio.testing.wait_all_tasks_blocked()
+        return new_response(
+            question, body=GetConsumerStatusBody(message_queue_table={MessageQueue("T", "b-a", 0): 5}).encode()
+        )
+
+    leaving.on_invoke, staying.on_invoke = leaves, stays
+    answer = await admin.reset.consumer_status(admin.connection, request(223, {"topic": "T", "group": "G"}))
+    assert answer.body.startswith(b'{"consumerTable":{"c2":{{') and b"c1" not in answer.body
 
 
 INFO = {"consumerGroup": "G", "clientId": "c1", "jstackEnable": "false", "AccessKey": "k", "Signature": "s"}

@@ -41,6 +41,7 @@ class Pulls:
         self.connection = FakeConnection()
         self.groups = GroupTable(now_ms=lab.now_ms)
         self.moved: list[int] = []
+        self.pool = Pool("pull", 10)
         tables = metadata(lab.now_ms, topics=lab.topics, groups=self.groups, offsets=lab.offsets)
         self.stats = BrokerStats("C", now_ms=lab.now_ms)
         lab.topics.update(TopicConfig(topic_name="T", read_queue_nums=1, write_queue_nums=1))
@@ -51,7 +52,7 @@ class Pulls:
             FilterChooser(lab.configuration, tables.consumers, self.groups, tables.filters, now_ms=lab.now_ms),
             self.stats,
             StoreMetrics(self.stats, now_ms=lab.now_ms),
-            pool=Pool("pull", 10),
+            pool=self.pool,
             offset_moved=lambda header, queue_offset: self.moved.append(queue_offset),
         )
 

@@ -17,6 +17,7 @@ from trio.testing import MockClock
 
 from triomq.broker.address_server import AddressServer
 from triomq.broker.configuration import Configuration
+from triomq.broker.nameserver_link import REST_SECONDS
 from triomq.broker.registration import Registration, split_addresses
 from triomq.broker.tables.topics import TopicTable, built_in_topics
 from triomq.namesrv.config import NamesrvSettings
@@ -370,6 +371,32 @@ async def test_an_unreachable_nameserver_is_logged_once_until_it_is_back(surroun
         "NameServer unreachable; retrying",
     ]
     assert captured[0]["nameserver"] == A
+
+
+async def test_a_closed_connection_is_followed_by_a_registration_at_once_but_not_by_a_flood(
+    surround: Surround, autojump_clock: MockClock
+) -> None:
+    around = surround(namesrvAddr=A)
+    await around.registration.start()
+    around.client.take()
+    for _ in range(50):
+        around.client.close(A)
+        await trio.testing.wait_all_tasks_blocked()
+    assert around.client.take() == [(A, RequestCode.REGISTER_BROKER)]
+    await trio.sleep(REST_SECONDS)
+    around.client.close(A)
+    await trio.testing.wait_all_tasks_blocked()
+    assert around.client.take() == [(A, RequestCode.REGISTER_BROKER)]
+
+
+async def test_a_connection_closed_by_the_stop_is_followed_by_nothing(surround: Surround) -> None:
+    around = surround(namesrvAddr=A)
+    await around.registration.start()
+    await around.registration.stop()
+    around.client.take()
+    around.client.close(A)
+    await trio.testing.wait_all_tasks_blocked()
+    assert around.client.take() == []
 
 
 async def test_without_nameservers_nothing_is_sent(surround: Surround) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import trio
+import trio.testing
 from broker_fakes import FakeClock, FakeConnection, FakeStore, request
 from golden_data import golden_frames
 from hypothesis import given
@@ -282,6 +283,23 @@ async def test_two_updates_at_once_keep_both_changes(runtime: Runtime) -> None:
     assert not runtime.configuration.broker.long_polling_enable
     assert runtime.update.data_version.counter == 2
     assert set(runtime.file.read_text().splitlines()) == {"brokerName=b-a", "traceOn=false", "longPollingEnable=false"}
+
+
+async def test_a_reload_during_an_update_keeps_both(runtime: Runtime) -> None:
+    """The update waits for the thread that writes the file; meanwhile a SIGHUP brings another key."""
+    threads = trio.to_thread.current_default_thread_limiter()
+    busy = [object() for _ in range(int(threads.available_tokens))]
+    for task in busy:
+        threads.acquire_on_behalf_of_nowait(task)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(runtime.change, "traceOn=false")
+        await trio.testing.wait_all_tasks_blocked()
+        assert runtime.configuration.broker.trace_on, "the update is not written yet"
+        assert runtime.update.take({"longPollingEnable": "false"}) == {"longPollingEnable"}
+        for task in busy:
+            threads.release_on_behalf_of(task)
+    assert not runtime.configuration.broker.trace_on
+    assert not runtime.configuration.broker.long_polling_enable
 
 
 IDENTITY_AND_SECURITY = {

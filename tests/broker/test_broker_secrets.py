@@ -50,22 +50,37 @@ def make_pair(key: Path, certificate: Path, password: str) -> None:
     subprocess.run(words, check=True, capture_output=True, timeout=30)
 
 
-class GuardedBroker:
-    """A broker process at the most verbose log level."""
+def write_secret(path: Path, secret: str) -> str:
+    path.touch(mode=0o600)
+    path.write_text(f"{secret}\n")
+    return str(path)
 
-    def __init__(self, home: Path) -> None:
+
+class GuardedBroker:
+    """A broker process at the most verbose log level. Its secrets are in its configuration, or, with `from_files`, in
+    files and variables of their own."""
+
+    def __init__(self, home: Path, from_files: bool) -> None:
         self.home = home
+        self.accounts = ACCOUNTS
         self.port = free_port()
         self.acl_file = home / "conf" / "plain_acl.yml"
         self.acl_file.parent.mkdir(parents=True)
-        self.acl_file.write_text(ACCOUNTS)
+        passwords = "tls.server.keyPassword=hushServerKey\ntls.client.keyPassword=hushClientKey\n"
+        variables = {}
+        if from_files:
+            write_secret(home / "conf" / "admin.secret", ADMIN[1])
+            self.accounts = ACCOUNTS.replace(f"secretKey: {ADMIN[1]}", "secretKeyFile: admin.secret")
+            passwords = f"tls.server.keyPasswordFile={write_secret(home / 'server.password', 'hushServerKey')}\n"
+            variables["TRIOMQ_TLS_CLIENT_KEYPASSWORD"] = "hushClientKey"
+        self.acl_file.write_text(self.accounts)
         self.key, self.certificate = home / "server.key", home / "server.pem"
         make_pair(self.key, self.certificate, "hushServerKey")
         self.conf = home / "broker.conf"
         self.conf.write_text(
             f"listenPort={self.port}\nbrokerIP1=127.0.0.1\nbrokerName=broker-a\nrocketmqHome={home}\naclEnable=true\n"
             f"storePathRootDir={home}/store\nmappedFileSizeCommitLog=1048576\nextensions=failing\n"
-            "tls.test.mode.enable=false\ntls.server.keyPassword=hushServerKey\ntls.client.keyPassword=hushClientKey\n"
+            f"tls.test.mode.enable=false\n{passwords}"
             f"tls.server.keyPath={self.key}\ntls.server.certPath={self.certificate}\n"
         )
         information = home / "site" / "hooks_for_tests-1.0.dist-info"
@@ -75,6 +90,7 @@ class GuardedBroker:
         (information / "entry_points.txt").write_text("[triomq.request_hooks]\nfailing = hooks_for_tests:Hook\n")
         self.environment = dict(
             os.environ,
+            **variables,
             PYTHONPATH=os.pathsep.join([str(PROJECT), str(home / "site")]),
             HOME=str(home),
             TRIOMQ_LOG_LEVEL="debug",
@@ -95,11 +111,15 @@ class GuardedBroker:
             threading.Event().wait(0.05)
 
 
-@pytest.fixture
-def guarded(tmp_path: Path) -> Iterator[GuardedBroker]:
+@pytest.fixture(params=[False, True], ids=["in the configuration", "in files"])
+def broker(tmp_path: Path, request: pytest.FixtureRequest) -> GuardedBroker:
     if shutil.which("openssl") is None:
         pytest.skip("openssl is not installed")
-    broker = GuardedBroker(tmp_path)
+    return GuardedBroker(tmp_path, request.param)
+
+
+@pytest.fixture
+def guarded(broker: GuardedBroker, tmp_path: Path) -> Iterator[GuardedBroker]:
     with (tmp_path / "output").open("wb") as output:
         process = subprocess.Popen(broker.words(), env=broker.environment, stdout=output, stderr=output)
     try:
@@ -151,7 +171,7 @@ def test_no_secret_is_logged_or_listed(guarded: GuardedBroker) -> None:
         peer.sendall(frame.replace(b'"hushSignature"', b'"hushSignature '))
         assert peer.recv(100) == b""
     guarded.wait_for("connection closed for a malformed frame")
-    guarded.acl_file.write_text(f'{ACCOUNTS}- accessKey: another\n  secretKey: "hushAnother\n')
+    guarded.acl_file.write_text(f'{guarded.accounts}- accessKey: another\n  secretKey: "hushAnother\n')
     guarded.wait_for("ACL file not usable")
     # a handshake creates the context; new files make it create another
     with socket.create_connection(("127.0.0.1", guarded.port), timeout=30) as peer:
@@ -164,10 +184,12 @@ def test_no_secret_is_logged_or_listed(guarded: GuardedBroker) -> None:
     assert (good.ext_fields or {})[signature.SIGNATURE] not in told
 
 
-def test_no_secret_is_printed(tmp_path: Path) -> None:
-    if shutil.which("openssl") is None:
-        pytest.skip("openssl is not installed")
-    broker = GuardedBroker(tmp_path)
-    done = subprocess.run(broker.words("-p"), env=broker.environment, capture_output=True, text=True, timeout=60)
-    assert "brokerName=broker-a" in done.stdout
+@pytest.mark.parametrize(
+    ("option", "text"),
+    [("-p", "brokerName=broker-a"), ("-m", "brokerName=broker-a"), ("--explain", "brokerName=broker-a"),
+     ("--check", "the configuration is valid")],
+)  # fmt: skip
+def test_no_secret_is_printed(broker: GuardedBroker, option: str, text: str) -> None:
+    done = subprocess.run(broker.words(option), env=broker.environment, capture_output=True, text=True, timeout=60)
+    assert text in done.stdout + done.stderr
     assert WORD not in done.stdout + done.stderr

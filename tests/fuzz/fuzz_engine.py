@@ -68,6 +68,10 @@ class Coverage:
         self._reached |= now
         return is_new
 
+    def clear(self) -> None:
+        """Forget what ran since the last call, such as at the start of a process."""
+        self._hits[:] = self._empty
+
     @property
     def blocks(self) -> int:
         return self._reached.bit_count()
@@ -97,3 +101,14 @@ def fuzz(
         if coverage.grew() and len(corpus) < MAX_CORPUS_INPUTS:
             corpus.append(data)
     return count
+
+
+def only_new(target: Callable[[bytes], None], inputs: Iterable[bytes], coverage: Coverage) -> list[bytes]:
+    """Return those inputs that reach code which none before them reaches."""
+    found = []
+    for data in inputs:
+        coverage.clear()
+        target(data)
+        if coverage.grew():
+            found.append(data)
+    return found

@@ -51,20 +51,24 @@ T = TypeVar("T")
 
 NOW_MS = 1_700_000_000_000
 HOST = bytes([10, 0, 0, 1, 0, 0, 0, 1])
-MAP_BYTES = 1 << 14
+MAP_BYTES = 1 << 15
 PROPERTIES = {"a": "1", "b": "x", "color": "red", "price": "-2.5e3", "empty": "", "big": str(2**63)}
 
 
 class LineCoverage:
-    """The lines of some modules that ran, as a map of hits."""
+    """The lines of some modules that ran, each with the line before it, as a map of hits: the same lines in another
+    order are another path.
+    """
 
     def __init__(self, modules: tuple[ModuleType, ...]) -> None:
         names = [module.__file__ for module in modules if module.__file__ is not None]
         self.hits = bytearray(MAP_BYTES)
         self._bases = {name: zlib.crc32(Path(name).name.encode()) for name in names}
+        self._last = 0
 
     def traced(self, target: Target) -> Target:
         def run(data: bytes) -> None:
+            self._last = 0
             sys.settrace(self._called)
             try:
                 target(data)
@@ -77,7 +81,9 @@ class LineCoverage:
         return self._line if frame.f_code.co_filename in self._bases else None
 
     def _line(self, frame: FrameType, event: str, argument: Any) -> Any:
-        self.hits[(self._bases[frame.f_code.co_filename] + frame.f_lineno) % MAP_BYTES] = 1
+        line = (self._bases[frame.f_code.co_filename] + frame.f_lineno * 37) % MAP_BYTES
+        self.hits[line ^ self._last] = 1
+        self._last = line >> 1
         return self._line
 
 

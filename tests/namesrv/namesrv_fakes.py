@@ -75,10 +75,10 @@ class FakeNamesrv:
         self.kv_config = kv_config or KvConfig(None)
         self.config = RuntimeConfig(settings or NamesrvSettings(), ServerSettings(listen_port=9876), extra=extra)
         self.table = ProcessorTable()
-        processor = NamesrvProcessor(
+        self.processor = NamesrvProcessor(
             self.routes, self.kv_config, self.config, ask_product_environment=ask_product_environment
         )
-        processor.register_all(self.table)
+        self.processor.register_all(self.table)
         self.events = BrokerConnections(self.routes)
         self.peer = self.connect()
 

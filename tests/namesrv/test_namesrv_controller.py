@@ -20,9 +20,10 @@ from triomq.namesrv.kv_config import KvConfig
 from triomq.namesrv.product_environment import AddressServer, ProductEnvironment
 from triomq.protocol.bodies.name_list import TopicList
 from triomq.protocol.codes import RequestCode, ResponseCode
-from triomq.protocol.command import new_request
+from triomq.protocol.command import RemotingCommand, new_request
 from triomq.remoting.client import RemotingClient, open_client
 from triomq.remoting.config import ServerSettings
+from triomq.remoting.errors import RemotingTimeout
 
 LOOPBACK = ServerSettings(listen_port=0, bind_address="127.0.0.1")
 
@@ -162,6 +163,41 @@ async def test_an_address_server_that_does_not_answer_is_no_route() -> None:
             assert await environment.ask(request) is None
         warnings = [line["event"] for line in logs if line["log_level"] == "warning"]
         assert warnings == ["no response from the address server"]
+
+
+class NobodyThere:
+    """A client whose calls all fail; it records them."""
+
+    def __init__(self) -> None:
+        self.called: list[str] = []
+
+    async def invoke(self, address: str, command: RemotingCommand, timeout_seconds: float) -> RemotingCommand:
+        self.called.append(address)
+        raise RemotingTimeout("no response")
+
+
+async def test_requests_at_once_share_one_question_to_the_address_server() -> None:
+    questions = 0
+
+    async def respond(stream: trio.SocketStream) -> None:
+        nonlocal questions
+        questions += 1
+        await stream.receive_some(1000)
+        await trio.testing.wait_all_tasks_blocked()  # the other requests have come
+        await stream.send_all(b"HTTP/1.0 200 OK\r\n\r\nns1:9876")
+        await stream.aclose()
+
+    client = NobodyThere()
+    async with trio.open_nursery() as nursery:
+        listeners = await nursery.start(partial(trio.serve_tcp, respond, 0, host="127.0.0.1"))
+        port = listeners[0].socket.getsockname()[1]
+        environment = ProductEnvironment(client, None, f"http://127.0.0.1:{port}/list")  # type: ignore[arg-type]
+        async with trio.open_nursery() as requests:
+            for number in range(5):
+                request = new_request(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext_fields={"topic": f"T{number}"})
+                requests.start_soon(environment.ask, request)
+        nursery.cancel_scope.cancel()
+    assert (questions, client.called) == (1, ["ns1:9876"] * 5), "all of them use the list"
 
 
 async def test_a_taken_port_is_told_in_one_sentence() -> None:

@@ -75,6 +75,7 @@ TRIOMQ_KEYS = {
     "maxBrokerAddresses",
     "maxKvBytes",
     "maxKvEntries",
+    "maxRoutes",
     "maxTopics",
     "protectRoutes",
     "serverMaxConnections",
@@ -165,7 +166,7 @@ class Replay:
             data_version=DataVersion(counter=-self.added),
             topics={topic: config},
             filter_servers=[],
-            owner=None,
+            owner=self.namesrv.peer,
             now=trio.current_time(),
         )
 

@@ -16,12 +16,13 @@ from triomq.protocol.address import HostPort
 from triomq.protocol.command import RemotingCommand, new_request, new_response
 from triomq.protocol.frame import encode_frame
 from triomq.remoting.admission import FEWEST_CONNECTIONS, Admission, AdmissionLimits, Place, address_group
+from triomq.remoting.certificates import ServerCertificates
 from triomq.remoting.client import open_client
 from triomq.remoting.config import ServerSettings
 from triomq.remoting.connection import Connection
 from triomq.remoting.processor_table import ProcessorTable
 from triomq.remoting.server import RemotingServer
-from triomq.remoting.tls import ServerCertificates, TlsSettings
+from triomq.remoting.tls import TlsSettings
 from triomq.remoting.turn import Turn
 
 ECHO = 1

@@ -130,6 +130,14 @@ async def test_many_requests_at_once_find_their_answers() -> None:
         assert seen == {number: b"%d" % number for number in range(500)}
 
 
+async def test_calls_at_once_to_a_new_address_share_one_connection() -> None:
+    events = Events()
+    async with serving(events=events) as (_, address), open_client() as client, trio.open_nursery() as nursery:
+        for _ in range(20):
+            nursery.start_soon(client.invoke, address, new_request(ECHO))
+    assert len(events.opened) == 1
+
+
 async def test_a_client_that_is_cancelled_may_still_say_goodbye() -> None:
     """Its connections end with the block, not with the block's cancellation."""
     async with serving() as (_, address):

@@ -13,10 +13,20 @@ from trio.testing import MockClock
 from triomq.protocol.address import HostPort
 from triomq.protocol.command import RemotingCommand, new_request, new_response
 from triomq.protocol.frame import encode_frame
-from triomq.remoting.connection import READ_AHEAD_REQUESTS, Connection
+from triomq.remoting.connection import Connection
 from triomq.remoting.connection_settings import ConnectionSettings
+from triomq.remoting.memory import MemoryBudget
 from triomq.remoting.processor_table import FIRST, YIELDS, ProcessorTable
-from triomq.remoting.turn import BUSY_SECONDS, LEAST_SLICE_SECONDS, QUIET_SLICE_SECONDS, SLICE_SHARE, Turn
+from triomq.remoting.turn import (
+    BUSY_SECONDS,
+    BUSY_SLICE_BYTES,
+    LEAST_SLICE_SECONDS,
+    QUIET_SLICE_BYTES,
+    QUIET_SLICE_SECONDS,
+    SLICE_SHARE,
+    Turn,
+)
+from triomq.remoting.waiting_requests import READ_AHEAD_BYTES, READ_AHEAD_REQUESTS
 
 SEND, PULL = 10, 11
 SEND_SECONDS, PULL_SECONDS = 0.00002, 0.00005
@@ -32,6 +42,9 @@ class Bench:
         self.table = ProcessorTable()
         self.table.register(SEND, self.process, order=FIRST)
         self.table.register(PULL, self.process, order=YIELDS)
+        self.memory = MemoryBudget(1 << 30)
+        self.pull_seconds = PULL_SECONDS
+        self.response_bytes = 0
         self.handled: list[int] = []
         self.ages: list[float] = []
         nursery.start_soon(self.turn.run)
@@ -39,11 +52,11 @@ class Bench:
     def process(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         self.handled.append(request.code)
         self.ages.append(trio.current_time() - self.turn.arrived)
-        self.clock.jump(SEND_SECONDS if request.code == SEND else PULL_SECONDS)
-        return new_response(request)
+        self.clock.jump(SEND_SECONDS if request.code == SEND else self.pull_seconds)
+        return new_response(request, body=bytes(self.response_bytes))
 
     def connect(self) -> Link:
-        settings = ConnectionSettings(1 << 24, 3)
+        settings = ConnectionSettings(1 << 24, 3, memory=self.memory)
         connection = Connection(self.table, self.turn, self.nursery, HostPort("127.0.0.1", 1), HERE, settings)
         connection.transport = link = Link(connection)
         return link
@@ -151,6 +164,42 @@ async def test_a_socket_is_not_read_while_very_many_pulls_wait(bench: Bench, moc
         if link.is_read:
             read_at = READ_AHEAD_REQUESTS - bench.count(PULL)
     assert 0.4 * READ_AHEAD_REQUESTS < read_at < 0.5 * READ_AHEAD_REQUESTS
+
+
+@pytest.mark.parametrize("is_body", [True, False])
+async def test_a_socket_is_not_read_while_long_pulls_wait(bench: Bench, mock_clock: MockClock, is_body: bool) -> None:
+    """Their bodies count, and so do the fields of their headers."""
+    length = READ_AHEAD_BYTES // 4
+    long = new_request(PULL, body=bytes(length)) if is_body else new_request(PULL, ext_fields={"f": "x" * length})
+    link = bench.connect()
+    bench.read((link, requests(SEND, 1)))
+    for number in range(4):
+        assert link.is_read
+        assert bench.memory.held_bytes >= number * length
+        bench.read((link, encode_frame(long)))
+    assert not link.is_read
+    assert READ_AHEAD_BYTES <= bench.memory.held_bytes < 1.1 * READ_AHEAD_BYTES
+    await trio.testing.wait_all_tasks_blocked()
+    assert link.is_read
+    assert (bench.count(PULL), bench.memory.held_bytes) == (4, 0)
+
+
+async def test_a_slice_while_sends_arrive_has_few_bytes_of_responses(bench: Bench, mock_clock: MockClock) -> None:
+    """To send them takes time after the slice, so a slice that is short by the clock may still be long."""
+    bench.pull_seconds = 0
+    bench.response_bytes = BUSY_SLICE_BYTES // 4
+    producers, consumers = bench.connect(), [bench.connect() for _ in range(3)]
+    bench.read((producers, requests(SEND, 1)), *[(consumer, requests(PULL, 100)) for consumer in consumers])
+    written = sum(len(consumer.written) for consumer in consumers)
+    for _ in range(3):
+        bench.slice()
+        now = sum(len(consumer.written) for consumer in consumers)
+        assert BUSY_SLICE_BYTES < now - written < 2 * BUSY_SLICE_BYTES
+        written = now
+    mock_clock.jump(2 * BUSY_SECONDS)
+    bench.slice()
+    now = sum(len(consumer.written) for consumer in consumers)
+    assert QUIET_SLICE_BYTES < now - written < QUIET_SLICE_BYTES + BUSY_SLICE_BYTES
 
 
 async def test_pulls_do_not_age_while_they_wait_for_their_slices(bench: Bench, mock_clock: MockClock) -> None:

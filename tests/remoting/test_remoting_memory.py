@@ -322,6 +322,25 @@ async def test_less_output_waits_for_a_peer_while_memory_is_tight(
     assert len(link.answered) == 50, "the usual mark counts again"
 
 
+async def test_a_peer_that_takes_nothing_makes_no_work_while_memory_is_tight(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """Its backlog is above the mark of tight memory and below the usual one."""
+    bench = Bench(nursery, 2 * MIB)
+    bench.response_bytes = TIGHT_HIGH_WATER_BYTES
+    other, link = bench.connect(), bench.connect()
+    link.stuck = True
+    other.connection.hold(MIB + 1)
+    bench.read(link, requests(20))
+    assert len(bench.turn._postponed) == 0
+    await trio.testing.wait_all_tasks_blocked()
+    assert len(bench.bodies) < 5
+    link.stuck = False
+    link.take_all()
+    await trio.testing.wait_all_tasks_blocked()
+    assert len(bench.bodies) == 20
+
+
 async def test_what_a_connection_holds_counts_and_is_given_back(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:

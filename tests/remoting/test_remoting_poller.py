@@ -7,6 +7,7 @@ import select
 import socket
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from math import inf
 
 import pytest
 import structlog
@@ -19,7 +20,15 @@ from triomq.protocol.frame import FrameDecoder, encode_frame
 from triomq.remoting import poller as poller_module
 from triomq.remoting.connection import Connection
 from triomq.remoting.connection_settings import ConnectionSettings
-from triomq.remoting.poller import ACCEPT_BURST, TURNS_IN_A_ROW, Poller
+from triomq.remoting.poller import (
+    ACCEPT_BURST,
+    CALM_FOR_SECONDS,
+    CALM_READ_SECONDS,
+    CALM_READS,
+    HASTY_SECONDS,
+    TURNS_IN_A_ROW,
+    Poller,
+)
 from triomq.remoting.turn import LONG_TURN_SECONDS, Turn
 
 pytestmark = pytest.mark.skipif(not poller_module.HAS_EPOLL, reason="epoll is not available here")
@@ -170,6 +179,76 @@ async def test_a_turn_of_just_the_limit_is_not_long(nursery: trio.Nursery, monke
     assert bench.poller._take_turn(ready) == []
     monkeypatch.undo()
     assert len(bench.handler.handled) == 2
+
+
+class Crowd:
+    """A calm client, and hasty ones that always have more to read, on a clock that requests move on."""
+
+    def __init__(self, bench: Bench, monkeypatch: pytest.MonkeyPatch, hasty: int) -> None:
+        self.bench = bench
+        self.now = [100.0]
+        monkeypatch.setattr(poller_module.trio, "current_time", lambda: self.now[0])
+        self.hasty = [bench.connection()[1] for _ in range(hasty)]
+        self.calm = bench.connection()[1]
+        self.asked = 0
+        bench.turn.limit_seconds = inf
+        bench.handler.then = self.takes
+        for _ in range(CALM_READS):
+            self.ask()
+            self.turn()
+        for number, peer in enumerate(self.hasty):
+            peer.sendall(frame(b"%d" % number * 1000) * 100)
+
+    def takes(self, _: Connection, request: RemotingCommand) -> None:
+        self.now[0] += CALM_READ_SECONDS / 100 if request.body == b"calm" else HASTY_SECONDS / 20
+
+    def ask(self) -> None:
+        self.calm.sendall(frame(b"calm"))
+
+    def turn(self) -> list[bytes]:
+        """Return what the next turn handles."""
+        before = len(self.bench.handler.handled)
+        self.bench.poller._take_turn(self.bench.poller._epoll.poll(0))
+        return self.bench.handler.bodies[before:]
+
+
+async def test_beside_a_calm_client_the_others_are_read_later_and_for_a_short_time(
+    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crowd = Crowd(Bench(nursery), monkeypatch, 5)
+    for _ in range(10):
+        crowd.ask()
+        began = crowd.now[0]
+        handled = crowd.turn()
+        assert handled[0] == b"calm"
+        assert 0 < len(handled) - 1 < 2 * 20 + 2
+        assert crowd.now[0] - began < 2.1 * HASTY_SECONDS
+    seen = {body[:1] for body in crowd.bench.handler.bodies if body != b"calm"}
+    assert seen == {b"0", b"1", b"2", b"3", b"4"}, "they take turns"
+    monkeypatch.undo()
+
+
+async def test_without_calm_clients_all_are_read_in_whole(
+    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crowd = Crowd(Bench(nursery), monkeypatch, 3)
+    crowd.now[0] += CALM_FOR_SECONDS
+    assert len(crowd.turn()) == 300
+    monkeypatch.undo()
+
+
+async def test_who_becomes_paused_while_it_waits_for_the_calm_is_not_read(
+    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crowd = Crowd(Bench(nursery), monkeypatch, 3)
+    crowd.turn()
+    for fd in crowd.bench.poller._hasty:
+        crowd.bench.poller._transports[fd].pause_reading()
+    waited = set(crowd.bench.poller._hasty)
+    assert waited
+    handled = crowd.turn()
+    assert len({body[:1] for body in handled}) <= 3 - len(waited)
+    monkeypatch.undo()
 
 
 async def test_a_connection_that_fails_costs_only_itself(nursery: trio.Nursery) -> None:

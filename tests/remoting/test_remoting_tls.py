@@ -6,7 +6,6 @@ import gc
 import shutil
 import socket
 import ssl
-import subprocess
 import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,58 +16,26 @@ import pytest
 import structlog.testing
 import trio
 import trio.testing
+from tls_authority import Authority, needs_openssl
 
 from triomq.protocol.command import RemotingCommand, new_request, new_response
 from triomq.protocol.frame import encode_frame
 from triomq.remoting import tls
+from triomq.remoting.certificates import ServerCertificates
 from triomq.remoting.client import RemotingClient, open_client
 from triomq.remoting.config import ServerSettings
 from triomq.remoting.connection import Connection
 from triomq.remoting.errors import RemotingError
 from triomq.remoting.processor_table import ProcessorTable
 from triomq.remoting.server import RemotingServer
-from triomq.remoting.tls import ServerCertificates, TlsError, TlsSettings, client_context, make_server_context
+from triomq.remoting.tls import TlsError, TlsSettings, client_context, make_server_context
 from triomq.remoting.turn import Turn
-
-needs_openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="needs the openssl program")
 
 ECHO = 1
 
 
 def echo(_: Connection, request: RemotingCommand) -> RemotingCommand:
     return new_response(request, body=request.body)
-
-
-def openssl(*arguments: str) -> None:
-    subprocess.run(["openssl", *arguments], check=True, capture_output=True)
-
-
-class Authority:
-    """A temporary CA in a directory, and the certificates that it signs."""
-
-    def __init__(self, directory: Path, name: str = "ca") -> None:
-        self.directory = directory
-        self.name = name
-        self.certificate = directory / f"{name}.pem"
-        self.key = directory / f"{name}.key"
-        openssl(
-            *("req", "-x509", "-nodes", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-days", "2"),
-            *("-subj", f"/CN={name}", "-keyout", str(self.key), "-out", str(self.certificate)),
-        )
-
-    def issue(self, name: str, password: str | None = None) -> tuple[str, str]:
-        """Return the paths of certificate and key."""
-        key, request, certificate = (self.directory / f"{name}.{kind}" for kind in ("key", "csr", "pem"))
-        openssl(
-            *("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-subj", f"/CN={name}"),
-            *(("-passout", f"pass:{password}") if password else ("-nodes",)),
-            *("-keyout", str(key), "-out", str(request)),
-        )
-        openssl(
-            *("x509", "-req", "-in", str(request), "-CA", str(self.certificate), "-CAkey", str(self.key)),
-            *("-CAcreateserial", "-days", "2", "-out", str(certificate)),
-        )
-        return str(certificate), str(key)
 
 
 def settings(**values: str | None) -> TlsSettings:
@@ -150,9 +117,9 @@ async def test_a_first_rush_makes_one_certificate(monkeypatch: pytest.MonkeyPatc
     made: list[TlsSettings] = []
     make = make_server_context
 
-    def counted(values: TlsSettings) -> ssl.SSLContext:
+    def counted(values: TlsSettings, client_auth: ssl.VerifyMode | None = None) -> ssl.SSLContext:
         made.append(values)
-        return make(values)
+        return make(values, client_auth)
 
     monkeypatch.setattr(tls, "make_server_context", counted)
     async with serving(settings()) as (address, _), trio.open_nursery() as nursery:

@@ -300,6 +300,19 @@ async def test_questions_about_strangers_are_few(
     assert len(known.asked) <= (trio.current_time() - began) / PAUSE_SECONDS + 2
 
 
+async def test_those_who_ask_at_once_share_one_question(
+    autojump_clock: MockClock, nursery: trio.Nursery, tmp_path: Path
+) -> None:
+    known = NameServers(ns1={0: f"{MASTER}:10911"})
+    bench = await bench_with(nursery, tmp_path, known)
+    async with trio.open_nursery() as slaves:
+        for number in range(10):
+            slaves.start_soon(bench.access.learn)
+            if number == 4:  # the others come while the NameServer is asked: what it says may be older than they are
+                await trio.sleep(0.005)
+    assert known.asked == ["ns1", "ns1"]
+
+
 def test_a_list_of_addresses_is_parsed_or_refused_with_its_key() -> None:
     networks = parse_networks(" 10.0.0.0/24,192.168.1.7 , 2001:db8::/32,")
     assert [is_listed(ip, networks) for ip in ("10.0.0.9", "10.0.1.9", "192.168.1.7", "2001:db8::1")] == [

@@ -20,6 +20,8 @@ from structlog.testing import capture_logs
 from trio.testing import MockClock
 
 from triomq.broker.replication import log_follower
+from triomq.broker.replication.frames import REPORT, encode_heartbeat, encode_transfers
+from triomq.broker.replication.log_follower import LogFollower
 from triomq.broker.replication.slave_link import GIVE_WAY_BYTES, GIVE_WAY_SECONDS, TURN_BYTES, CatchUp
 from triomq.protocol import sys_flag
 from triomq.store.config import BrokerRole, FlushDiskType
@@ -125,6 +127,23 @@ async def test_a_master_that_cannot_be_reached_is_tried_until_it_can(
     assert not pair.lines
     pair.is_reachable = True
     await pair.wait_equal()
+
+
+async def test_a_master_that_does_not_respond_is_named_with_the_time_it_got(
+    autojump_clock: MockClock, nursery: trio.Nursery, tmp_path: Path
+) -> None:
+    async def connect(host: str, port: int) -> trio.abc.Stream:
+        await trio.sleep_forever()
+        raise AssertionError
+
+    pair = await open_pair(nursery, tmp_path)
+    follower = LogFollower(pair.settings, pair.slave, connect)
+    follower.master_known("10.0.0.1:10912")
+    with capture_logs() as logs:
+        nursery.start_soon(follower.run)
+        await trio.sleep(60)
+    reasons = [entry["reason"] for entry in logs if entry["event"].startswith("not following")]
+    assert reasons == ["cannot be reached: no response within 5 s"]
 
 
 async def test_a_slow_line_delays_and_loses_nothing(
@@ -295,6 +314,34 @@ async def test_a_log_without_anything_in_common_is_left_alone(
     assert "no message in common" in pair.follower.refused
     assert log_bytes(pair.slave) == before
     assert not (tmp_path / "slave" / "salvage").exists()
+
+
+async def test_a_master_that_is_slow_to_send_is_no_reason_to_refuse(
+    autojump_clock: MockClock, nursery: trio.Nursery, tmp_path: Path
+) -> None:
+    """Silence proves nothing about its log: a stopped or busy host sends a heartbeat, and the log seconds later."""
+    pair = await two_histories(tmp_path, nursery, common=5, own=0, others=3)
+    theirs: list[trio.abc.Stream] = []
+
+    async def connect(host: str, port: int) -> trio.abc.Stream:
+        mine, other = trio.testing.memory_stream_pair()
+        theirs.append(other)
+        return mine
+
+    follower = LogFollower(pair.settings, pair.slave, connect)
+    follower.master_known("10.0.0.1:10912")
+    nursery.start_soon(follower.run)
+    await trio.testing.wait_all_tasks_blocked()
+    [master] = theirs
+    begin = REPORT.unpack(await master.receive_some(REPORT.size))[0]
+    await master.send_all(encode_heartbeat(begin))
+    await trio.sleep(3)
+    assert follower.refused is None
+    await master.send_all(encode_transfers(begin, log_bytes(pair.master, begin), 1 << 16))
+    await trio.sleep(0.1)
+    assert follower.refused is None and follower.agrees
+    assert log_bytes(pair.slave) == log_bytes(pair.master)
+    assert len(theirs) == 1
 
 
 async def test_an_empty_master_does_not_empty_its_slave(

@@ -174,6 +174,65 @@ async def test_requests_carry_the_account_of_the_tools_file(master: FakeMaster, 
     assert len({(request.ext_fields or {})["SignedAt"] for request in master.requests}) == 4
 
 
+async def test_the_account_may_be_in_variables_and_its_secret_in_a_file(master: FakeMaster, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.touch(mode=0o600)
+    secret.write_text("10000000\n")
+    tools = tmp_path / "tools.yml"
+    tools.write_text("accessKey: 00012345\nsecretKeyFile: secret\n")
+    missing = tmp_path / "missing.yml"
+    for file, variables in (
+        (tools, {}),
+        (missing, {"TRIOMQ_ACCESS_KEY": "00012345", "TRIOMQ_SECRET_KEY": "10000000"}),
+        (missing, {"TRIOMQ_ACCESS_KEY": "00012345", "TRIOMQ_SECRET_KEY_FILE": str(secret)}),
+    ):
+        master.requests.clear()
+        await Slave(master, sign=MasterAccount(file, lambda: 5, variables).sign).tables.sync()
+        assert len(master.requests) == 4
+        for request in master.requests:
+            assert is_signed_by(request.ext_fields or {}, b"", "10000000")
+
+
+@pytest.mark.parametrize(
+    ("text", "variables", "reason"),
+    [
+        ("accessKey: a\nsecretKey: hush\nsecretKeyFile: f", {}, "secretKey and secretKeyFile are both set"),
+        ("accessKey: a\nsecretKeyFile: f", {}, "f cannot be read: No such file"),
+        (
+            "",
+            {"TRIOMQ_ACCESS_KEY": "a", "TRIOMQ_SECRET_KEY": "hush", "TRIOMQ_SECRET_KEY_FILE": "f"},
+            "TRIOMQ_SECRET_KEY and TRIOMQ_SECRET_KEY_FILE are both set",
+        ),
+        ("", {"TRIOMQ_SECRET_KEY": "hush"}, "TRIOMQ_ACCESS_KEY and TRIOMQ_SECRET_KEY are expected"),
+        (
+            "accessKey: a\nsecretKey: hush",
+            {"TRIOMQ_ACCESS_KEY": "a", "TRIOMQ_SECRET_KEY": "hush"},
+            "two accounts: in the variables TRIOMQ_ACCESS_KEY and TRIOMQ_SECRET_KEY, and in this file",
+        ),
+    ],
+)
+async def test_an_account_with_two_origins_or_half_of_one_is_an_error(
+    master: FakeMaster, tmp_path: Path, text: str, variables: dict[str, str], reason: str
+) -> None:
+    file = tmp_path / "tools.yml"
+    file.write_text(text)
+    with capture_logs() as logs:
+        await Slave(master, sign=MasterAccount(file, lambda: 5, variables).sign).tables.sync()
+    assert [request.ext_fields for request in master.requests] == [None] * 4
+    (said,) = [entry for entry in logs if entry["event"] == "the account for the master cannot be read"]
+    assert reason in said["reason"]
+    assert "hush" not in str(said)
+
+
+async def test_an_empty_tools_file_is_no_account_and_no_warning(master: FakeMaster, tmp_path: Path) -> None:
+    file = tmp_path / "tools.yml"
+    file.write_text("# accessKey: operator\n")
+    with capture_logs() as logs:
+        await Slave(master, sign=MasterAccount(file, lambda: 5, {}).sign).tables.sync()
+    assert [request.ext_fields for request in master.requests] == [None] * 4
+    assert "the account for the master cannot be read" not in {entry["event"] for entry in logs}
+
+
 @pytest.mark.parametrize(
     "data",
     [

@@ -21,7 +21,7 @@ from triomq.protocol.signature import is_signed_by
 from triomq.spark import connection as blocking_connection
 from triomq.spark.connection import BlockingConnection, tls_context
 from triomq.spark.errors import BrokerError, OptionError
-from triomq.spark.options import ConnectionOptions
+from triomq.spark.options import SINK_OPTIONS, ConnectionOptions, OptionTable, connection_options
 
 
 @contextmanager
@@ -167,6 +167,23 @@ def test_a_silent_server_is_waited_for_as_long_as_the_option_says() -> None:
         with pytest.raises(TimeoutError):
             connection.call(new_request(1))
         connection.close()
+
+
+def test_the_secret_key_may_be_in_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "secret"
+    path.touch(mode=0o600)
+    path.write_text("very-secret-1\n")
+
+    def secret_of(**more: str) -> str | None:
+        given = {"nameServer": "h:1", "accessKey": "sparkOwner", "secretKeyFile": str(path), **more}
+        return connection_options(OptionTable(given, SINK_OPTIONS)).secret_key
+
+    assert secret_of() == "very-secret-1"
+    with pytest.raises(OptionError, match="secretKey and secretKeyFile are both given"):
+        secret_of(secretKey="very-secret-1")
+    path.chmod(0o644)
+    with pytest.raises(OptionError, match=r"option secretKeyFile: .*permissions are 0644"):
+        secret_of()
 
 
 def test_the_context_of_tls_follows_the_options(tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ TEXTS = [
     ("sink", "writeId", "write_id"),
 ]
 ELSEWHERE = {  # tested one by one, below or where their effect is tested
-    "accessKey", "secretKey", "subscribePattern", "assign", "startingOffsets", "endingOffsets", "path",
+    "accessKey", "secretKey", "secretKeyFile", "subscribePattern", "assign", "startingOffsets", "endingOffsets", "path",
     "startingOffsetsByTimestamp", "endingOffsetsByTimestamp", "checkpointLocation",
 }  # fmt: skip
 

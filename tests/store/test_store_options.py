@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -12,6 +14,7 @@ from store_support import abandon, message, open_store
 from triomq.protocol import record
 from triomq.store.message_store import MessageStore
 from triomq.store.results import PutStatus
+from triomq.store.upkeep.warm_up import WarmUp
 
 
 def bodies(store: MessageStore, topic: str = "T", queue_id: int = 0) -> list[bytes]:
@@ -61,6 +64,21 @@ async def test_a_full_disk_behind_a_write_buffer(tmp_path: Path) -> None:
     store._committing.commit()
     assert bodies(store) == [b"accepted"] and store.refusal is None
     assert store.append(message(body=b"next")).queue_offset == 1
+    await store.close()
+
+
+async def test_a_file_that_is_warmed_up_keeps_what_was_written_meanwhile(tmp_path: Path) -> None:
+    store = await open_store(tmp_path)
+    store.append(message(body=bytes(2900)))
+    store.commit()
+
+    async def offload(function: Callable[..., Any], *arguments: Any) -> Any:
+        assert store.append(message(body=b"written" * 200)).physical_offset == 4096
+        store.commit()
+        return function(*arguments)
+
+    await WarmUp(store.contents, offload).prepare()
+    assert bodies(store)[-1] == b"written" * 200
     await store.close()
 
 

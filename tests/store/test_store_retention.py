@@ -12,6 +12,7 @@ import trio
 from store_support import WallClock, message, open_store, unique_key
 
 from triomq.protocol import record
+from triomq.store.config import BrokerRole
 from triomq.store.disk.files import Files
 from triomq.store.message_store import MessageStore
 from triomq.store.results import GetStatus, PutStatus
@@ -247,4 +248,37 @@ async def test_between_two_files_of_a_kind_the_cleaner_pauses(
     assert gone == before["commitlog"] - count("commitlog") > 2
     assert before["consumequeue"] - count("consumequeue") > 2 and before["index"] - count("index") > 2
     assert trio.current_time() - began == (gone - 1) * 10 + others * 1
+    await store.close()
+
+
+async def test_a_log_truncated_during_a_pause_keeps_its_last_file(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    """A slave cuts what differs from its master, which may be most of the files that the cleaner has seen."""
+    clock = WallClock(NOON_MS)
+    master = await filled(tmp_path, clock, DiskFiles())
+    await master.close()
+    pauses = {"delete_commit_log_files_interval_ms": 10_000}
+    store = await open_store(tmp_path, clock=clock, files=DiskFiles(), broker_role=BrokerRole.SLAVE, **pauses)
+    before = log_files(tmp_path)
+    assert len(before) > 6
+    age(tmp_path, clock.now_ms - 80 * HOUR_MS)
+    store.upkeep.delete_files_now()
+    border = await store.replica.border(before[2] + 1500)
+    assert border > before[2]
+    gone: list[int] = []
+
+    async def clean() -> None:
+        gone.append(await store._retention.clean())
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(clean)
+        await trio.sleep(5)
+        assert log_files(tmp_path) == before[1:]
+        assert await store.replica.cut(border) is not None
+        assert log_files(tmp_path) == before[1:3]
+    assert gone == [2]
+    assert log_files(tmp_path) == [before[2]]
+    assert store.reading.max_physical_offset == border
+    check_consistent(store)
     await store.close()

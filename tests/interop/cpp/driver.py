@@ -89,6 +89,8 @@ def send_lines(command_id, options, stop):
                 result = producer.send_sync(message)
             emit(command_id, "sent", line=number, **told(result))
             message.destroy()
+            if stop.wait(int(options.get("pause-ms", "0")) / 1000):
+                break
     finally:
         producer.shutdown()
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -25,7 +26,7 @@ func instanceName() string {
 }
 
 func nameservers(a arguments) primitive.NsResolver {
-	return primitive.NewPassthroughResolver([]string{a["namesrv"]})
+	return primitive.NewPassthroughResolver(strings.Split(a["namesrv"], ";"))
 }
 
 // credentials are those of --access-key and --secret-key, with which requests are signed.

@@ -20,7 +20,7 @@ function emit(id, event, fields) {
 
 function clientOptions(options) {
   return {
-    nameSrv: options.namesrv,
+    nameSrv: options.namesrv.split(';'),
     httpclient: { request: () => Promise.reject(new Error('the name server address is given')) },
     accessKeyId: options['access-key'] || 'none',
     accessKeySecret: options['secret-key'] || 'none',
@@ -66,6 +66,7 @@ async function sendLines(id, options) {
       msg_id: result.msgId,
     });
     number++;
+    if (options['pause-ms']) await new Promise(resolve => setTimeout(resolve, Number(options['pause-ms'])));
   }
   await producer.close();
 }

@@ -1,0 +1,224 @@
+"""TLS of the HA port, for both sides: a master accepts it, a slave asks for it.
+
+RocketMQ's replication is plain, so it is off unless `tls.ha.mode` says otherwise. Files, passwords and test mode are
+those of the tls.server.* keys on the accepting side and of the tls.client.* keys on the other; tls.ha.* adds what
+replication alone needs:
+
+    a master   may require a certificate of its slaves, and one of the names that it lists
+    a slave    always checks the master's certificate, and that it names the host that the slave connects to
+               (or tls.ha.masterName); only test mode checks nothing
+
+A link has its place among those of the HA port before the handshake begins, and the handshake has a time limit.
+"""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+import trio
+
+from triomq.protocol.settings import SettingError, setting
+from triomq.remoting import network
+from triomq.remoting.certificates import ClientCertificates, ServerCertificates
+from triomq.remoting.handshake import HANDSHAKE_BYTE, HandshakeFailed, HandshakeLog, shake_hands
+from triomq.remoting.tls import TlsSettings
+
+SLAVE_HANDSHAKE_SECONDS: Final = 3.0
+MAX_NAMES_SHOWN: Final = 8
+
+PLAIN_REFUSED: Final = (
+    "it does not use TLS, and tls.ha.mode is enforcing here: set tls.ha.enable=true at the slave, or "
+    "tls.ha.mode=permissive here"
+)
+NO_TLS_HERE: Final = (
+    "it begins with a TLS handshake, and tls.ha.mode is disabled here: set it to permissive or enforcing, or "
+    "tls.ha.enable=false at the slave"
+)
+
+
+class HaTlsMode(Enum):
+    """What the HA port accepts. The names are the words of the configuration."""
+
+    disabled = "plain links only"
+    permissive = "both"
+    enforcing = "TLS only"
+
+
+class SlaveAuth(Enum):
+    """Whether a slave has to present a certificate."""
+
+    none = ssl.CERT_NONE
+    optional = ssl.CERT_OPTIONAL
+    require = ssl.CERT_REQUIRED
+
+
+@dataclass(frozen=True, slots=True)
+class HaTlsSettings:
+    """The tls.ha.* keys. All are TrioMQ's own."""
+
+    mode: HaTlsMode = setting(
+        "tls.ha.mode",
+        HaTlsMode.disabled,
+        meaning="what the HA port accepts: disabled (plain only), permissive or enforcing",
+    )
+    enable: bool | None = setting(
+        "tls.ha.enable", None, meaning="true: a slave connects to its master with TLS; empty = if tls.ha.mode=enforcing"
+    )
+    slave_auth: SlaveAuth = setting(
+        "tls.ha.need.client.auth",
+        SlaveAuth.none,
+        meaning="none, optional or require: a slave's certificate, checked against tls.server.trustCertPath",
+    )
+    slave_names: str = setting(
+        "tls.ha.slaveNames",
+        "",
+        meaning="names, separated by commas, one of which a slave's certificate must have as subjectAltName or common "
+        "name; requires a certificate. Empty = any name",
+    )
+    master_name: str = setting(
+        "tls.ha.masterName",
+        "",
+        meaning="name or address that the master's certificate must have; empty = the address connected to",
+    )
+
+    def check(self, tls: TlsSettings) -> None:
+        """Raise SettingError if the keys contradict each other."""
+        if tls.is_test_mode and (self.needs_certificate is not SlaveAuth.none):
+            raise SettingError(
+                "configuration",
+                "tls.ha.slaveNames" if self.slave_names else "tls.ha.need.client.auth",
+                "has no effect in test mode, which checks nobody; set tls.test.mode.enable=false",
+            )
+
+    @property
+    def needs_certificate(self) -> SlaveAuth:
+        return SlaveAuth.require if self.accepted_names else self.slave_auth
+
+    @property
+    def accepted_names(self) -> frozenset[str]:
+        return frozenset(name.strip().lower() for name in self.slave_names.split(",") if name.strip())
+
+    @property
+    def is_dialing_secure(self) -> bool:
+        """Return whether this broker, as a slave, uses TLS."""
+        return self.enable if self.enable is not None else self.mode is HaTlsMode.enforcing
+
+
+class HaTls:
+    """The TLS of one broker's links, made of its settings. Run `watch` beside them. Touched only on the event loop."""
+
+    def __init__(self, settings: HaTlsSettings, tls: TlsSettings, *, is_slave: bool) -> None:
+        """Raises TlsError if a slave's files cannot be used."""
+        self._settings = settings
+        self._names = settings.accepted_names
+        self._accepting: ServerCertificates | None = None
+        self._dialing: ClientCertificates | None = None
+        self._refused = HandshakeLog("a link to the HA port was refused")
+        if settings.mode is not HaTlsMode.disabled:
+            auth = settings.needs_certificate.value
+            self._accepting = ServerCertificates(tls, what="HA port", client_auth=auth)
+        if is_slave and settings.is_dialing_secure:
+            self._dialing = ClientCertificates(tls, what="to the master's HA port", checks=True)
+
+    @property
+    def accepts_tls(self) -> bool:
+        return self._accepting is not None
+
+    async def watch(self) -> None:
+        """Load changed certificates until cancelled."""
+        async with trio.open_nursery() as nursery:
+            for certificates in filter(None, (self._accepting, self._dialing)):
+                nursery.start_soon(certificates.watch)
+
+    async def connect(self, host: str, port: int) -> trio.abc.Stream:
+        """Open a slave's stream to its master. Raises OSError, which says what to do about TLS."""
+        stream = await network.connect(host, port)
+        if self._dialing is None:
+            return stream
+        try:
+            name = self._settings.master_name or host
+            secure = trio.SSLStream(stream, self._dialing.current(), server_hostname=name, https_compatible=True)
+            await shake_hands(secure, SLAVE_HANDSHAKE_SECONDS)
+        except BaseException:
+            await trio.aclose_forcefully(stream)
+            raise
+        return secure
+
+    async def accept(self, stream: trio.abc.Stream, remote: str) -> trio.abc.Stream:
+        """Return the stream of a peer of the HA port, with TLS if the peer asks for it; else one that serves the same
+        bytes as `stream`. Raises HandshakeFailed, logged here. The caller bounds the wait for the first byte."""
+        if self._accepting is None:
+            return stream
+        first = await _first_bytes(stream)
+        begun = BegunStream(stream, first)
+        try:
+            if first[:1] != bytes([HANDSHAKE_BYTE]):
+                if first and self._settings.mode is HaTlsMode.enforcing:
+                    raise HandshakeFailed(PLAIN_REFUSED)
+                return begun
+            return await self._secure(begun)
+        except HandshakeFailed as error:
+            self._refused.failed(remote, str(error))
+            raise
+
+    async def _secure(self, begun: BegunStream) -> trio.abc.Stream:
+        assert self._accepting is not None
+        context = await self._accepting.context()
+        if context is None:
+            raise HandshakeFailed("no certificate can be used here; an earlier line says why")
+        secure = trio.SSLStream(begun, context, server_side=True, https_compatible=True)
+        await shake_hands(secure)
+        if self._names:
+            presented = names_of(secure.getpeercert())
+            if not self._names & presented:
+                shown = ", ".join(sorted(presented)[:MAX_NAMES_SHOWN]) or "no name"
+                raise HandshakeFailed(
+                    f"its certificate has {shown}, and none of tls.ha.slaveNames: add the name here, or give the slave "
+                    "another certificate"
+                )
+        return secure
+
+
+class BegunStream(trio.abc.Stream):
+    """A stream whose first bytes were read already; they come first here."""
+
+    def __init__(self, stream: trio.abc.Stream, first: bytes) -> None:
+        self._stream = stream
+        self._first = first
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
+        if not self._first:
+            return await self._stream.receive_some(max_bytes)
+        await trio.lowlevel.checkpoint()
+        count = len(self._first) if max_bytes is None else max_bytes
+        part, self._first = self._first[:count], self._first[count:]
+        return part
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        await self._stream.send_all(data)
+
+    async def wait_send_all_might_not_block(self) -> None:
+        await self._stream.wait_send_all_might_not_block()
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+async def _first_bytes(stream: trio.abc.Stream) -> bytes:
+    """Return what arrives first; nothing if the peer closes. One byte tells TLS from a report."""
+    try:
+        return bytes(await stream.receive_some(1))
+    except (trio.BrokenResourceError, trio.ClosedResourceError):
+        return b""
+
+
+def names_of(certificate: object) -> frozenset[str]:
+    """Return the names of a peer's certificate in small letters: subjectAltName (DNS, IP, URI, email), common names."""
+    if not isinstance(certificate, dict):
+        return frozenset()
+    found = [str(value) for _, value in certificate.get("subjectAltName", ())]
+    found += [str(value) for part in certificate.get("subject", ()) for kind, value in part if kind == "commonName"]
+    return frozenset(name.lower() for name in found)

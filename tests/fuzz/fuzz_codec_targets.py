@@ -1,0 +1,158 @@
+"""The fuzz targets over codecs in Python: headers, bodies, properties, and what slaves and masters send each other.
+
+A target accepts any bytes and fails if a decoder raises anything but the error that it declares, or if a value that was
+decoded does not survive its own encoder. Where there are many classes, the first byte of an input chooses one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import pkgutil
+import struct
+from collections.abc import Callable
+from types import ModuleType
+
+from triomq.broker.replication import frames
+from triomq.broker.replication.frames import ReportDecoder, TransferDecoder
+from triomq.protocol import address, bodies, compression, entries, java_properties, message_id, record
+from triomq.protocol.address import HostPort
+from triomq.protocol.bodies import base as body_base
+from triomq.protocol.bodies import fastjson_reader, fastjson_writer, heartbeat, route, topic_config
+from triomq.protocol.bodies.base import Body
+from triomq.protocol.bodies.topic_config import RegisterBrokerBody
+from triomq.protocol.errors import BodyError, FrameError, HeaderFieldError, ProtocolError, RecordError
+from triomq.protocol.headers import base, registry
+from triomq.protocol.headers.base import Header
+
+Target = Callable[[bytes], None]
+
+HEADERS: list[type[Header]] = sorted(
+    {
+        each
+        for table in (registry.REQUEST_HEADERS, registry.RESPONSE_HEADERS)
+        for each in table.values()
+        if each is not None
+    },
+    key=lambda each: each.__name__,
+)
+HEARD_BYTES = 1 << 16
+
+
+def _body_classes() -> list[type[Body]]:
+    """Return all records of protocol/bodies, by name."""
+    for module in pkgutil.iter_modules(bodies.__path__):
+        importlib.import_module(f"{bodies.__name__}.{module.name}")
+    return sorted(Body.__subclasses__(), key=lambda each: each.__name__)
+
+
+BODIES = _body_classes()
+
+
+def header_fields(data: bytes) -> None:
+    """Number of the class @0 | 0: entries, else JSON @1 | the fields @2."""
+    if len(data) < 2:
+        return
+    cls, rest = HEADERS[data[0] % len(HEADERS)], data[2:]
+    try:
+        if data[1]:
+            header = base.decode_header_json(cls, rest)
+        else:
+            header = base.decode_header(cls, entries.decode_entries(rest, 0, len(rest)))
+    except (HeaderFieldError, FrameError):
+        return
+    except UnicodeDecodeError:
+        assert not data[1]  # of entries, which a connection answers as an invalid frame
+        return
+    assert base.decode_header(cls, base.encode_header(header)) == header
+
+
+def json_bodies(data: bytes) -> None:
+    """Number of the class @0 | text @1."""
+    if not data:
+        return
+    cls = BODIES[data[0] % len(BODIES)]
+    try:
+        body = cls.decode(data[1:])
+    except BodyError:
+        return
+    text = body.encode()
+    assert cls.decode(text).encode() == text
+
+
+def registration_body(data: bytes) -> None:
+    """The registration of a broker, before its compression."""
+    with contextlib.suppress(BodyError):
+        RegisterBrokerBody.decode_compressed(data)
+    with contextlib.suppress(BodyError):
+        found = RegisterBrokerBody.decode_compressed(compression.compress(data))
+        text = found.encode_compressed()
+        assert RegisterBrokerBody.decode_compressed(text).encode_compressed() == text
+
+
+def properties_text(data: bytes) -> None:
+    try:
+        values = java_properties.parse(data.decode("utf-8", "replace"))
+    except java_properties.PropertiesError:
+        return
+    assert java_properties.parse(java_properties.format(values)) == values
+
+
+def replication_stream(data: bytes) -> None:
+    """Size of the pieces in which the bytes arrive @0 | bytes @1. How they are cut changes nothing."""
+    if not data:
+        return
+    size, rest = data[0] or 1, data[1:]
+    for fresh in (_reports, _transfers):
+        whole = fresh(rest, len(rest) or 1)
+        assert fresh(rest, size)[: len(whole)] == whole or whole == []
+
+
+def _reports(data: bytes, size: int) -> list[int]:
+    decoder, found = ReportDecoder(), []
+    with contextlib.suppress(FrameError):
+        for at in range(0, len(data), size):
+            found += decoder.feed(data[at : at + size])
+    return found
+
+
+def _transfers(data: bytes, size: int) -> list[tuple[int, int]]:
+    """Return offset and byte of each log byte, and (offset, -1) for a heartbeat."""
+    decoder = TransferDecoder()
+    found: list[tuple[int, int]] = []
+    with contextlib.suppress(FrameError):
+        for at in range(0, len(data), size):
+            for offset, log in decoder.feed(data[at : at + size]):
+                found += enumerate(log, offset) if log else [(offset, -1)]
+    return found
+
+
+def whole_record(data: bytes) -> None:
+    """A record as a client or an administrator's tool reads it, its body inflated."""
+    with contextlib.suppress(RecordError):
+        found = record.decode_record(data)
+        assert len(found.body) <= HEARD_BYTES * 1024
+
+
+def ids_and_addresses(data: bytes) -> None:
+    text = data.decode("utf-8", "replace")
+    with contextlib.suppress(ProtocolError, ValueError):
+        host, offset = message_id.parse_offset_message_id(text)
+        packed = struct.unpack(">q", struct.pack(">q", offset))
+        assert packed == (offset,) and host.port >= 0
+    with contextlib.suppress(ProtocolError, ValueError):
+        assert HostPort.parse(text).port >= 0
+
+
+def codec_targets() -> dict[str, tuple[Target, tuple[ModuleType, ...]]]:
+    """Return name -> target, and the modules whose lines count."""
+    text = (body_base, fastjson_reader, fastjson_writer)
+    return {
+        "header_fields": (header_fields, (base, entries)),
+        "json_bodies": (json_bodies, (*text, heartbeat, route, topic_config)),
+        "registration_body": (registration_body, (*text, topic_config)),
+        "properties_text": (properties_text, (java_properties,)),
+        "replication_stream": (replication_stream, (frames,)),
+        "whole_record": (whole_record, (record, compression)),
+        "ids_and_addresses": (ids_and_addresses, (message_id, address)),
+    }
