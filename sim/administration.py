@@ -186,7 +186,7 @@ class Administration:
                 self._history.acknowledged[key] = place
 
     async def _again(self, step: Step) -> None:
-        """Make a topic, use it, delete it, make it again, use it: what was in it before is gone for good."""
+        """Make a topic, use it, delete it, make it again, use it: what was in it before stays deleted."""
         topic = f"{AGAIN}-{step.number}"
         async with self.admin() as admin:
             await self._change(admin, topic, 1, permission.READ_WRITE)
@@ -231,7 +231,7 @@ class Administration:
 
     async def _reset(self, step: Step) -> None:
         """Move a group back to a moment; its member is online."""
-        moment = now_ms() - 1000 * self._choose.randint(0, 8)
+        moment = now_ms() - 1000 * self._choose.randint(2, 8)
         began = trio.current_time()
         async with self.admin() as admin:
             moved = await admin.reset_offset(RESET_GROUP, PLAIN, moment)
@@ -259,7 +259,7 @@ class Administration:
     # Strangers.
 
     async def _garbage(self, step: Step) -> None:
-        """Connect to every server and send what is no frame, or half of one."""
+        """Connect to every server and send bytes that are not a frame, or half of one."""
         choose = self._choose
         shapes = [
             choose.randbytes(200),

@@ -46,7 +46,7 @@ async def check_routes(
     verdict: Verdict,
 ) -> None:
     """Every NameServer has the topics of every master as the master has them, also those that were deleted; and the
-    masters have what administrators were told."""
+    masters have what they answered to administrators."""
     for host in name_servers:
         wrong: list[str] = []
         with trio.move_on_after(CONVERGED_SECONDS):

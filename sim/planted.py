@@ -18,7 +18,6 @@ from triomq.broker.delay import DelayOffsets
 from triomq.broker.long_polling import LongPolling
 from triomq.broker.message_writer import MessageWriter
 from triomq.broker.nameserver_link import NameServerLink
-from triomq.broker.processors.reset import ResetProcessor
 from triomq.broker.replication.copied import CopiedPart
 from triomq.broker.replication.log_follower import LogFollower
 from triomq.broker.tables.groups import GroupTable
@@ -156,7 +155,9 @@ BUGS = {
     "held_pulls_that_are_never_woken": Bug(
         LongPolling, "_matches", wrong.with_raw_codes, Shape((FILTERED,), settings=(("enableConsumeQueueExt", "true"),))
     ),
-    "a_reset_that_members_ignore": Bug(ResetProcessor, "_new_offsets", wrong.empty, Shape((PLAIN,), steps=("reset",))),
+    "a_reset_that_members_ignore": Bug(
+        PushConsumer, "reset_offsets", wrong.nothing_async, Shape((PLAIN,), steps=("reset",), faults=_CALM)
+    ),
     "a_slave_that_copies_nothing": Bug(
         LogFollower, "run", wrong.forever, Shape((PLAIN,), settings=SYNC, has_slave=True)
     ),

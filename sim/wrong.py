@@ -196,10 +196,6 @@ def only_new(original: Callable[..., Any]) -> Callable[..., Any]:
     return lambda self, config: original(self, config) if self.get(config.topic_name) is None else None
 
 
-def empty(_: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda self, header: {}
-
-
 def as_if_its_own(_: Callable[..., Any]) -> Callable[..., Any]:
     return lambda self, log_end: log_end
 
