@@ -225,8 +225,8 @@ class Broker(Node):
         await (super().lose_power if power else self.kill)()
 
     async def err_within_a_commit(self, writes: int) -> None:
-        """Have a write of log or queues after the given number of others raise an unexpected error, and wait until the broker has
-        ended of it, at most ten seconds."""
+        """Have a write of log or queues raise an unexpected error, after the given number of others, and wait until the
+        broker has ended of it, at most ten seconds."""
         self._is_dying = True
         self._files.slips = writes
         self.died_at.append((trio.current_time(), "kill"))
