@@ -20,7 +20,8 @@ import trio
 from triomq.daemon.audit import State, audit_line
 from triomq.namesrv.displaced import close_displaced
 from triomq.namesrv.kv_config import KvConfig
-from triomq.namesrv.routes import UNIT_FLAG, UNIT_SUB_FLAG, BrokerKey, MasterAddress, RouteLimits, RouteTable
+from triomq.namesrv.route_limits import RouteLimits
+from triomq.namesrv.routes import UNIT_FLAG, UNIT_SUB_FLAG, BrokerKey, MasterAddress, RouteTable
 from triomq.namesrv.runtime_config import RuntimeConfig
 from triomq.protocol.bodies.kv_table import ORDER_TOPIC_CONFIG, KVTable
 from triomq.protocol.bodies.name_list import TopicList
@@ -50,6 +51,7 @@ from triomq.protocol.headers.namesrv import (
 )
 from triomq.remoting.connection import Connection
 from triomq.remoting.processor_table import Pool, Processor, ProcessorTable
+from triomq.remoting.table_memory import TableAccount, TableMemory
 
 log = structlog.get_logger("triomq.namesrv.processor")
 audit = structlog.get_logger("triomq.namesrv.audit")
@@ -57,7 +59,7 @@ audit = structlog.get_logger("triomq.namesrv.audit")
 FIRST_VERSION_WITH_REGISTER_BODY = 37  # V3_0_11; older brokers send a TopicConfigSerializeWrapper
 FIRST_VERSION_WITH_STANDARD_JSON = 401  # V4_9_4
 
-_MAX_KEPT_ANSWERS = 20_000
+_MAX_KEPT_ANSWERS, _KEPT_ANSWER_COST = 20_000, 200
 
 MAX_NAME_LENGTH = 1024
 """Characters of a cluster, broker name or address."""
@@ -84,6 +86,7 @@ class NamesrvProcessor:
         config: RuntimeConfig,
         *,
         ask_product_environment: AskProductEnvironment | None = None,
+        account: TableAccount | None = None,
     ) -> None:
         self._routes = routes
         self._kv_config = kv_config
@@ -91,6 +94,7 @@ class NamesrvProcessor:
         self._ask_product_environment = ask_product_environment
         self._kept_answers: dict[tuple[str, bool], bytes] = {}
         self._kept_revision = -1
+        self._account = account if account is not None else TableMemory().account("kept routes")
         self.apply_limits()
 
     def register_all(self, table: ProcessorTable) -> None:
@@ -223,13 +227,18 @@ class NamesrvProcessor:
             return None if route is None else _encode_route(route, is_standard, order_topic_conf)
         if self._kept_revision != self._routes.revision or len(self._kept_answers) > _MAX_KEPT_ANSWERS:
             self._kept_answers.clear()
+            self._account.set(0)
             self._kept_revision = self._routes.revision
         answer = self._kept_answers.get((topic, is_standard))
         if answer is None:
             route = self._routes.route(topic)
             if route is None:
                 return None
-            answer = self._kept_answers[topic, is_standard] = _encode_route(route, is_standard, None)
+            answer = _encode_route(route, is_standard, None)
+            cost = _KEPT_ANSWER_COST + len(topic) + len(answer)
+            if self._account.fits(cost):
+                self._account.set(self._account.held_bytes + cost)
+                self._kept_answers[topic, is_standard] = answer
         return answer
 
     def _get_cluster_info(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
