@@ -11,10 +11,15 @@ CONTEXT = {
     "caFile": "string?",
 }  # fmt: skip
 
+QUOTA = {"address": "string", "kind": "string", "name": "string", "quotas": "string"}
+
 VERB_SHAPES: dict[str, dict[str, Any]] = {
     "context add": CONTEXT,
     "context use": CONTEXT,
     "context list": CONTEXT,
     "context remove": CONTEXT,
+    "quota set": QUOTA,
+    "quota remove": QUOTA,
+    "quota list": QUOTA,
     "selftest": {"directory": "string", "passed": "boolean", "report": ["string"]},
 }

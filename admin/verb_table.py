@@ -21,6 +21,18 @@ VERBS: tuple[VerbRow, ...] = (
     ("context use", "NAME", "Choose the cluster of later commands", (), ""),
     ("context list", "", "Show the remembered clusters, without secrets", (), ""),
     ("context remove", "NAME", "Forget a cluster", (), ""),
+    ("quota set", "KIND NAME QUOTAS", "Limit one account, address or group, such as bytesIn=1048576,connections=9", (
+        ("broker", "b", "ADDRESS", "at this broker"),
+        ("cluster", "c", "NAME", "at all brokers of this cluster"),
+    ), ""),
+    ("quota remove", "KIND NAME", "Give one account, address or group the default quotas again", (
+        ("broker", "b", "ADDRESS", "at this broker"),
+        ("cluster", "c", "NAME", "at all brokers of this cluster"),
+    ), ""),
+    ("quota list", "", "Show the quotas; those of * are the defaults of each kind", (
+        ("broker", "b", "ADDRESS", "of this broker"),
+        ("cluster", "c", "NAME", "of all brokers of this cluster"),
+    ), ""),
     ("selftest", "DIR", "Test whether the disk of a directory keeps what a broker's store promises", (
         ("seconds", "", "NUMBER", "how long it takes, about (30)"),
         ("mib", "", "NUMBER", "space it may use, in MiB (256)"),

@@ -103,8 +103,8 @@ class ConfigurationUpdate:
             log.warning("update refused without access control", remote=remote)
             raise RequestRefused(ResponseCode.NO_PERMISSION, NOT_ALLOWED)
         try:
-            values = java_properties.parse(body.decode("utf-8"))
-        except (PropertiesError, UnicodeDecodeError) as error:
+            values = java_properties.parse_request(body)
+        except PropertiesError as error:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"string2Properties error, {error}") from None
         async with self._updating:
             kept = {key: values.pop(key) for key in self._kept.keys() & values.keys()}
@@ -163,7 +163,7 @@ class ConfigurationUpdate:
         try:
             await kept.wait_saved()
         except OSError as error:
-            reason = f"{key}: the change is in use but could not be written, which is tried again: {error}"
+            reason = f"{key}: the change is in force but could not be written; the broker tries again: {error}"
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, reason) from None
         return frozenset({key})
 

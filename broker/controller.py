@@ -39,7 +39,7 @@ from triomq.remoting.server import RemotingServer
 from triomq.remoting.tls import TlsError, TlsSettings
 from triomq.remoting.turn import Turn
 from triomq.store.disk.files import Files
-from triomq.store.disk.own_thread import Offload
+from triomq.store.disk.worker_thread import Offload
 from triomq.store.errors import StoreError
 
 log = structlog.get_logger("triomq.broker")

@@ -30,6 +30,7 @@ from triomq.protocol.clock import NowMs
 log = structlog.get_logger("triomq.broker.tasks")
 
 SLOW_SECONDS: Final = 1.0
+REPEAT_SECONDS: Final = 60.0
 """A plain function that takes longer than this blocks the event loop and is logged."""
 _LOOK_AGAIN_SECONDS: Final = 60.0
 """Longest sleep towards a time of day, because the wall clock may be set during it."""
@@ -107,7 +108,7 @@ NOT_SCHEDULED: Final[dict[str, str]] = {
     "BrokerFastFailure": "requests are handled in their turn or refused at once; deadlines of waiting puts have a task",
     "dispatch behind log": "dispatching is part of the commit, so it is never behind",
     "PullRequestHoldService": "held pulls wait on their queue's watermark and one heap of deadlines",
-    "delay delivery, one task per level": "DelayDelivery sleeps until the next message is due",
+    "delay delivery, one task per level": "DelayedDelivery sleeps until the next message is due",
     "delay put results, one per level": "puts of delayed messages complete on the store's watermarks",
     "scanResponseTable (each remoting server and client)": "each call has its own time limit",
     "NettyEventExecutor (each)": "connections tell their owner directly",
@@ -127,6 +128,7 @@ class Schedule:
         self._now_ms = now_ms
         self._calls: dict[str, Call] = {}
         self._timings: dict[str, Timing] = {}
+        self._system_errors: dict[str, tuple[str, float]] = {}  # by task: the present one, and when it was logged
         self._nursery: trio.Nursery | None = None
 
     @property
@@ -177,8 +179,19 @@ class Schedule:
                 log.warning("a task blocked the event loop", name=name, seconds=round(elapsed, 3))
             if inspect.isawaitable(result):
                 await result
+            self._system_errors.pop(name, None)
+        except OSError as error:
+            self._system_error(name, str(error))
         except Exception:
             log.exception("a task failed; it runs again at its next time", name=name)
+
+    def _system_error(self, name: str, text: str) -> None:
+        """Log what the system refused, such as a write to a full disk. It concerns the machine, not the code, so it has
+        no traceback, and a task that repeats it each second logs it once a minute."""
+        before, logged_at = self._system_errors.get(name, ("", 0.0))
+        if text != before or trio.current_time() >= logged_at + REPEAT_SECONDS:
+            self._system_errors[name] = (text, trio.current_time())
+            log.error("a task failed; it runs again at its next time", name=name, error=text)
 
     def _seconds(self, given: Seconds) -> float:
         return given(self._configuration) if callable(given) else given

@@ -59,10 +59,11 @@ audit = structlog.get_logger("triomq.namesrv.audit")
 FIRST_VERSION_WITH_REGISTER_BODY = 37  # V3_0_11; older brokers send a TopicConfigSerializeWrapper
 FIRST_VERSION_WITH_STANDARD_JSON = 401  # V4_9_4
 
-_MAX_KEPT_ANSWERS, _KEPT_ANSWER_COST = 20_000, 200
+MAX_KEPT_ANSWERS = 20_000
+MAX_KEPT_BYTES = 64 * 1024**2
+"""Encoded routes that are kept, as long as the tables have memory. One of them may name every broker."""
+_KEPT_ANSWER_COST = 200
 
-MAX_NAME_LENGTH = 1024
-"""Characters of a cluster, broker name or address."""
 MAX_FILTER_SERVERS = 64
 """Filter servers of one broker."""
 
@@ -94,6 +95,7 @@ class NamesrvProcessor:
         self._ask_product_environment = ask_product_environment
         self._kept_answers: dict[tuple[str, bool], bytes] = {}
         self._kept_revision = -1
+        self.kept_bytes = 0
         self._account = account if account is not None else TableMemory().account("kept routes")
         self.apply_limits()
 
@@ -130,7 +132,9 @@ class NamesrvProcessor:
         """Apply the configuration's current limits to the tables."""
         settings = self._config.namesrv
         self._routes.is_protected = settings.protect_routes
-        self._routes.limits = RouteLimits(settings.max_topics, settings.max_broker_addresses)
+        self._routes.limits = RouteLimits(
+            settings.max_topics, settings.max_broker_addresses, settings.max_routes
+        )
         self._kv_config.max_entries = settings.max_kv_entries
         self._kv_config.max_table_bytes = settings.max_kv_bytes
 
@@ -143,7 +147,9 @@ class NamesrvProcessor:
         body = _registration(request, header.compressed)
         topics = body.topic_config_serialize_wrapper
         broker = _broker_key(connection, header)
-        _check_names(broker, header.ha_server_addr, body.filter_server_list)
+        if len(body.filter_server_list) > MAX_FILTER_SERVERS:
+            reason = f"{len(body.filter_server_list)} filter servers, the limit is {MAX_FILTER_SERVERS}"
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, reason)
         is_new = self._routes.data_version(broker.address) is None
         owners = self._routes.owners(broker)
         master = self._routes.register(
@@ -186,7 +192,7 @@ class NamesrvProcessor:
 
     def _query_data_version(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         header = request.header(QueryDataVersionRequestHeader)
-        theirs = DataVersion.decode(request.body)
+        theirs = DataVersion.decode_request(request.body)
         is_changed = self._routes.is_changed(header.broker_addr, theirs)
         if not is_changed:
             self._routes.seen(header.broker_addr, trio.current_time())
@@ -225,8 +231,10 @@ class NamesrvProcessor:
             order_topic_conf = self._kv_config.get(ORDER_TOPIC_CONFIG, topic)
             route = self._routes.route(topic)
             return None if route is None else _encode_route(route, is_standard, order_topic_conf)
-        if self._kept_revision != self._routes.revision or len(self._kept_answers) > _MAX_KEPT_ANSWERS:
+        is_full = len(self._kept_answers) >= MAX_KEPT_ANSWERS or self.kept_bytes >= MAX_KEPT_BYTES
+        if self._kept_revision != self._routes.revision or is_full:
             self._kept_answers.clear()
+            self.kept_bytes = 0
             self._account.set(0)
             self._kept_revision = self._routes.revision
         answer = self._kept_answers.get((topic, is_standard))
@@ -235,10 +243,10 @@ class NamesrvProcessor:
             if route is None:
                 return None
             answer = _encode_route(route, is_standard, None)
-            cost = _KEPT_ANSWER_COST + len(topic) + len(answer)
-            if self._account.fits(cost):
-                self._account.set(self._account.held_bytes + cost)
+            if self._account.fits(_KEPT_ANSWER_COST + len(answer)):
                 self._kept_answers[topic, is_standard] = answer
+                self.kept_bytes += len(answer)
+                self._account.set(_KEPT_ANSWER_COST * len(self._kept_answers) + self.kept_bytes)
         return answer
 
     def _get_cluster_info(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
@@ -353,27 +361,16 @@ def _broker_key(
     )
 
 
-def _check_names(broker: BrokerKey, ha_address: str, filter_servers: list[str]) -> None:
-    if len(filter_servers) > MAX_FILTER_SERVERS:
-        raise RequestRefused(
-            ResponseCode.SYSTEM_ERROR, f"{len(filter_servers)} filter servers, the limit is {MAX_FILTER_SERVERS}"
-        )
-    for name in (broker.cluster, broker.name, broker.address, ha_address, *filter_servers):
-        if len(name) > MAX_NAME_LENGTH:
-            reason = f"the name {name[:40]}... has {len(name)} characters, the longest is {MAX_NAME_LENGTH}"
-            raise RequestRefused(ResponseCode.SYSTEM_ERROR, reason)
-
-
 def _registration(request: RemotingCommand, compressed: bool) -> RegisterBrokerBody:
     if not request.body:
         return RegisterBrokerBody()
     if request.version < FIRST_VERSION_WITH_REGISTER_BODY:
         return RegisterBrokerBody(
-            topic_config_serialize_wrapper=TopicConfigSerializeWrapper.decode(request.body)
+            topic_config_serialize_wrapper=TopicConfigSerializeWrapper.decode_request(request.body)
         )
     if compressed:
         return RegisterBrokerBody.decode_compressed(request.body)
-    return RegisterBrokerBody.decode(request.body)
+    return RegisterBrokerBody.decode_request(request.body)
 
 
 def _encode_route(route: TopicRouteData, is_standard: bool, order_topic_conf: str | None) -> bytes:

@@ -5,23 +5,24 @@ from __future__ import annotations
 from collections.abc import Container
 from dataclasses import dataclass
 
-TOPIC_COST = 350
-QUEUE_DATA_COST = 120
+TOPIC_COST = 480
+ROUTE_COST = 120
 BROKER_COST = 1600
-"""About the memory of a topic beside its name, of its queues at one broker, and of a broker: it has two entries, and
-its names and addresses have their longest lengths at most."""
+"""About the memory of a topic, of its queues at one broker name, and of a broker, which has two entries. Their names
+have the longest lengths at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class RouteLimits:
-    """Limits of the tables; a registration beyond one is refused as a whole."""
+    """Limits of the tables; a registration beyond one is refused as a whole. A route is of a topic at a broker name."""
 
     topic_count: int = 500_000
     broker_count: int = 20_000
+    route_count: int = 2_000_000
 
 
-def route_cost(topic: str, broker_name: str, known: Container[str] | None) -> int:
+def route_cost(broker_name: str, known: Container[str] | None) -> int:
     """Return the memory that a topic at a broker adds; `known` are the brokers that have the topic, if any."""
     if known is None:
-        return TOPIC_COST + len(topic) + QUEUE_DATA_COST
-    return 0 if broker_name in known else QUEUE_DATA_COST
+        return TOPIC_COST + ROUTE_COST
+    return 0 if broker_name in known else ROUTE_COST

@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from triomq.namesrv.route_limits import BROKER_COST, QUEUE_DATA_COST, TOPIC_COST, RouteLimits, route_cost
+from triomq.namesrv.route_limits import BROKER_COST, ROUTE_COST, TOPIC_COST, RouteLimits, route_cost
 from triomq.protocol import permission
 from triomq.protocol.bodies.base import replace
 from triomq.protocol.bodies.route import MASTER_ID, BrokerData, ClusterInfo, QueueData, TopicRouteData
@@ -93,11 +93,10 @@ class RouteTable:
     def __init__(self, limits: RouteLimits | None = None, account: TableAccount | None = None) -> None:
         self.limits = limits or RouteLimits()
         self._account = account if account is not None else TableMemory().account("routes")
-        self._queue_data_count = 0
-        self._text_bytes = 0
         self.is_protected = False
         self.revision = 0
         self._queues: dict[str, dict[str, QueueData]] = {}
+        self.route_count = 0  # entries of all inner tables of _queues
         self._brokers: dict[str, _BrokerSet] = {}
         self._clusters: dict[str, set[str]] = {}
         self._live: dict[str, _LiveBroker] = {}
@@ -274,26 +273,32 @@ class RouteTable:
                 )
 
     def _check_limits(self, broker: BrokerKey, topics: Mapping[str, TopicConfig]) -> None:
-        address, limit = broker.address, self.limits.broker_count
-        if address not in self._live and len(self._live) >= limit:
-            raise RequestRefused(
-                ResponseCode.SYSTEM_ERROR, f"{len(self._live)} brokers are registered, the limit (maxBrokerAddresses)"
-            )
-        if broker.name not in self._brokers and len(self._brokers) >= limit:
-            reason = f"there are {limit} broker names, the limit (maxBrokerAddresses)"
-            raise RequestRefused(ResponseCode.SYSTEM_ERROR, reason)
-        if broker.cluster not in self._clusters and len(self._clusters) >= limit:
-            reason = f"there are {limit} cluster names, the limit (maxBrokerAddresses)"
-            raise RequestRefused(ResponseCode.SYSTEM_ERROR, reason)
+        known = self._brokers.get(broker.name)
+        new_id = known is None or broker.id not in known.addresses
+        new_member = broker.name not in self._clusters.get(broker.cluster, ())
+        for is_new, count, what in (
+            (broker.address not in self._live, len(self._live), "brokers"),
+            (known is None, len(self._brokers), "broker names"),
+            (broker.cluster not in self._clusters, len(self._clusters), "cluster names"),
+            # One address may come under any number of names, ids and clusters.
+            (new_id, sum(len(one.addresses) for one in self._brokers.values()) if new_id else 0, "ids of brokers"),
+            (new_member, sum(map(len, self._clusters.values())) if new_member else 0, "broker names in clusters"),
+        ):
+            if is_new and count >= self.limits.broker_count:
+                reason = f"{count} {what} are registered, the limit (maxBrokerAddresses)"
+                raise RequestRefused(ResponseCode.SYSTEM_ERROR, reason)
+        if self.route_count + len(topics) > self.limits.route_count:
+            after = self.route_count + sum(broker.name not in self._queues.get(name, ()) for name in topics)
+            if after > self.limits.route_count:
+                reason = f"there would be {after} routes, the limit (maxRoutes) is {self.limits.route_count}"
+                raise RequestRefused(ResponseCode.SYSTEM_ERROR, reason)
         if len(self._queues) + len(topics) > self.limits.topic_count:
             after = len(self._queues) + sum(name not in self._queues for name in topics)
             if after > self.limits.topic_count:
-                raise RequestRefused(
-                    ResponseCode.SYSTEM_ERROR,
-                    f"there would be {after} topics, the limit (maxTopics) is {self.limits.topic_count}",
-                )
-        more = 0 if address in self._live else 2 * BROKER_COST
-        more += sum([route_cost(name, broker.name, self._queues.get(name)) for name in topics])
+                reason = f"there would be {after} topics, the limit (maxTopics) is {self.limits.topic_count}"
+                raise RequestRefused(ResponseCode.SYSTEM_ERROR, reason)
+        more = sum([route_cost(broker.name, self._queues.get(name)) for name in topics])
+        more += 0 if broker.address in self._live else 2 * BROKER_COST
         if more:
             self._account.check(more, f"registration of broker {broker.name} with {len(topics)} topics")
 
@@ -321,13 +326,9 @@ class RouteTable:
             topic_sys_flag=topic.topic_sys_flag,
             write_queue_nums=topic.write_queue_nums,
         )
-        queues = self._queues.get(topic_name)
-        if queues is None:
-            queues = self._queues[topic_name] = {}
-            self._text_bytes += len(topic_name)
-        known = queues.get(broker_name)
-        if known != data:
-            self._queue_data_count += known is None
+        queues = self._queues.setdefault(topic_name, {})
+        self.route_count += broker_name not in queues
+        if queues.get(broker_name) != data:
             queues[broker_name] = data
             self.revision += 1
 
@@ -386,13 +387,12 @@ class RouteTable:
     def _drop_queues(self, topic: str, broker_name: str) -> None:
         queues = self._queues.get(topic, {})
         if queues.pop(broker_name, None) is not None:
-            self._queue_data_count -= 1
+            self.route_count -= 1
             if not queues:
                 del self._queues[topic]
-                self._text_bytes -= len(topic)
 
     def _count(self) -> None:
-        queues = TOPIC_COST * len(self._queues) + QUEUE_DATA_COST * self._queue_data_count + self._text_bytes
+        queues = TOPIC_COST * len(self._queues) + ROUTE_COST * self.route_count
         self._account.set(queues + BROKER_COST * (len(self._brokers) + len(self._live)))
 
     def _broker_data(self, name: str) -> BrokerData:

@@ -1,7 +1,7 @@
 """A secret that has a file of its own: what such a file holds, and who may read it.
 
 The file holds the secret as UTF-8 text. One newline at its end does not count, since editors and `echo` write it. A
-file that other accounts of the machine can read or write keeps no secret, so it is refused; its group may read it.
+file that everybody on the machine can read or write keeps no secret, so it is refused; its group may do both.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ def secret_of(data: bytes, mode: int) -> str:
     """
     if not stat.S_ISREG(mode):
         raise SecretError("it is not a regular file")
-    if mode & (stat.S_IRWXO & ~stat.S_IXOTH) or mode & stat.S_IWGRP:
+    if mode & (stat.S_IROTH | stat.S_IWOTH):
         raise SecretError(
-            f"its permissions are {stat.S_IMODE(mode):04o}, so that other accounts can read or change it; "
+            f"its permissions are {stat.S_IMODE(mode):04o}, so that every account can read or change it; "
             "chmod 600 (or 640) it"
         )
     if len(data) > MAX_SECRET_BYTES:

@@ -28,7 +28,7 @@ from triomq.store.contents import Contents, Marks
 from triomq.store.delay import DelayLevels
 from triomq.store.disk.directory_lock import DirectoryLock
 from triomq.store.disk.files import Files
-from triomq.store.disk.own_thread import Offload, OwnThread
+from triomq.store.disk.worker_thread import Offload, WorkerThread
 from triomq.store.errors import StoreClosed
 from triomq.store.fail_stop import FailStop
 from triomq.store.live_settings import LiveSettings
@@ -41,7 +41,7 @@ from triomq.store.upkeep.administration import Upkeep
 from triomq.store.upkeep.backlog import Backlog
 from triomq.store.upkeep.flush import Flush
 from triomq.store.upkeep.opening import Opening
-from triomq.store.upkeep.progress import LogLines, Teller
+from triomq.store.upkeep.progress import LogLines, ProgressListener
 from triomq.store.upkeep.recovery import clean_note
 from triomq.store.upkeep.retention import Retention
 from triomq.store.upkeep.tail_cut import TailCut
@@ -96,7 +96,7 @@ class MessageStore:
         self._appending = Appending(contents, live, dispatch, self._refusals, stop, self._committing, now_ms)
         self.append = self._appending.append
         elsewhere: Offload = offload or trio.to_thread.run_sync
-        self._log_thread = OwnThread("commit log sync")
+        self._log_thread = WorkerThread("commit log sync")
         self._syncs_in_kernel = offload is None
         self._flush = Flush(
             contents,
@@ -117,12 +117,12 @@ class MessageStore:
 
     # -- life ------------------------------------------------------------------------------------------------------
 
-    async def load(self, teller: Teller | None = None) -> None:
-        """Lock the directory and recover; `teller` receives the progress, by default as log lines. Raises StoreLocked,
-        StoreRefused, OSError."""
+    async def load(self, listener: ProgressListener | None = None) -> None:
+        """Lock the directory and recover; `listener` receives the progress, by default as log lines. Raises
+        StoreLocked, StoreRefused, OSError."""
         self.lock()
         opening = self._opening = Opening(
-            self.contents, self._live, self._directory, self._dispatch, teller or LogLines(), self._now_ms
+            self.contents, self._live, self._directory, self._dispatch, listener or LogLines(), self._now_ms
         )
         try:
             opened = await opening.run()

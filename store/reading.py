@@ -18,7 +18,7 @@ from triomq.protocol import record, sys_flag
 from triomq.protocol.errors import RecordError
 from triomq.store.contents import Contents, Opened
 from triomq.store.disk.mapped_file import MappedFile
-from triomq.store.disk.own_thread import Offload
+from triomq.store.disk.worker_thread import Offload
 from triomq.store.live_settings import LiveSettings
 from triomq.store.log.log_scan import LOST_TOPIC
 from triomq.store.queues.consume_queue import ENTRY, ENTRY_BYTES, ConsumeQueue

@@ -40,7 +40,7 @@ from triomq.protocol.clock import NowMs
 from triomq.remoting.table_memory import TableMemory
 from triomq.remoting.turn import Turn
 from triomq.store.disk.files import Files
-from triomq.store.disk.own_thread import Offload
+from triomq.store.disk.worker_thread import Offload
 from triomq.store.message_store import MessageStore
 
 FLOWS_SHARE = 8

@@ -161,7 +161,8 @@ class Quotas:
     def settings_changed(self) -> None:
         """Read the defaults and the overrides again; all buckets are full then."""
         self._defaults = default_allowances(self._configuration.broker)
-        self._kinds = frozenset(kind for kind, default in self._defaults.items() if default) | self.overrides.kinds()
+        limited = {kind for kind, default in self._defaults.items() if any(default.values())}
+        self._kinds = frozenset(limited | self.overrides.kinds())
         self._peers = {kind: OrderedDict() for kind in self._defaults}
         for listener in self._listeners:
             listener()

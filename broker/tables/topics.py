@@ -45,6 +45,8 @@ from triomq.protocol.system_topics import (
 log = structlog.get_logger("triomq.broker.topics")
 
 MAX_TOPICS = 100_000
+MAX_QUEUES = 65_536
+"""Queues of one topic. What walks over the queues of a topic takes time for each."""
 MAX_DELETED = 1_000
 """How many deleted topics are remembered, the last ones: their late consumers are few."""
 MAX_TABLE_BYTES = 12 * 1024**2
@@ -157,11 +159,12 @@ class TopicTable(KeptTable):
         known = self._topics.get(topic)
         if known is not None:
             return known
+        queues = max(0, min(queue_count, MAX_QUEUES))  # a group on file may have any number
         return self._create(
             TopicConfig(
                 topic_name=topic,
-                read_queue_nums=queue_count,
-                write_queue_nums=queue_count,
+                read_queue_nums=queues,
+                write_queue_nums=queues,
                 perm=perm,
                 topic_sys_flag=topic_sys_flag,
             )

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import trio
 
 from triomq.client.consume.assigned import AssignedQueue
+from triomq.client.consume.clock import now_ms
 from triomq.client.consume.consuming import ConsumeOwner, Consuming, Listener
 from triomq.client.consume.offset_store import OffsetStore
 from triomq.client.core.consume_rules import ConsumeRules
@@ -64,11 +65,11 @@ class OrderedConsuming(Consuming):
                 await trio.sleep(pause_seconds)
 
     def _may_consume(self, assigned: AssignedQueue) -> bool:
-        return self._owner.is_broadcasting or assigned.holds_lock(_now_ms())
+        return self._owner.is_broadcasting or assigned.holds_lock(now_ms())
 
     async def _consume(self, assigned: AssignedQueue, messages: Sequence[MessageExt]) -> float:
         """Returns how long the queue pauses."""
-        assigned.window.last_consume_ms = _now_ms()
+        assigned.window.last_consume_ms = now_ms()
         verdict = await self.call(assigned.queue, messages)
         if assigned.dropped:
             return 0
@@ -91,7 +92,3 @@ class OrderedConsuming(Consuming):
     def _failed_too_often(self, message: MessageExt) -> bool:
         limit = self._rules.max_reconsume_times
         return 0 <= limit <= message.reconsume_times and not self._owner.is_broadcasting
-
-
-def _now_ms() -> int:
-    return int(trio.current_time() * 1000)

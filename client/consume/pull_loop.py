@@ -13,6 +13,7 @@ from typing import Protocol
 import trio
 
 from triomq.client.consume.assigned import AssignedQueue
+from triomq.client.consume.clock import now_ms
 from triomq.client.consume.pulling import Puller
 from triomq.client.core.consume_rules import ConsumeRules
 from triomq.client.core.errors import BrokerRefused, MQClientError
@@ -82,7 +83,7 @@ class PullLoop:
     async def run(self, assigned: AssignedQueue) -> None:
         """Pull until the queue is dropped."""
         while not assigned.dropped:
-            assigned.window.last_pull_ms = _now_ms()
+            assigned.window.last_pull_ms = now_ms()
             reason = self._must_wait(assigned)
             if reason is not None:
                 await assigned.wait_change(reason)
@@ -116,7 +117,7 @@ class PullLoop:
         if subscription is None:
             return PAUSED_SECONDS
         asked_offset = assigned.next_offset
-        began_ms = _now_ms()
+        began_ms = now_ms()
         result = await self._puller.pull(
             queue,
             subscription,
@@ -130,7 +131,7 @@ class PullLoop:
             return 0
         if result.messages:
             # Only pulls that found messages: the others take as long as the broker holds them.
-            self._owner.pulled(queue.topic, _now_ms() - began_ms, len(result.messages))
+            self._owner.pulled(queue.topic, now_ms() - began_ms, len(result.messages))
         if result.status is PullStatus.OFFSET_ILLEGAL:
             log.warning("offset outside the queue", queue=str(queue), asked=asked_offset, next=result.next_begin_offset)
             await self._owner.offset_illegal(assigned, result.next_begin_offset)
@@ -167,7 +168,3 @@ class PullLoop:
         except MQClientError as second:
             log.debug("recovery from a failed pull failed", queue=str(assigned.queue), error=str(second))
         return ERROR_SECONDS
-
-
-def _now_ms() -> int:
-    return int(trio.current_time() * 1000)

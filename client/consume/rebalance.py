@@ -16,6 +16,7 @@ from typing import Protocol
 import trio
 
 from triomq.client.consume.assigned import AssignedQueue
+from triomq.client.consume.clock import now_ms
 from triomq.client.consume.offset_store import OffsetStore
 from triomq.client.core import requests
 from triomq.client.core.allocation import Strategy
@@ -121,7 +122,7 @@ class Rebalancer:
         old = self.assigned.pop(queue, None)
         if old is not None:
             old.drop()
-        assigned = AssignedQueue(queue, next_offset, _now_ms())
+        assigned = AssignedQueue(queue, next_offset, now_ms())
         if old is not None:
             assigned.paused = old.paused
             assigned.window.locked, assigned.window.last_lock_ms = old.window.locked, old.window.last_lock_ms
@@ -161,10 +162,10 @@ class Rebalancer:
     async def _apply(self, topic: str, share: Collection[MessageQueue]) -> tuple[bool, bool]:
         """Give up and open queues so that this member holds `share`. Return (settled, changed)."""
         settled, changed = True, False
-        now_ms = _now_ms()
+        began_ms = now_ms()
         keep = set(share)
         for assigned in self.of_topic(topic):
-            expired = now_ms - assigned.window.last_pull_ms > PULL_EXPIRED_MS and not assigned.paused
+            expired = began_ms - assigned.window.last_pull_ms > PULL_EXPIRED_MS and not assigned.paused
             # After a lost lock another member may have consumed on: the window and the offset here are worthless.
             lost = self._ordered and not assigned.window.locked
             if assigned.queue not in keep or expired or lost or assigned.dropped:
@@ -190,7 +191,7 @@ class Rebalancer:
             return False
         if queue in self.assigned:
             return True
-        assigned = AssignedQueue(queue, next_offset, _now_ms())
+        assigned = AssignedQueue(queue, next_offset, now_ms())
         assigned.window.locked = self._ordered
         self.assigned[queue] = assigned
         self._holder.opened(assigned)
@@ -241,15 +242,15 @@ class Rebalancer:
         """Confirm the locks of all held queues; the periodic task of ordered consumers."""
         held = list(self.assigned)
         granted = await self.lock(held) if held else set()
-        now_ms = _now_ms()
+        began_ms = now_ms()
         for queue in held:
             assigned = self.assigned.get(queue)
             if assigned is None:
                 continue
             if queue in granted:
                 assigned.window.locked = True
-                assigned.window.last_lock_ms = now_ms
-            elif not assigned.holds_lock(now_ms):
+                assigned.window.last_lock_ms = began_ms
+            elif not assigned.holds_lock(began_ms):
                 assigned.window.locked = False
             assigned.notify()
 
@@ -280,7 +281,3 @@ def _by_broker(queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:
     for queue in sorted(queues):
         grouped.setdefault(queue.broker_name, []).append(queue)
     return grouped
-
-
-def _now_ms() -> int:
-    return int(trio.current_time() * 1000)

@@ -85,7 +85,7 @@ class AioFacade(AioKind):
             return
         self._portal = self._held = None
         try:
-            await asyncio.shield(asyncio.wrap_future(portal.let_go(held, failed=error is not None)))
+            await asyncio.shield(asyncio.wrap_future(portal.leave(held, failed=error is not None)))
         finally:
             await asyncio.shield(asyncio.wrap_future(portals.in_thread(portals.release)))
 

@@ -80,7 +80,7 @@ class BlockingFacade(BlockingKind):
             return
         self._portal = self._held = None
         try:
-            portal.let_go(held, failed=failed).result()
+            portal.leave(held, failed=failed).result()
         finally:
             portals.release()
 

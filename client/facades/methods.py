@@ -20,7 +20,7 @@ from functools import partial, wraps
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from triomq.client.core.errors import ClientClosed
-from triomq.client.facades.portal import Held, Portal
+from triomq.client.facades.portal import OpenContext, Portal
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -32,7 +32,7 @@ class Facade:
     def __init__(self, core: Any) -> None:
         self._core = core
         self._portal: Portal | None = None
-        self._held: Held | None = None
+        self._held: OpenContext | None = None
 
     @abstractmethod
     def _wait(self, method: Callable[..., Awaitable[Any]], args: Any, kwargs: Any) -> Any:

@@ -27,10 +27,10 @@ T = TypeVar("T")
 
 
 class _LeftByError(Exception):
-    """Replaces the application's exception inside the held block, which only needs to know that there was one."""
+    """Replaces the application's exception inside of the open block, which only needs to know that there was one."""
 
 
-class Held:
+class OpenContext:
     """An `async with` block that is open in the portal's thread."""
 
     def __init__(self) -> None:
@@ -94,13 +94,13 @@ class Portal:
 
         return self.run(once)
 
-    # Held blocks.
+    # Blocks that stay open.
 
-    def hold(self, block: AbstractAsyncContextManager[Any]) -> Future[Held]:
+    def hold(self, block: AbstractAsyncContextManager[Any]) -> Future[OpenContext]:
         """Enter a block; the future is done when it is entered, or failed. Cancelling the future leaves the block."""
 
-        async def enter() -> Held:
-            held = Held()
+        async def enter() -> OpenContext:
+            held = OpenContext()
             assert self._nursery is not None
             self._nursery.start_soon(self._keep, block, held)
             try:
@@ -112,7 +112,7 @@ class Portal:
 
         return self.submit(enter)
 
-    def let_go(self, held: Held, *, failed: bool) -> Future[None]:
+    def leave(self, held: OpenContext, *, failed: bool) -> Future[None]:
         """Leave a block; the future is done when it is left."""
 
         async def leave() -> None:
@@ -122,7 +122,7 @@ class Portal:
 
         return self.submit(leave)
 
-    async def _keep(self, block: AbstractAsyncContextManager[Any], held: Held) -> None:
+    async def _keep(self, block: AbstractAsyncContextManager[Any], held: OpenContext) -> None:
         with held.scope:
             try:
                 async with block:

@@ -12,6 +12,7 @@ from typing import Any
 
 import admin_commands
 import command_help
+import limits_table
 import request_table
 import settings_tables
 from mkdocs.config.defaults import MkDocsConfig
@@ -30,6 +31,8 @@ GENERATED = {
     "broker requests": request_table.broker_requests,
     "namesrv requests": request_table.namesrv_requests,
     "other requests": request_table.other_requests,
+    "request limits": limits_table.request_limits,
+    "other limits": limits_table.other_limits,
 }
 
 _MARKER = re.compile(r"(?m)^<!-- generated: ([a-z ]+) -->$")

@@ -2,7 +2,7 @@
 
 Worker threads run fdatasync. They receive only duplicated descriptors and path names, so nothing that the event loop
 does meanwhile can affect them. With SYNC_FLUSH the log is synced about a thousand times a second. Where the kernel
-supports it, such a sync needs no thread (kernel_sync.py); elsewhere a dedicated thread runs it (own_thread.py).
+supports it, such a sync needs no thread (kernel_sync.py); elsewhere a dedicated thread runs it (worker_thread.py).
 
 Why the watermark and the checkpoint never run ahead of the disk: each flush first records the values that it will
 publish (end of the log, ends of the queues, store time) and only then submits the sync. Everything up to those values
@@ -29,7 +29,7 @@ from triomq.store.contents import Contents, Marks
 from triomq.store.disk.files import OUT_OF_DESCRIPTORS, PAGE_BYTES, Files
 from triomq.store.disk.kernel_sync import KernelSync
 from triomq.store.disk.mapped_file import MappedFile
-from triomq.store.disk.own_thread import Offload
+from triomq.store.disk.worker_thread import Offload
 from triomq.store.errors import StoreError, SyncNotBegun
 from triomq.store.fail_stop import FailStop
 from triomq.store.live_settings import LiveSettings

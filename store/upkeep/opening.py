@@ -23,7 +23,7 @@ from triomq.store.errors import StoreRefused
 from triomq.store.live_settings import LiveSettings
 from triomq.store.queues.dispatch import Dispatch
 from triomq.store.results import RecoveryReport
-from triomq.store.upkeep.progress import Progress, Teller
+from triomq.store.upkeep.progress import Progress, ProgressListener
 from triomq.store.upkeep.recovery import Recovery
 
 log = structlog.get_logger("triomq.store")
@@ -40,14 +40,14 @@ class Opening:
         settings: LiveSettings,
         directory: DirectoryLock,
         dispatch: Dispatch,
-        teller: Teller,
+        listener: ProgressListener,
         now_ms: NowMs,
     ) -> None:
         self._contents = contents
         self._settings = settings
         self._directory = directory
         self._dispatch = dispatch
-        self._teller = teller
+        self._listener = listener
         self._now_ms = now_ms
         self.report: RecoveryReport | None = None
 
@@ -108,7 +108,7 @@ class Opening:
             self._dispatch,
             is_live=self._live_topics(),
             begin_changes=self._directory.mark_unclean,
-            start_progress=partial(Progress, self._teller, self._now_ms),
+            start_progress=partial(Progress, self._listener, self._now_ms),
         )
         if not was_clean:
             log.warning("the last run did not end cleanly; recovering", root=self._contents.paths.root)

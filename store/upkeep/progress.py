@@ -37,7 +37,7 @@ class State:
         return round(self.left_bytes / self.done_bytes * self.seconds) if self.done_bytes else None
 
 
-class Teller(Protocol):
+class ProgressListener(Protocol):
     """Receives the progress at most every `every_ms` ms, first after `every_ms`, and a call of `end` at the end."""
 
     every_ms: int
@@ -50,10 +50,10 @@ class Teller(Protocol):
 class Progress:
     """One scan from `begin` to about `end`, in bytes. The scan calls `at` often, and `over` at the end."""
 
-    __slots__ = ("_begin", "_begun_ms", "_end", "_last_ms", "_now_ms", "_teller", "_what")
+    __slots__ = ("_begin", "_begun_ms", "_end", "_last_ms", "_listener", "_now_ms", "_what")
 
-    def __init__(self, teller: Teller, now_ms: NowMs, what: str, begin: int, end: int) -> None:
-        self._teller = teller
+    def __init__(self, listener: ProgressListener, now_ms: NowMs, what: str, begin: int, end: int) -> None:
+        self._listener = listener
         self._now_ms = now_ms
         self._what = what
         self._begin = begin
@@ -62,18 +62,18 @@ class Progress:
 
     def at(self, offset: int) -> None:
         now = self._now_ms()
-        if now - self._last_ms < self._teller.every_ms:
+        if now - self._last_ms < self._listener.every_ms:
             return
         self._last_ms = now
         seconds = (now - self._begun_ms) / 1000
-        self._teller.tell(State(self._what, offset - self._begin, max(0, self._end - offset), seconds))
+        self._listener.tell(State(self._what, offset - self._begin, max(0, self._end - offset), seconds))
 
     def over(self) -> None:
-        self._teller.end()
+        self._listener.end()
 
 
 StartProgress = Callable[[str, int, int], Progress]
-"""Creates a Progress from a description, begin and end: `partial(Progress, teller, now_ms)`."""
+"""Creates a Progress from a description, begin and end: `partial(Progress, listener, now_ms)`."""
 
 
 class LogLines:
@@ -125,7 +125,7 @@ class Bar:
 
 
 class Silence:
-    """A Teller that shows nothing."""
+    """A ProgressListener that shows nothing."""
 
     every_ms = 1 << 60
 

@@ -23,7 +23,7 @@ import trio
 from triomq.protocol.clock import NowMs
 from triomq.store.contents import Contents
 from triomq.store.disk.mapped_file import MappedFile
-from triomq.store.disk.own_thread import Offload
+from triomq.store.disk.worker_thread import Offload
 from triomq.store.live_settings import LiveSettings
 from triomq.store.queues.consume_queue import ENTRY_BYTES, ConsumeQueue
 from triomq.store.refusals import Refusals

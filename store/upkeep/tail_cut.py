@@ -15,7 +15,7 @@ import trio
 from triomq.protocol import record
 from triomq.store.contents import Contents, Marks
 from triomq.store.disk.layout import file_name
-from triomq.store.disk.own_thread import Offload
+from triomq.store.disk.worker_thread import Offload
 from triomq.store.errors import LogCut
 from triomq.store.fail_stop import FailStop
 from triomq.store.log.salvage import Salvage

@@ -12,7 +12,7 @@ import trio
 from triomq.store.contents import Contents
 from triomq.store.disk.files import Files
 from triomq.store.disk.layout import file_name
-from triomq.store.disk.own_thread import Offload
+from triomq.store.disk.worker_thread import Offload
 
 log = structlog.get_logger("triomq.store.warm_up")
 

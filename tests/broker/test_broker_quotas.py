@@ -50,10 +50,11 @@ async def test_without_a_quota_no_request_passes_a_check_and_nothing_is_listed(t
         assert not [key for key in await runtime(broker) if key.startswith("quota")]
         listed = (await broker.ask(RequestCode.GET_BROKER_CONFIG)).body.decode()
         assert "quotaOverrides" not in listed
-        await change(broker, "quotaPerAddress=bytesIn=1")
-        assert serving.pull.quotas is not None
-        await change(broker, "quotaPerAddress=")
-        assert serving.pull.quotas is None
+        for lifted in ("", "bytesIn=0"):
+            await change(broker, "quotaPerAddress=bytesIn=1")
+            assert serving.pull.quotas is not None
+            await change(broker, f"quotaPerAddress={lifted}")
+            assert serving.pull.quotas is None
 
 
 async def test_a_send_above_the_quota_is_refused_with_a_reason_and_not_stored(tmp_path: Path) -> None:

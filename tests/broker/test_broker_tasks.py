@@ -85,7 +85,7 @@ async def test_a_failing_task_is_logged_and_comes_again(
 
     def failing() -> None:
         diary()
-        raise OSError("disk full")
+        raise RuntimeError("a bug")
 
     async def failing_later() -> None:
         await trio.sleep(1)
@@ -208,3 +208,39 @@ def test_registration_keeps_within_its_limits(configuration: Configuration) -> N
 
 def test_no_task_is_both_scheduled_and_not() -> None:
     assert not TIMETABLE.keys() & NOT_SCHEDULED.keys()
+
+
+async def test_what_the_system_refuses_is_logged_once_a_minute_without_a_traceback(
+    configuration: Configuration, autojump_clock: trio.testing.MockClock, nursery: trio.Nursery
+) -> None:
+    """A full disk refuses the offsets each second, perhaps for hours."""
+    errors: list[Exception | None] = [OSError(28, "full")] * 130 + [None] + [OSError(28, "full")] * 2
+    errors += [OSError(5, "broken")] * 2
+
+    def fails() -> None:
+        if errors and (error := errors.pop(0)) is not None:
+            raise error
+
+    schedule = Schedule(configuration, now_ms=wall_clock)
+    schedule.add("offsets", fails, Timing(1, 1))
+    with structlog.testing.capture_logs() as logs:
+        nursery.start_soon(schedule.run)
+        await trio.sleep(200)
+    assert not errors
+    found = [(entry["error"], entry["name"], entry.get("exc_info")) for entry in logs if "failed" in entry["event"]]
+    full, broken = ("[Errno 28] full", "offsets", None), ("[Errno 5] broken", "offsets", None)
+    assert found == [full, full, full, full, broken]
+
+
+async def test_a_fault_of_a_task_is_logged_each_time_with_its_traceback(
+    configuration: Configuration, autojump_clock: trio.testing.MockClock, nursery: trio.Nursery
+) -> None:
+    def fails() -> None:
+        raise KeyError("a bug")
+
+    schedule = Schedule(configuration, now_ms=wall_clock)
+    schedule.add("offsets", fails, Timing(1, 1))
+    with structlog.testing.capture_logs() as logs:
+        nursery.start_soon(schedule.run)
+        await trio.sleep(3.5)
+    assert [entry["exc_info"] for entry in logs if "failed" in entry["event"]] == [True, True, True]

@@ -10,16 +10,20 @@ from __future__ import annotations
 
 import os
 import subprocess
+from itertools import count
 from pathlib import Path
 
 from interop_processes import die_with_parent
 
+FIRST_PRIORITY, PRIORITIES = 10, 10_000
 UNSHARE = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child=KILL", "--mount-proc"]
 AS_ROOT_INSIDE = ["--user", "--map-root-user"]
 TRIAL = (
     "ip link set lo up && ip link add trial0 type veth peer name trial1 && ip rule add prio 9 blackhole to 10.124.0.9"
     " && mount -t tmpfs -o size=1m tmpfs /mnt && cat /proc/sys/net/ipv4/ip_forward"
 )
+
+_rules = count()
 
 
 def ip(*words: str) -> None:
@@ -51,7 +55,7 @@ class Host:
         self.address = f"10.124.{number}.2"
         self._router = f"10.124.{number}.1"
         self._cable = f"to-{name}"
-        self._rules: list[list[str]] = []
+        self._rules: list[str] = []
         ready = "unshare --net sh -c 'echo ready; exec sleep 1000000000'"
         self._holder = subprocess.Popen(
             ["sh", "-c", f"exec {ready}"], stdout=subprocess.PIPE, preexec_fn=die_with_parent()
@@ -86,12 +90,14 @@ class Host:
         else:
             rules = [*([out] if way in ("both", "out") else []), *([to] if way in ("both", "in") else [])]
         for rule in rules:
-            ip("rule", "add", "prio", "10", "blackhole", *rule)
-            self._rules.append(rule)
+            # Of its own, because deleting by words takes the first rule that has them, also one that has more.
+            priority = str(FIRST_PRIORITY + next(_rules) % PRIORITIES)
+            ip("rule", "add", "prio", priority, "blackhole", *rule)
+            self._rules.append(priority)
 
     def mend(self) -> None:
-        for rule in self._rules:
-            ip("rule", "del", "prio", "10", "blackhole", *rule)
+        for priority in self._rules:
+            ip("rule", "del", "prio", priority)
         self._rules = []
 
 

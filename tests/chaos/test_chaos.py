@@ -169,6 +169,56 @@ def test_the_wall_clock_of_a_process_steps_and_the_clock_for_waits_does_not(tmp_
         assert before - 1 <= found <= before + 120
 
 
+# -- the network -------------------------------------------------------------------------------------------------------
+
+CABLES = """
+import subprocess, sys
+from chaos_network import Host, enter
+enter()
+one, two, three = (Host(name, number) for number, name in enumerate(("one", "two", "three"), start=2))
+
+def reach():
+    hosts = (one, two, three)
+    pairs = [(host, other) for host in hosts for other in hosts if host is not other]
+    return "".join("y" if is_open(host, other) else "n" for host, other in pairs)
+
+def is_open(host, other):
+    route = subprocess.run(["ip", "route", "get", other.address, "from", host.address, "iif", f"to-{host.name}"],
+                           capture_output=True, text=True)
+    return route.returncode == 0
+
+print(reach())
+one.cut("two", two)
+print(reach())
+two.cut("out")
+print(reach())
+two.mend()
+print(reach())
+three.cut("in")
+one.mend()
+print(reach())
+three.mend()
+three.cut("both")
+print(reach())
+three.mend()
+print(reach())
+"""
+
+
+def test_each_partition_drops_its_own_packets_and_ends_alone() -> None:
+    """From one to two, one to three, two to one, two to three, three to one, three to two."""
+    try:
+        words = way_in()
+    except OSError as error:
+        pytest.skip(str(error))
+    paths = [PROJECT / "src", *(PROJECT / "tests" / name for name in ("", "interop", "chaos"))]
+    environment = {**os.environ, "PYTHONPATH": ":".join(map(str, paths))}
+    done = subprocess.run(
+        [*words, "--", sys.executable, "-c", CABLES], env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout.split() == ["yyyyyy", "nynyyy", "nynnyy", "nynyyy", "ynynyy", "ynynnn", "yyyyyy"], done.stderr
+
+
 # -- a run -------------------------------------------------------------------------------------------------------------
 
 

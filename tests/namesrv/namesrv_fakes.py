@@ -77,14 +77,14 @@ class FakeNamesrv:
         self.config = RuntimeConfig(settings or NamesrvSettings(), ServerSettings(listen_port=9876), extra=extra)
         self.table = ProcessorTable()
         self.memory = TableMemory()
-        processor = NamesrvProcessor(
+        self.processor = NamesrvProcessor(
             self.routes,
             self.kv_config,
             self.config,
             ask_product_environment=ask_product_environment,
             account=self.memory.account("kept routes"),
         )
-        processor.register_all(self.table)
+        self.processor.register_all(self.table)
         self.events = BrokerConnections(self.routes)
         self.peer = self.connect()
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from triomq.namesrv.kv_config import KvConfig
-from triomq.namesrv.route_limits import BROKER_COST, QUEUE_DATA_COST, TOPIC_COST
+from triomq.namesrv.route_limits import BROKER_COST, ROUTE_COST, TOPIC_COST
 from triomq.namesrv.routes import BrokerKey, RouteTable
 from triomq.protocol.bodies.topic_config import DataVersion, TopicConfig
 from triomq.protocol.codes import ResponseCode
@@ -35,9 +35,8 @@ def counted(table: RouteTable) -> int:
     topics = table.topics()
     routes = [table.route(topic) for topic in topics]
     queues = sum(len(route.queue_datas) for route in routes if route is not None)
-    texts = sum(map(len, topics))
     brokers = len(table.cluster_info().broker_addr_table)
-    return TOPIC_COST * len(topics) + QUEUE_DATA_COST * queues + texts + 2 * BROKER_COST * brokers
+    return TOPIC_COST * len(topics) + ROUTE_COST * queues + 2 * BROKER_COST * brokers
 
 
 @given(

@@ -48,8 +48,8 @@ def test_the_units_are_valid(tmp_path: Path) -> None:
 
 @needs_systemd
 def test_the_units_are_hardened(tmp_path: Path) -> None:
-    done = analyzed(tmp_path, "security", "--offline=true", "--no-pager", "--threshold=20")
-    assert done.returncode == 0, f"exposure above 2.0:\n{done.stdout}\n{done.stderr}"
+    done = analyzed(tmp_path, "security", "--offline=true", "--no-pager", "--threshold=12")
+    assert done.returncode == 0, f"exposure above 1.2:\n{done.stdout}\n{done.stderr}"
 
 
 @pytest.mark.parametrize("unit", UNITS)

@@ -39,10 +39,10 @@ class Terminal(io.StringIO):
         return True
 
 
-def walk(teller: Bar | LogLines, step_ms: int) -> None:
+def walk(listener: Bar | LogLines, step_ms: int) -> None:
     """Report 10 MiB of 40, then the end; the clock advances with each MiB."""
     clock = WallClock()
-    progress = Progress(teller, clock, "reading the log", 5 * MIB, 45 * MIB)
+    progress = Progress(listener, clock, "reading the log", 5 * MIB, 45 * MIB)
     for number in range(1, 11):
         clock.now_ms += step_ms
         progress.at((5 + number) * MIB)

@@ -312,7 +312,7 @@ async def test_a_log_without_queue_entries_is_not_read_after_a_clean_exit(tmp_pa
 
 
 class CountedSteps:
-    """A teller that counts the steps of a scan."""
+    """A listener that counts the steps of a scan."""
 
     every_ms = 0
 

@@ -7,11 +7,11 @@ import threading
 import pytest
 import trio
 
-from triomq.store.disk.own_thread import OwnThread
+from triomq.store.disk.worker_thread import WorkerThread
 
 
 async def test_calls_run_in_one_other_thread_and_answer() -> None:
-    thread = OwnThread("mine")
+    thread = WorkerThread("mine")
     seen: list[threading.Thread] = []
 
     def add(one: int, other: int) -> int:
@@ -27,7 +27,7 @@ async def test_calls_run_in_one_other_thread_and_answer() -> None:
 
 
 async def test_errors_come_back_and_the_thread_goes_on() -> None:
-    thread = OwnThread("mine")
+    thread = WorkerThread("mine")
 
     def fail() -> None:
         raise OSError(5, "as asked")
@@ -39,7 +39,7 @@ async def test_errors_come_back_and_the_thread_goes_on() -> None:
 
 
 async def test_calls_of_several_tasks_are_made_in_the_order_in_which_they_came() -> None:
-    thread = OwnThread("mine")
+    thread = WorkerThread("mine")
     made: list[str] = []
     may_begin = threading.Event()
     async with trio.open_nursery() as nursery:
@@ -55,7 +55,7 @@ async def test_calls_of_several_tasks_are_made_in_the_order_in_which_they_came()
 
 
 async def test_a_cancelled_task_waits_for_what_it_began() -> None:
-    thread = OwnThread("mine")
+    thread = WorkerThread("mine")
     may_end = threading.Event()
     ended = []
 
@@ -75,7 +75,7 @@ async def test_a_cancelled_task_waits_for_what_it_began() -> None:
 
 
 async def test_ending_twice_or_never_begun_is_nothing_and_a_later_call_begins_anew() -> None:
-    thread = OwnThread("mine")
+    thread = WorkerThread("mine")
     thread.end()
     assert await thread(int, "1") == 1
     thread.end()

@@ -1,9 +1,9 @@
 """A thread that lives as long as its owner, for a blocking function that is called often.
 
-Awaiting an OwnThread is like trio.to_thread.run_sync with less overhead. That matters for a busy event loop: each time
-the thread needs the interpreter's lock, the loop must release it, and here that happens twice per call. Measured with a
-call of 0.2 ms beside a loop that computes and writes: 40 to 80 us of CPU time per call instead of 520, and 2500 calls
-per second instead of 1000.
+Awaiting a WorkerThread is like trio.to_thread.run_sync with less overhead. That matters for a busy event loop: each
+time the thread needs the interpreter's lock, the loop must release it, and here that happens twice per call. Measured
+with a call of 0.2 ms beside a loop that computes and writes: 40 to 80 us of CPU time per call instead of 520, and 2500
+calls per second instead of 1000.
 
 The thread receives functions and arguments through a queue, which has at most one job per waiting task. It touches no
 other state of the owner; results are delivered in the event loop's thread.
@@ -20,13 +20,13 @@ import outcome
 import trio
 
 Offload = Callable[..., Awaitable[Any]]
-"""`await offload(function, *arguments)` runs a blocking function outside of the event loop: an OwnThread, trio's
+"""`await offload(function, *arguments)` runs a blocking function outside of the event loop: a WorkerThread, trio's
 threads, or whatever a test puts in their place."""
 
 _Job = tuple[Callable[..., Any], tuple[Any, ...], trio.lowlevel.Task, trio.lowlevel.TrioToken]
 
 
-class OwnThread:
+class WorkerThread:
     """A thread that the first call starts and `end` stops."""
 
     def __init__(self, name: str) -> None:
