@@ -45,8 +45,8 @@ UNIT_SUB_FLAG = 2
 
 @dataclass(frozen=True, slots=True)
 class BrokerKey:
-    """The identity of a broker, sent with each registration. `origin` says where the request came from: the names of the
-    client certificate, or without one the host."""
+    """The identity of a broker, sent with each registration. `origin` says where the request came from: the names of
+    the client certificate, or without one the host."""
 
     cluster: str
     name: str
@@ -116,8 +116,8 @@ class RouteTable:
         owner: object,
         now: float,
     ) -> MasterAddress:
-        """Add or refresh a broker. Raises RequestRefused if a table is full or the broker belongs to another origin; then
-        nothing has changed."""
+        """Add or refresh a broker. Raises RequestRefused if a table is full or the broker belongs to another origin;
+        then nothing has changed."""
         self._check_origin(broker)
         brokers = self._brokers.get(broker.name)
         is_new = brokers is None or brokers.addresses.get(broker.id) is None

@@ -160,8 +160,8 @@ async def test_protected_routes_belong_to_the_certificate_of_the_connection(nurs
     refused = await namesrv.register("T", version=2, connection=same_host)
     assert (refused.code, refused.remark) == (
         ERROR,
-        "broker b-a (id 0) is registered from certificate b-a.example,broker-a; 127.0.0.1 cannot change that while it is "
-        "alive (protectRoutes)",
+        "broker b-a (id 0) is registered from certificate b-a.example,broker-a; 127.0.0.1 cannot change that while it "
+        "is alive (protectRoutes)",
     )
     assert (await namesrv.register("T", version=3, connection=moved)).code == SUCCESS
 
