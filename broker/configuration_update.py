@@ -103,8 +103,8 @@ class ConfigurationUpdate:
             log.warning("update refused without access control", remote=remote)
             raise RequestRefused(ResponseCode.NO_PERMISSION, NOT_ALLOWED)
         try:
-            values = java_properties.parse(body.decode("utf-8"))
-        except (PropertiesError, UnicodeDecodeError) as error:
+            values = java_properties.parse_request(body)
+        except PropertiesError as error:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"string2Properties error, {error}") from None
         async with self._updating:
             kept = {key: values.pop(key) for key in self._kept.keys() & values.keys()}

@@ -40,6 +40,13 @@ class NamesrvSettings:
     max_topics: int = setting(
         "maxTopics", 500_000, meaning="topics above this are refused (TrioMQ only)", minimum=1, changeable=True
     )
+    max_routes: int = setting(
+        "maxRoutes",
+        2_000_000,
+        meaning="pairs of a topic and a broker name; a registration that brings more is refused (TrioMQ only)",
+        minimum=1,
+        changeable=True,
+    )
     max_broker_addresses: int = setting(
         "maxBrokerAddresses", 20_000, meaning="brokers above this are refused (TrioMQ only)", minimum=1, changeable=True
     )

@@ -20,7 +20,8 @@ import trio
 from triomq.daemon.audit import State, audit_line
 from triomq.namesrv.displaced import close_displaced
 from triomq.namesrv.kv_config import KvConfig
-from triomq.namesrv.routes import UNIT_FLAG, UNIT_SUB_FLAG, BrokerKey, MasterAddress, RouteLimits, RouteTable
+from triomq.namesrv.route_limits import RouteLimits
+from triomq.namesrv.routes import UNIT_FLAG, UNIT_SUB_FLAG, BrokerKey, MasterAddress, RouteTable
 from triomq.namesrv.runtime_config import RuntimeConfig
 from triomq.protocol.bodies.kv_table import ORDER_TOPIC_CONFIG, KVTable
 from triomq.protocol.bodies.name_list import TopicList
@@ -50,6 +51,7 @@ from triomq.protocol.headers.namesrv import (
 )
 from triomq.remoting.connection import Connection
 from triomq.remoting.processor_table import Pool, Processor, ProcessorTable
+from triomq.remoting.table_memory import TableAccount, TableMemory
 
 log = structlog.get_logger("triomq.namesrv.processor")
 audit = structlog.get_logger("triomq.namesrv.audit")
@@ -57,10 +59,11 @@ audit = structlog.get_logger("triomq.namesrv.audit")
 FIRST_VERSION_WITH_REGISTER_BODY = 37  # V3_0_11; older brokers send a TopicConfigSerializeWrapper
 FIRST_VERSION_WITH_STANDARD_JSON = 401  # V4_9_4
 
-_MAX_KEPT_ANSWERS = 20_000
+MAX_KEPT_ANSWERS = 20_000
+MAX_KEPT_BYTES = 64 * 1024**2
+"""Encoded routes that are kept, as long as the tables have memory. One of them may name every broker."""
+_KEPT_ANSWER_COST = 200
 
-MAX_NAME_LENGTH = 1024
-"""Characters of a cluster, broker name or address."""
 MAX_FILTER_SERVERS = 64
 """Filter servers of one broker."""
 
@@ -84,6 +87,7 @@ class NamesrvProcessor:
         config: RuntimeConfig,
         *,
         ask_product_environment: AskProductEnvironment | None = None,
+        account: TableAccount | None = None,
     ) -> None:
         self._routes = routes
         self._kv_config = kv_config
@@ -91,6 +95,8 @@ class NamesrvProcessor:
         self._ask_product_environment = ask_product_environment
         self._kept_answers: dict[tuple[str, bool], bytes] = {}
         self._kept_revision = -1
+        self.kept_bytes = 0
+        self._account = account if account is not None else TableMemory().account("kept routes")
         self.apply_limits()
 
     def register_all(self, table: ProcessorTable) -> None:
@@ -126,7 +132,9 @@ class NamesrvProcessor:
         """Apply the configuration's current limits to the tables."""
         settings = self._config.namesrv
         self._routes.is_protected = settings.protect_routes
-        self._routes.limits = RouteLimits(settings.max_topics, settings.max_broker_addresses)
+        self._routes.limits = RouteLimits(
+            settings.max_topics, settings.max_broker_addresses, settings.max_routes
+        )
         self._kv_config.max_entries = settings.max_kv_entries
         self._kv_config.max_table_bytes = settings.max_kv_bytes
 
@@ -139,7 +147,9 @@ class NamesrvProcessor:
         body = _registration(request, header.compressed)
         topics = body.topic_config_serialize_wrapper
         broker = _broker_key(connection, header)
-        _check_names(broker, header.ha_server_addr, body.filter_server_list)
+        if len(body.filter_server_list) > MAX_FILTER_SERVERS:
+            reason = f"{len(body.filter_server_list)} filter servers, the limit is {MAX_FILTER_SERVERS}"
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, reason)
         is_new = self._routes.data_version(broker.address) is None
         owners = self._routes.owners(broker)
         master = self._routes.register(
@@ -182,7 +192,7 @@ class NamesrvProcessor:
 
     def _query_data_version(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         header = request.header(QueryDataVersionRequestHeader)
-        theirs = DataVersion.decode(request.body)
+        theirs = DataVersion.decode_request(request.body)
         is_changed = self._routes.is_changed(header.broker_addr, theirs)
         if not is_changed:
             self._routes.seen(header.broker_addr, trio.current_time())
@@ -221,15 +231,22 @@ class NamesrvProcessor:
             order_topic_conf = self._kv_config.get(ORDER_TOPIC_CONFIG, topic)
             route = self._routes.route(topic)
             return None if route is None else _encode_route(route, is_standard, order_topic_conf)
-        if self._kept_revision != self._routes.revision or len(self._kept_answers) > _MAX_KEPT_ANSWERS:
+        is_full = len(self._kept_answers) >= MAX_KEPT_ANSWERS or self.kept_bytes >= MAX_KEPT_BYTES
+        if self._kept_revision != self._routes.revision or is_full:
             self._kept_answers.clear()
+            self.kept_bytes = 0
+            self._account.set(0)
             self._kept_revision = self._routes.revision
         answer = self._kept_answers.get((topic, is_standard))
         if answer is None:
             route = self._routes.route(topic)
             if route is None:
                 return None
-            answer = self._kept_answers[topic, is_standard] = _encode_route(route, is_standard, None)
+            answer = _encode_route(route, is_standard, None)
+            if self._account.fits(_KEPT_ANSWER_COST + len(answer)):
+                self._kept_answers[topic, is_standard] = answer
+                self.kept_bytes += len(answer)
+                self._account.set(_KEPT_ANSWER_COST * len(self._kept_answers) + self.kept_bytes)
         return answer
 
     def _get_cluster_info(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
@@ -344,27 +361,16 @@ def _broker_key(
     )
 
 
-def _check_names(broker: BrokerKey, ha_address: str, filter_servers: list[str]) -> None:
-    if len(filter_servers) > MAX_FILTER_SERVERS:
-        raise RequestRefused(
-            ResponseCode.SYSTEM_ERROR, f"{len(filter_servers)} filter servers, the limit is {MAX_FILTER_SERVERS}"
-        )
-    for name in (broker.cluster, broker.name, broker.address, ha_address, *filter_servers):
-        if len(name) > MAX_NAME_LENGTH:
-            reason = f"the name {name[:40]}... has {len(name)} characters, the longest is {MAX_NAME_LENGTH}"
-            raise RequestRefused(ResponseCode.SYSTEM_ERROR, reason)
-
-
 def _registration(request: RemotingCommand, compressed: bool) -> RegisterBrokerBody:
     if not request.body:
         return RegisterBrokerBody()
     if request.version < FIRST_VERSION_WITH_REGISTER_BODY:
         return RegisterBrokerBody(
-            topic_config_serialize_wrapper=TopicConfigSerializeWrapper.decode(request.body)
+            topic_config_serialize_wrapper=TopicConfigSerializeWrapper.decode_request(request.body)
         )
     if compressed:
         return RegisterBrokerBody.decode_compressed(request.body)
-    return RegisterBrokerBody.decode(request.body)
+    return RegisterBrokerBody.decode_request(request.body)
 
 
 def _encode_route(route: TopicRouteData, is_standard: bool, order_topic_conf: str | None) -> bytes:

@@ -61,8 +61,8 @@ class RuntimeConfig:
             log.warning("update refused", remote=remote)
             raise RequestRefused(ResponseCode.NO_PERMISSION, NOT_ALLOWED)
         try:
-            values = java_properties.parse(body.decode("utf-8"))
-        except (PropertiesError, UnicodeDecodeError) as error:
+            values = java_properties.parse_request(body)
+        except PropertiesError as error:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"string2Properties error, {error}") from None
         if not PATH_KEYS.isdisjoint(values):
             log.warning("update of a path refused", keys=",".join(sorted(PATH_KEYS & values.keys())), remote=remote)

@@ -293,21 +293,25 @@ static PyObject *read_value(long kind, const unsigned char *at, Py_ssize_t size)
 }
 
 PyDoc_STRVAR(read_header_doc,
-"read_header($module, entries, record, attributes, names, kinds, defaults, /)\n--\n\n-> record | None\n\n"
+"read_header($module, entries, record, attributes, names, kinds, defaults, longest, /)\n--\n\n-> record | None\n\n"
 "Fast path for a header record: record(attribute=value, ...) from entries of the ROCKETMQ codec.\n"
-"kinds: 0 text, 1 int32, 2 int64, 3 boolean. A default of ... marks a required field. Return None when a field is\n"
-"missing or its text is not in the canonical form of its kind.");
+"kinds: 0 text, 1 int32, 2 int64, 3 boolean. A default of ... marks a required field. longest: one uint32 a field, the\n"
+"most bytes of its text. Return None when a field is missing or its text is longer or not in the canonical form of its\n"
+"kind.");
 
 static PyObject *read_header(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
 {
-    if (!count_is(count, 6, "read_header") || !is_bytes(arguments[0]) || !is_bytes(arguments[4]))
+    if (!count_is(count, 7, "read_header") || !is_bytes(arguments[0]) || !is_bytes(arguments[4])
+        || !is_bytes(arguments[6]))
         return NULL;
     PyObject *attributes = arguments[2], *names = arguments[3], *defaults = arguments[5];
     if (!PyTuple_Check(attributes) || !PyTuple_Check(names) || !PyTuple_Check(defaults)
         || PyTuple_GET_SIZE(names) > MAX_FIELDS || PyTuple_GET_SIZE(names) != PyTuple_GET_SIZE(attributes)
         || PyTuple_GET_SIZE(names) != PyBytes_GET_SIZE(arguments[4])
-        || PyTuple_GET_SIZE(names) != PyTuple_GET_SIZE(defaults)) {
-        PyErr_SetString(PyExc_TypeError, "attributes, names, kinds and defaults must have the same length, at most 32");
+        || PyTuple_GET_SIZE(names) != PyTuple_GET_SIZE(defaults)
+        || PyBytes_GET_SIZE(arguments[6]) != PyTuple_GET_SIZE(names) * (Py_ssize_t)sizeof(uint32_t)) {
+        PyErr_SetString(PyExc_TypeError,
+                        "attributes, names, kinds, defaults and longest must be of as many fields, at most 32");
         return NULL;
     }
     const unsigned char *kinds = (const unsigned char *)PyBytes_AS_STRING(arguments[4]);
@@ -316,6 +320,8 @@ static PyObject *read_header(PyObject *module, PyObject *const *arguments, Py_ss
     Py_ssize_t fields = PyTuple_GET_SIZE(names), expected = 0;
     const unsigned char *values[MAX_FIELDS] = {0};
     Py_ssize_t sizes[MAX_FIELDS] = {0};
+    uint32_t longest[MAX_FIELDS];
+    memcpy(longest, PyBytes_AS_STRING(arguments[6]), (size_t)PyBytes_GET_SIZE(arguments[6]));
     while (at < stop) {
         if (stop - at < 6)
             Py_RETURN_NONE;
@@ -333,6 +339,8 @@ static PyObject *read_header(PyObject *module, PyObject *const *arguments, Py_ss
             PyObject *name = PyTuple_GET_ITEM(names, field);
             if (PyBytes_Check(name) && PyBytes_GET_SIZE(name) == key_size
                 && memcmp(PyBytes_AS_STRING(name), key, (size_t)key_size) == 0) {
+                if (value_size > (Py_ssize_t)longest[field])
+                    Py_RETURN_NONE;
                 values[field] = at;
                 sizes[field] = value_size;
                 expected = field + 1 < fields ? field + 1 : 0;

@@ -25,6 +25,7 @@ def read_header(
     names: tuple[bytes, ...],
     kinds: bytes,
     defaults: tuple[Any, ...],
+    longest: bytes,
     /,
 ) -> Any: ...
 def text_to_store(text: str, cluster: str, /) -> tuple[bytes, bool, int, str | None, str | None] | None: ...

@@ -141,8 +141,8 @@ class RemotingCommand:
             columns = _columns.get(cls)
             if columns is None:
                 columns = _columns[cls] = schema_columns(cls)
-            attributes, names, kinds, defaults = columns
-            header: H | None = _read_header(ext, cls, attributes, names, kinds, defaults)
+            attributes, names, kinds, defaults, longest = columns
+            header: H | None = _read_header(ext, cls, attributes, names, kinds, defaults, longest)
             if header is not None:
                 return header
         return decode_header(cls, self.ext_fields or {})

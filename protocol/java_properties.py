@@ -11,6 +11,9 @@ A value may be empty. The last of several equal keys wins. Trailing white space 
 
 from collections.abc import Iterator, Mapping
 
+MAX_REQUEST_BYTES = 256 * 1024
+"""The longest text of a request that updates a configuration. All keys of a broker have some 10 KiB."""
+
 _BLANKS = " \t\f"
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _ESCAPED = {"\t": "\\t", "\n": "\\n", "\r": "\\r", "\f": "\\f", "\\": "\\\\"}
@@ -32,6 +35,17 @@ def parse(text: str) -> dict[str, str]:
         key_end, value_begin = _split(line)
         values[_unescape(line[:key_end], line_number)] = _unescape(line[value_begin:], line_number)
     return values
+
+
+def parse_request(body: bytes) -> dict[str, str]:
+    """Return key -> value of the body of a request. Raise PropertiesError also for a text that is too long or not
+    UTF-8."""
+    if len(body) > MAX_REQUEST_BYTES:
+        raise PropertiesError(1, f"the text has {len(body)} bytes, the longest is {MAX_REQUEST_BYTES}")
+    try:
+        return parse(body.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise PropertiesError(1, str(error)) from None
 
 
 def format(values: Mapping[str, str]) -> str:

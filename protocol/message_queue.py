@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from triomq.protocol.bounds import BrokerName, QueueId, TopicName
+
 
 class MessageQueue(msgspec.Struct, frozen=True, order=True, gc=False, rename="camel"):
     """One queue of a topic at one broker (org.apache.rocketmq.common.message.MessageQueue).
@@ -12,9 +14,9 @@ class MessageQueue(msgspec.Struct, frozen=True, order=True, gc=False, rename="ca
     JSON text: `{"brokerName":"b-a","queueId":0,"topic":"T"}` (see `protocol.bodies.fastjson` for use as a map key).
     """
 
-    topic: str
-    broker_name: str
-    queue_id: int
+    topic: TopicName
+    broker_name: BrokerName
+    queue_id: QueueId
 
     def __str__(self) -> str:
         """The text of Java's toString, which appears in logs and in responses to admin commands."""

@@ -20,6 +20,11 @@ from enum import Enum
 from functools import lru_cache
 from typing import Any, TypeVar
 
+LARGEST = 2**63 - 1
+"""The largest number that a setting takes: that of a Java long."""
+MAX_TEXT_CHARACTERS = 65_536
+"""The longest value of a setting."""
+
 _METADATA = "triomq.setting"
 _UNITS = {"ms": "ms", "seconds": "s", "hours": "hours", "bytes": "bytes", "percent": "%", "ratio": "0 to 1"}
 _Record = TypeVar("_Record")
@@ -192,6 +197,9 @@ def _without_none(hint: Any) -> tuple[Any, bool]:
 
 def _parse(declaration: Declaration, text: str, source: str) -> Any:
     text = text.strip()
+    if len(text) > MAX_TEXT_CHARACTERS:
+        reason = f"it has {len(text)} characters, the longest is {MAX_TEXT_CHARACTERS}"
+        raise SettingError(source, declaration.key, reason)
     if not text and declaration.nullable:
         return None
     wanted = declaration.type
@@ -223,7 +231,9 @@ def _parse_number(declaration: Declaration, text: str, source: str) -> int | flo
         if "_" in text or not text.isascii():
             raise ValueError(text)
         value = kind(text)
-    except ValueError:
+        if not -LARGEST <= value <= LARGEST:  # no number of Java's; of float it leaves infinity and NaN out, too
+            raise ValueError(text)
+    except (ValueError, OverflowError):
         what = "a whole number" if kind is int else "a number"
         raise SettingError(source, declaration.key, f"{text!r} is not {what}") from None
     if declaration.minimum is not None and not value >= declaration.minimum:

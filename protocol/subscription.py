@@ -6,10 +6,11 @@ compiles them.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
+from triomq.protocol.bounds import TAGS, Bound, Expression, ExpressionType, SubscriptionVersion, Tag, TagCode, TopicName
 from triomq.protocol.java import string_hash
 
 SUB_ALL: Final = "*"
@@ -30,12 +31,12 @@ class SubscriptionData(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
     """
 
     class_filter_mode: bool = False
-    code_set: frozenset[int] = frozenset()
-    expression_type: str | None = TAG
-    sub_string: str = SUB_ALL
-    sub_version: int = 0
-    tags_set: frozenset[str] = frozenset()
-    topic: str = ""
+    code_set: Annotated[frozenset[TagCode], msgspec.Meta(max_length=TAGS), Bound("hashes of tags")] = frozenset()
+    expression_type: ExpressionType | None = TAG
+    sub_string: Expression = SUB_ALL
+    sub_version: SubscriptionVersion = 0
+    tags_set: Annotated[frozenset[Tag], msgspec.Meta(max_length=TAGS), Bound("tags")] = frozenset()
+    topic: TopicName = ""
 
     @property
     def is_tag(self) -> bool:

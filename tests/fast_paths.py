@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import struct
 from collections.abc import Iterator
 from struct import unpack_from
 from typing import Any
@@ -71,13 +72,18 @@ def header_record(
     names: tuple[bytes, ...],
     kinds: bytes,
     defaults: tuple[Any, ...],
+    longest: bytes,
 ) -> Any:
-    """Accept a record in which each field is present or has a default, in the canonical text of its kind."""
+    """Accept a record in which each field is present or has a default, in the canonical text of its kind, and no text
+    is longer than its field's longest."""
+    most = dict(zip(names, struct.unpack(f"={len(names)}I", longest), strict=True))
     found: dict[bytes, bytes] = {}
     for key, value in _pairs(entries):
         if key is None or value is None:
             return None
         if key and value:
+            if len(value) > most.get(key, len(value)):
+                return None
             found[key] = value
     values: dict[str, Any] = {}
     for attribute, name, kind, default in zip(attributes, names, kinds, defaults, strict=True):

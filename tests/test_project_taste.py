@@ -9,6 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from docs.generators import declared_bounds, limits_table
+from docs.generators.body_registry import REQUEST_BODIES, RESPONSE_BODIES
+from triomq.broker.config import BrokerSettings
+from triomq.namesrv.config import NamesrvSettings
+from triomq.protocol.settings import declarations
+from triomq.remoting.config import ServerSettings
+from triomq.store.config import StoreSettings
+
 ROOT = Path(__file__).resolve().parent.parent
 
 # package -> the rooms that it may import, and third-party packages.
@@ -217,3 +225,87 @@ def test_only_compiled_classes_inherit_from_compiled_ones(path: Path) -> None:
 
 def test_what_is_compiled_exists() -> None:
     assert {name for name in compiled_modules() if not (ROOT / name).is_file()} == set()
+
+
+def test_every_value_that_a_peer_chooses_has_a_bound() -> None:
+    """Where the decoder has no bound of its own, the declaration says in words or by a key what else bounds it."""
+    without = [
+        f"{record.__name__}.{one.path}"
+        for _, _, record in declared_bounds.records()
+        for one in declared_bounds.declared(record)
+        if one.bound is None or not (one.limit or one.bound.key)
+    ]
+    assert not without, f"declare these with a type of protocol/bounds.py: {without}"
+
+
+def test_every_test_that_a_bound_names_exists() -> None:
+    missing = []
+    for name in limits_table.named_tests():
+        file, _, test = name.partition("::")
+        if not (ROOT / file).is_file() or f"def {test}(" not in (ROOT / file).read_text():
+            missing.append(name)
+    assert missing == []
+
+
+def test_every_setting_that_a_bound_names_exists() -> None:
+    records = (BrokerSettings, StoreSettings, ServerSettings, NamesrvSettings)
+    known = {one.key for record in records for one in declarations(record)}
+    assert limits_table.named_keys() - known == set()
+
+
+def constants_named_max() -> set[str]:
+    return {
+        f"{relative(path).removesuffix('.py').replace('/', '.')}.{name}"
+        for path in SOURCES
+        if path.relative_to(ROOT).parts[0] in limits_table.ROOMS and "embedded" not in path.parts
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.Assign | ast.AnnAssign)
+        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+        if (name := dotted(target)).lstrip("_").startswith("MAX_")
+    }
+
+
+def test_every_constant_that_bounds_what_a_peer_chooses_is_in_the_table_of_limits() -> None:
+    listed = {f"{one.module}.{one.name}" for one in limits_table.CONSTANTS}
+    assert listed & limits_table.NOT_CHOSEN == set()
+    unlisted = constants_named_max() - listed - limits_table.NOT_CHOSEN
+    assert not unlisted, f"list {sorted(unlisted)} in docs/generators/limits_table.py"
+    assert (listed | limits_table.NOT_CHOSEN) - constants_named_max() == set()
+
+
+def decoded_bodies(tree: ast.AST) -> set[str]:
+    """Return the names from protocol.bodies whose `decode` or `decode_request` a module names."""
+    bodies = {
+        alias.asname or alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("triomq.protocol.bodies.")
+        for alias in node.names
+    }
+    decoders = ("decode", "decode_request", "decode_compressed")
+    found = {dotted(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr in decoders}
+    return found & bodies
+
+
+def test_every_body_that_a_server_decodes_is_registered() -> None:
+    tables = (REQUEST_BODIES, RESPONSE_BODIES)
+    known = {body.__name__ for table in tables for bodies in table.values() for body in bodies}
+    servers = [path for path in SOURCES if path.relative_to(ROOT).parts[0] in ("broker", "namesrv")]
+    servers.remove(ROOT / "namesrv/kv_config.py")  # it reads its own file
+    found = {name for path in servers for name in decoded_bodies(ast.parse(path.read_text()))}
+    assert len(found) > 8
+    assert found - known == set()
+
+
+SERVERS = [path for path in SOURCES if path.relative_to(ROOT).parts[0] in ("broker", "namesrv")]
+
+
+@pytest.mark.parametrize("path", SERVERS, ids=relative)
+def test_bodies_of_requests_are_decoded_as_such(path: Path) -> None:
+    """`decode` reads texts of any length in fastjson's dialect, which holds all other clients up."""
+    wrong = [
+        node.lineno
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and dotted(node.func).endswith(".decode")
+        and any(dotted(argument) == "request.body" for argument in node.args)
+    ]
+    assert wrong == []

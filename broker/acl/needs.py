@@ -130,7 +130,7 @@ def _dispatched(properties: Mapping[str, str]) -> list[Resource]:
 
 def _heartbeat(request: RemotingCommand) -> list[Resource]:
     found: list[Resource] = []
-    for consumer in HeartbeatData.decode(request.body).consumer_data_set:
+    for consumer in HeartbeatData.decode_request(request.body).consumer_data_set:
         found.append((_group_resource(consumer.group_name), SUB))
         found += [(subscription.topic, SUB) for subscription in consumer.subscription_data_set]
     return found
@@ -138,7 +138,7 @@ def _heartbeat(request: RemotingCommand) -> list[Resource]:
 
 def _locked(body: type[LockBatchRequestBody] | type[UnlockBatchRequestBody]) -> Wanted:
     def wanted(request: RemotingCommand) -> list[Resource]:
-        decoded = body.decode(request.body)
+        decoded = body.decode_request(request.body)
         if not decoded.consumer_group:
             raise NameMissing("consumerGroup")
         topics = {queue.topic for queue in decoded.mq_set}

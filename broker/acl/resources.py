@@ -64,7 +64,7 @@ def _group(needed: dict[str, int], group: str | None) -> None:
 
 
 def _heartbeat(needed: dict[str, int], request: RemotingCommand) -> None:
-    for consumer in HeartbeatData.decode(request.body).consumer_data_set:
+    for consumer in HeartbeatData.decode_request(request.body).consumer_data_set:
         _group(needed, consumer.group_name)
         for subscription in consumer.subscription_data_set:
             _topic(needed, subscription.topic)

@@ -33,7 +33,6 @@ from triomq.protocol.system_topics import check_group_length, check_topic_length
 from triomq.remoting.connection import Connection
 from triomq.remoting.processor_table import Processor
 
-CLIENT_ID_MAX_LENGTH = 1024
 MAX_SUBSCRIPTIONS = 10_000
 """Subscriptions in one heartbeat, over all groups."""
 
@@ -70,7 +69,7 @@ class ClientProcessor:
                 f"the heartbeat has {len(request.body)} bytes, the limit is {MAX_HEARTBEAT_BYTES}; spread the groups "
                 "over more clients",
             )
-        data = HeartbeatData.decode(request.body)
+        data = HeartbeatData.decode_request(request.body)
         if not data.client_id:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, "the heartbeat has no clientID")
         names = [group.group_name for group in data.consumer_data_set]
@@ -129,7 +128,7 @@ class ClientProcessor:
 
     def check_config(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """Handle CHECK_CLIENT_CONFIG: check whether the broker accepts this subscription."""
-        subscription = CheckClientRequestBody.decode(request.body).subscription_data
+        subscription = CheckClientRequestBody.decode_request(request.body).subscription_data
         if subscription is None or subscription.is_tag:
             return new_response(request)
         if not self._configuration.broker.enable_property_filter:
@@ -154,11 +153,6 @@ def _check_names(data: HeartbeatData, client_id: str, groups: list[str], max_gro
             f"the heartbeat of {client_id[:200]} has {len(groups)} groups, the limit (maxGroupsPerClient) is "
             f"{max_groups}; spread them over more clients",
         )
-    if len(client_id) > CLIENT_ID_MAX_LENGTH:
-        raise RequestRefused(
-            ResponseCode.SYSTEM_ERROR,
-            f"the clientID has {len(client_id)} characters, the longest is {CLIENT_ID_MAX_LENGTH}",
-        )
     for group in groups:
         check_group_length(group)
     count = sum(len(group.subscription_data_set) for group in data.consumer_data_set)
@@ -174,4 +168,11 @@ def _check_names(data: HeartbeatData, client_id: str, groups: list[str], max_gro
                     ResponseCode.SYSTEM_BUSY,
                     f"the subscription to {subscription.topic} has {len(subscription.sub_string)} characters, the "
                     f"limit is {MAX_EXPRESSION_CHARACTERS}",
+                )
+            tag_characters = sum(map(len, subscription.tags_set))
+            if tag_characters > MAX_EXPRESSION_CHARACTERS:  # they are those of the expression
+                raise RequestRefused(
+                    ResponseCode.SYSTEM_BUSY,
+                    f"the tags of the subscription to {subscription.topic} have {tag_characters} characters, the limit "
+                    f"is {MAX_EXPRESSION_CHARACTERS}",
                 )

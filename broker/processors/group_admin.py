@@ -11,6 +11,7 @@ from triomq.broker.metrics.stats import BrokerStats
 from triomq.broker.processors.topic_admin import refuse_on_slave, saved
 from triomq.broker.tables.groups import GroupTable
 from triomq.broker.tables.offsets import OffsetTable
+from triomq.broker.tables.topics import MAX_QUEUES
 from triomq.protocol.bodies.subscription_group import SubscriptionGroupConfig
 from triomq.protocol.codes import RequestCode, ResponseCode
 from triomq.protocol.command import RemotingCommand, new_response
@@ -50,9 +51,12 @@ class GroupAdminProcessor:
     async def update(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """Handle UPDATE_AND_CREATE_SUBSCRIPTIONGROUP."""
         refuse_on_slave(self._configuration)
-        config = SubscriptionGroupConfig.decode(request.body)
+        config = SubscriptionGroupConfig.decode_request(request.body)
         if not config.group_name:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, "the subscription group has no groupName")
+        if config.retry_queue_nums > MAX_QUEUES:
+            reason = f"retryQueueNums must be at most {MAX_QUEUES}, not {config.retry_queue_nums}"
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, reason)
         known = self._groups.get(config.group_name)
         self._groups.update(config)
         act = "group changed" if known is not None else "group created"

@@ -37,7 +37,7 @@ class QueueLockProcessor:
     async def lock(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """Handle LOCK_BATCH_MQ: lock the free queues; the response lists those that the client now holds. It may have
         released some while this waited for the file."""
-        body = LockBatchRequestBody.decode(request.body)
+        body = LockBatchRequestBody.decode_request(request.body)
         group, client_id = _holder(body)
         _check_count(len(body.mq_set))
         for queue in body.mq_set:
@@ -53,7 +53,7 @@ class QueueLockProcessor:
 
     def unlock(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """Handle UNLOCK_BATCH_MQ: release the client's locks; locks of other clients stay."""
-        body = UnlockBatchRequestBody.decode(request.body)
+        body = UnlockBatchRequestBody.decode_request(request.body)
         group, client_id = _holder(body)
         _check_count(len(body.mq_set))
         self._locks.unlock(group, body.mq_set, client_id)

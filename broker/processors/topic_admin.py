@@ -13,7 +13,7 @@ from triomq.broker.configuration import Configuration
 from triomq.broker.metrics.stats import BrokerStats
 from triomq.broker.put_responses import NOT_SET
 from triomq.broker.tables.offsets import OffsetTable
-from triomq.broker.tables.topics import TopicTable
+from triomq.broker.tables.topics import MAX_QUEUES, TopicTable
 from triomq.protocol import permission
 from triomq.protocol.bodies.consume_stats import TopicOffset, TopicStatsTable
 from triomq.protocol.bodies.name_list import TopicList
@@ -35,7 +35,6 @@ from triomq.store.message_store import MessageStore
 
 log = structlog.get_logger("triomq.broker.topic_admin")
 
-MAX_QUEUES = 65_536
 MAX_PERM = permission.READ_WRITE | permission.INHERIT
 
 

@@ -20,6 +20,7 @@ from collections.abc import Callable, Collection, Iterable
 import structlog
 
 from triomq.broker.errors import TableFull, TableTooLarge
+from triomq.broker.tables import entry_costs
 from triomq.broker.tables.kept_table import KeptTable
 from triomq.broker.tables.table_file import TableFile, decoder
 from triomq.protocol import permission
@@ -44,6 +45,8 @@ from triomq.protocol.system_topics import (
 log = structlog.get_logger("triomq.broker.topics")
 
 MAX_TOPICS = 100_000
+MAX_QUEUES = 65_536
+"""Queues of one topic. What walks over the queues of a topic takes time for each."""
 MAX_DELETED = 1_000
 """How many deleted topics are remembered, the last ones: their late consumers are few."""
 MAX_TABLE_BYTES = 12 * 1024**2
@@ -58,6 +61,7 @@ class TopicTable(KeptTable):
 
     entries_name = "topicConfigTable"
     entry_bytes = 200
+    entry_cost = entry_costs.TOPIC
 
     def __init__(
         self,
@@ -155,11 +159,12 @@ class TopicTable(KeptTable):
         known = self._topics.get(topic)
         if known is not None:
             return known
+        queues = max(0, min(queue_count, MAX_QUEUES))  # a group on file may have any number
         return self._create(
             TopicConfig(
                 topic_name=topic,
-                read_queue_nums=queue_count,
-                write_queue_nums=queue_count,
+                read_queue_nums=queues,
+                write_queue_nums=queues,
                 perm=perm,
                 topic_sys_flag=topic_sys_flag,
             )
@@ -282,6 +287,7 @@ class TopicTable(KeptTable):
         limit_bytes = self._max_table_bytes()
         if self.sent_bytes + self._bytes_of(topic) > limit_bytes:
             raise TableTooLarge("topics", "maxTopicTableBytes", limit_bytes, f"topic {topic}")
+        self._check_memory(topic, f"topic {topic}")
         if self.before_create is not None:
             self.before_create(topic)
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import admin_commands
 import command_help
+import limits_table
 import request_table
 import settings_tables
 from mkdocs.config.defaults import MkDocsConfig
@@ -21,6 +22,7 @@ from repository_pages import OUTSIDE, ROOT, examples, pages, relinked
 
 GENERATED = {
     "admin commands": admin_commands.admin_commands,
+    "admin verbs": admin_commands.admin_verbs,
     "command help": command_help.command_help,
     "broker settings": settings_tables.broker_settings,
     "namesrv settings": settings_tables.namesrv_settings,
@@ -30,6 +32,8 @@ GENERATED = {
     "broker requests": request_table.broker_requests,
     "namesrv requests": request_table.namesrv_requests,
     "other requests": request_table.other_requests,
+    "request limits": limits_table.request_limits,
+    "other limits": limits_table.other_limits,
 }
 
 _MARKER = re.compile(r"(?m)^<!-- generated: ([a-z ]+) -->$")

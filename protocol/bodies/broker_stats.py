@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from triomq.protocol.bodies.base import Body, Int64
+from triomq.protocol.bodies.base import Body
+from triomq.protocol.bounds import Int64
 
 
 class BrokerStatsItem(Body, frozen=True, kw_only=True, gc=False):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from triomq.protocol.bodies.base import Body, Int32, Int64
+from triomq.protocol.bodies.base import Body
+from triomq.protocol.bounds import Int32, Int64
 from triomq.protocol.subscription import SubscriptionData
 
 

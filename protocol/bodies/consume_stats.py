@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from triomq.protocol.bodies.base import Body, Int64
+from triomq.protocol.bodies.base import Body
+from triomq.protocol.bounds import Int64
 from triomq.protocol.message_queue import MessageQueue
 
 

@@ -241,7 +241,10 @@ def _hashable(value: Any) -> Any:
         if value.keys() >= _QUEUE_KEYS:
             topic, broker_name, queue_id = value["topic"], value["brokerName"], value["queueId"]
             if isinstance(topic, str) and isinstance(broker_name, str) and type(queue_id) is int:
-                return MessageQueue(topic, broker_name, queue_id)
+                try:
+                    return msgspec.convert(value, MessageQueue)
+                except msgspec.ValidationError as error:
+                    raise BodyError(f"the JSON text names a queue that is out of bounds: {error}") from None
         return frozenset((key, _hashable(item)) for key, item in value.items())
     if isinstance(value, list):
         return tuple(_hashable(item) for item in value)

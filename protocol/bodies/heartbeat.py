@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
 from triomq.protocol.bodies.base import Body
+from triomq.protocol.bounds import Bound, ClientId, EnumName, EnumOrdinal, GroupName
 from triomq.protocol.subscription import SubscriptionData
 
 __all__ = [
@@ -50,6 +51,16 @@ CONSUME_FROM_WHERES: Final = (
 """In the order of Java's enums: some C++ clients send ordinals, which fastjson accepts in place of names."""
 
 
+_TEST: Final = "tests/broker/test_broker_client_processors.py::test_a_heartbeat_beyond_a_limit_registers_nothing"
+_GROUPS: Final = Bound(
+    "groups of one client", limit="of consumers and producers", key="maxGroupsPerClient",
+    beyond="refused as SYSTEM_BUSY", test=_TEST,
+)  # fmt: skip
+_SUBSCRIPTIONS: Final = Bound(
+    "subscriptions of one client", limit="10,000 in all its groups", beyond="refused as SYSTEM_BUSY", test=_TEST
+)
+
+
 def enum_name(value: str | int | None, names: tuple[str, ...], default: str) -> str:
     """Return the name of an enum member given as name or ordinal, or `default` if it is None or unknown."""
     if isinstance(value, int):
@@ -60,31 +71,31 @@ def enum_name(value: str | int | None, names: tuple[str, ...], default: str) -> 
 class ConsumerData(Body, frozen=True, kw_only=True):
     """One consumer group of a client. The three enums are names, or ordinals from C++ clients (see `enum_name`)."""
 
-    consume_from_where: str | int | None = None
-    consume_type: str | int | None = None
-    group_name: str = ""
-    message_model: str | int | None = None
-    subscription_data_set: list[SubscriptionData] = []
+    consume_from_where: EnumName | EnumOrdinal | None = None
+    consume_type: EnumName | EnumOrdinal | None = None
+    group_name: GroupName = ""
+    message_model: EnumName | EnumOrdinal | None = None
+    subscription_data_set: Annotated[list[SubscriptionData], _SUBSCRIPTIONS] = []
     unit_mode: bool = False
 
 
 class ProducerData(Body, frozen=True, kw_only=True):
     """One producer group of a client."""
 
-    group_name: str = ""
+    group_name: GroupName = ""
 
 
 class HeartbeatData(Body, frozen=True, kw_only=True):
     """A heartbeat. `client_id` is None if the text lacks it; a broker refuses such a heartbeat."""
 
-    client_id: str | None = msgspec.field(default=None, name="clientID")
-    consumer_data_set: list[ConsumerData] = []
-    producer_data_set: list[ProducerData] = []
+    client_id: ClientId | None = msgspec.field(default=None, name="clientID")
+    consumer_data_set: Annotated[list[ConsumerData], _GROUPS] = []
+    producer_data_set: Annotated[list[ProducerData], _GROUPS] = []
 
 
 class CheckClientRequestBody(Body, frozen=True, kw_only=True):
     """CHECK_CLIENT_CONFIG: asks the broker whether the expression of a subscription compiles."""
 
-    client_id: str | None = None
-    group: str | None = None
+    client_id: ClientId | None = None
+    group: GroupName | None = None
     subscription_data: SubscriptionData | None = None

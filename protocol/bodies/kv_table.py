@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Annotated, Final
 
 from triomq.protocol.bodies.base import Body
+from triomq.protocol.bounds import TableKey, TableValue, in_frame
 
 ORDER_TOPIC_CONFIG: Final = "ORDER_TOPIC_CONFIG"
 """The NameServer's namespace for ordered topics: topic -> "b-a:4;b-b:4"."""
@@ -13,7 +14,7 @@ ORDER_TOPIC_CONFIG: Final = "ORDER_TOPIC_CONFIG"
 class KVTable(Body, frozen=True, kw_only=True):
     """One table."""
 
-    table: dict[str, str] = {}
+    table: Annotated[dict[TableKey, TableValue], in_frame("ordered topics, and their queues")] = {}
 
 
 class KVConfigSerializeWrapper(Body, frozen=True, kw_only=True):

@@ -2,8 +2,25 @@
 
 from __future__ import annotations
 
-from triomq.protocol.bodies.base import Body, Int32, Int64
+from typing import Annotated
+
+from triomq.protocol.bodies.base import Body
+from triomq.protocol.bounds import (
+    BrokerName,
+    ClientId,
+    DelayLevel,
+    Int32,
+    Int64,
+    QueueId,
+    QueueOffset,
+    TopicName,
+    in_frame,
+)
 from triomq.protocol.message_queue import MessageQueue
+
+OffsetKey = Annotated[str, in_frame("a topic and a group")]
+QueueOffsets = Annotated[dict[QueueId, QueueOffset], in_frame("queues")]
+QueuesAndOffsets = Annotated[dict[MessageQueue, QueueOffset], in_frame("queues")]
 
 
 class ConsumerOffsetSerializeWrapper(Body, frozen=True, kw_only=True):
@@ -12,35 +29,35 @@ class ConsumerOffsetSerializeWrapper(Body, frozen=True, kw_only=True):
     `lmq_offset_table` ("%LMQ%queue@%LMQ%group" -> offset) is present only with enableLmq (lmqConsumerOffset.json).
     """
 
-    lmq_offset_table: dict[str, Int64] | None = None
-    offset_table: dict[str, dict[Int32, Int64]] = {}
+    lmq_offset_table: Annotated[dict[OffsetKey, QueueOffset], in_frame("light queues of a master")] | None = None
+    offset_table: Annotated[dict[OffsetKey, QueueOffsets], in_frame("offsets of a master")] = {}
 
 
 class DelayOffsetSerializeWrapper(Body, frozen=True, kw_only=True):
     """GET_ALL_DELAY_OFFSET, delayOffset.json: delay level (from 1) -> offset in the queue of that level."""
 
-    offset_table: dict[Int32, Int64] = {}
+    offset_table: Annotated[dict[DelayLevel, QueueOffset], in_frame("delay levels of a master")] = {}
 
 
 class ResetOffsetBody(Body, frozen=True, kw_only=True):
     """RESET_CONSUMER_CLIENT_OFFSET request, INVOKE_BROKER_TO_RESET_OFFSET response: the new offset of each queue."""
 
-    offset_table: dict[MessageQueue, Int64] = {}
+    offset_table: QueuesAndOffsets = {}
 
 
 class MessageQueueForC(Body, frozen=True, kw_only=True, gc=False):
     """One queue and its new offset, for C++ clients, which cannot read object keys."""
 
-    broker_name: str = ""
-    offset: Int64 = 0
-    queue_id: Int32 = 0
-    topic: str = ""
+    broker_name: BrokerName = ""
+    offset: QueueOffset = 0
+    queue_id: QueueId = 0
+    topic: TopicName = ""
 
 
 class ResetOffsetBodyForC(Body, frozen=True, kw_only=True):
     """`ResetOffsetBody` for clients whose language is CPP."""
 
-    offset_table: list[MessageQueueForC] = []
+    offset_table: Annotated[list[MessageQueueForC], in_frame("queues")] = []
 
     @classmethod
     def of(cls, body: ResetOffsetBody) -> ResetOffsetBodyForC:
@@ -58,8 +75,8 @@ class ResetOffsetBodyForC(Body, frozen=True, kw_only=True):
 class GetConsumerStatusBody(Body, frozen=True, kw_only=True):
     """Consumer offsets of clients: a client fills `message_queue_table`, a broker `consumer_table` (by client id)."""
 
-    consumer_table: dict[str, dict[MessageQueue, Int64]] = {}
-    message_queue_table: dict[MessageQueue, Int64] = {}
+    consumer_table: Annotated[dict[ClientId, QueuesAndOffsets], in_frame("clients")] = {}
+    message_queue_table: QueuesAndOffsets = {}
 
 
 class QueryCorrectionOffsetBody(Body, frozen=True, kw_only=True):

@@ -6,10 +6,11 @@ whose version is V4_9_4 or newer, receive them quoted, and only in TopicRouteDat
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Annotated, Final
 
 from triomq.protocol.bodies import fastjson
-from triomq.protocol.bodies.base import Body, Int32, Int64
+from triomq.protocol.bodies.base import Body
+from triomq.protocol.bounds import Address, BrokerId, BrokerName, ClusterName, Int32, in_frame
 
 MASTER_ID: Final = 0
 
@@ -17,9 +18,9 @@ MASTER_ID: Final = 0
 class BrokerData(Body, frozen=True, kw_only=True):
     """The addresses ("ip:port") of one broker name, by broker id; 0 is the master."""
 
-    broker_addrs: dict[Int64, str] = {}
-    broker_name: str = ""
-    cluster: str | None = None
+    broker_addrs: Annotated[dict[BrokerId, Address], in_frame("brokers of one name")] = {}
+    broker_name: BrokerName = ""
+    cluster: ClusterName | None = None
 
 
 class QueueData(Body, frozen=True, kw_only=True, gc=False):
@@ -48,5 +49,7 @@ class TopicRouteData(Body, frozen=True, kw_only=True):
 class ClusterInfo(Body, frozen=True, kw_only=True):
     """All brokers by name, and the broker names of each cluster."""
 
-    broker_addr_table: dict[str, BrokerData] = {}
-    cluster_addr_table: dict[str, frozenset[str]] = {}
+    broker_addr_table: Annotated[dict[BrokerName, BrokerData], in_frame("names of brokers")] = {}
+    cluster_addr_table: Annotated[
+        dict[ClusterName, Annotated[frozenset[BrokerName], in_frame("brokers")]], in_frame("clusters")
+    ] = {}

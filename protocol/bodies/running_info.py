@@ -6,7 +6,8 @@ from typing import Final
 
 import msgspec
 
-from triomq.protocol.bodies.base import Body, Int32, Int64
+from triomq.protocol.bodies.base import Body
+from triomq.protocol.bounds import Int32, Int64
 from triomq.protocol.message_queue import MessageQueue
 from triomq.protocol.subscription import SubscriptionData
 

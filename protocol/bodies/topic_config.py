@@ -14,11 +14,23 @@ from __future__ import annotations
 
 import struct
 import zlib
-from typing import Final
+from typing import Annotated, Final
+
+import msgspec
 
 from triomq.protocol import permission
 from triomq.protocol.bodies import fastjson
-from triomq.protocol.bodies.base import Body, Int32, Int64, decode_body
+from triomq.protocol.bodies.base import Body, decode_body
+from triomq.protocol.bounds import (
+    Address,
+    Bound,
+    FilterType,
+    Flags,
+    RegisteredPermission,
+    RegisteredQueueCount,
+    TableVersion,
+    TopicName,
+)
 from triomq.protocol.errors import BodyError
 
 SINGLE_TAG: Final = "SINGLE_TAG"
@@ -28,13 +40,25 @@ MAX_INFLATED_BYTES: Final = 64 * 1024 * 1024
 """Largest registration body that is accepted, after inflation. A million topics need about 40 MiB."""
 
 _INT: Final = struct.Struct(">i")
+_TOPICS: Final = Bound(
+    "topics of one broker",
+    key="maxTopics",
+    limit="of all brokers together",
+    beyond="the registration is refused as a whole",
+    test="tests/namesrv/test_namesrv_routes.py::test_a_full_table_refuses_as_a_whole",
+)
+_FILTER_SERVERS: Final = Bound(
+    "filter servers of one broker",
+    limit="64",
+    test="tests/namesrv/test_namesrv_processor.py::test_a_registration_with_a_name_too_long_is_refused",
+)
 
 
 class DataVersion(Body, frozen=True, kw_only=True, gc=False):
     """Version of a table: the time of its last change in ms, and the number of changes."""
 
-    counter: Int64 = 0
-    timestamp: Int64 = 0
+    counter: TableVersion = 0
+    timestamp: TableVersion = 0
 
     def next_version(self, now_ms: int) -> DataVersion:
         """Return the version after one more change at `now_ms`."""
@@ -45,12 +69,12 @@ class TopicConfig(Body, frozen=True, kw_only=True, gc=False):
     """One topic at one broker. `perm`: bits of `protocol.permission`; `topic_sys_flag`: 1 unit, 2 unit sub."""
 
     order: bool = False
-    perm: Int32 = permission.READ_WRITE
-    read_queue_nums: Int32 = 16
-    topic_filter_type: str = SINGLE_TAG
-    topic_name: str = ""
-    topic_sys_flag: Int32 = 0
-    write_queue_nums: Int32 = 16
+    perm: RegisteredPermission = permission.READ_WRITE
+    read_queue_nums: RegisteredQueueCount = 16
+    topic_filter_type: FilterType = SINGLE_TAG
+    topic_name: TopicName = ""
+    topic_sys_flag: Flags = 0
+    write_queue_nums: RegisteredQueueCount = 16
 
     def encode_line(self) -> str:
         """Return the five fields of the compressed registration, separated by spaces (TopicConfig.encode)."""
@@ -63,15 +87,19 @@ class TopicConfig(Body, frozen=True, kw_only=True, gc=False):
         parts = line.split(" ")
         try:
             name, read, write, perm, filter_type = parts
-            return cls(
-                topic_name=name,
-                read_queue_nums=int(read),
-                write_queue_nums=int(write),
-                perm=int(perm),
-                topic_filter_type=filter_type,
-            )
+            fields = {
+                "topicName": name,
+                "readQueueNums": int(read),
+                "writeQueueNums": int(write),
+                "perm": int(perm),
+                "topicFilterType": filter_type,
+            }
         except ValueError:
             raise BodyError(f"a topic line has five fields, three of them integers, not {line[:200]!r}") from None
+        try:
+            return msgspec.convert(fields, cls)
+        except msgspec.ValidationError as error:
+            raise BodyError(f"a topic line is out of bounds: {error}, in {line[:200]!r}") from None
 
     def __str__(self) -> str:
         """Return the text of Java's toString, which some remarks contain."""
@@ -87,13 +115,13 @@ class TopicConfigSerializeWrapper(Body, frozen=True, kw_only=True):
     """All topics of a broker, by name: GET_ALL_TOPIC_CONFIG, topics.json, and part of a registration."""
 
     data_version: DataVersion = DataVersion()
-    topic_config_table: dict[str, TopicConfig] = {}
+    topic_config_table: Annotated[dict[TopicName, TopicConfig], _TOPICS] = {}
 
 
 class RegisterBrokerBody(Body, frozen=True, kw_only=True):
     """The body of REGISTER_BROKER from version V3_0_11 on; older brokers send only the wrapper."""
 
-    filter_server_list: list[str] = []
+    filter_server_list: Annotated[list[Address], _FILTER_SERVERS] = []
     topic_config_serialize_wrapper: TopicConfigSerializeWrapper = TopicConfigSerializeWrapper()
 
     def encode_compressed(self) -> bytes:
@@ -158,7 +186,7 @@ def _read_inflated(data: bytes) -> RegisterBrokerBody:
         except UnicodeDecodeError as error:
             raise BodyError(f"a topic line of the registration is not UTF-8: {error}") from None
         topics[topic.topic_name] = topic
-    filter_servers: list[str] | None = decode_body(list[str] | None, read_piece("the filter servers"))
+    filter_servers: list[str] | None = decode_body(list[Address] | None, read_piece("the filter servers"))
     return RegisterBrokerBody(
         filter_server_list=filter_servers or [],
         topic_config_serialize_wrapper=TopicConfigSerializeWrapper(data_version=version, topic_config_table=topics),

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
+from triomq.protocol.bounds import AccountName, AddressList, FilePath, PermissionText, ResourceList, Secret
 from triomq.protocol.headers.base import Header
 
 
 class CreateAccessConfigRequestHeader(Header, frozen=True, kw_only=True):
     """UPDATE_AND_CREATE_ACL_CONFIG request."""
 
-    access_key: str
-    secret_key: str | None = None
-    white_remote_address: str | None = None
+    access_key: AccountName
+    secret_key: Secret | None = None
+    white_remote_address: AddressList | None = None
     admin: bool = False
-    default_topic_perm: str | None = None
-    default_group_perm: str | None = None
-    topic_perms: str | None = None  # comma-joined "topic=PERM"
-    group_perms: str | None = None  # comma-joined "group=PERM"
+    default_topic_perm: PermissionText | None = None
+    default_group_perm: PermissionText | None = None
+    topic_perms: ResourceList | None = None  # comma-joined "topic=PERM"
+    group_perms: ResourceList | None = None  # comma-joined "group=PERM"
 
 
 class DeleteAccessConfigRequestHeader(Header, frozen=True, kw_only=True):
     """DELETE_ACL_CONFIG request."""
 
-    access_key: str
+    access_key: AccountName
 
 
 class GetBrokerAclConfigResponseHeader(Header, frozen=True, kw_only=True):
@@ -37,8 +38,8 @@ class GetBrokerAclConfigResponseHeader(Header, frozen=True, kw_only=True):
 class UpdateGlobalWhiteAddrsConfigRequestHeader(Header, frozen=True, kw_only=True):
     """UPDATE_GLOBAL_WHITE_ADDRS_CONFIG request."""
 
-    global_white_addrs: str  # comma-joined address patterns
-    acl_file_full_path: str | None = None  # absent or empty: the default file. Required in Java, yet clients omit it
+    global_white_addrs: AddressList  # comma-joined address patterns
+    acl_file_full_path: FilePath | None = None  # absent: the default file. Required in Java, yet clients omit it
 
 
 class GetBrokerClusterAclConfigResponseHeader(Header, frozen=True, kw_only=True):

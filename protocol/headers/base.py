@@ -4,28 +4,28 @@ On the wire every header field is text, in all codecs (RocketMQ's CommandCustomH
 record whose fields ARE the schema:
 
     class GetMaxOffsetRequestHeader(Header):
-        topic: str                      # required: no default
-        queue_id: Int32                 # "queueId" on the wire, decimal text
-        broker_name: str | None = msgspec.field(default=None, name="bname")
+        topic: TopicName                # required: no default
+        queue_id: QueueId               # "queueId" on the wire, decimal text
+        broker_name: BrokerName | None = msgspec.field(default=None, name="bname")
 
-One call into msgspec decodes the text into typed fields. If msgspec rejects it, the header is decoded field by field,
-which either applies RocketMQ's lenient rules (any text but "true" is false) or finds the name of the field at fault.
+The types come from `protocol.bounds` and carry the longest text and the range of numbers that a decoder takes. One
+call into msgspec decodes the text into typed fields. If msgspec rejects it, the header is decoded field by field, which
+either applies RocketMQ's lenient rules (any text but "true" is false) or finds the name of the field at fault.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from struct import pack
 from types import UnionType
-from typing import Annotated, Any, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from triomq.protocol.errors import HeaderFieldError
 
-Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
-"""A Java Integer: decimal text of a signed 32 bit number."""
-Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
-"""A Java Long: decimal text of a signed 64 bit number."""
+UNBOUNDED: Final = 2**32 - 1
+"""In `Columns` the longest text of a field that has no bound of its own."""
 
 
 class Header(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename="camel"):
@@ -34,12 +34,13 @@ class Header(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename="camel"
 
 H = TypeVar("H", bound=Header)
 
-Columns: TypeAlias = tuple[tuple[str, ...], tuple[bytes, ...], bytes, tuple[Any, ...]]
-"""A header class in the form that the fast path needs: attributes, wire names, kinds and defaults, one of each per
-field. Kinds: 0 text, 1 int32, 2 int64, 3 boolean. A default of ... marks a required field."""
+Columns: TypeAlias = tuple[tuple[str, ...], tuple[bytes, ...], bytes, tuple[Any, ...], bytes]
+"""A header class in the form that the fast path needs: attributes, wire names, kinds, defaults and longest texts, one
+of each per field. Kinds: 0 text, 1 int32, 2 int64, 3 boolean. A default of ... marks a required field. The longest
+texts are numbers of 32 bits in the order of the machine."""
 HeaderReader: TypeAlias = Callable[..., Any]
 """Fast path of `decode_header`: reader(entries, cls, *columns) returns the header record, or None if a required field
-is missing or the text of a field is not in the canonical form of its kind."""
+is missing or the text of a field is too long or not in the canonical form of its kind."""
 
 _decoders: dict[type[Header], msgspec.json.Decoder[Any]] = {}
 _schemas: dict[type[Header], list[tuple[str, str, type, bool, Any]]] = {}
@@ -118,9 +119,13 @@ def _text(value: Any) -> str:
 
 
 def _parse(cls: type[Header], name: str, kind: type, text: str) -> Any:
+    field = f"the header field <{name}> of {cls.__name__}"
     if kind is bool:
         return text.lower() == "true"
+    bound = _bound_of(_annotation(cls, name))
     if kind is not int:
+        if bound.max_length is not None and len(text) > bound.max_length:
+            raise HeaderFieldError(f"{field} has {len(text)} characters, the longest is {bound.max_length}")
         return text
     try:
         number = int(text) if text.lstrip("+-").isascii() and text.lstrip("+-").isdigit() else None
@@ -128,13 +133,10 @@ def _parse(cls: type[Header], name: str, kind: type, text: str) -> Any:
         number = None
     if number is None or not -(2**63) <= number < 2**63:
         shown = text if len(text) <= 64 else text[:64] + "…"
-        raise HeaderFieldError(f"the header field <{name}> of {cls.__name__} must be an integer, not {shown!r}")
-    try:
-        msgspec.convert(number, _annotation(cls, name))
-    except msgspec.ValidationError:
-        raise HeaderFieldError(
-            f"the header field <{name}> of {cls.__name__} is out of the range of a 32 bit integer: {number}"
-        ) from None
+        raise HeaderFieldError(f"{field} must be an integer, not {shown!r}")
+    low, high = bound.ge, bound.le
+    if (low is not None and number < low) or (high is not None and number > high):
+        raise HeaderFieldError(f"{field} is out of the range of a 32 bit integer: {number}")
     return number
 
 
@@ -172,18 +174,30 @@ def schema_columns(cls: type[Header]) -> Columns:
     """Return the `Columns` of a header class, in order of declaration."""
     hints = get_type_hints(cls, include_extras=True)
     rows = _schema(cls)
+    bounds = [_bound_of(hints[row[0]]) for row in rows]
     kinds = [
-        0 if row[2] is str else 3 if row[2] is bool else 1 if Int32 in _alternatives(hints[row[0]]) else 2
-        for row in rows
+        0 if row[2] is str else 3 if row[2] is bool else 1 if bound.le == 2**31 - 1 else 2
+        for row, bound in zip(rows, bounds, strict=True)
     ]
+    longest = [UNBOUNDED if bound.max_length is None else bound.max_length for bound in bounds]
     return (
         tuple([row[0] for row in rows]),
         tuple([row[1].encode() for row in rows]),
         bytes(kinds),
         tuple([... if row[3] else row[4] for row in rows]),
+        pack(f"={len(longest)}I", *longest),
     )
 
 
-def _alternatives(hint: Any) -> tuple[Any, ...]:
-    """Return the members of a union, or the type itself if it is not a union."""
-    return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+def _bound_of(hint: Any) -> msgspec.Meta:
+    """Return what a type says of the longest text or the range of a number."""
+    members = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    for member in members:
+        if get_origin(member) is Annotated:
+            for note in member.__metadata__:
+                if isinstance(note, msgspec.Meta):
+                    return note
+    return _ANY
+
+
+_ANY: Final = msgspec.Meta()

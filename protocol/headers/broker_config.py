@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from triomq.protocol.bounds import StatsName
 from triomq.protocol.headers.base import Header
 
 
@@ -14,5 +15,5 @@ class GetBrokerConfigResponseHeader(Header, frozen=True, kw_only=True):
 class ViewBrokerStatsDataRequestHeader(Header, frozen=True, kw_only=True):
     """VIEW_BROKER_STATS_DATA request."""
 
-    stats_name: str
-    stats_key: str
+    stats_name: StatsName
+    stats_key: StatsName

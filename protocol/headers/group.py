@@ -5,21 +5,22 @@ Field names and types: RocketMQ 4.9.7, classes of the same names.
 
 from __future__ import annotations
 
+from triomq.protocol.bounds import GroupName, TopicName
 from triomq.protocol.headers.base import Header
 
 
 class DeleteSubscriptionGroupRequestHeader(Header, frozen=True, kw_only=True):
     """DELETE_SUBSCRIPTIONGROUP request."""
 
-    group_name: str
+    group_name: GroupName
     remove_offset: bool = False
 
 
 class GetConsumeStatsRequestHeader(Header, frozen=True, kw_only=True):
     """GET_CONSUME_STATS request."""
 
-    consumer_group: str
-    topic: str | None = None  # blank: every topic of the group
+    consumer_group: GroupName
+    topic: TopicName | None = None  # blank: every topic of the group
 
 
 class GetConsumeStatsInBrokerHeader(Header, frozen=True, kw_only=True):

@@ -5,7 +5,19 @@ Field names and types: RocketMQ 4.9.7, classes of the same names.
 
 from __future__ import annotations
 
-from triomq.protocol.headers.base import Header, Int32, Int64
+from triomq.protocol.bounds import (
+    EntryCount,
+    FoundCount,
+    GroupName,
+    Int64,
+    MessageKey,
+    PhysicalOffset,
+    QueueId,
+    QueueOffset,
+    Timestamp,
+    TopicName,
+)
+from triomq.protocol.headers.base import Header
 
 UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
 """Extra field of QUERY_MESSAGE: "true" if the key is a UNIQ_KEY. RocketMQ's broker leaves it out of the signed text."""
@@ -14,11 +26,11 @@ UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
 class QueryMessageRequestHeader(Header, frozen=True, kw_only=True):
     """QUERY_MESSAGE request."""
 
-    topic: str
-    key: str  # one message key, or a UNIQ_KEY with _UNIQUE_KEY_QUERY
-    max_num: Int32
-    begin_timestamp: Int64
-    end_timestamp: Int64
+    topic: TopicName
+    key: MessageKey  # one message key, or a UNIQ_KEY with _UNIQUE_KEY_QUERY
+    max_num: FoundCount
+    begin_timestamp: Timestamp
+    end_timestamp: Timestamp
 
 
 class QueryMessageResponseHeader(Header, frozen=True, kw_only=True):
@@ -31,14 +43,14 @@ class QueryMessageResponseHeader(Header, frozen=True, kw_only=True):
 class ViewMessageRequestHeader(Header, frozen=True, kw_only=True):
     """VIEW_MESSAGE_BY_ID request."""
 
-    offset: Int64  # physical offset in the commit log
+    offset: PhysicalOffset  # physical offset in the commit log
 
 
 class QueryConsumeQueueRequestHeader(Header, frozen=True, kw_only=True):
     """QUERY_CONSUME_QUEUE request."""
 
-    topic: str | None = None
-    queue_id: Int32 = 0
-    index: Int64 = 0  # queue offset of the first entry
-    count: Int32 = 0
-    consumer_group: str | None = None
+    topic: TopicName | None = None
+    queue_id: QueueId = 0
+    index: QueueOffset = 0  # queue offset of the first entry
+    count: EntryCount = 0
+    consumer_group: GroupName | None = None

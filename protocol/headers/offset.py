@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import msgspec
 
-from triomq.protocol.headers.base import Header, Int32, Int64
+from triomq.protocol.bounds import BrokerName, GroupList, GroupName, Int64, QueueId, QueueOffset, Timestamp, TopicName
+from triomq.protocol.headers.base import Header
 
 
 class QueryConsumerOffsetRequestHeader(Header, frozen=True, kw_only=True):
     """QUERY_CONSUMER_OFFSET request."""
 
-    consumer_group: str
-    topic: str
-    queue_id: Int32
-    broker_name: str | None = msgspec.field(default=None, name="bname")
+    consumer_group: GroupName
+    topic: TopicName
+    queue_id: QueueId
+    broker_name: BrokerName | None = msgspec.field(default=None, name="bname")
 
 
 class QueryConsumerOffsetResponseHeader(Header, frozen=True, kw_only=True):
@@ -25,11 +26,11 @@ class QueryConsumerOffsetResponseHeader(Header, frozen=True, kw_only=True):
 class UpdateConsumerOffsetRequestHeader(Header, frozen=True, kw_only=True):
     """UPDATE_CONSUMER_OFFSET request."""
 
-    consumer_group: str
-    topic: str
-    queue_id: Int32
-    commit_offset: Int64
-    broker_name: str | None = msgspec.field(default=None, name="bname")
+    consumer_group: GroupName
+    topic: TopicName
+    queue_id: QueueId
+    commit_offset: QueueOffset
+    broker_name: BrokerName | None = msgspec.field(default=None, name="bname")
 
 
 class UpdateConsumerOffsetResponseHeader(Header, frozen=True, kw_only=True):
@@ -39,10 +40,10 @@ class UpdateConsumerOffsetResponseHeader(Header, frozen=True, kw_only=True):
 class SearchOffsetRequestHeader(Header, frozen=True, kw_only=True):
     """SEARCH_OFFSET_BY_TIMESTAMP request."""
 
-    topic: str
-    queue_id: Int32
-    timestamp: Int64
-    broker_name: str | None = msgspec.field(default=None, name="bname")
+    topic: TopicName
+    queue_id: QueueId
+    timestamp: Timestamp
+    broker_name: BrokerName | None = msgspec.field(default=None, name="bname")
 
 
 class SearchOffsetResponseHeader(Header, frozen=True, kw_only=True):
@@ -54,9 +55,9 @@ class SearchOffsetResponseHeader(Header, frozen=True, kw_only=True):
 class GetMaxOffsetRequestHeader(Header, frozen=True, kw_only=True):
     """GET_MAX_OFFSET request."""
 
-    topic: str
-    queue_id: Int32
-    broker_name: str | None = msgspec.field(default=None, name="bname")
+    topic: TopicName
+    queue_id: QueueId
+    broker_name: BrokerName | None = msgspec.field(default=None, name="bname")
 
 
 class GetMaxOffsetResponseHeader(Header, frozen=True, kw_only=True):
@@ -68,9 +69,9 @@ class GetMaxOffsetResponseHeader(Header, frozen=True, kw_only=True):
 class GetMinOffsetRequestHeader(Header, frozen=True, kw_only=True):
     """GET_MIN_OFFSET request."""
 
-    topic: str
-    queue_id: Int32
-    broker_name: str | None = msgspec.field(default=None, name="bname")
+    topic: TopicName
+    queue_id: QueueId
+    broker_name: BrokerName | None = msgspec.field(default=None, name="bname")
 
 
 class GetMinOffsetResponseHeader(Header, frozen=True, kw_only=True):
@@ -82,9 +83,9 @@ class GetMinOffsetResponseHeader(Header, frozen=True, kw_only=True):
 class GetEarliestMsgStoretimeRequestHeader(Header, frozen=True, kw_only=True):
     """GET_EARLIEST_MSG_STORETIME request."""
 
-    topic: str
-    queue_id: Int32
-    broker_name: str | None = msgspec.field(default=None, name="bname")
+    topic: TopicName
+    queue_id: QueueId
+    broker_name: BrokerName | None = msgspec.field(default=None, name="bname")
 
 
 class GetEarliestMsgStoretimeResponseHeader(Header, frozen=True, kw_only=True):
@@ -96,24 +97,24 @@ class GetEarliestMsgStoretimeResponseHeader(Header, frozen=True, kw_only=True):
 class CloneGroupOffsetRequestHeader(Header, frozen=True, kw_only=True):
     """CLONE_GROUP_OFFSET request."""
 
-    src_group: str
-    dest_group: str
-    topic: str | None = None
+    src_group: GroupName
+    dest_group: GroupName
+    topic: TopicName | None = None
     offline: bool = False
 
 
 class QueryCorrectionOffsetHeader(Header, frozen=True, kw_only=True):
     """QUERY_CORRECTION_OFFSET request."""
 
-    filter_groups: str | None = None  # comma-joined
-    compare_group: str
-    topic: str
+    filter_groups: GroupList | None = None  # comma-joined
+    compare_group: GroupName
+    topic: TopicName
 
 
 class ResetOffsetRequestHeader(Header, frozen=True, kw_only=True):
     """RESET_CONSUMER_CLIENT_OFFSET, INVOKE_BROKER_TO_RESET_OFFSET request."""
 
-    topic: str
-    group: str
-    timestamp: Int64 = 0  # ms; -1: the end of the queue
+    topic: TopicName
+    group: GroupName
+    timestamp: Timestamp = 0  # ms; -1: the end of the queue
     is_force: bool = False

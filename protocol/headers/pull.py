@@ -4,24 +4,38 @@ from __future__ import annotations
 
 import msgspec
 
-from triomq.protocol.headers.base import Header, Int32, Int64
+from triomq.protocol.bounds import (
+    BrokerName,
+    Expression,
+    ExpressionType,
+    Flags,
+    GroupName,
+    HoldMillis,
+    Int64,
+    PullCount,
+    QueueId,
+    QueueOffset,
+    SubscriptionVersion,
+    TopicName,
+)
+from triomq.protocol.headers.base import Header
 
 
 class PullMessageRequestHeader(Header, frozen=True, kw_only=True):
     """PULL_MESSAGE request. The binary codec writes the fields in this order."""
 
-    consumer_group: str
-    topic: str
-    queue_id: Int32
-    queue_offset: Int64
-    max_msg_nums: Int32
-    sys_flag: Int32  # PullSysFlag bits
-    commit_offset: Int64  # queue offset to store for the group if sys_flag has PULL_COMMIT_OFFSET
-    suspend_timeout_millis: Int64
-    subscription: str | None = None
-    sub_version: Int64
-    expression_type: str | None = None  # TAG or SQL92; absent means TAG
-    broker_name: str | None = msgspec.field(default=None, name="bname")
+    consumer_group: GroupName
+    topic: TopicName
+    queue_id: QueueId
+    queue_offset: QueueOffset
+    max_msg_nums: PullCount
+    sys_flag: Flags  # PullSysFlag bits
+    commit_offset: QueueOffset  # queue offset to store for the group if sys_flag has PULL_COMMIT_OFFSET
+    suspend_timeout_millis: HoldMillis
+    subscription: Expression | None = None
+    sub_version: SubscriptionVersion
+    expression_type: ExpressionType | None = None  # TAG or SQL92; absent means TAG
+    broker_name: BrokerName | None = msgspec.field(default=None, name="bname")
 
 
 class PullMessageResponseHeader(Header, frozen=True, kw_only=True):

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import msgspec
 
-from triomq.protocol.headers.base import Header, Int32, Int64
+from triomq.protocol.bounds import BrokerName, Decision, GroupName, MessageId, PhysicalOffset, QueueOffset
+from triomq.protocol.headers.base import Header
 
 
 class EndTransactionRequestHeader(Header, frozen=True, kw_only=True):
     """END_TRANSACTION request."""
 
-    producer_group: str
-    tran_state_table_offset: Int64  # queue offset of the half message
-    commit_log_offset: Int64  # physical offset of the half message
-    commit_or_rollback: Int32  # 8 commit, 12 rollback, 0 unknown
+    producer_group: GroupName
+    tran_state_table_offset: QueueOffset  # queue offset of the half message
+    commit_log_offset: PhysicalOffset  # physical offset of the half message
+    commit_or_rollback: Decision  # 8 commit, 12 rollback, 0 unknown
     from_transaction_check: bool = False
-    msg_id: str  # the client's UNIQ_KEY
-    transaction_id: str | None = None
-    broker_name: str | None = msgspec.field(default=None, name="bname")
+    msg_id: MessageId  # the client's UNIQ_KEY
+    transaction_id: MessageId | None = None
+    broker_name: BrokerName | None = msgspec.field(default=None, name="bname")
 
 
 class EndTransactionResponseHeader(Header, frozen=True, kw_only=True):
@@ -27,12 +28,12 @@ class EndTransactionResponseHeader(Header, frozen=True, kw_only=True):
 class CheckTransactionStateRequestHeader(Header, frozen=True, kw_only=True):
     """CHECK_TRANSACTION_STATE request."""
 
-    tran_state_table_offset: Int64  # queue offset of the half message
-    commit_log_offset: Int64  # physical offset of the half message
-    msg_id: str | None = None
-    transaction_id: str | None = None
-    offset_msg_id: str | None = None
-    broker_name: str | None = msgspec.field(default=None, name="bname")
+    tran_state_table_offset: QueueOffset  # queue offset of the half message
+    commit_log_offset: PhysicalOffset  # physical offset of the half message
+    msg_id: MessageId | None = None
+    transaction_id: MessageId | None = None
+    offset_msg_id: MessageId | None = None
+    broker_name: BrokerName | None = msgspec.field(default=None, name="bname")
 
 
 class CheckTransactionStateResponseHeader(Header, frozen=True, kw_only=True):
@@ -42,4 +43,4 @@ class CheckTransactionStateResponseHeader(Header, frozen=True, kw_only=True):
 class ResumeCheckHalfMessageRequestHeader(Header, frozen=True, kw_only=True):
     """RESUME_CHECK_HALF_MESSAGE request."""
 
-    msg_id: str | None = None  # the offset message id
+    msg_id: MessageId | None = None  # the offset message id

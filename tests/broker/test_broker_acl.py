@@ -24,7 +24,7 @@ from triomq.broker.acl import acl_file
 from triomq.broker.acl.access_control import AccessControl
 from triomq.broker.acl.access_table import AccessTable
 from triomq.broker.acl.accounts import PUB, SUB
-from triomq.broker.acl.addresses import AddressPattern
+from triomq.broker.acl.addresses import MAX_ADDRESSES_IN_LIST, AddressPattern
 from triomq.broker.acl.errors import AclFileError
 from triomq.broker.acl.refusal_log import LINES_PER_SECOND
 from triomq.broker.acl.resources import needed_resources
@@ -131,6 +131,13 @@ def test_address_patterns(pattern: str, inside: list[str], outside: list[str]) -
 def test_what_is_no_pattern(pattern: str) -> None:
     with pytest.raises(AclFileError):
         AddressPattern(pattern)
+
+
+def test_a_list_of_addresses_has_its_longest() -> None:
+    longest = ",".join(["1.2.3.4"] * MAX_ADDRESSES_IN_LIST)
+    assert AddressPattern(longest).matches(HostPort("1.2.3.4", 1))
+    with pytest.raises(AclFileError, match=f"the limit is {MAX_ADDRESSES_IN_LIST}"):
+        AddressPattern(longest + ",1.2.3.4")
 
 
 @given(st.ip_addresses(v=4), st.ip_addresses(v=4), st.integers(0, 255), st.integers(0, 255))

@@ -115,6 +115,7 @@ def consumers(*names: str, topics: int = 0) -> list[dict[str, object]]:
 
 
 TOO_LONG = {"topic": "T", "subString": "a" * 32_768}
+MANY_TAGS = {"topic": "T", "tagsSet": [f"t{number:07}" for number in range(4096)]}
 
 
 @pytest.mark.parametrize(
@@ -123,13 +124,17 @@ TOO_LONG = {"topic": "T", "subString": "a" * 32_768}
         ({"consumerDataSet": consumers("a", "b", "c")}, 2, "4 groups, the limit .maxGroupsPerClient. is 3"),
         ({"consumerDataSet": consumers("a" * 256)}, 1, "256 characters, the longest is 255"),
         ({"producerDataSet": [{"groupName": "a" * 256}]}, 1, "256 characters, the longest is 255"),
-        ({"clientID": "a" * 1025}, 1, "1025 characters, the longest is 1024"),
         ({"consumerDataSet": consumers("a", "b", topics=5001)}, 2, "10002 subscriptions"),
         ({"consumerDataSet": [{"groupName": "G", "subscriptionDataSet": [{"topic": "t" * 128}]}]}, 1, "longest is 127"),
         (
             {"consumerDataSet": [{"groupName": "G", "subscriptionDataSet": [TOO_LONG]}]},
             2,
             "subscription to T has 32768 characters, the limit is 32767",
+        ),
+        (
+            {"consumerDataSet": [{"groupName": "G", "subscriptionDataSet": [MANY_TAGS]}]},
+            2,
+            "the tags of the subscription to T have 32768 characters, the limit is 32767",
         ),
         ({"unknown": "a" * MAX_HEARTBEAT_BYTES}, 2, f"bytes, the limit is {MAX_HEARTBEAT_BYTES}"),
     ],

@@ -75,6 +75,7 @@ TRIOMQ_KEYS = {
     "maxBrokerAddresses",
     "maxKvBytes",
     "maxKvEntries",
+    "maxRoutes",
     "maxTopics",
     "protectRoutes",
     "serverMaxConnections",

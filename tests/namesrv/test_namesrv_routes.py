@@ -8,7 +8,8 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from triomq.namesrv.routes import SILENT_SECONDS, BrokerKey, MasterAddress, RouteLimits, RouteTable
+from triomq.namesrv.route_limits import RouteLimits
+from triomq.namesrv.routes import SILENT_SECONDS, BrokerKey, MasterAddress, RouteTable
 from triomq.protocol.bodies.topic_config import DataVersion, TopicConfig
 from triomq.protocol.errors import RequestRefused
 
@@ -101,6 +102,38 @@ def test_a_registration_beyond_a_limit_changes_nothing(changes: dict[str, Any], 
     with pytest.raises(RequestRefused, match=reason):
         register(table, "T", "U", version=2, **changes)
     assert (addresses(table), table.topics()) == (before, ["T"])
+
+
+def test_one_address_takes_a_bounded_number_of_ids_and_clusters() -> None:
+    """It needs one connection to come under any number of names, ids and clusters."""
+    table = RouteTable(RouteLimits(broker_count=2))
+    register(table, "T")
+    register(table, "T", name="b-b")
+    before = addresses(table)
+    assert before == {"b-a": {0: "a:1"}, "b-b": {0: "a:1"}}
+    with pytest.raises(RequestRefused, match="2 ids of brokers are registered"):
+        register(table, "T", broker_id=1, address="a:1")
+    with pytest.raises(RequestRefused, match="2 broker names in clusters"):
+        register(table, "T", cluster="second")
+    assert addresses(table) == before
+    register(table, "T", version=2)
+
+
+def test_routes_are_bounded_whatever_topics_and_brokers_they_are_of() -> None:
+    table = RouteTable(RouteLimits(route_count=3))
+    register(table, "T", "U")
+    with pytest.raises(RequestRefused, match=r"there would be 4 routes, the limit \(maxRoutes\) is 3"):
+        register(table, "T", "U", name="b-b", address="b:1")
+    assert table.sizes() == {"topics": 2, "broker_names": 1, "brokers": 1}
+    register(table, "T", name="b-b", address="b:1")
+    register(table, "T", "U", version=2)  # nothing new
+    table.delete_topic("T")
+    assert table.route_count == 1
+    register(table, "T", "V", name="b-b", address="b:1", version=2)
+    table.delete_topic("V", "C")
+    assert table.route_count == 2
+    table.drop_silent(SILENT_SECONDS + 100)
+    assert table.route_count == 0
 
 
 def test_an_unchanged_data_version_changes_no_topic() -> None:

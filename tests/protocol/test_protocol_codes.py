@@ -15,11 +15,10 @@ from hypothesis import strategies as st
 from triomq.protocol import codes
 from triomq.protocol.errors import HeaderFieldError
 from triomq.protocol.headers import registry, send
-from triomq.protocol.headers.base import Header, Int32, Int64, decode_header, decode_header_json, encode_header
+from triomq.protocol.headers.base import Header, decode_header, decode_header_json, encode_header
 from triomq.protocol.headers.group import DeleteSubscriptionGroupRequestHeader
 
 FACTS: dict[str, Any] = json.loads((Path(__file__).parent / "wire_facts.json").read_text())
-TYPES = {"String": str, "Integer": Int32, "Long": Int64, "Boolean": bool}
 DEFAULTS = {"false": False, "0": 0, None: None}
 V2_LETTERS = {
     "a": "producer_group",
@@ -48,6 +47,15 @@ def optional_of(hint: Any) -> tuple[Any, bool]:
     if get_origin(hint) not in (types.UnionType, Union):
         return hint, False
     return next(part for part in get_args(hint) if part is not types.NoneType), types.NoneType in get_args(hint)
+
+
+def java_type(hint: Any) -> str:
+    """Return the Java type of a field: that of a whole number is known by its range."""
+    base = getattr(hint, "__origin__", hint)
+    if base is not int:
+        return {str: "String", bool: "Boolean"}[base]
+    largest = next(note.le for note in hint.__metadata__ if isinstance(note, msgspec.Meta))
+    return {2**31 - 1: "Integer", 2**63 - 1: "Long"}[largest]
 
 
 def header_classes() -> dict[str, type[Header]]:
@@ -99,14 +107,15 @@ def test_header_fields(name: str) -> None:
     found = {}
     for field in msgspec.structs.fields(cls):
         base, optional = optional_of(hints[field.name])
-        found[field.encode_name] = (base, field.required, optional, None if field.required else field.default)
+        default = None if field.required else field.default
+        found[field.encode_name] = (java_type(base), field.required, optional, default)
     expected = {}
     for wire_name, type_name, required, default in FACTS["headers"][name]:
         # A missing Java primitive keeps its default although it is marked as required, so it is optional.
         required = required and (name, wire_name) not in LEFT_OUT_BY_CLIENTS
         must_be_there = required and default is None
         may_be_none = not required and default is None
-        expected[wire_name] = (TYPES[type_name], must_be_there, may_be_none, DEFAULTS[default])
+        expected[wire_name] = (type_name, must_be_there, may_be_none, DEFAULTS[default])
     assert found == expected
     # RocketMQ's binary codec writes some headers in the order of declaration.
     assert list(found) == [row[0] for row in FACTS["headers"][name]]
@@ -121,16 +130,16 @@ def test_short_send_header_has_the_attributes_of_the_long_one() -> None:
 
 def header_values(cls: type[Header]) -> st.SearchStrategy[Header]:
     kinds = {
-        str: st.text(),
-        bool: st.booleans(),
-        Int32: st.integers(-(2**31), 2**31 - 1),
-        Int64: st.integers(-(2**63), 2**63 - 1),
+        "String": st.text(),
+        "Boolean": st.booleans(),
+        "Integer": st.integers(-(2**31), 2**31 - 1),
+        "Long": st.integers(-(2**63), 2**63 - 1),
     }
     hints = get_type_hints(cls, include_extras=True)
     strategies: dict[str, st.SearchStrategy[Any]] = {}
     for field in msgspec.structs.fields(cls):
         base, optional = optional_of(hints[field.name])
-        strategies[field.name] = st.none() | kinds[base] if optional else kinds[base]
+        strategies[field.name] = st.none() | kinds[java_type(base)] if optional else kinds[java_type(base)]
     return st.builds(cls, **strategies)
 
 

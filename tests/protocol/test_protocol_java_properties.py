@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from triomq.protocol import java_properties
-from triomq.protocol.java_properties import PropertiesError
+from triomq.protocol.java_properties import MAX_REQUEST_BYTES, PropertiesError, parse_request
 
 
 def test_reads_what_java_reads() -> None:
@@ -72,3 +72,12 @@ def test_any_text_is_read_or_refused(text: str) -> None:
         assert "\\u" in str(error)
     else:
         assert java_properties.parse(java_properties.format(values)) == values
+
+
+def test_the_text_of_a_request_has_its_longest() -> None:
+    longest = b"k=" + b"v" * (MAX_REQUEST_BYTES - 2)
+    assert len(parse_request(longest)["k"]) == MAX_REQUEST_BYTES - 2
+    with pytest.raises(PropertiesError, match=f"the longest is {MAX_REQUEST_BYTES}"):
+        parse_request(longest + b"v")
+    with pytest.raises(PropertiesError, match="utf-8"):
+        parse_request(b"k=\xff")

@@ -21,6 +21,7 @@ class ExampleSettings:
     address: str | None = setting("haMasterAddress", None, meaning="fixed address", changeable=True)
     tls: bool | None = setting("useTLS", None, meaning="TLS outwards")
     push: bool = setting("enableBatchPush", False, meaning="push", shown_as="isEnableBatchPush", changeable=True)
+    count: int = setting("count", 0, meaning="any whole number", changeable=True)
     note: str = "not a setting"
 
 
@@ -57,6 +58,7 @@ def test_listing() -> None:
         "traceOn": "false",
         "brokerRole": "ASYNC_MASTER",
         "isEnableBatchPush": "false",
+        "count": "0",
     }
     assert to_text(settings, null="")["haMasterAddress"] == ""
     assert to_text(settings, important_only=True) == {"brokerName": "host-1", "brokerRole": "ASYNC_MASTER"}
@@ -67,6 +69,12 @@ def test_listing() -> None:
     [
         ("listenPort", "ten", "'ten' is not a whole number"),
         ("listenPort", "", "'' is not a whole number"),
+        ("ratio", "nan", "'nan' is not a number"),
+        ("ratio", "inf", "'inf' is not a number"),
+        ("ratio", "1e19", "'1e19' is not a number"),
+        ("count", "9223372036854775808", "'9223372036854775808' is not a whole number"),
+        ("count", "-9223372036854775809", "'-9223372036854775809' is not a whole number"),
+        ("brokerName", "n" * 65_537, "it has 65537 characters, the longest is 65536"),
         ("listenPort", "1_0", "'1_0' is not a whole number"),
         ("listenPort", "1.5", "'1.5' is not a whole number"),
         ("listenPort", "-1", "-1 is less than the minimum 0"),
@@ -110,3 +118,9 @@ def test_what_may_not_change_is_refused() -> None:
         changed(ExampleSettings(), {"listenPort": "1"})
     with pytest.raises(SettingError, match="update: ratio: 'x' is not a number"):
         changed(ExampleSettings(), {"ratio": "x"})
+
+
+def test_the_largest_values_are_taken() -> None:
+    values = {"count": "9223372036854775807", "brokerName": "n" * 65_536}
+    settings, _ = bind(ExampleSettings, values, source="broker.conf")
+    assert (settings.count, len(settings.name)) == (2**63 - 1, 65_536)

@@ -1,0 +1,49 @@
+"""Body classes by request code: what the servers and clients of TrioMQ decode as JSON.
+
+Each processor names its body class itself. The taste tests compare these tables with the code, so that no body that a
+peer sends is missing from the table of limits.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from triomq.protocol.bodies.base import Body
+from triomq.protocol.bodies.heartbeat import CheckClientRequestBody, HeartbeatData
+from triomq.protocol.bodies.kv_table import KVTable
+from triomq.protocol.bodies.offset import (
+    ConsumerOffsetSerializeWrapper,
+    DelayOffsetSerializeWrapper,
+    GetConsumerStatusBody,
+    ResetOffsetBody,
+    ResetOffsetBodyForC,
+)
+from triomq.protocol.bodies.queue_lock import LockBatchRequestBody, UnlockBatchRequestBody
+from triomq.protocol.bodies.route import ClusterInfo
+from triomq.protocol.bodies.subscription_group import SubscriptionGroupConfig, SubscriptionGroupWrapper
+from triomq.protocol.bodies.topic_config import DataVersion, RegisterBrokerBody, TopicConfigSerializeWrapper
+from triomq.protocol.codes import RequestCode as Code
+
+REQUEST_BODIES: Final[dict[int, tuple[type[Body], ...]]] = {
+    Code.HEART_BEAT: (HeartbeatData,),
+    Code.CHECK_CLIENT_CONFIG: (CheckClientRequestBody,),
+    Code.LOCK_BATCH_MQ: (LockBatchRequestBody,),
+    Code.UNLOCK_BATCH_MQ: (UnlockBatchRequestBody,),
+    Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: (SubscriptionGroupConfig,),
+    Code.REGISTER_BROKER: (RegisterBrokerBody, TopicConfigSerializeWrapper),
+    Code.QUERY_DATA_VERSION: (DataVersion,),
+    Code.RESET_CONSUMER_CLIENT_OFFSET: (ResetOffsetBody, ResetOffsetBodyForC),
+}
+"""Bodies of requests. A broker before V3_0_11 registers with the second form, a C++ client resets with it."""
+
+RESPONSE_BODIES: Final[dict[int, tuple[type[Body], ...]]] = {
+    Code.GET_CONSUMER_STATUS_FROM_CLIENT: (GetConsumerStatusBody,),
+    Code.REGISTER_BROKER: (KVTable,),
+    Code.QUERY_DATA_VERSION: (DataVersion,),
+    Code.GET_ALL_TOPIC_CONFIG: (TopicConfigSerializeWrapper,),
+    Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: (SubscriptionGroupWrapper,),
+    Code.GET_ALL_CONSUMER_OFFSET: (ConsumerOffsetSerializeWrapper,),
+    Code.GET_ALL_DELAY_OFFSET: (DelayOffsetSerializeWrapper,),
+    Code.GET_BROKER_CLUSTER_INFO: (ClusterInfo,),
+}
+"""Bodies of responses that a broker decodes: of a client that it asks, a NameServer, or its master."""
