@@ -27,6 +27,7 @@ CHECK = {
     "check": "string", "status": "string", "value": "number?", "subject": "string", "warn": "number",
     "crit": "number", "values": "{number}",
 }  # fmt: skip
+STORE = {"directory": "string", "passed": "boolean", "report": "[string]"}
 QUOTA = {"address": "string", "kind": "string", "name": "string", "quotas": "string"}
 
 VERB_SHAPES: dict[str, dict[str, Any]] = {
@@ -68,6 +69,15 @@ VERB_SHAPES: dict[str, dict[str, Any]] = {
         "severity": "string", "code": "string", "subject": "string", "what": "string", "why": "string",
         "mend": "string",
     },
+    "top": {
+        "kind": "string", "name": "string", "brokerId?": "integer", "address?": "string", "responds?": "boolean",
+        "inTps?": "number", "outTps?": "number", "sendQueue?": "integer", "pullQueue?": "integer",
+        "writeMs?": "integer", "diskPercent?": "number", "backlog?": "integer", "behindMs?": "integer",
+        "grew?": "integer?",
+    },
+    "store verify": STORE,
+    "store dump": {"directory": "string", "line": "string"},
+    "store rebuild": STORE,
     "explain": {"code": "integer", "name": "string", "meaning": "string", "action": "string"},
     "completion": {"shell": "string", "script": "string"},
     "context add": CONTEXT,

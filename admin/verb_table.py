@@ -17,6 +17,7 @@ _BROKER: Option = ("broker", "b", "NAME", "only this broker")
 _BROKERS: Option = ("broker", "b", "NAME...", "only this broker, a name or HOST:PORT; otherwise all masters")
 _QUEUE: Option = ("queue", "q", "NUMBER", "only the queue with this number")
 _TOPIC: Option = ("topic", "t", "TOPIC", "only this topic")
+_STORE: Option = ("config", "c", "FILE", "the broker's configuration, with the sizes of its files")
 _THRESHOLDS: tuple[Option, ...] = (
     ("warn", "w", "NUMBER", "a warning above this"), ("crit", "c", "NUMBER", "critical above this"),
 )  # fmt: skip
@@ -91,6 +92,16 @@ VERBS: tuple[VerbRow, ...] = (
         *_THRESHOLDS, ("broker", "b", "NAME...", "a broker that must be registered"),
     ), ""),
     ("doctor", "", "Examine everything: what is wrong, why it matters, what mends it; exits with 0, 1 or 2", (), ""),
+    ("top", "", "Show brokers, their rates, and the groups that are furthest behind, drawn again each second", (
+        ("once", "", "", "show it once"),
+        ("interval", "i", "SECONDS", "the time between two pictures (1)"),
+        ("groups", "g", "N", "at most N groups (10)"),
+    ), ""),
+    ("store verify", "DIR", "Check the store of a stopped broker; exits with 0 or 1", (_STORE,), ""),
+    ("store dump", "DIR", "Print a line for each record of a stopped broker's commit log", (
+        _STORE, ("start", "", "OFFSET", "the physical offset of the first record"),
+    ), ""),
+    ("store rebuild", "DIR", "Make the queues and the index of a stopped broker from its commit log", (_STORE,), "yes"),
     ("explain", "[CODE]", "Explain a response code, by number or name", (), ""),
     ("completion", "SHELL", "Print a completion script for bash, zsh or fish", (), ""),
     ("context add", "NAME", "Remember a cluster under a name", (
