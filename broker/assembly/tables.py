@@ -185,6 +185,7 @@ def _metadata(surroundings: Surroundings, notifier: ClientNotifier) -> Metadata:
             on_change=_group_changed(groups, notifier),
             on_register=filters.register,
             on_gone=filters.group_gone,
+            max_table_bytes=lambda: configuration.broker.max_subscription_table_bytes,
         ),
         producers=ProducerTable(now_ms),
         offsets=OffsetTable(

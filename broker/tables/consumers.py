@@ -8,7 +8,8 @@ loop touches it. It sends nothing; three callbacks, given at construction, repor
     on_register(group, subscriptions) every heartbeat of a group
     on_gone(group)                    the last member left
 
-Limits: `max_groups` groups, `max_channels` memberships over all groups, `max_topics_per_group` subscriptions each.
+Limits: `max_groups` groups, `max_channels` memberships over all groups, `max_topics_per_group` subscriptions each, and
+`max_table_bytes` of all subscriptions: a heartbeat may bring 4 MiB of them, and stays for as long as its client.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from triomq.broker.errors import TableFull
+from triomq.broker.errors import TableFull, TableTooLarge
 from triomq.broker.tables.client_channel import CHANNEL_EXPIRY_MS, ClientChannel
 from triomq.protocol.clock import NowMs
 from triomq.protocol.subscription import SubscriptionData
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
 MAX_GROUPS = 100_000
 MAX_CHANNELS = 1_000_000
 MAX_TOPICS_PER_GROUP = 10_000
+MAX_TABLE_BYTES = 64 * 1024**2
+_SUBSCRIPTION_BYTES = 512
+_TAG_BYTES = 128
+"""About the memory of a subscription and of each of its tags, besides their texts."""
 
 GroupChanged: TypeAlias = Callable[[str, list[ClientChannel]], None]
 GroupRegistered: TypeAlias = Callable[[str, list[SubscriptionData]], None]
@@ -46,13 +51,14 @@ class Consumption:
 class ConsumerGroup:
     """One group while it is online. The latest heartbeat determines all of its attributes."""
 
-    __slots__ = ("channels", "consumption", "name", "subscriptions")
+    __slots__ = ("channels", "consumption", "held_bytes", "name", "subscriptions")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.consumption = Consumption()
         self.channels: dict[Connection, ClientChannel] = {}
         self.subscriptions: dict[str, SubscriptionData] = {}
+        self.held_bytes = 0
 
     def members(self) -> list[ClientChannel]:
         """Return the connected clients."""
@@ -89,6 +95,7 @@ class ConsumerGroup:
         gone = [topic for topic in self.subscriptions if topic not in topics]
         for topic in gone:
             del self.subscriptions[topic]
+        self.held_bytes = sum(map(_bytes_of, self.subscriptions.values()))
         return came or bool(gone)
 
 
@@ -105,6 +112,7 @@ class ConsumerTable:
         max_groups: int = MAX_GROUPS,
         max_channels: int = MAX_CHANNELS,
         max_topics_per_group: int = MAX_TOPICS_PER_GROUP,
+        max_table_bytes: Callable[[], int] = lambda: MAX_TABLE_BYTES,
     ) -> None:
         self._now_ms = now_ms
         self._on_change = on_change
@@ -113,6 +121,8 @@ class ConsumerTable:
         self._max_groups = max_groups
         self._max_channels = max_channels
         self._max_topics_per_group = max_topics_per_group
+        self._max_table_bytes = max_table_bytes
+        self.held_bytes = 0
         self._groups: dict[str, ConsumerGroup] = {}
         self._groups_by_connection: dict[Connection, set[str]] = {}
         self._channel_count = 0
@@ -154,11 +164,14 @@ class ConsumerTable:
             raise TableFull(f"subscriptions of group {group}", self._max_topics_per_group, "heartbeat")
         if self._channel_count >= self._max_channels and (entry is None or connection not in entry.channels):
             raise TableFull("consumer connections", self._max_channels, f"client {client_id}")
+        self._check_room(group, entry.held_bytes if entry is not None else 0, subscriptions)
         if entry is None:
             entry = self._groups[group] = ConsumerGroup(group)
         entry.consumption = consumption
         joined = self._note_channel(entry, connection, client_id, language, version)
+        self.held_bytes -= entry.held_bytes
         changed = entry.update_subscriptions(subscriptions) or joined
+        self.held_bytes += entry.held_bytes
         if changed and notify and self._on_change is not None:
             self._on_change(group, entry.members())
         if self._on_register is not None:
@@ -177,6 +190,7 @@ class ConsumerTable:
             del self._groups_by_connection[connection]
         if not entry.channels:
             del self._groups[group]
+            self.held_bytes -= entry.held_bytes
             if self._on_gone is not None:
                 self._on_gone(group)
         elif notify and self._on_change is not None:
@@ -210,6 +224,13 @@ class ConsumerTable:
             channel.connection.close("no heartbeat of the consumer for 120 s")
         return [channel for _, channel in stale]
 
+    def _check_room(self, group: str, held_bytes: int, subscriptions: list[SubscriptionData]) -> None:
+        """Refuse subscriptions that make a full table larger. Those that make it smaller are welcome."""
+        wanted_bytes = sum(map(_bytes_of, subscriptions))
+        limit_bytes = self._max_table_bytes()
+        if wanted_bytes > held_bytes and self.held_bytes - held_bytes + wanted_bytes > limit_bytes:
+            raise TableTooLarge("subscriptions", "maxSubscriptionTableBytes", limit_bytes, f"group {group}")
+
     def _note_channel(
         self, entry: ConsumerGroup, connection: Connection, client_id: str, language: int, version: int
     ) -> bool:
@@ -224,3 +245,9 @@ class ConsumerTable:
         self._groups_by_connection.setdefault(connection, set()).add(entry.name)
         self._channel_count += 1
         return True
+
+
+def _bytes_of(subscription: SubscriptionData) -> int:
+    texts = len(subscription.topic) + len(subscription.sub_string) + len(subscription.expression_type or "")
+    tags = len(subscription.tags_set) + len(subscription.code_set)
+    return _SUBSCRIPTION_BYTES + texts + sum(map(len, subscription.tags_set)) + _TAG_BYTES * tags
