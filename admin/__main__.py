@@ -39,7 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
     except AdminError as error:
         if "verbose" in settings:
             raise
-        sys.stderr.write(f"mqadmin {words[0] if words else ''}: {error}\n")
+        sys.stderr.write(f"mqadmin: {error}\n")
         status = error.exit_status
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -81,6 +81,11 @@ def _run(words: list[str], settings: dict[str, str]) -> int:
         from triomq.admin.verb import verb_overview
 
         _say(overview() + "\n" + verb_overview())
+        return 0
+    if words[0] == "__complete":
+        from triomq.admin.verbs.completion import complete_names
+
+        _say("\n".join(complete_names(" ".join(words[1:]))))
         return 0
     is_help = words[0] == "help"
     if is_help:
@@ -130,6 +135,11 @@ def _execute(program: Command | Verb, options: dict[str, str], settings: dict[st
     except ShowHelp:
         _say(program.usage())
         return UsageError.exit_status
+    except AdminError as error:
+        if "verbose" in settings:
+            raise
+        sys.stderr.write(f"mqadmin {program.name}: {error}\n")
+        return error.exit_status
 
 
 def _say(text: str) -> None:

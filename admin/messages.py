@@ -80,15 +80,18 @@ def offset_range(run: Run, queue: Queue, begin_ms: int, end_ms: int) -> tuple[in
 
 
 def pull(
-    run: Run, queue: Queue, offset: int, count: int = BATCH, *, tags: str = "*", group: str = TOOLS_GROUP
+    run: Run, queue: Queue, offset: int, count: int = BATCH, *, tags: str = "*", group: str = TOOLS_GROUP,
+    kind: str = "TAG",
 ) -> tuple[str, int, list[MessageExt]]:
-    """Pull once. Return (status, next offset, messages). The broker neither holds the pull nor stores an offset."""
+    """Pull once. Return (status, next offset, messages). The broker neither holds the pull nor stores an offset.
+    With a `kind` other than TAG, `tags` is an expression of that kind, which the broker alone evaluates.
+    """
     from triomq.protocol.record import iterate_records
 
     fields = {
         "consumerGroup": group, "topic": queue.topic, "queueId": queue.queue_id, "queueOffset": offset,
         "maxMsgNums": count, "sysFlag": 4, "commitOffset": 0, "suspendTimeoutMillis": 0, "subscription": tags,
-        "subVersion": 0, "expressionType": "TAG",
+        "subVersion": 0, "expressionType": kind,
     }  # fmt: skip
     response = run.session.request(queue.address, 11, fields)
     status = _STATUS.get(response.code)
@@ -96,7 +99,7 @@ def pull(
         raise Refused(queue.address, response)
     messages = list(iterate_records(response.body)) if status == FOUND else []
     wanted = {tag.strip() for tag in tags.split("||")}
-    if "*" not in wanted:
+    if kind == "TAG" and "*" not in wanted:
         messages = [message for message in messages if message.tags in wanted]
     for message in messages:
         message.broker_name = queue.broker_name

@@ -49,6 +49,10 @@ class Run:
     def get(self, letter: str, default: str = "") -> str:
         return self._options.get(letter, default).strip()
 
+    def raw(self, name: str) -> str:
+        """Return a value with its blanks."""
+        return self._options[name]
+
     def number(self, letter: str, default: int) -> int:
         text = self.get(letter)
         if not text:

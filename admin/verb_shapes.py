@@ -11,9 +11,75 @@ CONTEXT = {
     "caFile": "string?",
 }  # fmt: skip
 
+QUEUE = {"topic": "string", "brokerName": "string", "queueId": "integer"}
+MESSAGE = {
+    **QUEUE, "brokerName": "string?", "queueOffset": "integer", "commitLogOffset": "integer", "msgId": "string",
+    "offsetMsgId": "string", "tags": "string?", "keys": "string?", "reconsumeTimes": "integer",
+    "bornTimestamp": "integer", "bornTime": "time?", "storeTimestamp": "integer", "storeTime": "time?",
+    "bornHost": "string", "storeHost": "string", "sysFlag": "integer", "flag": "integer", "properties": "{string}",
+    "body?": "string", "bodyBase64?": "string",
+}  # fmt: skip
+DEAD = {**MESSAGE, "originTopic": "string?", "originMsgId": "string?"}
+SENT = {"sendStatus": "string", "msgId": "string", "offsetMsgId": "string", **QUEUE, "queueOffset": "integer"}
+MOVED = {"group": "string", **QUEUE, "before": "integer?", "offset": "integer"}
+SETTING = {"brokerName": "string", "key": "string", "value": "string"}
+CHECK = {
+    "check": "string", "status": "string", "value": "number?", "subject": "string", "warn": "number",
+    "crit": "number", "values": "{number}",
+}  # fmt: skip
+STORE = {"directory": "string", "passed": "boolean", "report": "[string]"}
 QUOTA = {"address": "string", "kind": "string", "name": "string", "quotas": "string"}
 
 VERB_SHAPES: dict[str, dict[str, Any]] = {
+    "lag": {
+        "group": "string", "backlog": "integer", "behindMs": "integer", "members?": "integer", "topics?": "[string]",
+        "topic?": "string", "brokerName?": "string", "queueId?": "integer", "brokerOffset?": "integer",
+        "consumerOffset?": "integer", "lastTimestamp?": "integer", "lastTime?": "time?",
+    },
+    "tail": MESSAGE,
+    "send": SENT,
+    "offsets show": {
+        "group": "string", **QUEUE, "first": "integer?", "offset": "integer", "end": "integer", "backlog": "integer",
+    },
+    "offsets reset": MOVED,
+    "offsets copy": MOVED,
+    "offsets export": {"group": "string", **QUEUE, "offset": "integer"},
+    "offsets import": MOVED,
+    "dlq list": {"group": "string", "topic": "string", "messages": "integer"},
+    "dlq show": DEAD,
+    "dlq resend": {"originMsgId": "string", **SENT},
+    "dlq export": DEAD,
+    "config get": SETTING,
+    "config set": {**SETTING, "before": "string"},
+    "config diff": {"key": "string", "values": "{string?}"},
+    "message": MESSAGE,
+    "trace": {
+        "msgId": "string", "timestamp": "integer", "time": "time?", "event": "string", "subject": "string",
+        "host": "string", "status": "string", "costMs": "integer?",
+    },
+    "health": {
+        "kind": "string", "name": "string", "address": "string", "ok": "boolean", "milliseconds": "number",
+        "error": "string?",
+    },
+    "check lag": CHECK,
+    "check disk": CHECK,
+    "check replication": CHECK,
+    "check registration": CHECK,
+    "doctor": {
+        "severity": "string", "code": "string", "subject": "string", "what": "string", "why": "string",
+        "mend": "string",
+    },
+    "top": {
+        "kind": "string", "name": "string", "brokerId?": "integer", "address?": "string", "responds?": "boolean",
+        "inTps?": "number", "outTps?": "number", "sendQueue?": "integer", "pullQueue?": "integer",
+        "writeMs?": "integer", "diskPercent?": "number", "backlog?": "integer", "behindMs?": "integer",
+        "grew?": "integer?",
+    },
+    "store verify": STORE,
+    "store dump": {"directory": "string", "line": "string"},
+    "store rebuild": STORE,
+    "explain": {"code": "integer", "name": "string", "meaning": "string", "action": "string"},
+    "completion": {"shell": "string", "script": "string"},
     "context add": CONTEXT,
     "context use": CONTEXT,
     "context list": CONTEXT,
@@ -22,4 +88,4 @@ VERB_SHAPES: dict[str, dict[str, Any]] = {
     "quota remove": QUOTA,
     "quota list": QUOTA,
     "selftest": {"directory": "string", "passed": "boolean", "report": ["string"]},
-}
+}  # fmt: skip

@@ -11,7 +11,99 @@ from __future__ import annotations
 
 VerbRow = tuple[str, str, str, tuple[tuple[str, str, str, str], ...], str]
 
+Option = tuple[str, str, str, str]
+
+_BROKER: Option = ("broker", "b", "NAME", "only this broker")
+_BROKERS: Option = ("broker", "b", "NAME...", "only this broker, a name or HOST:PORT; otherwise all masters")
+_QUEUE: Option = ("queue", "q", "NUMBER", "only the queue with this number")
+_TOPIC: Option = ("topic", "t", "TOPIC", "only this topic")
+_STORE: Option = ("config", "c", "FILE", "the broker's configuration, with the sizes of its files")
+_THRESHOLDS: tuple[Option, ...] = (
+    ("warn", "w", "NUMBER", "a warning above this"), ("crit", "c", "NUMBER", "critical above this"),
+)  # fmt: skip
+
 VERBS: tuple[VerbRow, ...] = (
+    ("lag", "[GROUP]", "Show how far groups are behind, in messages and in time, the worst first", (
+        _TOPIC,
+        ("first", "", "N", "show only the first N lines"),
+        ("atLeast", "", "N", "show only groups with a backlog of at least N messages"),
+    ), ""),
+    ("tail", "TOPIC", "Show messages of a topic, without storing an offset", (
+        ("from", "", "WHERE", "first, last, -N for the last N messages (-10), an offset, a time, or an age as 15m"),
+        ("follow", "f", "", "wait for more messages, until Ctrl-C"),
+        ("count", "c", "N", "stop after N messages"),
+        ("group", "g", "GROUP", "begin where this group is"),
+        ("tag", "", "EXPRESSION", "only messages with these tags: A || B"),
+        ("sql", "", "EXPRESSION", "only messages that fit a SQL92 expression; the broker needs enablePropertyFilter"),
+        ("key", "k", "KEY", "only messages with this key"),
+        ("property", "p", "NAME=VALUE...", "only messages with this property"),
+        ("grep", "", "REGEX", "only messages whose body fits"),
+        _BROKER, _QUEUE,
+        ("format", "", "FORMAT",
+         "as kcat: %t topic %b broker %q queue %o offset %k keys %g tags %s body %S size %T ms %D time %h properties"),
+    ), ""),
+    ("send", "TOPIC [BODY]", "Send messages: BODY, a file, or standard input", (
+        ("file", "", "FILE", "the body is in this file"),
+        ("lines", "l", "", "each line is a message"),
+        ("key", "k", "KEY...", "a key"),
+        ("tag", "", "TAG", "the tag"),
+        ("property", "p", "NAME=VALUE...", "a property"),
+        ("delay", "", "LEVEL", "deliver later: a delay level from 1 to 18"),
+        ("broker", "b", "NAME", "to this broker"),
+        ("queue", "q", "NUMBER", "to this queue of --broker"),
+        ("orderBy", "", "KEY", "to the queue that this key always has"),
+        ("count", "c", "N", "send the body N times"),
+        ("rate", "", "N", "at most N messages a second"),
+    ), ""),
+    ("offsets show", "GROUP", "Show where a group reads next", (_TOPIC,), ""),
+    ("offsets reset", "GROUP TOPIC", "Move a group: first, last, a time, an offset, forwards or back", (
+        ("to", "", "WHERE", "first, last, a time, an age as 15m, an offset, +N or -N"), _BROKER, _QUEUE,
+    ), "yes"),
+    ("offsets copy", "FROM TO", "Give a group the offsets of another", (_TOPIC,), "yes"),
+    ("offsets export", "GROUP", "Write offsets as JSON lines", (_TOPIC,), ""),
+    ("offsets import", "FILE", "Set the offsets that `offsets export` wrote; - is standard input", (
+        ("group", "g", "GROUP", "for this group instead"),
+    ), "yes"),
+    ("dlq list", "", "Show how many dead letters each group has", (), ""),
+    ("dlq show", "GROUP", "Show the dead letters of a group", (("count", "c", "N", "at most N (20)"),), ""),
+    ("dlq resend", "GROUP", "Send dead letters to the members of their group again", (
+        ("id", "i", "ID...", "the message with this id, of the dead letter or of its original"),
+        ("all", "", "", "every message"),
+    ), "yes"),
+    ("dlq export", "GROUP", "Write the dead letters of a group as JSON lines", (), ""),
+    ("config get", "[KEY...]", "Show settings of brokers", (_BROKERS,), ""),
+    ("config set", "KEY VALUE", "Change a setting of brokers", (_BROKERS,), "yes"),
+    ("config diff", "", "Show the settings in which brokers differ; exits with 1 if there are any", (
+        _BROKERS, ("all", "", "", "also names, ids and addresses, which always differ"),
+    ), ""),
+    ("message", "ID", "Find a message by either kind of id, without knowing topic or broker", (_TOPIC,), ""),
+    ("trace", "ID", "Show what happened to a message, in the order of time", (
+        _TOPIC, ("traceTopic", "", "TOPIC", "the topic with the traces (RMQ_SYS_TRACE_TOPIC)"),
+    ), ""),
+    ("health", "[KIND]", "Check that NameServers and brokers respond: broker, namesrv, or both; exits with 0 or 2", (
+        ("address", "a", "HOST:PORT...", "only this broker"), ("quiet", "", "", "print nothing"),
+    ), ""),
+    ("check lag", "[GROUP]", "Compare a backlog with thresholds; exits with 0, 1, 2, or 3 for unknown", (
+        *_THRESHOLDS, ("seconds", "s", "", "measure time instead of messages"),
+    ), ""),
+    ("check disk", "", "Compare the use of the brokers' disks, in percent, with thresholds", _THRESHOLDS, ""),
+    ("check replication", "", "Compare the bytes that slaves lack with thresholds", _THRESHOLDS, ""),
+    ("check registration", "", "Compare the brokers that a NameServer lacks with thresholds", (
+        *_THRESHOLDS, ("broker", "b", "NAME...", "a broker that must be registered"),
+    ), ""),
+    ("doctor", "", "Examine everything: what is wrong, why it matters, what mends it; exits with 0, 1 or 2", (), ""),
+    ("top", "", "Show brokers, their rates, and the groups that are furthest behind, drawn again each second", (
+        ("once", "", "", "show it once"),
+        ("interval", "i", "SECONDS", "the time between two pictures (1)"),
+        ("groups", "g", "N", "at most N groups (10)"),
+    ), ""),
+    ("store verify", "DIR", "Check the store of a stopped broker; exits with 0 or 1", (_STORE,), ""),
+    ("store dump", "DIR", "Print a line for each record of a stopped broker's commit log", (
+        _STORE, ("start", "", "OFFSET", "the physical offset of the first record"),
+    ), ""),
+    ("store rebuild", "DIR", "Make the queues and the index of a stopped broker from its commit log", (_STORE,), "yes"),
+    ("explain", "[CODE]", "Explain a response code, by number or name", (), ""),
+    ("completion", "SHELL", "Print a completion script for bash, zsh or fish", (), ""),
     ("context add", "NAME", "Remember a cluster under a name", (
         ("accessKey", "a", "KEY", "the account; MQADMIN_SECRET_KEY, --secretFile or standard input has its secret"),
         ("secretFile", "", "FILE", "a file whose first line is the secret; - is standard input"),

@@ -122,6 +122,15 @@ run_module() {
     exec "$python" -P -m "$@"
 }
 
+# Run the function `main` of a module. `python -m` imports as much as a short command needs as a whole.
+run_main() {
+    PYTHONPATH=$project/src${PYTHONPATH:+:$PYTHONPATH}
+    export PYTHONPATH
+    module=$1
+    shift
+    exec "$python" -P -c "import sys; from $module import main; sys.exit(main())" "$@"
+}
+
 # Whether gcc can build with its sanitizers: some systems have them in packages of their own.
 has_sanitizers() {
     [ -n "$(sanitizer_libraries)" ]

@@ -319,12 +319,6 @@ class BrokerSettings:
         minimum=65536,
         maximum=1024**3,
     )
-    max_subscription_table_bytes: int = _changeable(
-        "maxSubscriptionTableBytes",
-        64 * 1024**2,
-        meaning="bytes of the subscriptions of all groups online; more are refused (TrioMQ only)",
-        minimum=65536,
-    )
     max_messages_per_batch: int = _changeable(
         "maxMessagesPerBatch",
         16_384,

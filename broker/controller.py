@@ -33,6 +33,7 @@ from triomq.protocol.speedups import running_build
 from triomq.remoting import network
 from triomq.remoting.certificates import ClientCertificates, ServerCertificates
 from triomq.remoting.client import RemotingClient, open_client
+from triomq.remoting.memory import budget_of
 from triomq.remoting.processor_table import ProcessorTable
 from triomq.remoting.server import RemotingServer
 from triomq.remoting.tls import TlsError, TlsSettings
@@ -104,18 +105,23 @@ class BrokerController:
             turn = Turn()
             table, fast_table = ProcessorTable(), ProcessorTable()
             extensions = self._extensions or Extensions.load(self.configuration)
+            settings = self.configuration.server
+            memory = budget_of(settings.max_request_bytes, settings.max_frame_bytes)
             tables = build_tables(
-                Surroundings(self.configuration, turn, self._now_ms, self._files, self._offload, extensions)
+                Surroundings(
+                    self.configuration, turn, self._now_ms, self._files, self._offload, extensions, memory.tables
+                )
             )
             tls = TlsSettings.from_values(self.configuration.properties)
             certificates = ServerCertificates(tls)
             server = RemotingServer(
-                self.configuration.server,
+                settings,
                 turn,
                 events=tables.listeners,
                 tls_mode=tls.mode,
                 tls_context=certificates.context,
                 serialize_type=self.configuration.serialize_type,
+                memory=memory,
             )
             self._bind(server, table, fast_table)
             refusal = await self._load(tables, stop)

@@ -28,8 +28,10 @@ from triomq.protocol.speedups import running_build
 from triomq.remoting.certificates import ClientCertificates, ServerCertificates
 from triomq.remoting.config import ServerSettings
 from triomq.remoting.connection import Connection
+from triomq.remoting.memory import budget_of
 from triomq.remoting.processor_table import ProcessorTable
 from triomq.remoting.server import RemotingServer
+from triomq.remoting.table_memory import TableMemory
 from triomq.remoting.tls import TlsError, TlsSettings
 from triomq.remoting.turn import Turn
 
@@ -73,15 +75,16 @@ async def serve(
     config: holds both records, for a caller that changes them. on_jump: subscribes to the jumps of a clock that makes
     them. Raises StartError if it cannot start.
     """
-    routes = RouteTable()
-    kv_config = KvConfig(Path(settings.kv_config_path) if settings.kv_config_path else None)
-    kv_config.load()
+    memory = budget_of(server_settings.max_request_bytes, server_settings.max_frame_bytes)
+    routes = RouteTable(account=memory.tables.account("routes"))
+    kv_config = _load_kv_config(settings, memory.tables)
     config = config or RuntimeConfig(settings, server_settings)
     tls = tls or TlsSettings()
     dialing = _client_certificates(settings, tls)
     async with AsyncExitStack() as stack:
         ask = await _product_environment(settings, address_server or AddressServer(), dialing, stack)
-        processor = NamesrvProcessor(routes, kv_config, config, ask_product_environment=ask)
+        kept = memory.tables.account("kept routes")
+        processor = NamesrvProcessor(routes, kv_config, config, ask_product_environment=ask, account=kept)
         table = ProcessorTable()
         processor.register_all(table)
         certificates = ServerCertificates(tls)
@@ -91,6 +94,7 @@ async def serve(
             events=BrokerConnections(routes),
             tls_mode=tls.mode,
             tls_context=certificates.context,
+            memory=memory,
         )
         port = _bind(server, server_settings, table)
         if on_jump is not None:
@@ -116,6 +120,13 @@ async def serve(
                     await server.drain(DRAIN_SECONDS)
                     connections.cancel_scope.cancel()
             nursery.cancel_scope.cancel()
+
+
+def _load_kv_config(settings: NamesrvSettings, memory: TableMemory) -> KvConfig:
+    path = Path(settings.kv_config_path) if settings.kv_config_path else None
+    kv_config = KvConfig(path, account=memory.account("key-value entries"))
+    kv_config.load()
+    return kv_config
 
 
 async def _tell_cancelled(stopping: trio.Event) -> None:

@@ -22,6 +22,7 @@ from triomq.daemon.errors import StartError
 from triomq.protocol.bodies.kv_table import KVConfigSerializeWrapper
 from triomq.protocol.codes import ResponseCode
 from triomq.protocol.errors import BodyError, RequestRefused
+from triomq.remoting.table_memory import TableAccount, TableMemory
 
 log = structlog.get_logger("triomq.namesrv.kv_config")
 
@@ -30,6 +31,11 @@ MAX_VALUE_LENGTH = 65_536
 """Characters of a namespace or key, and of a value. Every broker receives a whole namespace at each registration."""
 MAX_TABLE_BYTES = 8 * 1024**2
 
+ENTRY_COST = 300
+TEXT_COST = 4
+"""About the memory of an entry, and of each byte of its texts: while the file is written, the text is there once
+more in each of several forms."""
+
 _Table = dict[str, dict[str, str]]
 
 
@@ -37,11 +43,17 @@ class KvConfig:
     """See the module's docstring. Without a path nothing is read or written."""
 
     def __init__(
-        self, path: Path | None, *, max_entries: int = 100_000, max_table_bytes: int = MAX_TABLE_BYTES
+        self,
+        path: Path | None,
+        *,
+        max_entries: int = 100_000,
+        max_table_bytes: int = MAX_TABLE_BYTES,
+        account: TableAccount | None = None,
     ) -> None:
         self.path = path
         self.max_entries = max_entries
         self.max_table_bytes = max_table_bytes
+        self._account = account if account is not None else TableMemory().account("key-value entries")
         self._table: _Table = {}
         self._changing = trio.Lock()
 
@@ -54,12 +66,12 @@ class KvConfig:
         if not self.path.exists():
             return
         try:
-            self._table = _read(self.path)
+            self._set(_read(self.path))
             return
         except BodyError as error:
             broken = error
         try:
-            self._table = _read(backup)
+            self._set(_read(backup))
         except (BodyError, StartError):
             raise StartError(f"{self.path} cannot be read: {broken}; repair it or move it away") from None
         log.warning("kvConfig.json is damaged; its backup is used", path=str(self.path), error=str(broken))
@@ -122,6 +134,8 @@ class KvConfig:
                 ResponseCode.SYSTEM_ERROR,
                 f"the entries would have more than {self.max_table_bytes} bytes, the limit (maxKvBytes)",
             )
+        if more > 0:
+            self._account.check(ENTRY_COST + TEXT_COST * more, f"key {key[:200]!r}")
 
     async def _replace(self, table: _Table) -> None:
         if self.path is not None:
@@ -131,7 +145,12 @@ class KvConfig:
             except OSError as error:
                 reason = f"{self.path} cannot be written: {error.strerror}; nothing was changed"
                 raise RequestRefused(ResponseCode.SYSTEM_ERROR, reason) from None
+        self._set(table)
+
+    def _set(self, table: _Table) -> None:
         self._table = table
+        text_bytes = sum(_size(*entry) for entry in self.items())
+        self._account.set(ENTRY_COST * self.entry_count() + TEXT_COST * text_bytes)
 
 
 def _size(namespace: str, key: str, value: str) -> int:

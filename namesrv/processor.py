@@ -20,7 +20,8 @@ import trio
 from triomq.daemon.audit import State, audit_line
 from triomq.namesrv.displaced import close_displaced
 from triomq.namesrv.kv_config import KvConfig
-from triomq.namesrv.routes import UNIT_FLAG, UNIT_SUB_FLAG, BrokerKey, MasterAddress, RouteLimits, RouteTable
+from triomq.namesrv.route_limits import RouteLimits
+from triomq.namesrv.routes import UNIT_FLAG, UNIT_SUB_FLAG, BrokerKey, MasterAddress, RouteTable
 from triomq.namesrv.runtime_config import RuntimeConfig
 from triomq.protocol.bodies.kv_table import ORDER_TOPIC_CONFIG, KVTable
 from triomq.protocol.bodies.name_list import TopicList
@@ -50,6 +51,7 @@ from triomq.protocol.headers.namesrv import (
 )
 from triomq.remoting.connection import Connection
 from triomq.remoting.processor_table import Pool, Processor, ProcessorTable
+from triomq.remoting.table_memory import TableAccount, TableMemory
 
 log = structlog.get_logger("triomq.namesrv.processor")
 audit = structlog.get_logger("triomq.namesrv.audit")
@@ -59,7 +61,8 @@ FIRST_VERSION_WITH_STANDARD_JSON = 401  # V4_9_4
 
 MAX_KEPT_ANSWERS = 20_000
 MAX_KEPT_BYTES = 64 * 1024**2
-"""Encoded routes that are kept. One of them may name every broker."""
+"""Encoded routes that are kept, as long as the tables have memory. One of them may name every broker."""
+_KEPT_ANSWER_COST = 200
 
 MAX_FILTER_SERVERS = 64
 """Filter servers of one broker."""
@@ -84,6 +87,7 @@ class NamesrvProcessor:
         config: RuntimeConfig,
         *,
         ask_product_environment: AskProductEnvironment | None = None,
+        account: TableAccount | None = None,
     ) -> None:
         self._routes = routes
         self._kv_config = kv_config
@@ -92,6 +96,7 @@ class NamesrvProcessor:
         self._kept_answers: dict[tuple[str, bool], bytes] = {}
         self._kept_revision = -1
         self.kept_bytes = 0
+        self._account = account if account is not None else TableMemory().account("kept routes")
         self.apply_limits()
 
     def register_all(self, table: ProcessorTable) -> None:
@@ -230,14 +235,18 @@ class NamesrvProcessor:
         if self._kept_revision != self._routes.revision or is_full:
             self._kept_answers.clear()
             self.kept_bytes = 0
+            self._account.set(0)
             self._kept_revision = self._routes.revision
         answer = self._kept_answers.get((topic, is_standard))
         if answer is None:
             route = self._routes.route(topic)
             if route is None:
                 return None
-            answer = self._kept_answers[topic, is_standard] = _encode_route(route, is_standard, None)
-            self.kept_bytes += len(answer)
+            answer = _encode_route(route, is_standard, None)
+            if self._account.fits(_KEPT_ANSWER_COST + len(answer)):
+                self._kept_answers[topic, is_standard] = answer
+                self.kept_bytes += len(answer)
+                self._account.set(_KEPT_ANSWER_COST * len(self._kept_answers) + self.kept_bytes)
         return answer
 
     def _get_cluster_info(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:

@@ -26,12 +26,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from triomq.namesrv.route_limits import BROKER_COST, ROUTE_COST, TOPIC_COST, RouteLimits, route_cost
 from triomq.protocol import permission
 from triomq.protocol.bodies.base import replace
 from triomq.protocol.bodies.route import MASTER_ID, BrokerData, ClusterInfo, QueueData, TopicRouteData
 from triomq.protocol.bodies.topic_config import DataVersion, TopicConfig
 from triomq.protocol.codes import ResponseCode
 from triomq.protocol.errors import RequestRefused
+from triomq.remoting.table_memory import TableAccount, TableMemory
 
 SILENT_SECONDS = 120.0
 """A broker that has not registered within this time counts as dead (RocketMQ: BROKER_CHANNEL_EXPIRED_TIME)."""
@@ -39,15 +41,6 @@ SILENT_SECONDS = 120.0
 UNIT_FLAG = 1
 UNIT_SUB_FLAG = 2
 """Bits of topicSysFlag (RocketMQ: TopicSysFlag)."""
-
-
-@dataclass(frozen=True, slots=True)
-class RouteLimits:
-    """Limits of the tables; a registration beyond one is refused as a whole. A route is of a topic at a broker name."""
-
-    topic_count: int = 500_000
-    broker_count: int = 20_000
-    route_count: int = 2_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +90,9 @@ class _LiveBroker:
 class RouteTable:
     """See the module's docstring. `owner` arguments are only compared by identity."""
 
-    def __init__(self, limits: RouteLimits | None = None) -> None:
+    def __init__(self, limits: RouteLimits | None = None, account: TableAccount | None = None) -> None:
         self.limits = limits or RouteLimits()
+        self._account = account if account is not None else TableMemory().account("routes")
         self.is_protected = False
         self.revision = 0
         self._queues: dict[str, dict[str, QueueData]] = {}
@@ -134,6 +128,7 @@ class RouteTable:
                 self._enter_queues(broker.name, name, topic)
         self._live[broker.address] = _LiveBroker(now, data_version, ha_address, owner, broker.host)
         self._enter_filter_servers(broker.address, list(filter_servers))
+        self._count()
         return MasterAddress() if broker.id == MASTER_ID else self._master_of(brokers)
 
     def unregister(self, broker: BrokerKey) -> None:
@@ -144,6 +139,7 @@ class RouteTable:
         brokers = self._brokers.get(broker.name)
         if brokers is not None and brokers.addresses.get(broker.id) == broker.address:
             self._remove(broker.name, brokers, broker.id)
+        self._count()
 
     def owners(self, broker: BrokerKey) -> list[object]:
         """Return the owners of what a registration or unregistration of `broker` would replace or remove: the live
@@ -196,16 +192,10 @@ class RouteTable:
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
         """Remove a topic, everywhere or at the brokers of one cluster, until a broker registers it again."""
         self.revision += 1
-        if not cluster:
-            self.route_count -= len(self._queues.pop(topic, ()))
-            return
-        queues = self._queues.get(topic)
-        if queues is not None:
-            for broker_name in self._clusters.get(cluster, ()):
-                if queues.pop(broker_name, None) is not None:
-                    self.route_count -= 1
-            if not queues:
-                del self._queues[topic]
+        names = self._clusters.get(cluster, set()) if cluster else set(self._queues.get(topic, ()))
+        for broker_name in names:
+            self._drop_queues(topic, broker_name)
+        self._count()
 
     # What clients ask.
 
@@ -307,6 +297,10 @@ class RouteTable:
             if after > self.limits.topic_count:
                 reason = f"there would be {after} topics, the limit (maxTopics) is {self.limits.topic_count}"
                 raise RequestRefused(ResponseCode.SYSTEM_ERROR, reason)
+        more = sum([route_cost(broker.name, self._queues.get(name)) for name in topics])
+        more += 0 if broker.address in self._live else 2 * BROKER_COST
+        if more:
+            self._account.check(more, f"registration of broker {broker.name} with {len(topics)} topics")
 
     def _enter(self, broker: BrokerKey) -> _BrokerSet:
         self._clusters.setdefault(broker.cluster, set()).add(broker.name)
@@ -369,6 +363,7 @@ class RouteTable:
             for name, brokers in list(self._brokers.items()):
                 for broker_id in [id for id, known in brokers.addresses.items() if known == address]:
                     self._remove(name, brokers, broker_id)
+        self._count()
         return gone
 
     def _forget_address(self, address: str) -> None:
@@ -387,10 +382,18 @@ class RouteTable:
             if not self._clusters[cluster]:
                 del self._clusters[cluster]
         for topic in [topic for topic, queues in self._queues.items() if name in queues]:
-            del self._queues[topic][name]
+            self._drop_queues(topic, name)
+
+    def _drop_queues(self, topic: str, broker_name: str) -> None:
+        queues = self._queues.get(topic, {})
+        if queues.pop(broker_name, None) is not None:
             self.route_count -= 1
-            if not self._queues[topic]:
+            if not queues:
                 del self._queues[topic]
+
+    def _count(self) -> None:
+        queues = TOPIC_COST * len(self._queues) + ROUTE_COST * self.route_count
+        self._account.set(queues + BROKER_COST * (len(self._brokers) + len(self._live)))
 
     def _broker_data(self, name: str) -> BrokerData:
         brokers = self._brokers[name]

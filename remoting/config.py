@@ -99,9 +99,9 @@ class ServerSettings:
     max_request_bytes: int = setting(
         "maxRequestBytes",
         0,
-        meaning="bytes that all clients together can make the process hold: frames being read, waiting requests, "
-        "responses not taken, parked pulls; at least 64 MiB; 0 = an eighth of the memory of the machine or its control "
-        "group, at least 128 MiB and at most 2 GiB (TrioMQ only)",
+        meaning="bytes that all clients together can make the process hold: tables, frames being read, waiting "
+        "requests, responses not taken, parked pulls; at least 64 MiB; 0 = an eighth of the memory of the machine or "
+        "its control group, at least 128 MiB and at most 2 GiB (TrioMQ only)",
         minimum=0,
     )
     max_frame_bytes: int = setting(

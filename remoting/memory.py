@@ -1,6 +1,7 @@
 """The memory that the peers of one server can make it hold (maxRequestBytes), and who waits or leaves when it is used.
 
-One half is for frames that are longer than a read or two. Such a frame needs a grant for the size that it announces,
+Tables take what they take of it, up to half (table_memory.py). Of the rest one half is for frames that are longer than
+a read or two. Such a frame needs a grant for the size that it announces,
 before its rest is read. While it waits, its socket is not read, and TCP slows its sender. The addresses get grants in
 turn, and one that has none gets one even when the half is used up, as far as `OVERDRAFT_BYTES` goes. A frame that
 arrives too slowly while others wait costs its connection.
@@ -24,6 +25,7 @@ import trio
 
 from triomq.protocol.address import HostPort
 from triomq.remoting.log import get_logger
+from triomq.remoting.table_memory import TableMemory
 
 log = get_logger("triomq.remoting.memory")
 
@@ -131,6 +133,7 @@ class MemoryBudget:
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
+        self.tables = TableMemory(limit_bytes // 2)
         self.held_bytes = 0
         self.granted_bytes = 0
         self.is_tight = False
@@ -140,6 +143,11 @@ class MemoryBudget:
         self._waiting: dict[str, deque[tuple[Share, int]]] = {}
         self._tight_since: float | None = None
         self._pressed = trio.Event()
+
+    @property
+    def half_bytes(self) -> int:
+        """Half of what the tables leave, but no less than a quarter of the budget."""
+        return (self.limit_bytes - min(self.tables.held_bytes, self.limit_bytes // 2)) // 2
 
     @property
     def free_frame_bytes(self) -> int:
@@ -154,7 +162,7 @@ class MemoryBudget:
         elif before:
             del self._held[holder]
         self.held_bytes += held_bytes - before
-        if (self.held_bytes > self.limit_bytes // 2) != self.is_tight:
+        if (self.held_bytes > self.half_bytes) != self.is_tight:
             self.is_tight = not self.is_tight
             if self.is_tight:
                 self._tight_since = trio.current_time()
@@ -198,7 +206,7 @@ class MemoryBudget:
 
     def _fits(self, address: str, frame_bytes: int) -> bool:
         after = self.granted_bytes + frame_bytes
-        half = self.limit_bytes // 2
+        half = self.half_bytes
         if after <= half or not self._granted:
             return True
         return address not in self._frames_of and after <= half + OVERDRAFT_BYTES
@@ -248,7 +256,7 @@ class MemoryBudget:
         for holder in greediest:
             if not self.is_tight or not holder.stuck_bytes:
                 break
-            is_full = has_lasted and self.held_bytes > self.limit_bytes * 3 // 4
+            is_full = has_lasted and self.held_bytes > self.half_bytes * 3 // 2
             if is_full or now - holder.owner.last_active > STALLED_SECONDS:
                 holder.owner.close(
                     f"the peer left {holder.stuck_bytes} bytes while memory is short (maxRequestBytes is "

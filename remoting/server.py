@@ -27,7 +27,7 @@ from triomq.remoting.connection import Connection
 from triomq.remoting.connection_settings import ConnectionSettings
 from triomq.remoting.handshake import HANDSHAKE_BYTE, PLAIN_REFUSED, HandshakeFailed, HandshakeLog, shake_hands
 from triomq.remoting.log import get_logger
-from triomq.remoting.memory import budget_of
+from triomq.remoting.memory import MemoryBudget, budget_of
 from triomq.remoting.poller import HAS_EPOLL, Poller
 from triomq.remoting.processor_table import ProcessorTable
 from triomq.remoting.stream_transport import serve_stream
@@ -91,7 +91,9 @@ class RemotingServer:
         tls_mode: str = TLS_DISABLED,
         tls_context: TlsContext | None = None,
         serialize_type: int = 0,
+        memory: MemoryBudget | None = None,
     ) -> None:
+        """`memory` is the budget of the process (memory.budget_of); None: one of its own."""
         self._settings = settings
         self._serialize_type = serialize_type
         self._turn = turn
@@ -99,7 +101,7 @@ class RemotingServer:
         self._tls_mode = tls_mode
         self._tls_context = tls_context
         self._bound: list[tuple[network.Listening, ProcessorTable]] = []
-        self._memory = budget_of(settings.max_request_bytes, settings.max_frame_bytes)
+        self._memory = memory or budget_of(settings.max_request_bytes, settings.max_frame_bytes)
         self._admission = Admission(AdmissionLimits.of(settings))
         self._connections: dict[Connection, Place] = {}
         self._poller: Poller | None = None

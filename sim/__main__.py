@@ -1,17 +1,23 @@
 """Simulate whole clusters with faults, one seed after the other, in virtual time.
 
-Each seed chooses a cluster, its settings, its faults and every delay; the same seed does the same each time. A seed
-that fails prints the shortest part of its faults that still fails, and the last events.
+Each seed chooses a cluster, its settings, its work, its faults and every delay; the same seed does the same each time.
+A seed that fails prints the shortest part of its faults, steps and streams that still fails, and the last events.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
+import json
+import os
 import sys
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
+from functools import partial
 from multiprocessing import get_context
+from pathlib import Path
 
 from sim import planted
 from sim.plan import plan_of
@@ -20,70 +26,169 @@ from sim.shrink import shortest
 
 SHOWN_LINES = 60
 TELL_SECONDS = 10.0
+TRIES = 20
+SEEDS_PER_PROCESS = 200
+"""Then another process continues: what a run leaves in memory goes with it."""
 
 
 def main() -> int:
     """Return 0 when every seed held, 1 if one failed."""
     parser = argparse.ArgumentParser(prog="bin/simulate", description=__doc__)
-    parser.add_argument("seeds", nargs="?", type=int, default=100, help="how many (100)")
-    parser.add_argument("--from", dest="first", type=int, default=0, metavar="N", help="the first seed (0)")
+    parser.add_argument("seeds", nargs="?", type=_seeds, default=range(100), metavar="SEEDS",
+                        help="how many from 0 on, or FIRST..LAST (100)")  # fmt: skip
     parser.add_argument("--trace", action="store_true", help="print every event")
     parser.add_argument("--plant", metavar="NAME", choices=sorted(planted.BUGS), help="put a known bug in first")
-    parser.add_argument("--brief", action="store_true", help="do not look for the shortest part of the faults")
+    parser.add_argument("--planted", action="store_true", help="find every known bug, and say how many seeds it took")
+    parser.add_argument("--brief", action="store_true", help="do not look for the shortest plan that fails")
     parser.add_argument("--until-failure", action="store_true", help="stop at the first seed that fails")
     parser.add_argument("--processes", type=int, default=1, metavar="N", help="how many seeds at a time (1)")
+    parser.add_argument("--done", type=Path, metavar="FILE",
+                        help="note what is done in this file; a later run leaves that out and counts it")  # fmt: skip
     given = parser.parse_args()
+    gc.collect()
+    gc.freeze()
+    if given.planted:
+        return _find_all(given)
     with planted.BUGS[given.plant].planted() if given.plant else nullcontext():
-        return _simulate(range(given.first, given.first + given.seeds), given)
+        return _simulate(given)
 
 
-def _simulate(seeds: range, given: argparse.Namespace) -> int:
+def _seeds(text: str) -> range:
+    first, dots, last = text.partition("..")
+    return range(int(first), int(last) + 1) if dots else range(int(text))
+
+
+class Totals:
+    """What all seeds together showed."""
+
+    def __init__(self) -> None:
+        self.seeds = 0
+        self.failed: list[int] = []
+        self.counts: Counter[str] = Counter()
+
+    def add(self, seed: int, counts: Counter[str], *, has_failed: bool) -> None:
+        self.seeds += 1
+        self.counts += counts
+        if has_failed:
+            self.failed.append(seed)
+
+    def lines(self) -> Iterator[str]:
+        yield f"{self.seeds} seeds, {len(self.failed)} seeds failed{': ' if self.failed else ''}" + ", ".join(
+            map(str, self.failed[:20])
+        )
+        yield f"  messages: {self.counts['acknowledged']} acknowledged, {self.counts['consumed']} consumed"
+        for what in ("stream", "step", "fault"):
+            found = sorted((name.removeprefix(what + " "), count) for name, count in self.counts.items()
+                           if name.startswith(what + " "))  # fmt: skip
+            yield f"  {what}s: " + ", ".join(f"{name} {count}" for name, count in found)
+
+
+def _simulate(given: argparse.Namespace) -> int:
     began = last_told = time.monotonic()
-    faults = acknowledged = consumed = failed = 0
-    done = 0
-    for done, outcome in enumerate(_outcomes(seeds, given), 1):
-        faults += len(outcome.plan.faults)
-        acknowledged += outcome.acknowledged
-        consumed += outcome.consumed
-        if outcome.failures:
-            failed += 1
-            _tell(outcome, outcome if given.brief else shortest(outcome))
-            if given.until_failure:
-                break
-        if time.monotonic() - last_told > TELL_SECONDS:
-            last_told = time.monotonic()
-            sys.stderr.write(f"{done} of {len(seeds)} seeds, {failed} failed\n")
-    seconds = time.monotonic() - began
-    print(
-        f"{done} seeds from {seeds.start}: {faults} faults, {acknowledged} messages acknowledged, "
-        f"{consumed} consumed, {failed} seeds failed; {seconds:.0f} s"
-    )
-    return 1 if failed else 0
+    totals = Totals()
+    for seed, counts, has_failed in _done(given.done, given.seeds):
+        totals.add(seed, counts, has_failed=has_failed)
+    known = {seed for seed, _, _ in _done(given.done, given.seeds)}
+    left = [seed for seed in given.seeds if seed not in known]
+    try:
+        for outcome in _outcomes(left, given):
+            totals.add(outcome.plan.seed, outcome.counts, has_failed=bool(outcome.failures))
+            _note(given.done, outcome)
+            if outcome.failures:
+                _tell(outcome, outcome if given.brief else shortest(outcome), given.plant)
+                if given.until_failure:
+                    break
+            if time.monotonic() - last_told > TELL_SECONDS:
+                last_told = time.monotonic()
+                sys.stderr.write(f"{totals.seeds} of {len(given.seeds)} seeds, {len(totals.failed)} failed\n")
+    except KeyboardInterrupt:
+        print("interrupted")
+    print("\n".join(totals.lines()))
+    print(f"{time.monotonic() - began:.0f} s")
+    return 1 if totals.failed else 0
 
 
-def _outcomes(seeds: range, given: argparse.Namespace) -> Iterator[Outcome]:
+def _done(file: Path | None, seeds: range) -> Iterator[tuple[int, Counter[str], bool]]:
+    """Yield the seeds that are noted as done: seed, counts, whether it failed."""
+    if file is None or not file.exists():
+        return
+    for line in file.read_text().splitlines():
+        entry = json.loads(line)
+        if entry["seed"] in seeds:
+            yield entry["seed"], Counter(entry["counts"]), entry["failed"]
+
+
+def _note(file: Path | None, outcome: Outcome) -> None:
+    if file is not None:
+        entry = {"seed": outcome.plan.seed, "failed": bool(outcome.failures), "counts": outcome.counts}
+        with file.open("a") as notes:
+            notes.write(json.dumps(entry) + "\n")
+
+
+def _outcomes(seeds: Iterable[int], given: argparse.Namespace) -> Iterator[Outcome]:
     """Yield what the seeds showed, in their order."""
+    plans = (planted.plan_with(given.plant, seed) for seed in seeds)
     if given.processes == 1:
-        for seed in seeds:
-            yield simulate(plan_of(seed), echo=print if given.trace else None)
+        for plan in plans:
+            yield simulate(plan, echo=print if given.trace else None)
+            gc.collect()
         return
     # Forked, so that a planted bug is in every process.
-    with get_context("fork").Pool(given.processes) as pool:
-        yield from pool.imap(simulate, map(plan_of, seeds))
+    with get_context("fork").Pool(given.processes, maxtasksperchild=SEEDS_PER_PROCESS) as pool:
+        yield from pool.imap(simulate, plans)
 
 
-def _tell(outcome: Outcome, short: Outcome) -> None:
+def _tell(outcome: Outcome, short: Outcome, plant: str | None) -> None:
     plan = outcome.plan
     print(f"seed {plan.seed} FAILED: {plan.masters} masters, slave: {plan.has_slave}, {plan.values}")
     for failure in short.failures:
         print(f"    {failure}")
-    print(f"  with {len(short.plan.faults)} of its {len(plan.faults)} faults:")
-    for fault in short.plan.faults:
-        print(f"    {fault}")
-    print(f"  the last of its events (digest {short.digest}; all of them: bin/simulate 1 --from {plan.seed} --trace):")
+    for what in ("faults", "steps", "streams"):
+        left, all_of = getattr(short.plan, what), getattr(plan, what)
+        print(f"  with {len(left)} of its {len(all_of)} {what}:")
+        for one in left:
+            print(f"    {one}")
+    again = f"bin/simulate {plan.seed}..{plan.seed} --trace{f' --plant {plant}' if plant else ''}"
+    print(f"  the last of its events (digest {short.digest}; all of the seed: {again}):")
     for line in short.lines[-SHOWN_LINES:]:
         print(f"    {line}")
 
 
+# Planted bugs.
+
+
+def _find_all(given: argparse.Namespace) -> int:
+    """Look for each planted bug; print how many seeds that took. Return 1 if one is not found."""
+    missed = 0
+    with get_context("fork").Pool(given.processes, maxtasksperchild=8) as pool:
+        for name, tried, failure in pool.imap(partial(_find, seeds=given.seeds), planted.BUGS):
+            missed += not failure
+            print(
+                f"{name}: {f'found by seed {tried - 1}: {failure}' if failure else f'NOT FOUND by {tried} seeds'}",
+                flush=True,
+            )
+    print(f"{len(planted.BUGS) - missed} of {len(planted.BUGS)} planted bugs are found")
+    return 1 if missed else 0
+
+
+def _find(name: str, seeds: range) -> tuple[str, int, str]:
+    """Return the name of a bug, how many seeds were tried, and what the last one said. The same plan must hold without
+    the bug."""
+    bug = planted.BUGS[name]
+    for tried, seed in enumerate(seeds, 1):
+        plan = plan_of(seed, bug.shape)
+        with bug.planted():
+            outcome = simulate(plan)
+        # A check has to find it; that the program breaks is not enough.
+        found = [text for text in outcome.failures if "the run ended with" not in text]
+        if found:
+            without = simulate(plan).failures
+            if without:
+                return name, tried, f"WITHOUT THE BUG, TOO: {without[0][:200]}"
+            return name, tried, found[0][:200]
+        gc.collect()
+    return name, len(seeds), ""
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main() if os.environ.get("PYTHONHASHSEED") == "0" else "start it as bin/simulate")

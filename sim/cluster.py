@@ -101,11 +101,11 @@ class Node:
             self._scope.cancel()
             await self._ended.wait()
 
-    async def kill(self) -> None:
-        """End the process, now."""
+    async def kill(self, *, as_if: str = "kill") -> None:
+        """End the process, now. `as_if` is what `died_at` notes."""
         if self._scope is not None:
             self._trace.add(f"{self.name} is killed")
-            self.died_at.append((trio.current_time(), "kill"))
+            self.died_at.append((trio.current_time(), as_if))
             self.host.process_died()
             await self._end_at_once()
 
@@ -167,10 +167,15 @@ class Broker(Node):
             "mappedFileSizeConsumeQueue": str(20 * 500),
             "maxHashSlotNum": "500",
             "maxIndexNum": "2000",
+            "rocketmqHome": str(disk.directory / "home"),
             **values,
         }
         self.controller: BrokerController | None = None
         self._files = DiskFiles(disk)
+        self.restored: list[tuple[float, float]] = []
+        """(when its disk was copied, when it went back to the copy)"""
+        self.kept_bytes = 0
+        """How long the log of this slave is at least, whatever its master does."""
 
     @property
     def broker_name(self) -> str:
@@ -219,8 +224,25 @@ class Broker(Node):
             await burnt.wait()
         await (super().lose_power if power else self.kill)()
 
+    async def err_within_a_commit(self, writes: int) -> None:
+        """Have a write of log or queues raise an unexpected error, after the given number of others, and wait until the
+        broker has ended of it, at most ten seconds."""
+        self._is_dying = True
+        self._files.slips = writes
+        self.died_at.append((trio.current_time(), "kill"))
+        with trio.move_on_after(10.0):
+            await self._ended.wait()
+        self.died_at.append((trio.current_time(), "kill"))
+        self._files.slips = -1
+        self._is_dying = self._scope is None
+
     async def _end_at_once(self) -> None:
         self._files.is_dead = True
         await super()._end_at_once()
-        if self.died_at[-1][1] == "power":
+        if not self.host.has_power:
             self.disk.power_failed()
+
+    def log_end(self) -> int:
+        """Return the end of the log, in bytes."""
+        serving = self.controller.serving if self.controller is not None and self.is_running else None
+        return serving.store.reading.max_physical_offset if serving is not None else 0

@@ -1,29 +1,89 @@
 """Makes one trio run depend on nothing but a seed.
 
 trio chooses the order of ready tasks at random, threads end whenever they like, and programs draw random numbers. Here
-the first follows the seed, a "thread" runs its function at once, and `random` is seeded. Time is trio's MockClock: it
-jumps as soon as every task waits. Sets of text keep one order only under a fixed PYTHONHASHSEED, which bin/simulate
-sets.
+the first follows the seed, a "thread" runs its function at once, and `random` is seeded. Sets of text keep one order
+only under a fixed PYTHONHASHSEED, which bin/simulate sets.
+
+Time is a `VirtualClock`: as soon as every task waits, it jumps to the next thing that is due. It moves in steps of a
+millisecond, so that what is due within the same one happens at the same moment, in an order that the seed chooses.
 """
 
 from __future__ import annotations
 
+import gc
 import random
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from heapq import heappop, heappush
+from itertools import count
+from math import ceil, inf
+from typing import Any, Protocol
 
 import outcome
 import trio
-import trio.testing
 from trio import _threads
 from trio._core import _run
 
+STEPS_PER_SECOND = 1000
+_HANGS_SECONDS = 1e9
 
-def run_seeded(main: Callable[[], Awaitable[Any]], seed: int) -> Any:
-    """Return what `await main()` returns, in a run that is the same each time."""
+
+class Alarm(Protocol):
+    """Something that happens at a moment."""
+
+    def ring(self) -> None: ...
+
+
+class VirtualClock(trio.abc.Clock):
+    """Jumps whenever the run would wait. `alarms` are those of the network: it has too many deliveries for a
+    cancel scope each."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._alarms: list[tuple[float, int, Alarm]] = []
+        self._numbers = count()
+
+    def start_clock(self) -> None:
+        return
+
+    def current_time(self) -> float:
+        return self.now
+
+    def ring_at(self, at: float, alarm: Alarm) -> None:
+        """Call `alarm.ring` at this time, which must be finite."""
+        heappush(self._alarms, (at, next(self._numbers), alarm))
+
+    def deadline_to_sleep_time(self, deadline: float) -> float:
+        """Move on to the next moment at which something is due; trio asks when no task can run."""
+        if _run.GLOBAL_RUN_CONTEXT.runner.entry_queue.queue:
+            return 0.0  # a thread has ended
+        alarms = self._alarms
+        due = min(deadline, alarms[0][0]) if alarms else deadline
+        if due == inf:
+            return _HANGS_SECONDS
+        if due > self.now:
+            self.now = max(due, ceil(due * STEPS_PER_SECOND) / STEPS_PER_SECOND)
+        while alarms and alarms[0][0] <= self.now:
+            heappop(alarms)[2].ring()
+        return 0.0
+
+
+class _Order:
+    """Chooses the order of ready tasks."""
+
+    def __init__(self, seed: int) -> None:
+        self._shuffle = random.Random(seed).shuffle
+
+    def shuffle(self, tasks: list[Any]) -> None:
+        if len(tasks) > 1:
+            self._shuffle(tasks)
+
+
+def run_seeded(main: Callable[[VirtualClock], Awaitable[Any]], seed: int) -> Any:
+    """Return what `await main(clock)` returns, in a run that is the same each time."""
+    clock = VirtualClock()
     with _seeded(seed):
-        return trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+        return trio.run(main, clock, clock=clock)
 
 
 @contextmanager
@@ -31,15 +91,19 @@ def _seeded(seed: int) -> Iterator[None]:
     scheduler: Any = _run
     threads: Any = _threads
     before = scheduler._r, scheduler._ALLOW_DETERMINISTIC_SCHEDULING, threads.start_thread_soon, random.getstate()
-    scheduler._r = random.Random(seed)
+    scheduler._r = _Order(seed)
     scheduler._ALLOW_DETERMINISTIC_SCHEDULING = True
     threads.start_thread_soon = _at_once
     random.seed(seed)
+    was_enabled = gc.isenabled()
+    gc.disable()  # a run is short; what it leaves is collected after it
     try:
         yield
     finally:
         scheduler._r, scheduler._ALLOW_DETERMINISTIC_SCHEDULING, threads.start_thread_soon, state = before
         random.setstate(state)
+        if was_enabled:
+            gc.enable()
 
 
 def _at_once(

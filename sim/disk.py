@@ -1,16 +1,20 @@
-"""A disk that loses what was not synced when its power fails, and that can be slow or full.
+"""A disk that loses what was not synced when its power fails, and that can be slow, full or failing.
 
 The files are real ones, in a directory of the run. For every page that is written, the disk remembers what the page
 held at the last sync of its file; a power failure puts some of the sectors of such pages back. Names (new files,
 renames, removals) become certain with a sync of their directory, or of the new file itself; a power failure undoes some
-of the others, the last first, as a journaling file system does.
+of the others, the last first, as a journaling file system does. A sync that fails leaves its pages in memory only, and
+they count as clean, as they do on Linux: a later sync of the file succeeds without them, and they are gone when memory
+is needed (`evict`).
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -33,6 +37,9 @@ class Disk:
         self.choose = choose
         self.is_slow = False
         self.is_full = False
+        self.is_failing = False
+        self.failed_pages: dict[int, dict[int, bytes]] = {}
+        """Pages whose sync failed, as `synced_pages`."""
         self.synced_pages: dict[int, dict[int, bytes]] = {}
         """For each file (inode): page number -> its bytes at the last sync."""
         self.is_log_synced = True
@@ -42,6 +49,56 @@ class Disk:
         self._kept = directory / "undo"
         self._kept.mkdir(parents=True)
         self._numbers = 0
+        self._copy = directory.parent / f"{directory.name}-copy"
+        self._unlinked: tuple[str, str] | None = None
+
+    # What administrators and accidents do to files, while nothing runs on them.
+
+    def copy(self) -> None:
+        """Make a copy of the store, for `restore`."""
+        shutil.copytree(self.directory / "store", self._copy, dirs_exist_ok=True)
+
+    def restore(self) -> None:
+        """Go back to the copy."""
+        shutil.rmtree(self.directory / "store")
+        shutil.copytree(self._copy, self.directory / "store")
+        self.synced_pages.clear()
+        self.failed_pages.clear()
+        self.names.clear()
+
+    def lose_queues(self) -> None:
+        shutil.rmtree(self.directory / "store" / "consumequeue", ignore_errors=True)
+        self.names = {path: undo for path, undo in self.names.items() if "/consumequeue" not in path}
+
+    def unlink_newest_log_file(self) -> bool:
+        """Take the name of the log file that is being written, under the running broker. Return False without one."""
+        files = sorted((self.directory / "store" / "commitlog").glob("0*"))
+        if not files:
+            return False
+        path = str(files[0])
+        for file in files:  # files are made in advance
+            if os.stat(file).st_blocks:
+                path = str(file)
+        backup = f"{self._copy}-file"
+        shutil.copyfile(path, backup)
+        self._unlinked = backup, path
+        os.unlink(path)
+        return True
+
+    def replace_unlinked(self) -> None:
+        """Put a copy of the file in its place, with what it held when it lost its name."""
+        if self._unlinked is not None:
+            backup, path = self._unlinked
+            shutil.copyfile(backup, path)
+            self._unlinked = None
+
+    def evict(self) -> None:
+        """Drop from memory what a failed sync left there only."""
+        for path in self._files():
+            pages = self.failed_pages.get(os.stat(path).st_ino)
+            if pages:
+                self._put_back(path, pages, survive=0.0)
+        self.failed_pages.clear()
 
     def keep(self, path: str) -> str:
         """Keep a file that loses its name; return where."""
@@ -52,12 +109,13 @@ class Disk:
 
     def power_failed(self) -> None:
         """Become what is found when the power returns."""
+        self.evict()
         for path in self._files():
             pages = self.synced_pages.get(os.stat(path).st_ino)
             if pages:
                 self._put_back(path, pages)
         self.synced_pages.clear()
-        for directory in sorted(self.names):
+        for directory in sorted(self.names, reverse=True):
             changes = self.names[directory]
             for _, undo in reversed(changes[self.choose.randint(0, len(changes)) :]):
                 undo()
@@ -67,8 +125,9 @@ class Disk:
         found = (os.path.join(root, name) for root, _, names in os.walk(self.directory) for name in names)
         return sorted(path for path in found if not path.startswith(str(self._kept)))
 
-    def _put_back(self, path: str, pages: dict[int, bytes]) -> None:
-        survive = self.choose.choice((0.0, 0.5, 0.9, 1.0))
+    def _put_back(self, path: str, pages: dict[int, bytes], survive: float | None = None) -> None:
+        if survive is None:
+            survive = self.choose.choice((0.0, 0.5, 0.9, 1.0))
         size = os.path.getsize(path)
         with open(path, "r+b", buffering=0) as file:
             for page, old in sorted(pages.items()):
@@ -92,6 +151,8 @@ class DiskFiles(Files):
         self.is_dead = False
         self.fuse = -1
         """So many writes from now on the process dies, in the middle of the last one; below 0: it does not."""
+        self.slips = -1
+        """So many writes of log and queues from now on, one raises what no system call does; below 0: none."""
         self.on_burnt: Callable[[], None] = lambda: None
 
     def _check(self, *, needs_space: bool = False) -> None:
@@ -122,6 +183,10 @@ class DiskFiles(Files):
 
     def pwrite(self, fd: int, data: Data, at: int) -> None:
         self._check(needs_space=True)
+        if self.slips >= 0 and self._is_of_messages(fd):
+            self.slips -= 1
+            if self.slips < 0:
+                raise RuntimeError("an error that nobody foresaw")
         if len(data):
             self._remember(fd, at, len(data))
         if self.fuse == 0:
@@ -132,6 +197,11 @@ class DiskFiles(Files):
         self.fuse -= 1
         super().pwrite(fd, data, at)
 
+    @staticmethod
+    def _is_of_messages(fd: int) -> bool:
+        path = os.readlink(f"/proc/self/fd/{fd}")
+        return "/commitlog/" in path or "/consumequeue/" in path
+
     def _write_a_part(self, fd: int, data: bytes, at: int) -> None:
         """Write up to a page boundary: between pages a killed process leaves the kernel."""
         ends = [at, *range((at // PAGE_BYTES + 1) * PAGE_BYTES, at + len(data), PAGE_BYTES), at + len(data)]
@@ -139,7 +209,12 @@ class DiskFiles(Files):
 
     def datasync(self, fd: int) -> None:
         self._check()
-        self._disk.synced_pages.pop(os.fstat(fd).st_ino, None)
+        pages = self._disk.synced_pages.pop(inode := os.fstat(fd).st_ino, None)
+        if self._disk.is_failing:
+            failed = self._disk.failed_pages.setdefault(inode, {})
+            for page, old in (pages or {}).items():
+                failed.setdefault(page, old)
+            raise OSError(errno.EIO, "Input/output error")
         path = os.readlink(f"/proc/self/fd/{fd}")
         if "/commitlog/" in path:
             self._disk.is_log_synced = True
@@ -175,7 +250,14 @@ class DiskFiles(Files):
 
     def make_directories(self, path: str) -> None:
         self._check()
+        made: list[str] = []
+        at = path
+        while not os.path.exists(at):
+            made.append(at)
+            at = os.path.dirname(at)
         super().make_directories(path)
+        for directory in reversed(made):
+            self._changed(directory, partial(shutil.rmtree, directory, ignore_errors=True))
 
     def rename(self, source: str, target: str) -> None:
         self._check()
@@ -186,9 +268,9 @@ class DiskFiles(Files):
         def undo() -> None:
             _remove(target)
             if replaced is not None:
-                os.link(replaced, target)
+                _link(replaced, target)
             if not os.path.exists(source):
-                os.link(moved, source)
+                _link(moved, source)
 
         self._changed(target, undo)
 
@@ -199,7 +281,7 @@ class DiskFiles(Files):
 
         def undo() -> None:
             if not os.path.exists(path):
-                os.link(kept, path)
+                _link(kept, path)
 
         self._changed(path, undo)
 
@@ -208,6 +290,11 @@ class DiskFiles(Files):
 
     def physical_memory_bytes(self) -> int:
         return 8 << 30
+
+
+def _link(kept: str, path: str) -> None:
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    os.link(kept, path)
 
 
 def _remove(path: str) -> None:

@@ -3,7 +3,10 @@
 A connection is two pipes, one for each direction. What is sent arrives in order after a delay of its own, so that
 connections overtake each other. A pipe holds a bounded number of bytes; then its sender waits, as with TCP's windows.
 
-    partition       two hosts cannot reach each other; what is sent meanwhile arrives when they can, as TCP resends it
+    partition       two hosts cannot reach each other, or one of them not the other; what is sent meanwhile arrives when
+                    they can, as TCP resends it
+    reset           the connections between two hosts end
+    lag             a host is far away for a while
     process killed  the system closes its connections: the peers read their end, or see a reset when they send
     power failure   nobody tells the peers: they wait until they send something after the host has returned (half open)
 """
@@ -18,6 +21,7 @@ from random import Random
 
 import trio
 
+from sim.determinism import VirtualClock
 from triomq.protocol.address import HostPort
 from triomq.remoting import network
 
@@ -41,33 +45,65 @@ class Pipe:
         """(arrival, bytes); no bytes: the end."""
         self._bytes = 0
         self._last_arrival = 0.0
-        self._changed = trio.Event()
+        self._reader: trio.lowlevel.Task | None = None
+        self._room: trio.Event | None = None
 
     async def send(self, data: bytes) -> None:
         while not self.is_reset and self._bytes >= WINDOW_BYTES:
-            await self._changed.wait()
+            await self._wait_for_room()
         if self.is_reset:
             raise trio.BrokenResourceError("connection reset by the peer")
         self._bytes += len(data)
+        self._append(data)
+
+    async def _wait_for_room(self) -> None:
+        self._room = trio.Event()
+        await self._room.wait()
+
+    def _append(self, data: bytes) -> None:
         self._in_flight.append((self._arrival(), data))
-        self._notify()
+        if len(self._in_flight) == 1:
+            self._expect()
 
     def _arrival(self) -> float:
         """Return when something that is sent now arrives: never before what was sent earlier."""
-        if self.is_lost or self.source.network.is_cut(self.source, self.target):
+        network = self.source.network
+        if self.is_lost or network.is_cut(self.source, self.target):
             return inf
-        self._last_arrival = max(self._last_arrival, trio.current_time() + self.source.network.delay())
+        delay = network.delay() + self.source.lag_seconds + self.target.lag_seconds
+        self._last_arrival = max(self._last_arrival, network.clock.now + delay)
         return self._last_arrival
 
     async def receive(self, max_bytes: int) -> bytes:
+        has_waited = False
         while True:
             if self.is_reset:
                 raise trio.BrokenResourceError("connection reset by the peer")
-            arrival = self._in_flight[0][0] if self._in_flight else inf
-            if arrival <= trio.current_time():
+            if self._in_flight and self._in_flight[0][0] <= self.source.network.clock.now:
+                if not has_waited:
+                    await trio.lowlevel.checkpoint()
+                    if self.is_reset:
+                        continue
                 return self._take(max_bytes)
-            with trio.move_on_at(arrival):
-                await self._changed.wait()
+            self._reader = trio.lowlevel.current_task()
+            self._expect()
+            await trio.lowlevel.wait_task_rescheduled(self._reader_left)
+            has_waited = True
+
+    def _reader_left(self, _: object) -> trio.lowlevel.Abort:
+        self._reader = None
+        return trio.lowlevel.Abort.SUCCEEDED
+
+    def _expect(self) -> None:
+        """Have the reader woken when the next bytes arrive."""
+        if self._reader is not None and self._in_flight and self._in_flight[0][0] < inf:
+            self.source.network.clock.ring_at(self._in_flight[0][0], self)
+
+    def ring(self) -> None:
+        """Wake the reader, who looks for himself."""
+        if self._reader is not None:
+            reader, self._reader = self._reader, None
+            trio.lowlevel.reschedule(reader)
 
     def _take(self, max_bytes: int) -> bytes:
         arrival, data = self._in_flight[0]
@@ -78,7 +114,7 @@ class Pipe:
             self._in_flight.appendleft((arrival, data[max_bytes:]))
             data = data[:max_bytes]
         self._bytes -= len(data)
-        self._notify()
+        self._notify_writer()
         return data
 
     def healed(self) -> None:
@@ -88,21 +124,22 @@ class Pipe:
             while self._in_flight and self._in_flight[-1][0] == inf:
                 self._in_flight.pop()
             self._in_flight.extend((self._arrival(), data) for data in held)
-            self._notify()
+            self._expect()
 
     def end(self) -> None:
         """The sender sends no more; the reader reads what is in flight, then the end."""
-        self._in_flight.append((self._arrival(), b""))
-        self._notify()
+        self._append(b"")
 
     def reset(self) -> None:
         self.is_reset = True
         self._in_flight.clear()
-        self._notify()
+        self.ring()
+        self._notify_writer()
 
-    def _notify(self) -> None:
-        self._changed.set()
-        self._changed = trio.Event()
+    def _notify_writer(self) -> None:
+        if self._room is not None:
+            self._room.set()
+            self._room = None
 
 
 class MemoryStream(network.SimulatedStream):
@@ -117,7 +154,7 @@ class MemoryStream(network.SimulatedStream):
         self._is_closed = False
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        await trio.lowlevel.checkpoint()
+        await trio.lowlevel.checkpoint_if_cancelled()
         if self._is_closed:
             raise trio.ClosedResourceError("this end is closed")
         await self._outgoing.send(bytes(data))
@@ -126,7 +163,7 @@ class MemoryStream(network.SimulatedStream):
         await trio.lowlevel.checkpoint()
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
-        await trio.lowlevel.checkpoint()
+        await trio.lowlevel.checkpoint_if_cancelled()
         if self._is_closed:
             raise trio.ClosedResourceError("this end is closed")
         return await self._incoming.receive(max_bytes or WINDOW_BYTES)
@@ -184,6 +221,8 @@ class Host:
         self.listeners: dict[int, MemoryListener] = {}
         self.streams: set[MemoryStream] = set()
         self.has_power = True
+        self.lag_seconds = 0.0
+        """What arrives here or comes from here takes longer by this time."""
         self._lost: list[MemoryStream] = []
         self._next_port = FIRST_FREE_PORT
 
@@ -211,7 +250,7 @@ class Host:
         target = self.network.hosts.get(host)
         with trio.move_on_after(CONNECT_SECONDS):
             await trio.sleep(2 * self.network.delay())
-            while target is None or not target.has_power or self.network.is_cut(self, target):
+            while target is None or not target.has_power or self.network.is_separated(self, target):
                 await trio.sleep(1.0)
             listener = target.listeners.get(port)
             if listener is None:
@@ -235,7 +274,7 @@ class Host:
         """The system closes what the process had open. Peers behind a partition do not hear of that."""
         for stream in self._ordered():
             peer = self.network.hosts[stream.remote.ip]
-            if self.network.is_cut(self, peer):
+            if self.network.is_separated(self, peer):
                 stream.lose()
                 self.streams.discard(stream)
                 self._lost.append(stream)
@@ -269,11 +308,13 @@ class Host:
 class Network:
     """All hosts. `choose` decides the delays."""
 
-    def __init__(self, choose: Random) -> None:
+    def __init__(self, choose: Random, clock: VirtualClock) -> None:
+        self.clock = clock
         self.hosts: dict[str, Host] = {}
         self.pipes: list[Pipe] = []
         self._choose = choose
-        self._cuts: set[frozenset[str]] = set()
+        self._cuts: set[tuple[str, str]] = set()
+        """(source, target)"""
 
     def host(self, name: str) -> Host:
         """Add a machine."""
@@ -286,18 +327,31 @@ class Network:
         draw = self._choose.random()
         return draw * 0.002 if draw < 0.97 else draw * self._choose.random() * 0.2
 
-    def is_cut(self, one: Host, other: Host) -> bool:
-        return frozenset((one.ip, other.ip)) in self._cuts
+    def is_cut(self, source: Host, target: Host) -> bool:
+        """Return whether nothing gets from one host to another."""
+        return (source.ip, target.ip) in self._cuts
 
-    def cut(self, one: Host, other: Host) -> None:
-        self._cuts.add(frozenset((one.ip, other.ip)))
+    def is_separated(self, one: Host, other: Host) -> bool:
+        """Return whether a direction between two hosts is cut, so that no connection can be made."""
+        return self.is_cut(one, other) or self.is_cut(other, one)
+
+    def cut(self, source: Host, target: Host) -> None:
+        self._cuts.add((source.ip, target.ip))
 
     def heal(self, one: Host, other: Host) -> None:
-        self._cuts.discard(frozenset((one.ip, other.ip)))
+        self._cuts -= {(one.ip, other.ip), (other.ip, one.ip)}
         self._resend()
+
+    def reset(self, one: Host, other: Host) -> None:
+        """End the connections between two hosts, as a firewall does that forgets them."""
+        for pipe in self.pipes:
+            if {pipe.source, pipe.target} == {one, other} and not pipe.is_lost:
+                pipe.reset()
 
     def heal_all(self) -> None:
         self._cuts.clear()
+        for host in self.hosts.values():
+            host.lag_seconds = 0.0
         self._resend()
 
     def _resend(self) -> None:

@@ -1,44 +1,60 @@
 """Bugs that are put into the running program on purpose: a simulation is worth what it finds.
 
-Each replaces one method of the real program by a wrong one; the run of its seed must fail (tests/test_simulation.py).
+Each replaces one method of the real program by a wrong one, and has the shape of the plans in which it shows most; some
+of the first seeds of that shape must fail (tests/test_simulation.py).
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import trio
-
+from sim import wrong
+from sim.plan import BROADCAST, DELAYED, FILTERED, GUEST, ORDERED, PLAIN, TRANSACTIONAL, Plan, Shape, plan_of
+from triomq.broker.acl.access_table import AccessTable
 from triomq.broker.delay import DelayOffsets
+from triomq.broker.long_polling import LongPolling
 from triomq.broker.message_writer import MessageWriter
+from triomq.broker.nameserver_link import NameServerLink
+from triomq.broker.replication.copied import CopiedPart
 from triomq.broker.replication.log_follower import LogFollower
+from triomq.broker.tables.groups import GroupTable
 from triomq.broker.tables.offsets import OffsetTable
+from triomq.broker.tables.queue_locks import QueueLockTable
 from triomq.broker.tables.topics import TopicTable
+from triomq.broker.transaction_ends import OPEN, HalfStates
 from triomq.broker.transactions import TransactionLog
+from triomq.client.consume.assigned import AssignedQueue
 from triomq.client.consume.failed_messages import FailedMessages
+from triomq.client.consume.group_consumer import GroupConsumer
 from triomq.client.consume.offset_store import BrokerOffsets
 from triomq.client.consume.push_consumer import PushConsumer
 from triomq.client.core.allocation import Averagely
+from triomq.client.core.offsets import LocalOffsetFile
 from triomq.client.core.process_queue import ProcessQueue
 from triomq.namesrv.routes import RouteTable
+from triomq.remoting.memory import Share
 from triomq.store.delay import DelayLevels
+from triomq.store.disk.files import Files
+from triomq.store.fail_stop import FailStop
 from triomq.store.queues.dispatch import Dispatch
 from triomq.store.reading import Reading
 from triomq.store.upkeep.flush import Flush
+from triomq.store.upkeep.queue_recovery import QueueRecovery
+
+SYNC = (("flushDiskType", "SYNC_FLUSH"),)
 
 
 @dataclass(frozen=True)
 class Bug:
-    """`wrong(original)` returns what replaces the method `name` of `owner`. `seed` is one that finds it."""
+    """`wrong(original)` returns what replaces the method `name` of `owner`."""
 
     owner: type
     name: str
-    wrong: Callable[[Callable[..., Any]], Callable[..., Any]]
-    seed: int = 0
+    wrong: Callable[[Any], Any]
+    shape: Shape
 
     @contextmanager
     def planted(self) -> Iterator[None]:
@@ -50,135 +66,153 @@ class Bug:
             setattr(self.owner, self.name, original)
 
 
-def _nothing(_: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda *arguments, **options: None
+def _of_a_broker(*faults: str, streams: tuple[str, ...] = (PLAIN,), steps: tuple[str, ...] = ()) -> Shape:
+    """One master, which syncs before it acknowledges, and these faults of it."""
+    return Shape(streams, steps, faults, settings=SYNC, masters=1, only_brokers=True)
 
 
-def _nothing_async(_: Callable[..., Any]) -> Callable[..., Any]:
-    async def nothing(*arguments: Any, **options: Any) -> None:
-        await trio.lowlevel.checkpoint()
-
-    return nothing
-
-
-def _forever(_: Callable[..., Any]) -> Callable[..., Any]:
-    async def sleep(*arguments: Any, **options: Any) -> None:
-        await trio.sleep_forever()
-
-    return sleep
-
-
-def _plus(number: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    def wrong(original: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda *arguments: original(*arguments) + number
-
-    return wrong
-
-
-def _waits_for_nothing(original: Callable[..., Any]) -> Callable[..., Any]:
-    def take_settings(self: MessageWriter) -> None:
-        original(self)
-        self._waits_for_disk = False
-
-    return take_settings
-
-
-def _skips_one_in(count: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    def wrong(original: Callable[..., Any]) -> Callable[..., Any]:
-        calls = itertools.count(1)
-        return lambda *arguments: original(*arguments) if next(calls) % count else None
-
-    return wrong
-
-
-def _reads_on(original: Callable[..., Any]) -> Callable[..., Any]:
-    calls = itertools.count(1)
-
-    def get_messages(*arguments: Any) -> Any:
-        result = original(*arguments)
-        if result.records and next(calls) % 20 == 0:
-            result.next_begin_offset += 1
-        return result
-
-    return get_messages
-
-
-def _begins_at_the_end(original: Callable[..., Any]) -> Callable[..., Any]:
-    def load(self: DelayOffsets) -> None:
-        original(self)
-        self._offsets = {level: offset + 2 for level, offset in self._offsets.items()}
-
-    return load
-
-
-def _commits_ahead(original: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda self, group, topic, queue_id, offset: original(self, group, topic, queue_id, offset + 3)
-
-
-def _only_the_outcome(_: Callable[..., Any]) -> Callable[..., Any]:
-    def commit(self: TransactionLog, half: Any, pending: Any) -> None:
-        self.rollback(half)
-
-    return commit
-
-
-def _without_the_last(original: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda self, group, member, queues, members: original(self, group, member, queues, members)[:3]
-
-
-def _one_behind(original: Callable[..., Any]) -> Callable[..., Any]:
-    async def read(*arguments: Any) -> int | None:
-        offset = await original(*arguments)
-        return None if offset is None else offset + 1
-
-    return read
-
-
-def _as_far_as_it_read(_: property) -> property:
-    return property(lambda self: self.next_after_pulled or None)
-
-
-def _says_it_did(_: Callable[..., Any]) -> Callable[..., Any]:
-    async def deliver_again(*arguments: Any) -> bool:
-        await trio.lowlevel.checkpoint()
-        return True
-
-    return deliver_again
-
-
-def _without_retries(original: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda self: {topic for topic in original(self) if not topic.startswith("%RETRY%")}
-
-
-def _one_broker_at_most(original: Callable[..., Any]) -> Callable[..., Any]:
-    def route(self: RouteTable, topic: str) -> Any:
-        found = original(self, topic)
-        if found is not None:
-            del found.queue_datas[1:]
-        return found
-
-    return route
+_KILLS = ("kill", "kill", "kill")
+_POWER = _of_a_broker("power", "write", "power")
+_CALM = ("slow",)
 
 
 BUGS = {
     # The store.
-    "acknowledged_before_the_sync": Bug(MessageWriter, "_take_settings", _waits_for_nothing, seed=8),
-    "a_sync_that_reaches_no_disk": Bug(Flush, "_sync", _nothing_async, seed=2),
-    "a_queue_without_some_entries": Bug(Dispatch, "_add", _skips_one_in(97)),
-    "a_read_that_skips_a_message": Bug(Reading, "get_messages", _reads_on),
+    "acknowledged_before_the_sync": Bug(
+        MessageWriter,
+        "_take_settings",
+        wrong.waits_for_nothing,
+        _POWER,
+    ),
+    "a_sync_that_reaches_no_disk": Bug(
+        Flush,
+        "_sync",
+        wrong.nothing_async,
+        _POWER,
+    ),
+    "a_queue_without_some_entries": Bug(Dispatch, "_add", wrong.skips_one_in(97), Shape((PLAIN, ORDERED))),
+    "a_read_that_skips_a_message": Bug(Reading, "get_messages", wrong.reads_on, Shape((PLAIN, ORDERED))),
+    "a_store_that_goes_on_after_an_error": Bug(FailStop, "fail", wrong.goes_on, _of_a_broker("error", "error")),
+    "a_store_that_goes_on_after_a_failed_sync": Bug(
+        FailStop,
+        "broke",
+        wrong.nothing,
+        _of_a_broker("failing", "failing"),
+    ),
+    "directories_whose_names_are_not_synced": Bug(
+        Files,
+        "make_lasting_directories",
+        wrong.without_a_sync,
+        _of_a_broker("power"),
+    ),
+    "a_log_file_without_a_name": Bug(
+        Flush,
+        "_is_linked",
+        wrong.always(True),
+        _of_a_broker("unlinked"),
+    ),
+    "a_deleted_topic_that_comes_back": Bug(
+        QueueRecovery,
+        "_decide_life",
+        wrong.takes_no_other_life,
+        _of_a_broker("rebuild", "rebuild", steps=("again", "again")),
+    ),
     # The broker.
-    "a_restart_that_delays_for_too_short": Bug(DelayLevels, "deliver_at", _plus(-500)),
-    "a_restart_that_forgets_delayed_messages": Bug(DelayOffsets, "load", _begins_at_the_end, seed=2),
-    "offsets_stored_ahead": Bug(OffsetTable, "commit", _commits_ahead),
-    "a_commit_without_its_message": Bug(TransactionLog, "commit", _only_the_outcome),
-    "a_restart_that_forgets_topics": Bug(TopicTable, "load", _nothing, seed=1),
-    "a_slave_that_copies_nothing": Bug(LogFollower, "run", _forever),
-    # The NameServer.
-    "a_route_with_one_broker": Bug(RouteTable, "route", _one_broker_at_most, seed=2),
+    "a_restart_that_delays_for_too_short": Bug(
+        DelayLevels, "deliver_at", wrong.plus(-500), _of_a_broker(*_KILLS, streams=(DELAYED,))
+    ),
+    "a_restart_that_forgets_delayed_messages": Bug(
+        DelayOffsets, "load", wrong.begins_at_the_end, _of_a_broker(*_KILLS, streams=(DELAYED,))
+    ),
+    "offsets_stored_ahead": Bug(OffsetTable, "commit", wrong.commits_ahead, Shape((PLAIN,), steps=("leave", "visit"))),
+    "a_commit_without_its_message": Bug(TransactionLog, "commit", wrong.only_the_outcome, Shape((TRANSACTIONAL,))),
+    "copies_of_half_messages_without_end": Bug(
+        TransactionLog,
+        "_put_op",
+        wrong.copies_leave_no_trace,
+        _of_a_broker(*_KILLS, "kill", streams=(TRANSACTIONAL,)),
+    ),
+    "a_transaction_that_ends_twice": Bug(HalfStates, "state", wrong.always(OPEN), Shape((TRANSACTIONAL,))),
+    "topics_made_at_once_that_nobody_is_told": Bug(
+        NameServerLink,
+        "_send_due",
+        wrong.forgets_what_changed_meanwhile,
+        Shape((PLAIN,), steps=("topics", "topics", "topics"), faults=("lag",)),
+    ),
+    "a_restart_that_forgets_topics": Bug(TopicTable, "load", wrong.nothing, _of_a_broker(*_KILLS)),
+    "a_topic_that_keeps_its_permission": Bug(
+        TopicTable, "update", wrong.only_new, Shape((PLAIN,), steps=("topics", "topics"), faults=_CALM)
+    ),
+    "a_group_that_keeps_its_settings": Bug(
+        GroupTable, "delete", wrong.nothing, Shape((PLAIN,), steps=("groups", "groups"), faults=_CALM)
+    ),
+    "a_restart_that_forgets_locks": Bug(
+        QueueLockTable,
+        "load",
+        wrong.nothing,
+        _of_a_broker(*_KILLS, "kill", streams=(ORDERED,), steps=("visit", "visit", "visit")),
+    ),
+    "held_pulls_that_are_never_woken": Bug(
+        LongPolling, "_matches", wrong.with_raw_codes, Shape((FILTERED,), settings=(("enableConsumeQueueExt", "true"),))
+    ),
+    "a_reset_that_members_ignore": Bug(
+        PushConsumer, "reset_offsets", wrong.nothing_async, Shape((PLAIN,), steps=("reset",), faults=_CALM)
+    ),
+    "a_slave_that_copies_nothing": Bug(
+        LogFollower, "run", wrong.forever, Shape((PLAIN,), settings=SYNC, has_slave=True)
+    ),
+    "a_slave_that_cuts_what_was_confirmed": Bug(
+        CopiedPart,
+        "follows",
+        wrong.as_if_its_own,
+        Shape((PLAIN,), faults=("restore",), settings=SYNC, has_slave=True, masters=1),
+    ),
+    "a_permission_that_is_taken_too_late": Bug(
+        AccessTable, "update_account", wrong.does_nothing, Shape((GUEST,), steps=("revoke", "revoke"), faults=_CALM)
+    ),
+    # Remoting and NameServer.
+    "memory_that_nobody_gives_back": Bug(
+        Share, "leave", wrong.leaves_nothing, Shape((PLAIN,), steps=("garbage", "garbage"))
+    ),
+    "a_route_with_one_broker": Bug(RouteTable, "route", wrong.one_broker_at_most, Shape((PLAIN,), masters=2)),
+    "a_route_that_outlives_its_topic": Bug(
+        RouteTable, "delete_topic", wrong.nothing, Shape((PLAIN,), steps=("topics", "topics"), faults=_CALM)
+    ),
     # The client.
-    "a_share_without_its_last_queue": Bug(Averagely, "__call__", _without_the_last, seed=2),
-    "a_consumer_that_begins_behind_its_offset": Bug(BrokerOffsets, "read", _one_behind),
-    "a_consumer_that_commits_what_it_only_read": Bug(ProcessQueue, "commit_offset", _as_far_as_it_read, seed=40),  # type: ignore[arg-type]
-    "a_failure_that_counts_as_success": Bug(FailedMessages, "deliver_again", _says_it_did),
-    "a_retry_topic_that_nobody_reads": Bug(PushConsumer, "topics", _without_retries),
+    "a_share_without_its_last_queue": Bug(Averagely, "__call__", wrong.without_the_last, Shape((PLAIN,), masters=2)),
+    "a_consumer_that_begins_behind_its_offset": Bug(
+        BrokerOffsets, "read", wrong.one_behind, Shape((PLAIN, ORDERED), steps=("leave", "visit"))
+    ),
+    "a_consumer_that_commits_what_it_only_read": Bug(
+        ProcessQueue,
+        "commit_offset",
+        wrong.as_far_as_it_read,
+        Shape((PLAIN,), steps=("leave", "leave", "visit"), faults=_KILLS),
+    ),
+    "a_member_that_leaves_without_its_offsets": Bug(
+        GroupConsumer,
+        "_leave",
+        wrong.stores_nothing_at_the_end,
+        Shape((PLAIN,), steps=("leave", "leave", "visit", "visit"), faults=_CALM),
+    ),
+    "an_ordered_queue_that_stays_paused": Bug(
+        AssignedQueue,
+        "stay",
+        wrong.nothing,
+        Shape((ORDERED,), steps=("visit", "visit", "visit", "visit"), faults=_CALM),
+    ),
+    "a_broadcast_that_misses_one": Bug(
+        LocalOffsetFile, "load", wrong.begins_in_the_past, Shape((BROADCAST,), faults=(*_KILLS, "stop"))
+    ),
+    "a_failure_that_counts_as_success": Bug(
+        FailedMessages, "deliver_again", wrong.says_it_did, Shape((PLAIN, DELAYED), faults=_CALM)
+    ),
+    "a_retry_topic_that_nobody_reads": Bug(
+        PushConsumer, "topics", wrong.without_retries, Shape((PLAIN, DELAYED), faults=_CALM)
+    ),
 }
+
+
+def plan_with(name: str | None, seed: int) -> Plan:
+    """Return the plan of a seed, in the shape for a planted bug."""
+    return plan_of(seed, BUGS[name].shape) if name is not None else plan_of(seed)

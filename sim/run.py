@@ -5,55 +5,56 @@ from __future__ import annotations
 import logging
 import shutil
 import tempfile
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
+from typing import Any, TypeVar
 
 import structlog
 import trio
 
-from sim import checks
+from sim import checks, cluster_checks, delivery_checks
+from sim.administration import ADMINISTRATORS, RESET_GROUP, Administration
 from sim.checks import Verdict
-from sim.cluster import Broker, NameServer, Node, in_words, now_ms
-from sim.determinism import run_seeded
+from sim.cluster import Broker, NameServer, Node, in_words
+from sim.determinism import VirtualClock, run_seeded
 from sim.disk import Disk
+from sim.faults import Faults
+from sim.history import History, Permission
 from sim.network import Host, Network
-from sim.plan import WORK_SECONDS, Fault, Plan
+from sim.plan import BROADCAST, GUEST, MEMBERS, PLAIN, TOPICS, WORK_SECONDS, Plan
 from sim.trace import Trace
 from sim.workload import (
-    DELAYED,
-    ORDERED,
-    PLAIN,
-    TOPICS,
-    TRANSACTIONAL,
+    APPLICATION,
+    OPERATOR,
+    STRANGER,
+    ClientNode,
     Consuming,
-    History,
+    Guest,
     Sending,
     name_server_address,
 )
 from triomq.client.administer.admin import Admin
-from triomq.client.core.errors import MQClientError
-from triomq.remoting import network
+from triomq.client.core.config import Credentials
+from triomq.remoting import memory, network, server
 
-SETTLE_SECONDS = 120.0
-REGISTRATION_SECONDS = 30.0
-ROUNDS_OF_TOPICS = 3
-TOPICS_AT_ONCE = 3
+Kind = TypeVar("Kind", bound=ClientNode)
+SETTLE_SECONDS = 150.0
 IN_MEMORY = Path("/dev/shm")
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run showed. `failures` is empty when everything held."""
+    """What a run showed. `failures` is empty when everything held. `counts` holds what happened how often."""
 
     plan: Plan
     failures: list[str]
     digest: str
-    acknowledged: int
-    consumed: int
-    lines: list[str]
+    counts: Counter[str]
+    lines: list[str] = field(repr=False)
 
 
 def simulate(plan: Plan, echo: Callable[[str], object] | None = None) -> Outcome:
@@ -62,8 +63,10 @@ def simulate(plan: Plan, echo: Callable[[str], object] | None = None) -> Outcome
     logging.disable(logging.CRITICAL)  # the client's log
     where = IN_MEMORY if IN_MEMORY.is_dir() else None
     directory = Path(tempfile.mkdtemp(prefix="triomq-sim-", dir=where))
+    run = _Run(plan, directory, echo)
     try:
-        return _Run(plan, directory, echo).outcome()
+        with run.watched_budgets():
+            return run.outcome()
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 
@@ -77,15 +80,33 @@ class _Run:
         self.brokers: dict[str, Broker] = {}
         """The masters, by broker name."""
         self._directory = directory
-        self._network = Network(self._random("network"))
         self._nodes: dict[str, Node] = {}
-        self._sending: list[Sending] = []
-        self._made: dict[str, set[str]] = {}
-        """Topics that were made meanwhile -> the masters that existed then."""
+        self._visitors: list[Consuming] = []
         self._name_servers: list[Host] = []
+        self._budgets: dict[str, memory.MemoryBudget] = {}
+        """By host: of the server that started there last."""
+        self._happened: Counter[str] = Counter()
 
     def _random(self, what: str) -> Random:
         return Random(f"{what} {self.plan.seed}")
+
+    @contextmanager
+    def watched_budgets(self) -> Iterator[None]:
+        """Know the memory budget of every server that is made inside."""
+        module: Any = server
+        original = module.budget_of
+
+        def budget_of(configured_bytes: int, max_frame_bytes: int) -> memory.MemoryBudget:
+            budget: memory.MemoryBudget = original(configured_bytes, max_frame_bytes)
+            host = network.simulated.get()
+            self._budgets[host.name if isinstance(host, Host) else ""] = budget
+            return budget
+
+        module.budget_of = budget_of
+        try:
+            yield
+        finally:
+            module.budget_of = original
 
     def outcome(self) -> Outcome:
         try:
@@ -93,33 +114,33 @@ class _Run:
         except Exception as error:
             self.verdict.failures.append(f"the run ended with {in_words(error)}")
         history = self.history
-        consumed = sum(map(len, history.consumed.values()))
-        return Outcome(
-            self.plan,
-            self.verdict.failures,
-            self.trace.digest,
-            len(history.acknowledged),
-            consumed,
-            list(self.trace.lines),
-        )
+        self._happened["acknowledged"] = len(history.acknowledged)
+        self._happened["consumed"] = sum(map(len, history.consumed.values()))
+        self._happened.update({f"stream {stream}": 1 for stream in self.plan.streams})
+        return Outcome(self.plan, self.verdict.failures, self.trace.digest, self._happened, list(self.trace.lines))
 
-    async def _main(self) -> None:
+    async def _main(self, clock: VirtualClock) -> None:
+        self._network = Network(self._random("network"), clock)
         network.simulated.set(self._network.host("nowhere"))  # nothing reaches the real network
+        tasks = trio.lowlevel.current_statistics().tasks_living
         async with trio.open_nursery() as nursery:
             self._build(nursery)
             await self._start()
-            await self._work()
+            began = trio.current_time()
+            await self._work(began)
             await self._heal()
             await checks.settle(self.history, self.brokers, SETTLE_SECONDS)
-            checks.check(self.history, self.brokers, self._nodes.values(), self.verdict)
-            await trio.sleep(REGISTRATION_SECONDS)
-            await self._check_routes()
-            checks.check_slaves(self.brokers, self._nodes.values(), self.verdict)
-            for node in reversed(self._nodes.values()):
+            await self._check(began)
+            for node in [*self._visitors, *reversed(self._nodes.values())]:
                 await node.stop()
-            for node in self._nodes.values():
+            for node in [*self._nodes.values(), *self._visitors]:
                 self.verdict.expect(node.failure is None, f"at the end, {node.name}: {node.failure}")
+            self.verdict.none_of((task.name for task in nursery.child_tasks), "tasks that outlived their programs")
             nursery.cancel_scope.cancel()
+        left = trio.lowlevel.current_statistics().tasks_living - tasks
+        self.verdict.expect(left <= 0, f"{left} tasks outlived their programs")
+
+    # The cluster.
 
     def _build(self, nursery: trio.Nursery) -> None:
         plan = self.plan
@@ -132,28 +153,67 @@ class _Run:
             self.brokers[name] = self._add_broker(name, name, nursery, {})
         if plan.has_slave:
             self._add_broker("broker-a-slave", "broker-a", nursery, {"brokerId": "1", "brokerRole": "SLAVE"})
-        clients = (self.trace, nursery)
+        self._nursery = nursery
         for number in range(2):
-            host = self._network.host(f"producer-{number}")
-            sending = Sending(host, *clients, self._random(host.name), self.history, self._addresses)
-            self._sending.append(sending)
+            sending = self._client(Sending, f"producer-{number}")
+            sending.streams = plan.streams
             self._add(sending)
-        for number, topic in enumerate((PLAIN, PLAIN, ORDERED, ORDERED, DELAYED, TRANSACTIONAL)):
-            host = self._network.host(f"consumer-{number}")
-            consuming = Consuming(host, *clients, self._random(host.name), self.history, self._addresses)
-            consuming.topic = topic
-            if self.plan.may_lose:
-                consuming.share_failed = 0.0  # a lost copy in the retry topic is nothing that a check could know of
-            self._add(consuming)
+        for stream in plan.streams:
+            group = f"{stream}-readers"
+            self.history.groups[stream] = [group] if MEMBERS[stream] else []
+            for number in range(MEMBERS[stream]):
+                self._add(self._consuming(f"{stream.lower()}-{number}", stream, group))
+        if BROADCAST in plan.streams:
+            self.history.groups[BROADCAST] = [f"{BROADCAST.lower()}-{number}" for number in range(MEMBERS[BROADCAST])]
+        if PLAIN in plan.streams and any(step.kind == "reset" for step in plan.steps):
+            self.history.groups[PLAIN].append(RESET_GROUP)
+            self._add(self._consuming("reset-reader", PLAIN, RESET_GROUP))
+        if GUEST in plan.streams:
+            guest = self._client(Guest, "guest")
+            guest.brokers = tuple(self.brokers)
+            self._add(guest)
+        self._faults = Faults(self._network, self._nodes, self.history, self.trace)
+        self._administration = Administration(
+            [self._network.host(f"admin-{number}") for number in range(ADMINISTRATORS)],
+            self._name_servers,
+            self._nodes,
+            self.history,
+            self.trace,
+            self._random("administration"),
+            self._join,
+        )
+        self._administration.has_accounts = plan.has_accounts
+
+    def _client(self, kind: type[Kind], name: str) -> Kind:
+        node = kind(
+            self._network.host(name), self.trace, self._nursery, self._random(name), self.history, self._addresses
+        )
+        node.has_account = self.plan.has_accounts
+        return node
+
+    def _consuming(self, name: str, topic: str, group: str) -> Consuming:
+        consuming = self._client(Consuming, name)
+        consuming.topic, consuming.group, consuming.directory = topic, group, self._directory
+        if self.plan.may_lose:
+            consuming.share_failed = 0.0  # a lost copy in the retry topic is nothing that a check could know of
+        return consuming
+
+    async def _join(self, topic: str) -> Node:
+        visitor = self._consuming(f"visitor-{len(self._visitors)}", topic, f"{topic}-readers")
+        self._visitors.append(visitor)
+        await visitor.start()
+        return visitor
 
     def _add(self, node: Node) -> None:
         self._nodes[node.name] = node
 
     def _add_broker(self, name: str, broker_name: str, nursery: trio.Nursery, values: dict[str, str]) -> Broker:
-        choose = self._random(name)
-        disk = Disk(self._directory / name, choose)
+        disk = Disk(self._directory / name, self._random(name))
         settings = {**self.plan.values, "brokerName": broker_name, "namesrvAddr": self._addresses, **values}
         broker = Broker(self._network.host(name), self.trace, nursery, disk, settings)
+        if self.plan.has_accounts:
+            _write_accounts(disk.directory / "home" / "conf")
+            self.history.permissions.append(Permission(0.0, name, is_given=True))
         self._add(broker)
         return broker
 
@@ -161,52 +221,31 @@ class _Run:
     def _addresses(self) -> str:
         return ";".join(map(name_server_address, self._name_servers))
 
+    # What happens.
+
     async def _start(self) -> None:
         clients = [node for node in self._nodes.values() if not isinstance(node, NameServer | Broker)]
         for node in self._nodes.values():
             if node not in clients:
                 await node.start()
-        with self._network.host("admin").entered():
-            async with Admin(name_server=self._addresses, instance_name="admin", now_ms=now_ms) as admin:
-                for topic, queues in TOPICS.items():
-                    await admin.create_topic(topic, read_queues=queues, write_queues=queues)
-        for node in clients:
-            await node.start()
+        async with self._administration.admin() as admin, trio.open_nursery() as nursery:
+            for stream in self.plan.streams:
+                queues = TOPICS[stream]
+                nursery.start_soon(_make, admin, stream, queues)
+        async with trio.open_nursery() as nursery:
+            for node in clients:
+                nursery.start_soon(node.start)
 
-    async def _work(self) -> None:
-        began = trio.current_time()
+    async def _work(self, began: float) -> None:
         async with trio.open_nursery() as nursery:
             for fault in self.plan.faults:
-                nursery.start_soon(self._do, fault, began)
-            nursery.start_soon(self._administer)
+                nursery.start_soon(self._faults.do, fault, began)
+            for step in self.plan.steps:
+                nursery.start_soon(self._administration.do, step, began)
             await trio.sleep_until(began + WORK_SECONDS)
-            for sending in self._sending:
-                sending.is_finished = True
-
-    async def _do(self, fault: Fault, began: float) -> None:
-        await trio.sleep_until(began + fault.at)
-        node = self._nodes[fault.targets[0]]
-        self.trace.add(f"fault {fault}")
-        if fault.kind == "partition":
-            one, other = node.host, self._nodes[fault.targets[1]].host
-            self._network.cut(one, other)
-            await trio.sleep(fault.seconds)
-            self._network.heal(one, other)
-            return
-        if fault.kind in ("slow", "full"):
-            assert isinstance(node, Broker)
-            attribute = f"is_{fault.kind}"
-            setattr(node.disk, attribute, True)
-            await trio.sleep(fault.seconds)
-            setattr(node.disk, attribute, False)
-            return
-        ends = {"kill": node.kill, "power": node.lose_power, "stop": node.stop}
-        if fault.kind == "write":
-            assert isinstance(node, Broker)
-            ends["write"] = partial(node.crash_within_a_write, fault.number * 7 % 20, power=fault.number % 2 == 0)
-        await ends[fault.kind]()
-        await trio.sleep(fault.seconds)
-        await node.start()
+            for node in self._nodes.values():
+                if isinstance(node, ClientNode):
+                    node.is_finished = True
 
     async def _heal(self) -> None:
         self.trace.add("the faults are over")
@@ -214,40 +253,38 @@ class _Run:
         for node in self._nodes.values():
             await node.start()
 
-    async def _administer(self) -> None:
-        """Make topics, several at once, as administrators and scripts do."""
-        choose = self._random("administration")
-        with self._network.host("admin").entered():
-            async with Admin(name_server=self._addresses, instance_name="admin-2", now_ms=now_ms) as admin:
-                for round_number in range(ROUNDS_OF_TOPICS):
-                    await trio.sleep(choose.random() * WORK_SECONDS / ROUNDS_OF_TOPICS)
-                    async with trio.open_nursery() as nursery:
-                        for number in range(TOPICS_AT_ONCE):
-                            nursery.start_soon(self._make_topic, admin, f"Made-{round_number}-{number}")
+    async def _check(self, began: float) -> None:
+        history, brokers, verdict = self.history, self.brokers, self.verdict
+        checks.check_messages(history, brokers, self._nodes.values(), verdict)
+        delivery_checks.check_deliveries(history, brokers, began, verdict)
+        for node in [*self._visitors, *self._nodes.values()]:
+            if isinstance(node, ClientNode):
+                await node.stop()
+        await cluster_checks.check_routes(history, brokers, self._name_servers, self._administration, verdict)
+        await cluster_checks.check_slaves(brokers, self._nodes.values(), verdict)
+        await cluster_checks.check_left_behind(brokers, self._budgets, verdict)
+        self._happened.update({f"fault {kind}": count for kind, count in self._faults.counts.items()})
+        self._happened.update({f"step {kind}": count for kind, count in self._administration.counts.items()})
 
-    async def _make_topic(self, admin: Admin, topic: str) -> None:
-        try:
-            addresses = await admin.create_topic(topic, read_queues=2, write_queues=2)
-        except MQClientError as error:
-            self.trace.add(f"{topic} is not made: {type(error).__name__}")
-        else:
-            self.trace.add(f"{topic} is made")
-            self._made[topic] = {self._network.hosts[address.partition(":")[0]].name for address in addresses}
 
-    async def _check_routes(self) -> None:
-        """Every NameServer knows every topic at every master that answered for it."""
-        masters = set(self.brokers)
-        for host in self._name_servers:
-            with self._network.host("admin").entered():
-                admin = Admin(name_server=name_server_address(host), instance_name=f"look-{host.ip}", now_ms=now_ms)
-                async with admin:
-                    for topic, names in {**dict.fromkeys(TOPICS, masters), **self._made}.items():
-                        try:
-                            route = await admin.route(topic)
-                        except MQClientError as error:
-                            self.verdict.failures.append(f"{host.name}: {error}")
-                            continue
-                        known = {data.broker_name for data in route.queue_datas}
-                        self.verdict.expect(
-                            names <= known <= masters, f"{host.name} has the route {sorted(known)} for {topic}"
-                        )
+async def _make(admin: Admin, topic: str, queues: int) -> None:
+    await admin.create_topic(topic, read_queues=queues, write_queues=queues)
+
+
+def _write_accounts(directory: Path) -> None:
+    """Write the accounts of a cluster that has them, and the one with which a slave asks its master."""
+    directory.mkdir(parents=True)
+
+    def account(one: Credentials, *more: str) -> list[str]:
+        return [
+            f"  - accessKey: {one.access_key}",
+            f"    secretKey: {one.secret_key}",
+            *(f"    {line}" for line in more),
+        ]
+
+    everything = ("defaultTopicPerm: PUB|SUB", "defaultGroupPerm: PUB|SUB")
+    lines = ["accounts:", *account(OPERATOR, "admin: true"), *account(APPLICATION, *everything)]
+    denied = ("defaultTopicPerm: DENY", "defaultGroupPerm: DENY", "topicPerms:", f"  - {GUEST}=PUB")
+    lines += account(STRANGER, *denied)
+    (directory / "plain_acl.yml").write_text("\n".join(lines) + "\n")
+    (directory / "tools.yml").write_text(f"accessKey: {OPERATOR.access_key}\nsecretKey: {OPERATOR.secret_key}\n")

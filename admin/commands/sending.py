@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from triomq.admin.run import Run
 
 STATUS = {0: "SEND_OK", 10: "FLUSH_DISK_TIMEOUT", 11: "SLAVE_NOT_AVAILABLE", 12: "FLUSH_SLAVE_TIMEOUT"}
+NEW_TOPIC_QUEUES = 4  # defaultTopicQueueNums of a producer: how many queues the broker gives a topic that it creates
 MASTER_ROOM_TIME = "%Y-%m-%d %H:%M:%S"
 
 
@@ -61,16 +62,18 @@ class Sender:
 
     def queues(self, topic: str) -> list[tuple[str, int, str]]:
         """Return (broker name, queue id, address of the master) of all writable queues."""
+        most = 2**31
         try:
             route = self._run.session.route(topic)
         except NotFound:
             route = self._run.session.route("TBW102")
+            most = NEW_TOPIC_QUEUES
         masters = {data["brokerName"]: data["brokerAddrs"].get("0") for data in route["brokerDatas"]}
         found = [
             (data["brokerName"], number, masters[data["brokerName"]])
             for data in route["queueDatas"]
             if data["perm"] & 2 and masters.get(data["brokerName"])
-            for number in range(data["writeQueueNums"])
+            for number in range(min(data["writeQueueNums"], most))
         ]
         if not found:
             raise NotFound(f"no broker accepts messages of topic {topic!r} now")
@@ -100,7 +103,7 @@ class Sender:
         properties.setdefault("UNIQ_KEY", self._ids.make(now))
         properties.setdefault("WAIT", "true")
         fields = {
-            "a": self.group, "b": topic, "c": "TBW102", "d": 4, "e": number, "f": 0, "g": now, "h": flag,
+            "a": self.group, "b": topic, "c": "TBW102", "d": NEW_TOPIC_QUEUES, "e": number, "f": 0, "g": now, "h": flag,
             "i": stored.encode(properties).decode(), "j": 0, "k": False, "m": False,
         }  # fmt: skip
         response = self._run.session.request(address, 310, fields, body)

@@ -7,7 +7,7 @@ yet loaded), the tables, the pools, the limits and the statistics. Nothing here 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from triomq.broker.acl.access_table import DEFAULT_FILE, AccessTable
@@ -20,10 +20,11 @@ from triomq.broker.extensions import Extensions
 from triomq.broker.filters.bloom import BloomFilter
 from triomq.broker.hooks import Hooks
 from triomq.broker.limits import Limits
-from triomq.broker.metrics.stats import BrokerStats
+from triomq.broker.metrics.stats import MAX_FLOWS, BrokerStats
 from triomq.broker.metrics.store_metrics import StoreMetrics
 from triomq.broker.pools import Pools
 from triomq.broker.quotas.overrides import Overrides
+from triomq.broker.tables import entry_costs
 from triomq.broker.tables.client_channel import ClientChannel
 from triomq.broker.tables.consumers import ConsumerTable, GroupChanged
 from triomq.broker.tables.filters import FilterTable
@@ -36,16 +37,20 @@ from triomq.broker.tables.stored_file import StoredFile
 from triomq.broker.tables.topics import TopicTable, built_in_topics
 from triomq.daemon.errors import StartError
 from triomq.protocol.clock import NowMs
+from triomq.remoting.table_memory import TableMemory
 from triomq.remoting.turn import Turn
 from triomq.store.disk.files import Files
 from triomq.store.disk.worker_thread import Offload
 from triomq.store.message_store import MessageStore
 
+FLOWS_SHARE = 8
+"""The part of the tables' memory that statistics may take: beyond it new topics and groups are not counted."""
+
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a broker receives from outside: its configuration, the end of a turn, clocks, and the seams to the
-    system."""
+    """What a broker receives from outside: its configuration, the end of a turn, clocks, the seams to the
+    system, and what its tables may take."""
 
     configuration: Configuration
     turn: Turn
@@ -53,6 +58,7 @@ class Surroundings:
     files: Files
     offload: Offload | None
     extensions: Extensions
+    table_memory: TableMemory = field(default_factory=TableMemory)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +102,11 @@ def build_tables(surroundings: Surroundings) -> Tables:
     metadata = _metadata(surroundings, notifier)
     if configuration.store.enable_consume_queue_ext:
         compute_bit_maps(configuration, store, metadata.filters)
-    stats = BrokerStats(broker.broker_cluster_name, now_ms=now_ms, detail=broker.enable_detail_stat)
+    memory = surroundings.table_memory
+    most_flows = min(MAX_FLOWS, memory.limit_bytes // FLOWS_SHARE // entry_costs.FLOW)
+    stats = BrokerStats(
+        broker.broker_cluster_name, now_ms=now_ms, detail=broker.enable_detail_stat, max_flows=most_flows
+    )
     store_metrics = StoreMetrics(stats, now_ms=now_ms)
     has_buffer = configuration.store.transient_store_pool_enable
     limits = Limits(
@@ -110,7 +120,12 @@ def build_tables(surroundings: Surroundings) -> Tables:
         store,
         metadata,
         DelayOffsets(kept(surroundings, "delayOffset.json")),
-        QueueLockTable(now_ms, file=kept(surroundings, "queueLocks.json"), expiry_ms=broker.queue_lock_lifetime_ms),
+        QueueLockTable(
+            now_ms,
+            file=kept(surroundings, "queueLocks.json"),
+            expiry_ms=broker.queue_lock_lifetime_ms,
+            account=memory.account("queue locks"),
+        ),
         notifier,
         stats,
         store_metrics,
@@ -163,35 +178,40 @@ def kept(surroundings: Surroundings, name: str) -> StoredFile:
 
 def _metadata(surroundings: Surroundings, notifier: ClientNotifier) -> Metadata:
     configuration, now_ms = surroundings.configuration, surroundings.now_ms
-    broker = configuration.broker
+    broker, memory = configuration.broker, surroundings.table_memory
     groups = GroupTable(
         kept(surroundings, "subscriptionGroup.json"),
         now_ms=now_ms,
         auto_create=lambda: configuration.broker.auto_create_subscription_group,
         max_table_bytes=lambda: configuration.broker.max_group_table_bytes,
     )
+    groups.count_on(memory.account("subscription groups"))
     filters = FilterTable(
         BloomFilter(broker.max_error_rate_of_bloom_filter, broker.expect_consumer_num_use_filter),
         kept(surroundings, "consumerFilter.json"),
         now_ms=now_ms,
         clean_after_ms=lambda: configuration.broker.filter_data_clean_time_span_ms,
+        account=memory.account("SQL92 filters"),
     )
+    topics = _topics(surroundings)
+    topics.count_on(memory.account("topics"))
     lmq = configuration.store.enable_lmq
     return Metadata(
-        topics=_topics(surroundings),
+        topics=topics,
         groups=groups,
         consumers=ConsumerTable(
             now_ms,
             on_change=_group_changed(groups, notifier),
             on_register=filters.register,
             on_gone=filters.group_gone,
-            max_table_bytes=lambda: configuration.broker.max_subscription_table_bytes,
+            account=memory.account("consumers"),
         ),
-        producers=ProducerTable(now_ms),
+        producers=ProducerTable(now_ms, account=memory.account("producers")),
         offsets=OffsetTable(
             kept(surroundings, "lmqConsumerOffset.json" if lmq else "consumerOffset.json"),
             enable_lmq=lmq,
             max_table_bytes=lambda: configuration.broker.max_offset_table_bytes,
+            account=memory.account("consumer offsets"),
         ),
         filters=filters,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from triomq.broker.assembly.serving import Serving
 from triomq.broker.metrics.stats_log import StatsLog
 from triomq.broker.metrics.watermark_log import WatermarkLog
+from triomq.broker.tables import entry_costs
 from triomq.store.config import BrokerRole
 
 
@@ -14,6 +15,8 @@ def add_tasks(serving: Serving) -> None:
     metadata, stats, store_metrics = tables.metadata, tables.stats, tables.store_metrics
     stats_log = StatsLog(stats)
     watermarks = WatermarkLog(tables.pools, lambda: len(serving.pull.long_polling))
+    memory = tables.surroundings.table_memory
+    queues, statistics = memory.account("consume queues"), memory.account("statistics")
 
     def expire_clients() -> None:
         metadata.producers.expire()
@@ -23,6 +26,9 @@ def add_tasks(serving: Serving) -> None:
         watermarks.print()
         tables.limits.log_refusals()
         serving.quotas.refusals.log_refusals()
+        # Neither refuses anything itself: they leave less to the tables that do.
+        queues.set(entry_costs.CONSUME_QUEUE * tables.store.reading.queue_count)
+        statistics.set(entry_costs.FLOW * stats.flow_count())
 
     async def print_moments() -> None:
         await serving.protection.measure()

@@ -15,6 +15,7 @@ from triomq.broker.errors import FilterError
 from triomq.broker.filters.message_filter import message_filter
 from triomq.broker.filters.sql92 import MAX_EXPRESSION_CHARACTERS
 from triomq.broker.put_responses import FAQ
+from triomq.broker.tables import entry_costs
 from triomq.broker.tables.consumers import ConsumerTable
 from triomq.broker.tables.filters import ConsumerFilter, FilterTable
 from triomq.broker.tables.groups import GroupTable
@@ -31,12 +32,13 @@ from triomq.protocol.subscription import (
     is_tag_type,
 )
 from triomq.protocol.system_topics import is_retry_topic
+from triomq.remoting.table_memory import TableAccount, TableMemory
 from triomq.store.results import MessageFilter
 
 BROADCASTING = "BROADCASTING"
 
 MAX_KEPT_CHARACTERS = 1_000_000
-"""Characters of the expressions whose compiled filters are kept. A filter takes some 40 bytes for each."""
+"""Characters of the expressions whose compiled filters are kept, as long as the tables have memory."""
 
 KEPT_SUBSCRIPTION_CHARACTERS = 1024
 TYPE_CHARACTERS = 64
@@ -53,6 +55,7 @@ class FilterChooser:
         filters: FilterTable,
         *,
         now_ms: Callable[[], int],
+        account: TableAccount | None = None,
     ) -> None:
         self._configuration = configuration
         self._consumers = consumers
@@ -61,6 +64,7 @@ class FilterChooser:
         self._now_ms = now_ms
         self._kept: OrderedDict[tuple[str, str, str], ConsumerFilter] = OrderedDict()
         self._kept_characters = 0
+        self._account = account if account is not None else TableMemory().account("compiled filters")
 
     def choose(self, header: PullMessageRequestHeader) -> MessageFilter | None:
         """Return the filter of a pull, None if it wants every message. Raises RequestRefused."""
@@ -115,10 +119,16 @@ class FilterChooser:
             ) from None
         self._kept[key] = made
         self._kept_characters += sum(map(len, key))
-        while self._kept_characters > MAX_KEPT_CHARACTERS:
+        self._count()
+        while self._kept and (self._kept_characters > MAX_KEPT_CHARACTERS or not self._account.fits(0)):
             oldest, _ = self._kept.popitem(last=False)
             self._kept_characters -= sum(map(len, oldest))
+            self._count()
         return made
+
+    def _count(self) -> None:
+        characters = entry_costs.FILTER_CHARACTER * self._kept_characters
+        self._account.set(entry_costs.FILTER * len(self._kept) + characters)
 
     def _registered_filter(self, header: PullMessageRequestHeader) -> ConsumerFilter:
         compiled = self._filters.get(header.topic, header.consumer_group)

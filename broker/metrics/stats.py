@@ -359,19 +359,19 @@ class BrokerStats:
 
     def _has_room(self) -> bool:
         """Return whether there is room for one more flow; drop idle ones if that makes room."""
-        if self._count() < self._max_flows:
+        if self.flow_count() < self._max_flows:
             return True
         if self._swept_at_tick != self.spans[MINUTE].tick:
             self._swept_at_tick = self.spans[MINUTE].tick
             self._sweep()
-            if self._count() < self._max_flows:
+            if self.flow_count() < self._max_flows:
                 return True
         if not self._warned:
             self._warned = True
             log.warning("statistics are full: new topics and groups are not counted", limit=self._max_flows)
         return False
 
-    def _count(self) -> int:
+    def flow_count(self) -> int:
         queues = len(self._puts) + len(self._gets) + len(self._latencies)
         return queues + len(self._topics) + len(self._groups) + len(self._others)
 

@@ -140,7 +140,8 @@ class LogFollower:
             with trio.fail_after(CONNECT_SECONDS):
                 stream = await self._connect(host, int(port))
         except (OSError, ValueError, trio.TooSlowError) as error:
-            self._failed(address, f"cannot be reached: {error or 'no response'}")
+            reason = str(error) or f"no response within {CONNECT_SECONDS:g} s"
+            self._failed(address, f"cannot be reached: {reason}")
             return self._pause_seconds()
         following = self._following = Following(self._configuration, self._store, stream, self._steps_back)
         ending, reason = await following.run()

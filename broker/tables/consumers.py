@@ -8,8 +8,7 @@ loop touches it. It sends nothing; three callbacks, given at construction, repor
     on_register(group, subscriptions) every heartbeat of a group
     on_gone(group)                    the last member left
 
-Limits: `max_groups` groups, `max_channels` memberships over all groups, `max_topics_per_group` subscriptions each, and
-`max_table_bytes` of all subscriptions: a heartbeat may bring 4 MiB of them, and stays for as long as its client.
+Limits: `max_groups` groups, `max_channels` memberships over all groups, `max_topics_per_group` subscriptions each.
 """
 
 from __future__ import annotations
@@ -18,10 +17,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from triomq.broker.errors import TableFull, TableTooLarge
+from triomq.broker.errors import TableFull
+from triomq.broker.tables import entry_costs
 from triomq.broker.tables.client_channel import CHANNEL_EXPIRY_MS, ClientChannel
 from triomq.protocol.clock import NowMs
 from triomq.protocol.subscription import SubscriptionData
+from triomq.remoting.table_memory import TableAccount, TableMemory
 
 if TYPE_CHECKING:
     from triomq.remoting.connection import Connection
@@ -29,10 +30,6 @@ if TYPE_CHECKING:
 MAX_GROUPS = 100_000
 MAX_CHANNELS = 1_000_000
 MAX_TOPICS_PER_GROUP = 10_000
-MAX_TABLE_BYTES = 64 * 1024**2
-_SUBSCRIPTION_BYTES = 512
-_TAG_BYTES = 128
-"""About the memory of a subscription and of each of its tags, besides their texts."""
 
 GroupChanged: TypeAlias = Callable[[str, list[ClientChannel]], None]
 GroupRegistered: TypeAlias = Callable[[str, list[SubscriptionData]], None]
@@ -51,14 +48,15 @@ class Consumption:
 class ConsumerGroup:
     """One group while it is online. The latest heartbeat determines all of its attributes."""
 
-    __slots__ = ("channels", "consumption", "held_bytes", "name", "subscriptions")
+    __slots__ = ("channels", "consumption", "held_bytes", "member_bytes", "name", "subscriptions")
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.held_bytes = 0
+        self.member_bytes = 0
         self.consumption = Consumption()
         self.channels: dict[Connection, ClientChannel] = {}
         self.subscriptions: dict[str, SubscriptionData] = {}
-        self.held_bytes = 0
 
     def members(self) -> list[ClientChannel]:
         """Return the connected clients."""
@@ -95,7 +93,6 @@ class ConsumerGroup:
         gone = [topic for topic in self.subscriptions if topic not in topics]
         for topic in gone:
             del self.subscriptions[topic]
-        self.held_bytes = sum(map(_bytes_of, self.subscriptions.values()))
         return came or bool(gone)
 
 
@@ -112,7 +109,7 @@ class ConsumerTable:
         max_groups: int = MAX_GROUPS,
         max_channels: int = MAX_CHANNELS,
         max_topics_per_group: int = MAX_TOPICS_PER_GROUP,
-        max_table_bytes: Callable[[], int] = lambda: MAX_TABLE_BYTES,
+        account: TableAccount | None = None,
     ) -> None:
         self._now_ms = now_ms
         self._on_change = on_change
@@ -121,11 +118,11 @@ class ConsumerTable:
         self._max_groups = max_groups
         self._max_channels = max_channels
         self._max_topics_per_group = max_topics_per_group
-        self._max_table_bytes = max_table_bytes
-        self.held_bytes = 0
         self._groups: dict[str, ConsumerGroup] = {}
         self._groups_by_connection: dict[Connection, set[str]] = {}
         self._channel_count = 0
+        self._held_bytes = 0
+        self._account = account if account is not None else TableMemory().account("consumers")
 
     def get(self, group: str) -> ConsumerGroup | None:
         """Return the group, None if it has no members."""
@@ -156,7 +153,8 @@ class ConsumerTable:
         *,
         notify: bool = True,
     ) -> bool:
-        """Apply a heartbeat. Return True if the members or the subscribed topics changed. Raises TableFull."""
+        """Apply a heartbeat. Return True if the members or the subscribed topics changed. Raises TableFull,
+        MemoryShort."""
         entry = self._groups.get(group)
         if entry is None and len(self._groups) >= self._max_groups:
             raise TableFull("consumer groups", self._max_groups, f"group {group}")
@@ -164,14 +162,15 @@ class ConsumerTable:
             raise TableFull(f"subscriptions of group {group}", self._max_topics_per_group, "heartbeat")
         if self._channel_count >= self._max_channels and (entry is None or connection not in entry.channels):
             raise TableFull("consumer connections", self._max_channels, f"client {client_id}")
-        self._check_room(group, entry.held_bytes if entry is not None else 0, subscriptions)
+        more = sum(map(_cost_of, subscriptions)) + _cost_of_member(client_id)
+        if more > (entry.held_bytes if entry is not None else 0):
+            self._account.check(more, f"group {group} of client {client_id}")
         if entry is None:
             entry = self._groups[group] = ConsumerGroup(group)
         entry.consumption = consumption
         joined = self._note_channel(entry, connection, client_id, language, version)
-        self.held_bytes -= entry.held_bytes
         changed = entry.update_subscriptions(subscriptions) or joined
-        self.held_bytes += entry.held_bytes
+        self._count(entry)
         if changed and notify and self._on_change is not None:
             self._on_change(group, entry.members())
         if self._on_register is not None:
@@ -181,16 +180,18 @@ class ConsumerTable:
     def unregister(self, group: str, connection: Connection, *, notify: bool = True) -> bool:
         """Remove the connection from the group. Return True if it was a member."""
         entry = self._groups.get(group)
-        if entry is None or entry.channels.pop(connection, None) is None:
+        channel = entry.channels.pop(connection, None) if entry is not None else None
+        if entry is None or channel is None:
             return False
         self._channel_count -= 1
+        entry.member_bytes -= _cost_of_member(channel.client_id)
         groups = self._groups_by_connection[connection]
         groups.discard(group)
         if not groups:
             del self._groups_by_connection[connection]
+        self._count(entry)
         if not entry.channels:
             del self._groups[group]
-            self.held_bytes -= entry.held_bytes
             if self._on_gone is not None:
                 self._on_gone(group)
         elif notify and self._on_change is not None:
@@ -224,12 +225,15 @@ class ConsumerTable:
             channel.connection.close("no heartbeat of the consumer for 120 s")
         return [channel for _, channel in stale]
 
-    def _check_room(self, group: str, held_bytes: int, subscriptions: list[SubscriptionData]) -> None:
-        """Refuse subscriptions that make a full table larger. Those that make it smaller are welcome."""
-        wanted_bytes = sum(map(_bytes_of, subscriptions))
-        limit_bytes = self._max_table_bytes()
-        if wanted_bytes > held_bytes and self.held_bytes - held_bytes + wanted_bytes > limit_bytes:
-            raise TableTooLarge("subscriptions", "maxSubscriptionTableBytes", limit_bytes, f"group {group}")
+    def _count(self, entry: ConsumerGroup) -> None:
+        """Compute what the group takes: nothing without members."""
+        before = entry.held_bytes
+        entry.held_bytes = 0
+        if entry.channels:
+            entry.held_bytes = entry_costs.CONSUMER_GROUP + entry_costs.TEXT * len(entry.name) + entry.member_bytes
+            entry.held_bytes += sum(map(_cost_of, entry.subscriptions.values()))
+        self._held_bytes += entry.held_bytes - before
+        self._account.set(self._held_bytes)
 
     def _note_channel(
         self, entry: ConsumerGroup, connection: Connection, client_id: str, language: int, version: int
@@ -237,6 +241,7 @@ class ConsumerTable:
         known = entry.channels.get(connection)
         now_ms = self._now_ms()
         if known is None or known.client_id != client_id:
+            entry.member_bytes += _cost_of_member(client_id) - (_cost_of_member(known.client_id) if known else 0)
             entry.channels[connection] = ClientChannel(connection, client_id, language, version, now_ms)
         else:
             known.last_update_ms = now_ms
@@ -247,7 +252,12 @@ class ConsumerTable:
         return True
 
 
-def _bytes_of(subscription: SubscriptionData) -> int:
-    texts = len(subscription.topic) + len(subscription.sub_string) + len(subscription.expression_type or "")
-    tags = len(subscription.tags_set) + len(subscription.code_set)
-    return _SUBSCRIPTION_BYTES + texts + sum(map(len, subscription.tags_set)) + _TAG_BYTES * tags
+def _cost_of(subscription: SubscriptionData) -> int:
+    tags = subscription.tags_set
+    characters = len(subscription.topic) + len(subscription.sub_string) + sum(map(len, tags))
+    items = 1 + len(tags) + len(subscription.code_set)
+    return entry_costs.SUBSCRIPTION * items + entry_costs.TEXT * characters
+
+
+def _cost_of_member(client_id: str) -> int:
+    return entry_costs.CONSUMER + entry_costs.TEXT * len(client_id)

@@ -19,6 +19,7 @@ from triomq.broker.filters.bloom import BloomFilter, set_bits
 from triomq.broker.filters.expression import BooleanExpression, Properties
 from triomq.broker.filters.java_values import EvaluationError
 from triomq.broker.filters.sql92 import compile_expression
+from triomq.broker.tables import entry_costs
 from triomq.broker.tables.table_file import NoFile, TableFile, decoder
 from triomq.protocol.bodies.consumer_filter import (
     BloomFilterData,
@@ -29,6 +30,7 @@ from triomq.protocol.bodies.consumer_filter import (
 from triomq.protocol.clock import NowMs
 from triomq.protocol.properties import parse_bytes
 from triomq.protocol.subscription import SQL92, SubscriptionData
+from triomq.remoting.table_memory import TableAccount, TableMemory
 
 log = structlog.get_logger("triomq.broker.filters")
 
@@ -96,6 +98,7 @@ class FilterTable:
         clean_after_ms: Callable[[], int] = lambda: 86_400_000,
         max_filters: int = MAX_FILTERS,
         max_characters: int = MAX_CHARACTERS,
+        account: TableAccount | None = None,
     ) -> None:
         self.bloom = bloom
         self._file = file if file is not None else NoFile()
@@ -105,6 +108,7 @@ class FilterTable:
         self._max_characters = max_characters
         self._by_topic: dict[str, dict[str, ConsumerFilter]] = {}
         self._saved = ""
+        self._account = account if account is not None else TableMemory().account("SQL92 filters")
 
     def get(self, topic: str, group: str) -> ConsumerFilter | None:
         """Return the filter of a group on a topic, dead or alive."""
@@ -169,6 +173,8 @@ class FilterTable:
         characters += sum([len(each.expression) for filters in self._by_topic.values() for each in filters.values()])
         if characters > self._max_characters:
             raise TableFull("characters of SQL92 filters", self._max_characters, f"filter of group {group} on {topic}")
+        cost = entry_costs.FILTER + entry_costs.FILTER_CHARACTER * len(subscription.sub_string)
+        self._account.check(cost, f"filter of group {group} on {topic}")
         try:
             entry = ConsumerFilter(
                 topic, group, subscription.sub_string, version, self._now_ms(), self.bloom.positions(group, topic)
@@ -177,8 +183,10 @@ class FilterTable:
             log.warning("filter does not compile", topic=topic, group=group, reason=str(error))
             if known is not None:
                 self._drop(topic, group)
+                self._count()
             return
         self._by_topic.setdefault(topic, {})[group] = entry
+        self._count()
         log.info("filter registered", topic=topic, group=group, expression=subscription.sub_string)
 
     def _drop(self, topic: str, group: str) -> None:
@@ -186,6 +194,10 @@ class FilterTable:
         del filters[group]
         if not filters:
             del self._by_topic[topic]
+
+    def _count(self) -> None:
+        lengths = [len(entry.expression) for filters in self._by_topic.values() for entry in filters.values()]
+        self._account.set(entry_costs.FILTER * len(lengths) + entry_costs.FILTER_CHARACTER * sum(lengths))
 
     # -- the file ----------------------------------------------------------------------------------------------------
 
@@ -202,6 +214,7 @@ class FilterTable:
             return
         for data in kept:
             self._revive(data)
+        self._count()
 
     def _revive(self, data: ConsumerFilterData) -> None:
         topic, group = data.topic or "", data.consumer_group or ""
@@ -223,6 +236,7 @@ class FilterTable:
         for entry in [entry for filters in self._by_topic.values() for entry in filters.values()]:
             if entry.is_dead and now_ms - entry.dead_time >= self._clean_after_ms():
                 self._drop(entry.topic, entry.group)
+        self._count()
         text = self.wrapper().encode_pretty().decode()
         if text == self._saved or (not self._by_topic and not self._saved):
             return False

@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection
 import structlog
 
 from triomq.broker.errors import TableFull, TableTooLarge
+from triomq.broker.tables import entry_costs
 from triomq.broker.tables.kept_table import KeptTable
 from triomq.broker.tables.table_file import TableFile, decoder
 from triomq.protocol.bodies.base import replace
@@ -33,6 +34,7 @@ class GroupTable(KeptTable):
 
     entries_name = "subscriptionGroupTable"
     entry_bytes = 320
+    entry_cost = entry_costs.GROUP
 
     def __init__(
         self,
@@ -151,5 +153,6 @@ class GroupTable(KeptTable):
         limit_bytes = self._max_table_bytes()
         if self.sent_bytes + self._bytes_of(group) > limit_bytes:
             raise TableTooLarge("subscription groups", "maxGroupTableBytes", limit_bytes, f"group {group}")
+        self._check_memory(group, f"group {group}")
         if self.before_create is not None:
             self.before_create(group)

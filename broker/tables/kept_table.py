@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import trio
 
+from triomq.broker.tables import entry_costs
 from triomq.broker.tables.table_file import NoFile, TableFile
 from triomq.broker.tables.write_behind import Fragments, Offload, WriteBehind, compact
 from triomq.protocol.bodies.fastjson import dumps
 from triomq.protocol.bodies.topic_config import DataVersion
 from triomq.protocol.clock import NowMs
+from triomq.remoting.table_memory import TableAccount, TableMemory
 
 
 class KeptTable:
@@ -21,18 +23,27 @@ class KeptTable:
 
     A subclass counts entries in and out. `sent_bytes` is never less than the size of the encoded table, which goes to
     slaves and NameServers in one frame: `entry_bytes` bounds an entry without its name, which occurs twice.
+    `entry_cost` is the memory of an entry beside its text.
     """
 
     entries_name = ""
     entry_bytes = 0
+    entry_cost = 0
 
     def __init__(self, file: TableFile | None, now_ms: NowMs) -> None:
         self._file = file if file is not None else NoFile()
         self._now_ms = now_ms
         self.sent_bytes = 0
+        self._entry_count = 0
+        self._account = TableMemory().account(self.entries_name)
         self._fragments = Fragments(self._entry_text)
         self._writer = WriteBehind(self._file, self._file_text)
         self.data_version = DataVersion(timestamp=now_ms())
+
+    def count_on(self, account: TableAccount) -> None:
+        """Note the memory of the entries in this account from now on."""
+        self._account = account
+        self._count(0, 0)
 
     def encode(self) -> bytes:
         """Return the whole table as slaves and tools receive it."""
@@ -58,10 +69,19 @@ class KeptTable:
         return 2 * len(dumps(name)) + self.entry_bytes
 
     def _count_in(self, name: str) -> None:
-        self.sent_bytes += self._bytes_of(name)
+        self._count(1, self._bytes_of(name))
 
     def _count_out(self, name: str) -> None:
-        self.sent_bytes -= self._bytes_of(name)
+        self._count(-1, -self._bytes_of(name))
+
+    def _count(self, entries: int, sent_bytes: int) -> None:
+        self._entry_count += entries
+        self.sent_bytes += sent_bytes
+        self._account.set(self.entry_cost * self._entry_count + entry_costs.SENT * self.sent_bytes)
+
+    def _check_memory(self, name: str, what: str) -> None:
+        """Raise MemoryShort if there is none for a new entry."""
+        self._account.check(self.entry_cost + entry_costs.SENT * self._bytes_of(name), what)
 
     def _touch(self, name: str) -> None:
         """Note that an entry was added, changed or removed."""

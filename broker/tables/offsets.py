@@ -21,11 +21,13 @@ import structlog
 import trio
 
 from triomq.broker.errors import TableFull, TableTooLarge
+from triomq.broker.tables import entry_costs
 from triomq.broker.tables.table_file import NoFile, TableFile, decoder
 from triomq.broker.tables.write_behind import Fragments, Offload, WriteBehind, compact
 from triomq.protocol.bodies.fastjson import dumps, dumps_pretty
 from triomq.protocol.bodies.offset import ConsumerOffsetSerializeWrapper
 from triomq.protocol.system_topics import check_group_length, check_topic_length, is_lmq
+from triomq.remoting.table_memory import TableAccount, TableMemory
 
 log = structlog.get_logger("triomq.broker.offsets")
 
@@ -49,12 +51,14 @@ class OffsetTable:
         max_entries: int = MAX_ENTRIES,
         max_queues_per_entry: int = MAX_QUEUES_PER_ENTRY,
         max_table_bytes: Callable[[], int] = lambda: MAX_TABLE_BYTES,
+        account: TableAccount | None = None,
     ) -> None:
         self._file = file if file is not None else NoFile()
         self._enable_lmq = enable_lmq
         self._max_entries = max_entries
         self._max_queues_per_entry = max_queues_per_entry
         self._max_table_bytes = max_table_bytes
+        self._account = account if account is not None else TableMemory().account("consumer offsets")
         self.sent_bytes = 0
         self._entries: dict[str, dict[int, int]] = {}
         self._lmq_entries: dict[str, int] = {}
@@ -109,16 +113,19 @@ class OffsetTable:
             if key not in self._lmq_entries:
                 self._add_name(topic, group)
             self._lmq_entries[key] = queue_offset
+            self._count()
             self._writer.mark()
             return
         entry = self._entries.get(key)
         if entry is None:
             self._add_name(topic, group)
             entry = self._entries[key] = {}
+            self._count()
         elif queue_id not in entry:
             if len(entry) >= self._max_queues_per_entry:
                 raise TableFull(f"offsets of {key}", self._max_queues_per_entry, f"queue {queue_id}")
             self._take_room(_QUEUE_BYTES, group, topic)
+            self._count()
         entry[queue_id] = queue_offset
         self._fragments.touch(key)
         self._writer.mark()
@@ -146,6 +153,7 @@ class OffsetTable:
                 self._remove_name(name, group)
                 self._fragments.touch(key)
                 self._writer.mark()
+        self._count()
 
     def remove_topic(self, topic: str) -> None:
         """Remove the offsets of all groups for the topic."""
@@ -171,6 +179,7 @@ class OffsetTable:
             self.sent_bytes += _bytes_of(key, len(entry))
             self._entries[key] = dict(entry)
             self._fragments.touch(key)
+        self._count()
         self._writer.mark()
 
     # -- the file ----------------------------------------------------------------------------------------------------
@@ -190,6 +199,7 @@ class OffsetTable:
             self._fragments.touch(key)
         self.sent_bytes = sum(_bytes_of(key, len(entry)) for key, entry in self._entries.items())
         self.sent_bytes += sum(_bytes_of(key, 1) for key in self._lmq_entries)
+        self._count()
         if self.sent_bytes > self._max_table_bytes():
             log.warning("offsets on file exceed maxOffsetTableBytes; new ones are refused", bytes=self.sent_bytes)
         log.info("consumer offsets loaded", entries=len(self._entries) + len(self._lmq_entries))
@@ -218,19 +228,24 @@ class OffsetTable:
         self._check_count(topic, group)
         check_group_length(group)
         check_topic_length(topic)
-        self._take_room(_bytes_of(f"{topic}@{group}", 1), group, topic)
+        self._take_room(_bytes_of(f"{topic}@{group}", 1), group, topic, entry_costs.OFFSETS)
         self._index(topic, group)
 
     def _check_count(self, topic: str, group: str) -> None:
         if len(self._entries) + len(self._lmq_entries) >= self._max_entries:
             raise TableFull("consumer offsets", self._max_entries, f"commit of {group} for {topic}")
 
-    def _take_room(self, more_bytes: int, group: str, topic: str) -> None:
+    def _take_room(self, more_bytes: int, group: str, topic: str, cost: int = 0) -> None:
         limit_bytes = self._max_table_bytes()
         if self.sent_bytes + more_bytes > limit_bytes:
             what = f"commit of {group} for {topic}"
             raise TableTooLarge("consumer offsets", "maxOffsetTableBytes", limit_bytes, what)
+        self._account.check(cost + entry_costs.SENT * more_bytes, f"commit of {group} for {topic}")
         self.sent_bytes += more_bytes
+
+    def _count(self) -> None:
+        entries = len(self._entries) + len(self._lmq_entries)
+        self._account.set(entry_costs.OFFSETS * entries + entry_costs.SENT * self.sent_bytes)
 
     def _index(self, topic: str, group: str) -> None:
         self._topics_by_group.setdefault(group, set()).add(topic)

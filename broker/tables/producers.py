@@ -13,8 +13,10 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from triomq.broker.errors import TableFull
+from triomq.broker.tables import entry_costs
 from triomq.broker.tables.client_channel import CHANNEL_EXPIRY_MS, ClientChannel
 from triomq.protocol.clock import NowMs
+from triomq.remoting.table_memory import TableAccount, TableMemory
 
 if TYPE_CHECKING:
     from triomq.remoting.connection import Connection
@@ -26,7 +28,14 @@ MAX_CHANNELS = 1_000_000
 class ProducerTable:
     """Producer groups and their connections."""
 
-    def __init__(self, now_ms: NowMs, *, max_groups: int = MAX_GROUPS, max_channels: int = MAX_CHANNELS) -> None:
+    def __init__(
+        self,
+        now_ms: NowMs,
+        *,
+        max_groups: int = MAX_GROUPS,
+        max_channels: int = MAX_CHANNELS,
+        account: TableAccount | None = None,
+    ) -> None:
         self._now_ms = now_ms
         self._max_groups = max_groups
         self._max_channels = max_channels
@@ -34,10 +43,13 @@ class ProducerTable:
         self._groups_by_connection: dict[Connection, set[str]] = {}
         self._connection_by_client_id: dict[str, Connection] = {}
         self._channel_count = 0
+        self._text_bytes = 0
         self._next_pick = 0
+        self._account = account if account is not None else TableMemory().account("producers")
 
     def register(self, group: str, connection: Connection, client_id: str, language: int, version: int) -> bool:
-        """Record a heartbeat. Return True if the connection is new in the group. Raises TableFull."""
+        """Record a heartbeat. Return True if the connection is new in the group. Raises TableFull,
+        MemoryShort."""
         channels = self._channels_by_group.get(group)
         known = channels.get(connection) if channels is not None else None
         if known is not None:
@@ -47,11 +59,16 @@ class ProducerTable:
             raise TableFull("producer groups", self._max_groups, f"group {group}")
         if self._channel_count >= self._max_channels:
             raise TableFull("producer connections", self._max_channels, f"client {client_id}")
+        text_bytes = entry_costs.TEXT * (len(client_id) + len(group))
+        cost = entry_costs.PRODUCER_GROUP + entry_costs.PRODUCER + text_bytes
+        self._account.check(cost, f"group {group} of client {client_id}")
         channel = ClientChannel(connection, client_id, language, version, self._now_ms())
         self._channels_by_group.setdefault(group, {})[connection] = channel
         self._groups_by_connection.setdefault(connection, set()).add(group)
         self._connection_by_client_id[client_id] = connection
         self._channel_count += 1
+        self._text_bytes += text_bytes
+        self._count()
         return True
 
     def unregister(self, group: str, connection: Connection) -> bool:
@@ -61,8 +78,10 @@ class ProducerTable:
         if channels is None or channel is None:
             return False
         self._channel_count -= 1
+        self._text_bytes -= entry_costs.TEXT * (len(channel.client_id) + len(group))
         if not channels:
             del self._channels_by_group[group]
+        self._count()
         groups = self._groups_by_connection[connection]
         groups.discard(group)
         if not groups:
@@ -70,6 +89,10 @@ class ProducerTable:
             if self._connection_by_client_id.get(channel.client_id) is connection:
                 del self._connection_by_client_id[channel.client_id]
         return True
+
+    def _count(self) -> None:
+        groups = entry_costs.PRODUCER_GROUP * len(self._channels_by_group)
+        self._account.set(groups + entry_costs.PRODUCER * self._channel_count + self._text_bytes)
 
     def connection_closed(self, connection: Connection) -> list[str]:
         """Remove a connection; return the groups it was in."""

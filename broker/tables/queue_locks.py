@@ -20,10 +20,12 @@ import structlog
 import trio
 
 from triomq.broker.errors import TableFull
+from triomq.broker.tables import entry_costs
 from triomq.broker.tables.table_file import NoFile, TableFile
 from triomq.broker.tables.write_behind import Fragments, Offload, WriteBehind
 from triomq.protocol.clock import NowMs
 from triomq.protocol.message_queue import MessageQueue
+from triomq.remoting.table_memory import TableAccount, TableMemory
 
 log = structlog.get_logger("triomq.broker.queue_locks")
 
@@ -47,12 +49,15 @@ class QueueLockTable:
         file: TableFile | None = None,
         expiry_ms: int = LOCK_EXPIRY_MS,
         max_locks: int = MAX_LOCKS,
+        account: TableAccount | None = None,
     ) -> None:
         self._now_ms = now_ms
         self._expiry_ms = expiry_ms
         self._max_locks = max_locks
         self._locks: dict[str, dict[MessageQueue, _Lock]] = {}
         self._lock_count = 0
+        self._text_bytes = 0
+        self._account = account if account is not None else TableMemory().account("queue locks")
         self._file = file if file is not None else NoFile()
         self._fragments = Fragments(self._group_text)
         self._writer = WriteBehind(self._file, self._text)
@@ -68,8 +73,9 @@ class QueueLockTable:
                 lock = locks.get(queue)
                 if lock is None:
                     self._make_room(group)
+                    self._account.check(entry_costs.QUEUE_LOCK + _text_bytes(queue), f"locks of group {group}")
                     locks[queue] = _Lock(client_id, now_ms)
-                    self._lock_count += 1
+                    self._count(1, queue)
                     has_new = True
                 elif lock.client_id == client_id or now_ms - lock.last_update_ms > self._expiry_ms:
                     has_new = has_new or lock.client_id != client_id
@@ -95,7 +101,7 @@ class QueueLockTable:
             lock = locks.get(queue)
             if lock is not None and lock.client_id == client_id:
                 del locks[queue]
-                self._lock_count -= 1
+                self._count(-1, queue)
         if not locks:
             del self._locks[group]
         if self._lock_count != before:
@@ -114,6 +120,11 @@ class QueueLockTable:
             for lock in locks.values():
                 lock.last_update_ms += int(seconds * 1000)
 
+    def _count(self, locks: int, queue: MessageQueue) -> None:
+        self._lock_count += locks
+        self._text_bytes += locks * _text_bytes(queue)
+        self._account.set(entry_costs.QUEUE_LOCK * self._lock_count + self._text_bytes)
+
     def _make_room(self, group: str) -> None:
         if self._lock_count < self._max_locks:
             return
@@ -121,7 +132,7 @@ class QueueLockTable:
         for name, locks in self._locks.items():
             for queue in [queue for queue, lock in locks.items() if lock.last_update_ms < oldest_ms]:
                 del locks[queue]
-                self._lock_count -= 1
+                self._count(-1, queue)
                 self._fragments.touch(name)
         for name in [name for name, locks in self._locks.items() if not locks and name != group]:
             del self._locks[name]
@@ -140,9 +151,11 @@ class QueueLockTable:
         if now_ms - alive_ms > self._expiry_ms:
             return
         for group, client_id, queue in holders[: self._max_locks]:
-            self._locks.setdefault(group, {})[queue] = _Lock(client_id, min(now_ms, alive_ms))
+            locks = self._locks.setdefault(group, {})
+            if queue not in locks:
+                self._count(1, queue)
+            locks[queue] = _Lock(client_id, min(now_ms, alive_ms))
             self._fragments.touch(group)
-        self._lock_count = sum(map(len, self._locks.values()))
         log.info("queue locks loaded", locks=self._lock_count)
 
     def still_alive(self) -> None:
@@ -177,6 +190,10 @@ class QueueLockTable:
 
 _ALIVE = "aliveAt"
 _LOCKS = "locks"
+
+
+def _text_bytes(queue: MessageQueue) -> int:
+    return entry_costs.TEXT * (len(queue.topic) + len(queue.broker_name))
 
 
 def _decode(text: str) -> tuple[int, list[tuple[str, str, MessageQueue]]]:

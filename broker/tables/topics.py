@@ -20,6 +20,7 @@ from collections.abc import Callable, Collection, Iterable
 import structlog
 
 from triomq.broker.errors import TableFull, TableTooLarge
+from triomq.broker.tables import entry_costs
 from triomq.broker.tables.kept_table import KeptTable
 from triomq.broker.tables.table_file import TableFile, decoder
 from triomq.protocol import permission
@@ -60,6 +61,7 @@ class TopicTable(KeptTable):
 
     entries_name = "topicConfigTable"
     entry_bytes = 200
+    entry_cost = entry_costs.TOPIC
 
     def __init__(
         self,
@@ -285,6 +287,7 @@ class TopicTable(KeptTable):
         limit_bytes = self._max_table_bytes()
         if self.sent_bytes + self._bytes_of(topic) > limit_bytes:
             raise TableTooLarge("topics", "maxTopicTableBytes", limit_bytes, f"topic {topic}")
+        self._check_memory(topic, f"topic {topic}")
         if self.before_create is not None:
             self.before_create(topic)
 

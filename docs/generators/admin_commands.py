@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from triomq.admin.command import Command
 from triomq.admin.table import ROWS
+from triomq.admin.verb import Verb
+from triomq.admin.verb_table import VERBS
 
 
 def admin_commands() -> str:
     """Return a table of all commands, then the options of each."""
     rows = [f"| [`{row[0]}`](#{row[0].lower()}) | {row[3]} |" for row in ROWS]
     sections = [f"### {row[0]}\n\n```text\n{Command(row).usage()}\n```" for row in ROWS]
+    return "\n".join(["| command | what it does |", "|---|---|", *rows]) + "\n\n" + "\n\n".join(sections)
+
+
+def admin_verbs() -> str:
+    """Return the same of the verbs."""
+    rows = [f"| [`{row[0]}`](#{row[0].replace(' ', '-')}) | {row[2]} |" for row in VERBS]
+    sections = [f"### {row[0]}\n\n```text\n{Verb(row).usage()}\n```" for row in VERBS]
     return "\n".join(["| command | what it does |", "|---|---|", *rows]) + "\n\n" + "\n\n".join(sections)

@@ -114,8 +114,6 @@ CONSTANTS: tuple[Constant, ...] = (
              _CLIENT_TABLES + "test_consumer_limits"),
     Constant("broker.tables.consumers", "MAX_TOPICS_PER_GROUP", "subscriptions of one group", "refused",
              _CLIENT_TABLES + "test_consumer_limits"),
-    Constant("broker.tables.consumers", "MAX_TABLE_BYTES", "bytes of the subscriptions of all groups", "refused",
-             _CLIENT_TABLES + "test_the_subscriptions_of_all_groups_are_bounded", "maxSubscriptionTableBytes"),
     Constant("broker.tables.queue_locks", "MAX_LOCKS", "locked queues", "expired locks leave, then refused",
              _CLIENT_TABLES + "test_full_lock_table_sweeps_expired_locks_before_it_refuses"),
     Constant("broker.tables.filters", "MAX_FILTERS", "registered SQL92 filters", "refused",

@@ -22,6 +22,7 @@ from repository_pages import OUTSIDE, ROOT, examples, pages, relinked
 
 GENERATED = {
     "admin commands": admin_commands.admin_commands,
+    "admin verbs": admin_commands.admin_verbs,
     "command help": command_help.command_help,
     "broker settings": settings_tables.broker_settings,
     "namesrv settings": settings_tables.namesrv_settings,

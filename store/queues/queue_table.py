@@ -111,7 +111,7 @@ class QueueTable:
         touched = self.touched
         while touched:
             queue = touched[-1]
-            if not queue.sequence.files:
+            if not queue.sequence.files or (queue.ext is not None and not queue.ext.sequence.files):
                 self._make_directory(queue)
             queue.write(self.unsynced_directories)
             touched.pop()

@@ -109,9 +109,9 @@ class FakeCluster:
 
 
 @contextmanager
-def fake_cluster() -> Iterator[FakeCluster]:
+def fake_cluster(cluster: FakeCluster | None = None) -> Iterator[FakeCluster]:
     """Listen until the block ends."""
-    cluster = FakeCluster()
+    cluster = cluster or FakeCluster()
 
     class Handler(socketserver.BaseRequestHandler):
         def handle(self) -> None:

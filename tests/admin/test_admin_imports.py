@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -32,6 +33,20 @@ def test_help_imports_nothing_but_the_table(words: list[str]) -> None:
         "triomq", "triomq.admin", "triomq.admin.__main__", "triomq.admin.command", "triomq.admin.errors",
         "triomq.admin.table", *overview,
     }  # fmt: skip
+
+
+def test_the_script_imports_no_more_than_the_program() -> None:
+    """`python -m` would: its runpy imports contextlib, collections and more."""
+    environment = {**os.environ, "PYTHONPROFILEIMPORTTIME": "1"}
+    imported, bare = [
+        subprocess.run(words, env=environment, capture_output=True, text=True, timeout=60, check=True).stderr
+        # The script may ask the same Python for its environment first.
+        .rpartition("imported package\n")[2]
+        for words in ([ROOT / "bin" / "mqadmin", "help"], [sys.executable, "-P", "-c", ""])
+    ]
+    names, own = ({line.split("|")[-1].strip() for line in text.splitlines()} for text in (imported, bare))
+    assert "triomq.admin.table" in names
+    assert {name for name in names - own if not name.startswith("triomq")} == {"__future__"}
 
 
 @pytest.mark.parametrize("text", ["clusterList", "topicList", "topicRoute -t T", "brokerStatus -b h:1"])

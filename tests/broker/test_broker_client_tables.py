@@ -3,7 +3,7 @@ from broker_fakes import FakeClock, FakeConnection
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triomq.broker.errors import TableFull, TableTooLarge
+from triomq.broker.errors import TableFull
 from triomq.broker.tables.client_channel import ClientChannel
 from triomq.broker.tables.consumers import ConsumerTable, Consumption
 from triomq.broker.tables.producers import ProducerTable
@@ -248,39 +248,6 @@ def test_locks_are_held_refreshed_released_and_expire(clock: FakeClock) -> None:
     table.unlock("G", queues, "c1")
     assert table.holder("G", queues[0]) is None
     assert table.holder("G", queues[1]) == "c2", "somebody else's lock stays"
-
-
-def test_the_subscriptions_of_all_groups_are_bounded(clock: FakeClock) -> None:
-    room = 10_000
-    table = ConsumerTable(clock, max_table_bytes=lambda: room)
-    one, two = FakeConnection("10.0.0.1:1"), FakeConnection("10.0.0.1:2")
-
-    def beat(group: str, connection: FakeConnection, characters: int, version: int = 1) -> None:
-        wanted = SubscriptionData(topic="T", sub_string="a" * characters, sub_version=version)
-        table.register(group, connection, "c", 0, 0, Consumption(), [wanted])
-
-    beat("A", one, 5000)
-    with pytest.raises(TableTooLarge, match="maxSubscriptionTableBytes"):
-        beat("B", two, 5000)
-    assert table.get("B") is None
-    beat("B", two, 3000)
-    beat("B", two, 3000)
-    with pytest.raises(TableTooLarge):
-        beat("B", two, 5000, version=2)
-    beat("A", one, 100, version=2)
-    beat("B", two, 5000, version=2)
-    room = 1000
-    beat("B", two, 4000, version=3)  # a smaller one, although there is too much
-    table.unregister("A", one)
-    table.unregister("B", two)
-    assert table.held_bytes == 0
-
-
-def test_tags_count_as_the_memory_that_they_take(clock: FakeClock) -> None:
-    table = ConsumerTable(clock, max_table_bytes=lambda: 100_000)
-    wanted = SubscriptionData(topic="T", tags_set=frozenset(map(str, range(1000))))
-    with pytest.raises(TableTooLarge):
-        table.register("A", FakeConnection("10.0.0.1:1"), "c", 0, 0, Consumption(), [wanted])
 
 
 def test_full_lock_table_sweeps_expired_locks_before_it_refuses(clock: FakeClock) -> None:

@@ -17,6 +17,7 @@ from triomq.protocol.codes import ResponseCode
 from triomq.protocol.errors import RequestRefused
 from triomq.protocol.headers.pull import PullMessageRequestHeader
 from triomq.protocol.subscription import SQL92, build_subscription
+from triomq.remoting.table_memory import TableMemory
 
 IN_REQUEST = 4
 
@@ -105,6 +106,20 @@ def test_compiled_filters_are_kept_up_to_a_number_of_characters(chooser: FilterC
     oldest = chooser._kept[("T", "G", kept[0])]
     chooser.choose(header(kept[0]))
     assert list(chooser._kept.values())[-1] is oldest, "what is used stays, and is not compiled again"
+
+
+def test_compiled_filters_leave_when_the_tables_have_no_memory() -> None:
+    memory = TableMemory(100_000)
+    configuration = Configuration.from_values({"enablePropertyFilter": "true"})
+    account = memory.account("compiled filters")
+    chooser = FilterChooser(configuration, None, None, None, now_ms=lambda: 0, account=account)  # type: ignore[arg-type]
+    for number in range(300):
+        assert chooser.choose(header(f"a = {number}")) is not None
+        assert memory.held_bytes <= memory.limit_bytes
+    assert 10 < len(chooser._kept) < 100
+    memory.account("others").set(memory.limit_bytes)
+    assert chooser.choose(header("a = 999")) is not None
+    assert (len(chooser._kept), account.held_bytes) == (0, 0)
 
 
 def test_an_expression_that_does_not_compile_is_not_kept(chooser: FilterChooser) -> None:

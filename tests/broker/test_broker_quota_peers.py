@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
+import structlog
+import structlog.testing
 from broker_fakes import FakeConnection, MemoryFile
 from broker_whole import send_fields
 from test_broker_access_matrix import ACCOUNTS, Guarded, guarded_broker, topic_fields
@@ -18,6 +20,7 @@ from triomq.broker.quotas.overrides import Overrides
 from triomq.broker.quotas.quotas import Quotas
 from triomq.protocol.codes import RequestCode, ResponseCode
 from triomq.protocol.command import RemotingCommand, new_request
+from triomq.protocol.settings import SettingError
 from triomq.protocol.signature import ACCESS_KEY
 
 BUSY = ResponseCode.SYSTEM_BUSY
@@ -155,3 +158,31 @@ async def test_a_white_address_proves_no_account(tmp_path: Path) -> None:
         assert (await send(guarded, "wrong signature")).code == 0
         refused = await send(guarded, "with permission")
         assert "clients without an account may have 1 bytes" in (refused.remark or "")
+
+
+def test_refusals_are_logged_in_one_line_that_has_their_number_and_the_last(
+    log_output: list[dict[str, Any]],
+) -> None:
+    quotas = quotas_with(quota_per_group="bytesIn=1")
+    assert passes(quotas)
+    quotas.refusals.log_refusals()
+    assert log_output == []
+    for _ in range(1000):
+        assert not passes(quotas)
+    quotas.refusals.log_refusals()
+    quotas.refusals.log_refusals()
+    [line] = log_output
+    assert line["requests"] == 1000
+    assert line["last"].endswith("group P may have 1 bytes a second in; try again in 1000000 ms (from 10.0.0.1:1)")
+
+
+@pytest.fixture
+def log_output() -> Iterator[list[dict[str, Any]]]:
+    with structlog.testing.capture_logs() as lines:
+        yield lines
+
+
+@pytest.mark.parametrize("key", ["quotaPerAccount", "quotaPerAddress", "quotaPerGroup"])
+def test_a_default_that_cannot_be_read_ends_the_start_with_its_key(key: str) -> None:
+    with pytest.raises(SettingError, match=f"{key}: 'bytes' is not a quota of this kind"):
+        Configuration.from_values({key: "bytes=1"})

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog.testing
 import trio
 from broker_whole import ANSWER_SECONDS, WholeBroker, pull_fields, send_fields, whole_broker
 
@@ -304,3 +305,41 @@ async def test_a_held_pull_counts_for_nothing_before_it_gets_messages(tmp_path: 
         await broker.send("T")
         assert (await broker.ask(RequestCode.PULL_MESSAGE, waits)).code == 0
         assert "quotaDelayed_group_messagesOut" not in await runtime(broker)
+
+
+async def test_what_the_broker_writes_by_itself_counts_for_nobody(tmp_path: Path) -> None:
+    async with open_broker(tmp_path, quotaPerAddress="bytesIn=1", messageDelayLevel="1s") as broker:
+        await broker.create_topic("T")
+        assert (await broker.send("T", b"x" * 60_000, properties="DELAY\x011\x02UNIQ_KEY\x01U1")).code == 0
+        assert (await broker.send("T")).code == BUSY, "the address is in debt"
+        due = await broker.pull("T", sysFlag=6, suspendTimeoutMillis=8000)
+        assert due.code == 0
+        assert end_of(broker, "T") == 1
+        back = {"offset": 0, "group": "G", "delayLevel": 1, "originMsgId": "U1", "originTopic": "T"}
+        assert (await broker.ask(RequestCode.CONSUMER_SEND_MSG_BACK, back)).code == 0
+
+
+async def test_the_end_of_a_transaction_counts_for_nobody(tmp_path: Path) -> None:
+    async with open_broker(tmp_path, quotaPerAddress="bytesIn=1") as broker:
+        await broker.create_topic("T")
+        properties = "TRAN_MSG\x01true\x02PGROUP\x01P\x02UNIQ_KEY\x01U1"
+        half = await broker.send("T", b"x" * 1000, properties=properties, sysFlag=4)
+        assert half.code == 0
+        fields = half.ext_fields or {}
+        end = {
+            "producerGroup": "P", "tranStateTableOffset": fields["queueOffset"], "commitOrRollback": 8,
+            "commitLogOffset": int(fields["msgId"][16:], 16), "msgId": "U1", "transactionId": "U1",
+            "fromTransactionCheck": "false",
+        }  # fmt: skip
+        assert (await broker.ask(RequestCode.END_TRANSACTION, end)).code == 0
+        assert end_of(broker, "T") == 1
+
+
+async def test_the_task_that_prints_watermarks_logs_refusals(tmp_path: Path) -> None:
+    async with open_broker(tmp_path, quotaPerAddress="bytesIn=1") as broker:
+        await broker.create_topic("T")
+        assert [(await broker.send("T", b"x" * 1000)).code for _ in range(3)] == [0, BUSY, BUSY]
+        with structlog.testing.capture_logs() as lines:
+            await broker.controller.serving.schedule._call("printWaterMark")
+        [line] = [line for line in lines if line["event"] == "quotas exceeded; requests were refused"]
+        assert line["requests"] == 2

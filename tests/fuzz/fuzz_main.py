@@ -62,7 +62,7 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--only", metavar="TARGET", help="this target alone")
     parser.add_argument("--corpus", type=Path, default=CORPUS, help="of all targets (default: the project's)")
     parser.add_argument("--grow", action="store_true", help="add short inputs that reach new code to the corpus")
-    parser.add_argument("--merge", type=Path, metavar="CORPUS", help="keep what both need to reach all their code")
+    parser.add_argument("--merge", type=Path, metavar="CORPUS", help="add what reaches new code from this one")
     parser.add_argument("--log", type=Path, metavar="FILE", help="append processor seconds and inputs of each target")
     parser.add_argument("--totals", type=Path, metavar="FILE", help="print what such a file adds up to")
     parser.add_argument("inputs", nargs="*", type=Path, help="run these files once instead (with --only)")
@@ -178,15 +178,16 @@ def keep(directory: Path, data: bytes) -> None:
 
 
 def merge(name: str, target: Callable[[bytes], None], hits: memoryview, kept: Path, other: Path) -> None:
-    """Leave in `kept` the inputs of both directories that reach code which no shorter one reaches."""
+    """Add to `kept` the inputs of `other` that reach new code, the shortest first. What is in `kept` stays: it may be
+    there for a fault that it once found.
+    """
+    coverage = Coverage(hits)
     before = inputs_of(kept)
-    candidates = sorted({*before, *inputs_of(other)}, key=lambda data: (len(data), data))
-    chosen = only_new(target, candidates, Coverage(hits))
-    for file in kept.iterdir() if kept.is_dir() else ():
-        file.unlink()
-    for data in chosen:
+    only_new(target, before, coverage)
+    found = only_new(target, sorted(inputs_of(other), key=lambda data: (len(data), data)), coverage)
+    for data in found:
         keep(kept, data)
-    print(f"{name}: {len(before)} -> {len(chosen)} inputs, {sum(map(len, chosen))} bytes", flush=True)
+    print(f"{name}: {len(before)} + {len(found)} inputs, {sum(map(len, before + found))} bytes", flush=True)
 
 
 def totals(lines: Iterable[str]) -> list[str]:

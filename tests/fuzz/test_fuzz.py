@@ -178,7 +178,7 @@ def test_a_run_ends_in_time_and_counts_its_inputs() -> None:
     assert count == len(calls) > 1
 
 
-def test_a_minimal_corpus_keeps_what_reaches_new_code_and_nothing_else(tmp_path: Path) -> None:
+def test_of_another_corpus_what_reaches_new_code_is_added_the_shortest_first(tmp_path: Path) -> None:
     """Each character is code of its own."""
     hits = bytearray(256)
 
@@ -189,13 +189,13 @@ def test_a_minimal_corpus_keeps_what_reaches_new_code_and_nothing_else(tmp_path:
     target(b"z")  # what ran before does not count
     assert only_new(target, [b"a", b"a", b"az", b"z"], Coverage(hits)) == [b"a", b"az"]
     mine, other = tmp_path / "mine", tmp_path / "other"
-    for directory, inputs in ((mine, [b"abc", b"a", b"ab"]), (other, [b"d", b"dd", b"ba"])):
+    for directory, inputs in ((mine, [b"abc", b"a", b"ab"]), (other, [b"dde", b"d", b"ba", b"dd"])):
         directory.mkdir()
         for number, data in enumerate(inputs):
             (directory / str(number)).write_bytes(data)
     merge("letters", target, memoryview(hits), mine, other)
-    assert sorted(file.read_bytes() for file in mine.iterdir()) == [b"a", b"ab", b"abc", b"d"]
-    assert len(list(other.iterdir())) == 3
+    assert sorted(file.read_bytes() for file in mine.iterdir()) == [b"a", b"ab", b"abc", b"d", b"dde"]
+    assert len(list(other.iterdir())) == 4
 
 
 def test_the_lines_of_a_log_add_up() -> None:

@@ -72,6 +72,24 @@ def test_a_limited_consumer_gets_every_message_once_and_in_order(
     assert [message["queue_offset"] for message in received.messages] == list(range(150))
 
 
+def test_a_wait_longer_than_the_long_poll_loses_and_repeats_nothing(
+    limited: Cluster, drivers: DriverSet, java4: Driver, tmp_path: Path
+) -> None:
+    """The first pull takes 32 messages, so the next waits for half a minute; Java's long polls end after 15 s."""
+    topic = limited.create_topic("Long", queues=1)
+    common = {"namesrv": limited.namesrv_address, "topic": topic}
+    file = numbered(tmp_path, 40)
+    java4.run("send-lines", **common, file=file)
+    receiving = []
+    for kind in ("java4", "go", "python"):
+        set_quota(limited, f"group {topic}_{kind} messagesOut=1")
+        receiving.append(drivers(kind).receive(**common, group=f"{topic}_{kind}", mode="orderly", expect=40))
+    for received in receiving:
+        received.wait_done(120)
+        assert_bodies(lines_of(file), received.messages)
+        assert [message["queue_offset"] for message in received.messages] == list(range(40))
+
+
 def test_a_send_above_the_quota_is_an_error_with_the_reason_in_java(
     limited: Cluster, java4: Driver, tmp_path: Path
 ) -> None:

@@ -25,6 +25,7 @@ from triomq.protocol.command import RemotingCommand, new_request
 from triomq.protocol.frame import FrameDecoder, encode_frame
 from triomq.remoting.config import ServerSettings
 from triomq.remoting.processor_table import ProcessorTable
+from triomq.remoting.table_memory import TableMemory
 
 
 class FakeConnection:
@@ -75,8 +76,13 @@ class FakeNamesrv:
         self.kv_config = kv_config or KvConfig(None)
         self.config = RuntimeConfig(settings or NamesrvSettings(), ServerSettings(listen_port=9876), extra=extra)
         self.table = ProcessorTable()
+        self.memory = TableMemory()
         self.processor = NamesrvProcessor(
-            self.routes, self.kv_config, self.config, ask_product_environment=ask_product_environment
+            self.routes,
+            self.kv_config,
+            self.config,
+            ask_product_environment=ask_product_environment,
+            account=self.memory.account("kept routes"),
         )
         self.processor.register_all(self.table)
         self.events = BrokerConnections(self.routes)

@@ -103,6 +103,19 @@ async def test_a_route_answer_is_not_kept_beyond_a_change(namesrv: FakeNamesrv) 
     assert (before.queue_datas[0].perm, after.queue_datas[0].perm) == (6, 4)
 
 
+async def test_encoded_routes_are_kept_while_the_tables_have_memory(namesrv: FakeNamesrv) -> None:
+    for version, topic in enumerate(("T", "U"), 1):
+        await namesrv.register(topic, version=version)
+        namesrv.memory.limit_bytes = namesrv.memory.held_bytes + (1000 if topic == "U" else 0)
+        before = namesrv.memory.held_bytes
+        for _ in range(2):
+            assert await route(namesrv, topic) is not None
+        assert (namesrv.memory.held_bytes > before) == (topic == "U")
+    await namesrv.register(TopicConfig(topic_name="U", perm=4), version=3)
+    assert await route(namesrv, "none") is None
+    assert namesrv.memory.held_bytes == before
+
+
 async def test_filter_servers_are_part_of_the_route(namesrv: FakeNamesrv) -> None:
     await namesrv.register("T", filter_servers=["10.0.0.1:30000"])
     found = await route(namesrv, "T")

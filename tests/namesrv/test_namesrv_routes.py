@@ -8,7 +8,8 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from triomq.namesrv.routes import SILENT_SECONDS, BrokerKey, MasterAddress, RouteLimits, RouteTable
+from triomq.namesrv.route_limits import RouteLimits
+from triomq.namesrv.routes import SILENT_SECONDS, BrokerKey, MasterAddress, RouteTable
 from triomq.protocol.bodies.topic_config import DataVersion, TopicConfig
 from triomq.protocol.errors import RequestRefused
 

@@ -257,6 +257,24 @@ def test_the_sums_are_those_of_the_shares(steps: list[tuple[int, str, int]]) -> 
     trio.run(run)
 
 
+async def test_tables_leave_less_to_frames_and_to_the_rest(budget: MemoryBudget, autojump_clock: MockClock) -> None:
+    tables = budget.tables.account("tables")
+    assert budget.half_bytes == 50 * MIB
+    assert tables.fits(50 * MIB)
+    assert not tables.fits(50 * MIB + 1)
+    tables.set(40 * MIB)
+    assert budget.half_bytes == 30 * MIB
+    first, second = Peer(budget), Peer(budget, "10.0.0.2")
+    assert first.share.read_frame(100, 16 * MIB, is_new=False)
+    assert first.share.read_frame(0, 0, is_new=True)
+    second.share.keep(31 * MIB)
+    assert budget.is_tight
+    second.share.keep(-2 * MIB)
+    assert not budget.is_tight
+    tables.set(90 * MIB)  # a file brought it
+    assert budget.half_bytes == 25 * MIB, "some is always left"
+
+
 # -- connections -------------------------------------------------------------------------------------------------------
 
 

@@ -129,6 +129,23 @@ async def test_a_master_that_cannot_be_reached_is_tried_until_it_can(
     await pair.wait_equal()
 
 
+async def test_a_master_that_does_not_respond_is_named_with_the_time_it_got(
+    autojump_clock: MockClock, nursery: trio.Nursery, tmp_path: Path
+) -> None:
+    async def connect(host: str, port: int) -> trio.abc.Stream:
+        await trio.sleep_forever()
+        raise AssertionError
+
+    pair = await open_pair(nursery, tmp_path)
+    follower = LogFollower(pair.settings, pair.slave, connect)
+    follower.master_known("10.0.0.1:10912")
+    with capture_logs() as logs:
+        nursery.start_soon(follower.run)
+        await trio.sleep(60)
+    reasons = [entry["reason"] for entry in logs if entry["event"].startswith("not following")]
+    assert reasons == ["cannot be reached: no response within 5 s"]
+
+
 async def test_a_slow_line_delays_and_loses_nothing(
     autojump_clock: MockClock, nursery: trio.Nursery, tmp_path: Path
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -135,4 +136,22 @@ async def test_records_with_ipv6_hosts_lie_where_their_results_say(tmp_path: Pat
         data = store.reading.record_at(physical_offset)
         assert data is not None and len(data) == size and physical_offset // 4096 == (physical_offset + size) // 4096
         assert record.decode_record(data).queue_offset == at
+    await store.close()
+
+
+@pytest.mark.parametrize("loses_names", [True, False])
+async def test_a_queue_that_has_files_gets_ext_units_where_there_is_no_directory_for_them(
+    tmp_path: Path, loses_names: bool
+) -> None:
+    """The setting may be new, or a power failure took the directory."""
+    store = await open_store(tmp_path, enable_consume_queue_ext=loses_names)
+    assert store.append(message(tags="A")).is_ok
+    await store.close()
+    shutil.rmtree(tmp_path / "consumequeue_ext", ignore_errors=True)
+    store = await open_store(tmp_path, enable_consume_queue_ext=True)
+    assert store.append(message(tags="B")).is_ok
+    store.commit()
+    (_, _, tags_code) = store.reading.queue_entries("T", 0, 1, 9)[0]
+    unit = store.reading.ext_unit("T", 0, tags_code)
+    assert unit is not None and unit.tags_code == ord("B")
     await store.close()

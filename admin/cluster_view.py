@@ -1,0 +1,134 @@
+"""What several verbs ask about a whole cluster: its masters, its groups, their progress and their members."""
+
+from __future__ import annotations
+
+import time
+
+from triomq.admin import bodies
+from triomq.admin.errors import AdminError, NotFound, UsageError
+from triomq.admin.messages import Queue, offset_at, pull
+from triomq.admin.routes import RETRY_PREFIX, all_topics, queue_items
+from triomq.admin.session import Refused
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from triomq.admin.run import Run
+
+QueueKey = tuple[str, str, int]
+OFFLINE = 206
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def broker_table(run: Run) -> dict[str, dict[int, str]]:
+    """Return the addresses of every broker name by broker id."""
+    names = run.session.cluster_info().get("brokerAddrTable", {})
+    return {name: run.session.broker_addresses(name) for name in sorted(names)}
+
+
+def master_table(run: Run) -> dict[str, str]:
+    """Return the address of the master by broker name. Raises NotFound without any."""
+    table = {name: addresses[0] for name, addresses in broker_table(run).items() if 0 in addresses}
+    if not table:
+        raise NotFound("no NameServer knows a master: is a broker running, and does it name these NameServers?")
+    return table
+
+
+def chosen_brokers(run: Run) -> dict[str, str]:
+    """Return the brokers of --broker, names or addresses, else all masters."""
+    masters = master_table(run)
+    wanted = run.every("broker")
+    for name in wanted:
+        if name not in masters and ":" not in name:
+            raise NotFound(f"no master {name!r} is registered: there are {', '.join(masters)}")
+    return {name: masters.get(name, name) for name in wanted} or masters
+
+
+def group_names(run: Run) -> list[str]:
+    """Return the groups that brokers know, and those with a retry topic."""
+    found = {topic.removeprefix(RETRY_PREFIX) for topic in all_topics(run.session) if topic.startswith(RETRY_PREFIX)}
+    for address in master_table(run).values():
+        found |= set(bodies.loads(run.session.call(address, 201).body).get("subscriptionGroupTable", {}))
+    return sorted(found)
+
+
+def progress(run: Run, group: str, topic: str | None = None) -> dict[QueueKey, dict[str, Any]]:
+    """Return GET_CONSUME_STATS of all masters by queue; empty for a group without offsets. A request with a topic in it
+    would also get the queues of a topic that the group never read.
+    """
+    found: dict[QueueKey, dict[str, Any]] = {}
+    for address in master_table(run).values():
+        try:
+            body = bodies.loads(run.session.call(address, 208, {"consumerGroup": group}).body)
+        except Refused:
+            continue  # this broker does not know the group or the topic
+        found.update(queue_items(body.get("offsetTable", {})))
+    return {queue: found[queue] for queue in sorted(found) if topic in (None, queue[0])}
+
+
+def members(run: Run, group: str) -> dict[str, dict[str, Any]]:
+    """Return the connections of a group's members by client id."""
+    found: dict[str, dict[str, Any]] = {}
+    for address in master_table(run).values():
+        try:
+            body = bodies.loads(run.session.call(address, 203, {"consumerGroup": group}).body)
+        except Refused as error:
+            if error.code != OFFLINE and error.code != 1:
+                raise
+            continue
+        found.update({each["clientId"]: each for each in body.get("connectionSet") or []})
+    return found
+
+
+def topic_queues(run: Run, topic: str) -> list[tuple[str, int, str, int, int]]:
+    """Return (broker name, queue id, address, first offset, next offset) of all queues at masters."""
+    route = run.session.route(topic)
+    found = []
+    for data in sorted(route["brokerDatas"], key=lambda each: str(each["brokerName"])):
+        address = data["brokerAddrs"].get("0")
+        if address is None:
+            continue
+        table = bodies.loads(run.session.call(address, 202, {"topic": topic}).body).get("offsetTable", {})
+        for (_, name, number), offsets in sorted(queue_items(table), key=lambda item: item[0]):
+            found.append((name, number, address, offsets["minOffset"], offsets["maxOffset"]))
+    return found
+
+
+def when(text: str) -> int:
+    """Return the milliseconds of a time: ISO 8601, yyyy-MM-dd#HH:mm:ss:SSS, milliseconds, or an age as 90s, 15m, 2h."""
+    from triomq.admin.java_text import parse_time
+
+    units = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+    if text[-1:] in units and text[:-1].isdecimal():
+        return now_ms() - int(text[:-1]) * units[text[-1]]
+    try:
+        if "#" in text or text.isdecimal():
+            return parse_time(text)
+        from datetime import datetime
+
+        return int(datetime.fromisoformat(text).timestamp() * 1000)
+    except ValueError:
+        raise UsageError(f"{text!r} is not a time: write 2026-11-22T08:00:00, milliseconds, or an age as 15m") from None
+
+
+def offset_of_time(run: Run, queue: Queue, moment: int, end: int) -> int:
+    """Return the offset of the first message that was stored at a time or later. Brokers answer with the last message
+    where all are older.
+    """
+    offset = offset_at(run, queue.address, queue.topic, queue.queue_id, moment)
+    if offset != end - 1:
+        return offset
+    _, _, messages = pull(run, queue, offset, 1)
+    return end if messages and messages[0].store_timestamp < moment else offset
+
+
+def attempt(run: Run, address: str, code: int, fields: dict[str, Any] | None = None) -> Any:
+    """Return the body of a response, or None if the peer refuses or cannot be reached."""
+    try:
+        return bodies.loads(run.session.call(address, code, fields).body)
+    except AdminError:
+        return None

@@ -1,0 +1,40 @@
+"""NameServers: each responds, and all know the same brokers."""
+
+from __future__ import annotations
+
+from triomq.admin.cluster_view import attempt
+from triomq.admin.diagnosis import CRITICAL, Finding
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from triomq.admin.run import Run
+
+
+def examine_name_servers(run: Run) -> Iterator[Finding]:
+    known: dict[str, set[tuple[str, str]]] = {}
+    for address in run.session.required_name_servers():
+        body = attempt(run, address, 106)
+        if body is None:
+            yield Finding(
+                CRITICAL, "nameserver-down", address, f"NameServer {address} does not respond",
+                "clients that use it alone find no topic, and brokers cannot register there",
+                f"start it: mqnamesrv -p {address.rpartition(':')[2]}",
+            )  # fmt: skip
+            continue
+        known[address] = {
+            (name, each) for name, data in body.get("brokerAddrTable", {}).items()
+            for each in data["brokerAddrs"].values()
+        }  # fmt: skip
+    every = set().union(*known.values()) if known else set()
+    if known and not every:
+        yield Finding(CRITICAL, "no-broker", "cluster", "no broker is registered", "nobody can send or receive",
+                      "start one: mqbroker -n " + ";".join(run.session.name_servers))  # fmt: skip
+    for address, brokers in known.items():
+        for name, broker in sorted(every - brokers):
+            yield Finding(
+                CRITICAL, "not-registered", name, f"broker {name} ({broker}) is not registered at NameServer {address}",
+                "clients of this NameServer do not see the broker's queues",
+                f"list every NameServer in namesrvAddr of broker.conf at {broker}, and check that it reaches {address}",
+            )  # fmt: skip

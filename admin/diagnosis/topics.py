@@ -1,0 +1,94 @@
+"""Topics: the same queues at every broker, permissions, dead letters."""
+
+from __future__ import annotations
+
+from triomq.admin.cluster_view import attempt, now_ms
+from triomq.admin.diagnosis import INFORMATION, WARNING, Finding
+from triomq.admin.java_text import perm_text
+from triomq.admin.routes import DLQ_PREFIX, RETRY_PREFIX, all_topics, any_address, queue_items
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from triomq.admin.run import Run
+
+RECENT_MS = 24 * 3_600_000
+READ, WRITE = 4, 2
+
+
+def examine_topics(run: Run) -> Iterator[Finding]:
+    for topic in sorted(all_topics(run.session)):
+        if topic.startswith(RETRY_PREFIX):
+            continue
+        route = run.session.route(topic)
+        if topic.startswith(DLQ_PREFIX):
+            yield from _dead_letters(run, topic, route)
+        else:
+            yield from _queues(topic, route)
+            yield from _permissions(run, topic, route)
+
+
+def _queues(topic: str, route: dict[str, Any]) -> Iterator[Finding]:
+    counts = {data["brokerName"]: (data["readQueueNums"], data["writeQueueNums"]) for data in route["queueDatas"]}
+    clusters = {data["brokerName"]: data["cluster"] for data in route["brokerDatas"]}
+    if len(set(counts.values())) > 1 and topic not in counts and topic not in clusters.values():
+        shown = ", ".join([f"{name} has {read} to read and {write} to write" for name, (read, write) in counts.items()])
+        most = max(write for _, write in counts.values())
+        cluster = next(iter(clusters.values()), "DefaultCluster")
+        yield Finding(
+            WARNING, "queue-counts", topic, f"topic {topic} has different numbers of queues: {shown}",
+            "brokers get unequal load, and members unequal work",
+            f"mqadmin updateTopic -c {cluster} -t {topic} -r {most} -w {most}",
+        )  # fmt: skip
+    for name, (read, write) in counts.items():
+        if read < write:
+            yield Finding(
+                WARNING, "unread-queues", topic,
+                f"topic {topic} has {write} queues to write and {read} to read at {name}",
+                "nobody receives the messages of the other queues",
+                f"mqadmin updateTopic -c {clusters.get(name, 'DefaultCluster')} -t {topic} -r {write} -w {write}",
+            )  # fmt: skip
+
+
+def _permissions(run: Run, topic: str, route: dict[str, Any]) -> Iterator[Finding]:
+    for data in route["queueDatas"]:
+        perm = data["perm"]
+        if perm & READ and perm & WRITE:
+            continue
+        broker = next((each for each in route["brokerDatas"] if each["brokerName"] == data["brokerName"]), None)
+        own = attempt(run, any_address(broker), 21) if broker else None
+        config = (own or {}).get("topicConfigTable", {}).get(topic, {})
+        if config.get("perm", perm) & WRITE and not perm & WRITE:
+            yield Finding(
+                WARNING, "wiped", data["brokerName"],
+                f"producers do not choose broker {data['brokerName']} for {topic}",
+                "its write permission was wiped at the NameServer, perhaps for maintenance",
+                f"mqadmin addWritePerm -b {data['brokerName']}",
+            )  # fmt: skip
+        else:
+            yield Finding(
+                INFORMATION, "permission", topic, f"topic {topic} at {data['brokerName']} is {perm_text(perm)}",
+                "it cannot be both written and read", f"mqadmin updateTopicPerm -t {topic} -p 6 -c {_cluster(broker)}",
+            )  # fmt: skip
+
+
+def _cluster(broker: dict[str, Any] | None) -> str:
+    return str((broker or {}).get("cluster", "DefaultCluster"))
+
+
+def _dead_letters(run: Run, topic: str, route: dict[str, Any]) -> Iterator[Finding]:
+    group = topic.removeprefix(DLQ_PREFIX)
+    messages, last = 0, 0
+    for data in route["brokerDatas"]:
+        body = attempt(run, any_address(data), 202, {"topic": topic}) or {}
+        for _, offsets in queue_items(body.get("offsetTable", {})):
+            messages += max(0, offsets["maxOffset"] - offsets["minOffset"])
+            last = max(last, offsets.get("lastUpdateTimestamp", 0))
+    if messages and now_ms() - last < RECENT_MS:
+        yield Finding(
+            WARNING, "dead-letters", group, f"group {group} gave up on messages within a day: {messages} dead letters",
+            "nobody processes them until they are sent again, and retention deletes them",
+            f"mqadmin dlq show {group}, then mqadmin dlq resend {group} --all",
+        )  # fmt: skip

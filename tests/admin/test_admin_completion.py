@@ -1,0 +1,131 @@
+"""Completion: the scripts run in the shells that are here, and names come quickly or not at all."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fake_cluster import FakeCluster, fake_cluster
+
+from triomq.admin.__main__ import main
+from triomq.admin.verbs import completion
+from triomq.admin.verbs.completion import complete_names
+
+ROOT = Path(__file__).resolve().parents[2]
+SHELLS = ("bash", "zsh", "fish")
+
+
+@pytest.fixture(autouse=True)
+def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    for name in ("NAMESRV_ADDR", "MQADMIN_CONTEXT"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCluster]:
+    with fake_cluster() as found:
+        monkeypatch.setenv("NAMESRV_ADDR", found.address)
+        yield found
+
+
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """mqadmin on the PATH."""
+    path = tmp_path / "bin" / "mqadmin"
+    path.parent.mkdir()
+    path.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT / "src"} exec {sys.executable} -P -m triomq.admin "$@"\n')
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", str(path.parent), prepend=":")
+
+
+def script(shell: str, capsys: pytest.CaptureFixture[str]) -> str:
+    assert main(["completion", shell]) == 0
+    return capsys.readouterr().out
+
+
+def in_bash(words: list[str], text: str) -> set[str]:
+    """Return what bash offers for the last of the words."""
+    array = " ".join([f"'{word}'" for word in words])
+    program = f'{text}\nCOMP_WORDS=({array}); COMP_CWORD={len(words) - 1}; _mqadmin; printf "%s\\n" "${{COMPREPLY[@]}}"'
+    result = subprocess.run(["bash", "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert result.stderr == ""
+    return set(result.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        (["topicR"], {"topicRoute"}),
+        (["la"], {"lag"}),
+        (["offsets", "re"], {"reset"}),
+        (["help", "topicSt"], {"topicStatus"}),
+        (["updateTopic", "--write"], {"--writeQueueNums"}),
+        (["offsets", "reset", "--t"], {"--to", "--timeout"}),
+        (["topicList", "--output", "js"], {"json", "jsonl"}),
+        (["topicRoute", "-t", ""], {"T"}),
+        (["tail", ""], {"T"}),
+        (["lag", ""], {"G"}),
+        (["lag", "--topic", ""], {"T"}),
+        (["offsets", "show", ""], {"G"}),
+        (["deleteTopic", "-c", ""], {"C"}),
+        (["nosuch", "--dr"], {"--dry-run"}),
+    ],
+)
+@pytest.mark.usefixtures("cluster", "program")
+def test_bash_completes(words: list[str], offered: set[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert in_bash(["mqadmin", *words], script("bash", capsys)) == offered
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_shell_accepts_its_script(shell: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    text = script(shell, capsys)
+    assert all(name in text for name in ("topicRoute", "writeQueueNums", "reset", "__complete "))
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not installed")
+    (tmp_path / "script").write_text(text)
+    subprocess.run([shell, "-n", str(tmp_path / "script")], check=True, timeout=60)
+
+
+def test_other_shells_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", "tcsh"]) == 2
+    assert "bash, zsh, fish" in capsys.readouterr().err
+
+
+# -- names -------------------------------------------------------------------------------------------------------------
+
+
+def test_names_are_remembered_for_a_second(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert complete_names("topics") == ["T"]
+    assert complete_names("topics") == ["T"]
+    assert len(cluster.requests) == 1
+    now = time.time()
+    monkeypatch.setattr(completion.time, "time", lambda: now + 2)
+    assert complete_names("topics") == ["T"]
+    assert len(cluster.requests) == 2
+
+
+def test_each_kind_of_name(cluster: FakeCluster) -> None:
+    found = [complete_names(kind) for kind in ("groups", "clusters", "brokers", "contexts", "nosuch")]
+    assert found == [["G"], ["C"], ["b"], [], []]
+
+
+def test_a_name_that_a_shell_would_run_is_left_out(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(completion, "_asked", lambda session, kind: ["good-1", "$(touch x)", "`x`", "a b", "a;b", ""])
+    assert complete_names("topics") == ["good-1"]
+
+
+def test_a_silent_name_server_costs_a_moment_and_gives_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        monkeypatch.setenv("NAMESRV_ADDR", f"127.0.0.1:{server.getsockname()[1]}")
+        monkeypatch.setattr(completion, "LIMIT_SECONDS", 0.05)
+        assert complete_names("topics") == []
+    assert complete_names("topics") == []

@@ -1,0 +1,243 @@
+"""Doctor: each fault is made, found, and comes with what mends it; a healthy cluster has none."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_cluster import FakeCluster, by_queue, fake_cluster
+from test_admin_json import check
+
+from triomq.admin.__main__ import main
+from triomq.admin.diagnosis import CRITICAL, INFORMATION, WARNING
+from triomq.testing import LocalCluster
+
+Capture = pytest.CaptureFixture[str]
+
+
+class Patient(FakeCluster):
+    """A cluster without a fault, until a test changes a body. `members` are what each member reports."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bodies: dict[int, Any] = {}
+        self.settings = b"brokerRole=ASYNC_MASTER\n"
+        self.members: dict[str, dict[str, Any]] = {}
+
+    def prepare(self) -> None:
+        """Begin as a healthy cluster at the address that is known by now."""
+        self.bodies = json.loads(json.dumps(self._bodies()), object_hook=lambda table: table)
+        self.bodies = {int(code): body for code, body in self.bodies.items()}
+        self.bodies[208]["offsetTable"] = by_queue({"brokerOffset": 5, "consumerOffset": 5, "lastTimestamp": 1})
+        self.member("1@m")
+
+    def member(self, name: str, tags: str = "*", queues: tuple[int, ...] = (0, 1)) -> None:
+        table = {key: {} for key in by_queue({}) if json.loads(key)["queueId"] in queues}
+        subscription = {"topic": "T", "subString": tags}
+        self.members[name] = {"mqTable": table, "properties": {}, "statusTable": {}, "subscriptionSet": [subscription]}
+        self.bodies[203]["connectionSet"] = [{"clientId": each} for each in self.members]
+
+    def answer(self, code: int, fields: dict[str, str], body: bytes) -> tuple[int, str, dict[str, str], bytes]:
+        if code == 26:
+            return 0, "", {}, self.settings
+        if code == 203 and not self.members:
+            return 206, "nobody", {}, b""
+        if code == 307:
+            return 0, "", {}, json.dumps(self.members[fields["clientId"]]).encode()
+        if code in self.bodies and code not in self.refusals:
+            return 0, "", {}, json.dumps(self.bodies[code]).encode()
+        return super().answer(code, fields, body)
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Patient]:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.delenv("ROCKETMQ_HOME", raising=False)
+    with fake_cluster(Patient()) as found:
+        assert isinstance(found, Patient)
+        found.prepare()
+        yield found
+
+
+def findings(name_servers: str, capsys: Capture, status: int) -> list[dict[str, Any]]:
+    assert main(["doctor", "-n", name_servers, "--output", "json"]) == status
+    return check("doctor", capsys.readouterr().out)
+
+
+def test_a_healthy_cluster_has_no_finding(patient: Patient, capsys: Capture) -> None:
+    assert findings(patient.address, capsys, 0) == []
+    assert main(["doctor", "-n", patient.address]) == 0
+    assert capsys.readouterr().out == "Nothing is wrong.\n"
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_real_cluster_has_nothing_critical(capsys: Capture) -> None:
+    with LocalCluster() as cluster:
+        capsys.readouterr()
+        found = findings(cluster.name_server, capsys, 0)
+    assert [finding["code"] for finding in found if finding["severity"] != INFORMATION] == []
+
+
+def clock(patient: Patient) -> None:
+    began = time.time_ns() // 1_000_000 - 3_600_000 + 60_000
+    patient.bodies[28]["table"] |= {
+        "bootTimestamp": str(began), "runtime": "[ 0 days, 1 hours, 0 minutes, 0 seconds ]",
+    }  # fmt: skip
+
+
+def disk(patient: Patient) -> None:
+    patient.bodies[28]["table"]["commitLogDiskRatio"] = "0.8"
+
+
+def full(patient: Patient) -> None:
+    patient.bodies[28]["table"]["commitLogDiskRatio"] = "0.95"
+
+
+def waiting(patient: Patient) -> None:
+    patient.bodies[28]["table"]["sendThreadPoolQueueHeadWaitTimeMills"] = "900"
+
+
+def slow(patient: Patient) -> None:
+    patient.bodies[28]["table"]["pageCacheLockTimeMills"] = "1500"
+
+
+def advertised(patient: Patient) -> None:
+    patient.bodies[106]["brokerAddrTable"]["c"] = {
+        "brokerName": "c", "cluster": "C", "brokerAddrs": {"0": "127.0.0.1:1"},
+    }  # fmt: skip
+
+
+def no_broker(patient: Patient) -> None:
+    patient.bodies[106] = {"brokerAddrTable": {}, "clusterAddrTable": {}}
+
+
+def no_master(patient: Patient) -> None:
+    patient.bodies[106]["brokerAddrTable"]["c"] = {
+        "brokerName": "c", "cluster": "C", "brokerAddrs": {"1": patient.address},
+    }  # fmt: skip
+
+
+def no_slave(patient: Patient) -> None:
+    patient.settings = b"brokerRole=SYNC_MASTER\n"
+
+
+def queue_counts(patient: Patient) -> None:
+    other = {**patient.bodies[105]["queueDatas"][0], "brokerName": "c", "readQueueNums": 4, "writeQueueNums": 4}
+    patient.bodies[105]["queueDatas"].append(other)
+    patient.bodies[105]["brokerDatas"].append({**patient.bodies[105]["brokerDatas"][0], "brokerName": "c"})
+
+
+def unread(patient: Patient) -> None:
+    patient.bodies[105]["queueDatas"][0]["writeQueueNums"] = 8
+
+
+def wiped(patient: Patient) -> None:
+    patient.bodies[105]["queueDatas"][0]["perm"] = 4
+
+
+def read_only(patient: Patient) -> None:
+    wiped(patient)
+    patient.bodies[21]["topicConfigTable"]["T"]["perm"] = 4
+
+
+def dead_letters(patient: Patient) -> None:
+    patient.bodies[206]["topicList"].append("%DLQ%G")
+    now = time.time_ns() // 1_000_000
+    patient.bodies[202]["offsetTable"] = by_queue({"minOffset": 0, "maxOffset": 3, "lastUpdateTimestamp": now})
+
+
+def nobody(patient: Patient) -> None:
+    patient.members.clear()
+    patient.bodies[208]["offsetTable"] = by_queue({"brokerOffset": 9, "consumerOffset": 5, "lastTimestamp": 1})
+
+
+def differ(patient: Patient) -> None:
+    patient.member("2@m", "red")
+
+
+def no_owner(patient: Patient) -> None:
+    patient.member("1@m", queues=(0,))
+
+
+FAULTS: list[tuple[Callable[[Patient], None], str, str, str]] = [
+    (clock, "clock", WARNING, "set-ntp true"),
+    (disk, "disk", WARNING, "mqadmin deleteExpiredCommitLog -b "),
+    (full, "disk", CRITICAL, "mqadmin deleteExpiredCommitLog -b "),
+    (waiting, "send-wait", WARNING, "mqadmin brokerStatus -b "),
+    (slow, "slow-disk", WARNING, "iostat"),
+    (advertised, "broker-unreachable", CRITICAL, "set brokerIP1 in broker.conf of c"),
+    (no_broker, "no-broker", CRITICAL, "mqbroker -n "),
+    (no_master, "no-master", CRITICAL, "start the master of c"),
+    (no_slave, "no-slave", CRITICAL, "-k brokerRole -v ASYNC_MASTER"),
+    (queue_counts, "queue-counts", WARNING, "mqadmin updateTopic -c C -t T -r 4 -w 4"),
+    (unread, "unread-queues", WARNING, "mqadmin updateTopic -c C -t T -r 8 -w 8"),
+    (wiped, "wiped", WARNING, "mqadmin addWritePerm -b b"),
+    (read_only, "permission", INFORMATION, "mqadmin updateTopicPerm -t T -p 6 -c C"),
+    (dead_letters, "dead-letters", WARNING, "mqadmin dlq resend G --all"),
+    (nobody, "nobody-reads", WARNING, "mqadmin deleteSubGroup -g G"),
+    (differ, "subscriptions-differ", CRITICAL, "mqadmin consumerConnection -g G"),
+    (no_owner, "no-owner", WARNING, "mqadmin consumerStatus -g G"),
+]
+
+
+@pytest.mark.parametrize(("make", "code", "severity", "mend"), FAULTS, ids=[fault[0].__name__ for fault in FAULTS])
+def test_each_fault_is_found_with_what_mends_it(
+    make: Callable[[Patient], None], code: str, severity: str, mend: str, patient: Patient, capsys: Capture
+) -> None:
+    make(patient)
+    status = {CRITICAL: 2, WARNING: 1, INFORMATION: 0}[severity]
+    assert main(["doctor", "-n", patient.address, "--output", "json"]) in (status, 2)
+    found = [item for item in check("doctor", capsys.readouterr().out) if item["code"] == code]
+    assert [item["severity"] for item in found] == [severity]
+    assert mend in found[0]["mend"]
+    assert found[0]["why"]
+
+
+def test_a_slave_that_is_behind(patient: Patient, capsys: Capture) -> None:
+    patient.bodies[28]["table"]["commitLogMaxOffset"] = str(2**30)
+    with fake_cluster(Patient()) as slave:
+        assert isinstance(slave, Patient)
+        slave.prepare()
+        slave.bodies[28]["table"]["commitLogMaxOffset"] = "0"
+        patient.bodies[106]["brokerAddrTable"]["b"]["brokerAddrs"]["1"] = slave.address
+        [found] = findings(patient.address, capsys, 1)
+    assert found["code"] == "slave-behind"
+    assert "lacks 1024 MiB" in found["what"]
+
+
+def test_name_servers_that_disagree_or_are_down(patient: Patient, capsys: Capture) -> None:
+    with fake_cluster(Patient()) as other:
+        assert isinstance(other, Patient)
+        other.prepare()
+        other.bodies[106] = {"brokerAddrTable": {}, "clusterAddrTable": {}}
+        [found] = findings(f"{patient.address};{other.address}", capsys, 2)
+    assert found["code"] == "not-registered"
+    assert other.address in found["mend"]
+    [found] = findings(f"{patient.address};127.0.0.1:1", capsys, 2)
+    assert (found["code"], found["mend"]) == ("nameserver-down", "start it: mqnamesrv -p 1")
+
+
+def test_secrets_that_others_can_read(
+    patient: Patient, capsys: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "conf").mkdir()
+    tools = tmp_path / "conf" / "tools.yml"
+    tools.write_text("accessKey: a-key-of-mine\nsecretKey: very-secret-1\n")
+    tools.chmod(0o644)
+    monkeypatch.setenv("ROCKETMQ_HOME", str(tmp_path))
+    assert main(["doctor", "-n", patient.address]) == 2
+    printed = capsys.readouterr().out
+    assert f"chmod 600 {tools}" in printed
+    assert "very-secret-1" not in printed
+    tools.chmod(0o600)
+    assert findings(patient.address, capsys, 0) == []
+
+
+def test_what_cannot_be_examined_is_a_finding(patient: Patient, capsys: Capture) -> None:
+    patient.refusals[206] = (1, "no")
+    found = findings(patient.address, capsys, 2)
+    assert {item["code"] for item in found} == {"topics-unknown", "groups-unknown"}
