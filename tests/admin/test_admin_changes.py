@@ -183,6 +183,26 @@ def test_an_endless_command_plans_one_round(cluster: FakeCluster, capsys: pytest
     assert capsys.readouterr().out == "Nothing would change.\n"
 
 
+def test_a_topic_that_the_broker_will_create_has_the_four_queues_of_a_producers_default(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = {"brokerName": "b", "cluster": "C", "brokerAddrs": {"0": cluster.address}}
+    queues = {"brokerName": "b", "readQueueNums": 8, "writeQueueNums": 8, "perm": 7}
+    default = {105: {"brokerDatas": [broker], "queueDatas": [queues]}}
+
+    def answer(code: int, fields: dict[str, str], body: bytes) -> tuple[int, str, dict[str, str], bytes]:
+        if code == 105 and fields["topic"] != "TBW102":
+            return 17, "no route", {}, b""
+        if code == 105:
+            return 0, "", {}, json.dumps(default[105]).encode()
+        return FakeCluster.answer(cluster, code, fields, body)
+
+    monkeypatch.setattr(cluster, "answer", answer)
+    assert main(["send", "New", "x", "--count", "12", "-n", cluster.address]) == 0
+    sent = [int(fields["e"]) for code, fields, _ in cluster.requests if code == 310]
+    assert sorted(sent) == sorted([0, 1, 2, 3] * 3)
+
+
 # -- the question ------------------------------------------------------------------------------------------------------
 
 
