@@ -116,7 +116,7 @@ class RouteTable:
         owner: object,
         now: float,
     ) -> MasterAddress:
-        """Add or refresh a broker. Raises RequestRefused, and changes nothing, if a table is full or it is another's."""
+        """Add or refresh a broker. Raises RequestRefused and changes nothing if a table is full or it is protected."""
         self._check_origin(broker)
         brokers = self._brokers.get(broker.name)
         is_new = brokers is None or brokers.addresses.get(broker.id) is None
