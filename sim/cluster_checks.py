@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 import trio
 
 from sim.administration import Administration
-from sim.checks import Verdict, store_of
+from sim.checks import Verdict, lossy_moments, store_of
 from sim.cluster import Broker, Node
 from sim.history import History
 from sim.network import Host
@@ -141,7 +141,16 @@ async def check_slaves(brokers: Mapping[str, Broker], nodes: Iterable[Node], ver
             verdict.failures += await within(CAUGHT_UP_SECONDS, lambda: _behind(node, master))  # noqa: B023
 
 
+def _refuses(slave: Broker, master: Broker) -> bool:
+    """Return whether the slave leaves it to an administrator to cut what it copied and its master lost in a crash."""
+    serving = slave.controller.serving if slave.controller is not None and slave.is_running else None
+    has_lost = any(how == "power" for _, how in master.died_at) or bool(lossy_moments(master))
+    return has_lost and serving is not None and serving.replication.follower.refused is not None
+
+
 def _behind(slave: Broker, master: Broker) -> list[str]:
+    if _refuses(slave, master):
+        return []
     ours, theirs = store_of(slave), store_of(master)
     if ours is None or theirs is None:
         return [f"{slave.name} or its master does not run"]

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog.testing
 import trio
 from broker_whole import ANSWER_SECONDS, WholeBroker, pull_fields, send_fields, whole_broker
 
@@ -332,3 +333,13 @@ async def test_the_end_of_a_transaction_counts_for_nobody(tmp_path: Path) -> Non
         }  # fmt: skip
         assert (await broker.ask(RequestCode.END_TRANSACTION, end)).code == 0
         assert end_of(broker, "T") == 1
+
+
+async def test_the_task_that_prints_watermarks_logs_refusals(tmp_path: Path) -> None:
+    async with open_broker(tmp_path, quotaPerAddress="bytesIn=1") as broker:
+        await broker.create_topic("T")
+        assert [(await broker.send("T", b"x" * 1000)).code for _ in range(3)] == [0, BUSY, BUSY]
+        with structlog.testing.capture_logs() as lines:
+            await broker.controller.serving.schedule._call("printWaterMark")
+        [line] = [line for line in lines if line["event"] == "quotas exceeded; requests were refused"]
+        assert line["requests"] == 2

@@ -21,10 +21,11 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
-from chaos_checks import Stored, find_losses, missing
+from chaos_checks import Stored, Told, find_losses, missing
 from chaos_clients import Receiver, Sender
 from chaos_cluster import MASTERS, NAME_SERVERS, ROLES, TOPIC, Cluster, Member, build_clock
 from chaos_network import enter, way_in
@@ -72,7 +73,7 @@ def read_options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def names_of(known: tuple[str, ...]) -> object:
+def names_of(known: tuple[str, ...]) -> Callable[[str], tuple[str, ...]]:
     def read(text: str) -> tuple[str, ...]:
         names = tuple(text.split(","))
         if unknown := set(names) - set(known):
@@ -228,7 +229,7 @@ class Run:
         self._verify()
         self._report(told)
 
-    def _drain(self, told: dict[str, list]) -> None:
+    def _drain(self, told: dict[str, list[Told]]) -> None:
         """Wait until each group got everything. A consumer that stops getting is replaced once: what its group has not
         confirmed comes again."""
         waiting = list(self._receivers)
@@ -265,7 +266,7 @@ class Run:
             print(f"{name}: {findings.records} records in {findings.queues} queues, {len(findings.problems)} problems")
             self._problems += [f"{name}: {problem}" for problem in findings.problems]
 
-    def _report(self, told: dict[str, list]) -> None:
+    def _report(self, told: dict[str, list[Told]]) -> None:
         minutes = (time.monotonic() - self._began) / 60
         faults = ", ".join(f"{self._done[kind]} {kind}" for kind in KINDS)
         total = sum(map(len, told.values()))
