@@ -20,8 +20,8 @@ SEPARATOR = "\0"  # between the values of a repeated option: no word of a comman
 
 
 class Verb:
-    """`needs_yes`: it destroys, and not even a script runs it without --yes. `is_local`: it asks no cluster. Values of a
-    command line are found by the long name of an option, and by the name of an argument.
+    """`needs_yes`: it destroys, and not even a script runs it without --yes. `is_local`: it asks no cluster. Values of
+    a command line are found by the long name of an option, and by the name of an argument.
     """
 
     def __init__(self, row: VerbRow) -> None:
