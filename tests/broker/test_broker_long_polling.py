@@ -139,7 +139,9 @@ async def test_a_held_pull_with_a_tag_filter_is_answered_at_once(
         assert took[0] < 5
 
 
-async def test_a_pull_whose_time_is_over_is_answered_then(held: Held, nursery: trio.Nursery) -> None:
+async def test_a_pull_whose_time_is_over_is_answered_then(
+    held: Held, nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+) -> None:
     nursery.start_soon(held.polling.run)
     await trio.testing.wait_all_tasks_blocked()
     held.park(0, wait_seconds=15)
@@ -155,7 +157,9 @@ async def test_a_pull_whose_time_is_over_is_answered_then(held: Held, nursery: t
     await held.lab.store.close()
 
 
-async def test_every_pull_leaves_the_pool_however_it_ends(held: Held, nursery: trio.Nursery) -> None:
+async def test_every_pull_leaves_the_pool_however_it_ends(
+    held: Held, nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+) -> None:
     nursery.start_soon(held.polling.run)
     held.park(0)
     held.park(1, wait_seconds=1)
@@ -283,7 +287,7 @@ async def test_no_more_than_four_times_as_many_pulls_are_kept_as_are_held(held: 
 
 
 async def test_what_ends_first_is_answered_first_when_the_forgotten_were_cleared_away(
-    held: Held, nursery: trio.Nursery
+    held: Held, nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
 ) -> None:
     """Removing cancelled pulls keeps the order of the other deadlines."""
     nursery.start_soon(held.polling.run)
@@ -389,7 +393,9 @@ async def test_what_a_turn_has_no_time_for_is_looked_at_later(held: Held) -> Non
     await held.lab.store.close()
 
 
-async def test_a_postponed_pull_is_answered_once_whatever_comes_first(held: Held) -> None:
+async def test_a_postponed_pull_is_answered_once_whatever_comes_first(
+    held: Held, autojump_clock: trio.testing.MockClock
+) -> None:
     answered_late, closed = FakeConnection(), FakeConnection("10.0.0.2:1")
     for connection in (answered_late, closed):
         held.park(0, connection=connection, wait_seconds=5)
@@ -408,7 +414,9 @@ async def test_a_postponed_pull_is_answered_once_whatever_comes_first(held: Held
     await held.lab.store.close()
 
 
-async def test_other_tasks_run_while_many_pulls_end(held: Held) -> None:
+async def test_other_tasks_run_while_many_pulls_end(
+    held: Held, autojump_clock: trio.testing.MockClock
+) -> None:
     counts: list[int] = []
 
     async def watch() -> None:
