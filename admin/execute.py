@@ -40,7 +40,7 @@ DESTROYING = frozenset(
 def execute(program: Program, options: dict[str, str], settings: dict[str, str]) -> int:
     """Return the exit status. Raises ShowHelp if a required option is missing."""
     timeout = _seconds(settings, "timeout", TIMEOUT_SECONDS)
-    place = place_of(options.get("n", ""), settings.get("context", ""), credentials_of_environment())
+    place = _place(program, options, settings)
     out = _output(program, settings, sys.stdout)
     if "watch" in settings:
         return _watch(program, options, settings, (place, timeout))
@@ -57,6 +57,13 @@ def execute(program: Program, options: dict[str, str], settings: dict[str, str])
         return 0
     with _session(Session, place, timeout) as session:
         return _run_once(program, Run(session, options, out))
+
+
+def _place(program: Program, options: dict[str, str], settings: dict[str, str]) -> Place:
+    """Return where the command goes. One that asks no cluster works whatever the account and the contexts are."""
+    if getattr(program, "is_local", False):
+        return Place("", None, False, "")
+    return place_of(options.get("n", ""), settings.get("context", ""), credentials_of_environment())
 
 
 def _run_once(program: Program, run: Run) -> int:

@@ -20,14 +20,15 @@ SEPARATOR = "\0"  # between the values of a repeated option: no word of a comman
 
 
 class Verb:
-    """`needs_yes`: it destroys, and not even a script runs it without --yes. Values of a command line are found by the
-    long name of an option, and by the name of an argument.
+    """`needs_yes`: it destroys, and not even a script runs it without --yes. `is_local`: it asks no cluster. Values of
+    a command line are found by the long name of an option, and by the name of an argument.
     """
 
     def __init__(self, row: VerbRow) -> None:
         self.name, arguments, self.help, options, notes = row
         self.arguments = arguments.split()
         self.needs_yes = "yes" in notes
+        self.is_local = "local" in notes
         self.options = [*options, NAME_SERVERS, HELP]
 
     def function(self) -> Callable[[Run], None]:

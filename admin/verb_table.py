@@ -2,7 +2,7 @@
 
     (name, arguments, one line of help, options, notes)
     an option: (long name, letter or "", name of its value or "" without one, help); a value NAME... may be repeated
-    notes: "yes": it destroys, so a script needs --yes
+    notes: "yes": it destroys, so a script needs --yes; "local": it asks no cluster
 
 Command lines, help, completion and documentation are made from this table. It is plain data, as `table`.
 """
@@ -97,22 +97,24 @@ VERBS: tuple[VerbRow, ...] = (
         ("interval", "i", "SECONDS", "the time between two pictures (1)"),
         ("groups", "g", "N", "at most N groups (10)"),
     ), ""),
-    ("store verify", "DIR", "Check the store of a stopped broker; exits with 0 or 1", (_STORE,), ""),
+    ("store verify", "DIR", "Check the store of a stopped broker; exits with 0 or 1", (_STORE,), "local"),
     ("store dump", "DIR", "Print a line for each record of a stopped broker's commit log", (
         _STORE, ("start", "", "OFFSET", "the physical offset of the first record"),
-    ), ""),
-    ("store rebuild", "DIR", "Make the queues and the index of a stopped broker from its commit log", (_STORE,), "yes"),
-    ("explain", "[CODE]", "Explain a response code, by number or name", (), ""),
-    ("completion", "SHELL", "Print a completion script for bash, zsh or fish", (), ""),
+    ), "local"),
+    ("store rebuild", "DIR", "Make the queues and the index of a stopped broker from its commit log", (
+        _STORE,
+    ), "yes local"),
+    ("explain", "[CODE]", "Explain a response code, by number or name", (), "local"),
+    ("completion", "SHELL", "Print a completion script for bash, zsh or fish", (), "local"),
     ("context add", "NAME", "Remember a cluster under a name", (
         ("accessKey", "a", "KEY", "the account; MQADMIN_SECRET_KEY, --secretFile or standard input has its secret"),
         ("secretFile", "", "FILE", "a file whose first line is the secret; - is standard input"),
         ("tls", "", "", "connect with TLS"),
         ("caFile", "", "FILE", "the certificates to trust"),
-    ), ""),
-    ("context use", "NAME", "Choose the cluster of later commands", (), ""),
-    ("context list", "", "Show the remembered clusters, without secrets", (), ""),
-    ("context remove", "NAME", "Forget a cluster", (), ""),
+    ), "local"),
+    ("context use", "NAME", "Choose the cluster of later commands", (), "local"),
+    ("context list", "", "Show the remembered clusters, without secrets", (), "local"),
+    ("context remove", "NAME", "Forget a cluster", (), "local"),
     ("quota set", "KIND NAME QUOTAS", "Limit one account, address or group, such as bytesIn=1048576,connections=9", (
         ("broker", "b", "ADDRESS", "at this broker"),
         ("cluster", "c", "NAME", "at all brokers of this cluster"),
@@ -128,5 +130,5 @@ VERBS: tuple[VerbRow, ...] = (
     ("selftest", "DIR", "Test whether the disk of a directory keeps what a broker's store promises", (
         ("seconds", "", "NUMBER", "how long it takes, about (30)"),
         ("mib", "", "NUMBER", "space it may use, in MiB (256)"),
-    ), ""),
+    ), "local"),
 )  # fmt: skip

@@ -31,12 +31,12 @@ class TableFull(RequestRefused):
 
 
 class TableTooLarge(RequestRefused):
-    """A table of the broker has no room for another entry: its encoded form would not fit into one frame."""
+    """A table of the broker has no room for another entry: it would take too much memory, or not fit into one frame."""
 
     def __init__(self, table: str, key: str, limit_bytes: int, what: str) -> None:
         super().__init__(
             ResponseCode.SYSTEM_BUSY,
-            f"the broker's table of {table} is full ({limit_bytes} bytes when sent, the limit {key}), {what} refused; "
+            f"the broker's table of {table} is full ({limit_bytes} bytes, the limit {key}), {what} refused; "
             "remove unused ones or spread the clients over more brokers",
         )
 

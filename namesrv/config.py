@@ -67,7 +67,8 @@ class NamesrvSettings:
     protect_routes: bool = setting(
         "protectRoutes",
         False,
-        meaning="while a broker is alive, only the host it registered from may replace or unregister it (TrioMQ only)",
+        meaning="while a broker is alive, only the client certificate that registered it, or without one the host, may "
+        "replace or unregister it (TrioMQ only)",
     )
     config_update_without_acl: bool = setting(
         "configUpdateWithoutAcl", False, meaning="let everybody change the configuration over the network (TrioMQ only)"

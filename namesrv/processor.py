@@ -356,9 +356,9 @@ def _audit(
 def _broker_key(
     connection: Connection, header: RegisterBrokerRequestHeader | UnRegisterBrokerRequestHeader
 ) -> BrokerKey:
-    return BrokerKey(
-        header.cluster_name, header.broker_name, header.broker_id, header.broker_addr, connection.remote.ip
-    )
+    names = connection.peer_names
+    origin = f"certificate {','.join(sorted(names))}" if names else connection.remote.ip
+    return BrokerKey(header.cluster_name, header.broker_name, header.broker_id, header.broker_addr, origin)
 
 
 def _registration(request: RemotingCommand, compressed: bool) -> RegisterBrokerBody:

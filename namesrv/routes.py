@@ -12,9 +12,9 @@ topics missing from a registration stay, because a broker also registers single 
 it unregisters, when it has been silent for too long, or when its owner (the connection it registered over) closes. The
 last address of a name takes the name and its queue data with it.
 
-With `is_protected` a live registration belongs to the host it came from: another host can neither register the same
-address, nor take the id of that broker, nor unregister it. Without it anybody may, as in RocketMQ; the processor then
-closes the connection of the broker that lost its registration (`owners`), so that it notices and registers again.
+With `is_protected` a live registration belongs to its origin: another origin can neither register the same address, nor
+take the id of that broker, nor unregister it. Without it anybody may, as in RocketMQ; the processor then closes the
+connection of the broker that lost its registration (`owners`), so that it notices and registers again.
 
 The processor owns the table; only the event loop's thread may touch it. Nothing survives a restart: brokers register
 again. `revision` changes with everything that a route response shows, so encoded responses may be cached. `now` is in
@@ -45,13 +45,14 @@ UNIT_SUB_FLAG = 2
 
 @dataclass(frozen=True, slots=True)
 class BrokerKey:
-    """The identity of a broker, sent with each registration; `host` is where the request came from."""
+    """The identity of a broker, sent with each registration. `origin` says where the request came from: the names of
+    the client certificate, or without one the host."""
 
     cluster: str
     name: str
     id: int
     address: str
-    host: str = ""
+    origin: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +76,12 @@ class _BrokerSet:
 class _LiveBroker:
     """One broker address that registered."""
 
-    __slots__ = ("data_version", "ha_address", "host", "last_seen", "owner")
+    __slots__ = ("data_version", "ha_address", "last_seen", "origin", "owner")
 
     def __init__(
-        self, last_seen: float, data_version: DataVersion, ha_address: str, owner: object, host: str
+        self, last_seen: float, data_version: DataVersion, ha_address: str, owner: object, origin: str
     ) -> None:
-        self.host = host
+        self.origin = origin
         self.last_seen = last_seen
         self.data_version = data_version
         self.ha_address = ha_address
@@ -115,9 +116,8 @@ class RouteTable:
         owner: object,
         now: float,
     ) -> MasterAddress:
-        """Add or refresh a broker. Raises RequestRefused if a table is full or the broker belongs to another host; then
-        nothing has changed."""
-        self._check_host(broker)
+        """Add or refresh a broker. Raises RequestRefused and changes nothing if a table is full or it is protected."""
+        self._check_origin(broker)
         brokers = self._brokers.get(broker.name)
         is_new = brokers is None or brokers.addresses.get(broker.id) is None
         takes_topics = broker.id == MASTER_ID and (is_new or self.is_changed(broker.address, data_version))
@@ -126,15 +126,15 @@ class RouteTable:
         if takes_topics:
             for name, topic in topics.items():
                 self._enter_queues(broker.name, name, topic)
-        self._live[broker.address] = _LiveBroker(now, data_version, ha_address, owner, broker.host)
+        self._live[broker.address] = _LiveBroker(now, data_version, ha_address, owner, broker.origin)
         self._enter_filter_servers(broker.address, list(filter_servers))
         self._count()
         return MasterAddress() if broker.id == MASTER_ID else self._master_of(brokers)
 
     def unregister(self, broker: BrokerKey) -> None:
         """Remove one broker. Another address that has since registered under the same id stays (RocketMQ drops it).
-        Raises RequestRefused if the broker belongs to another host."""
-        self._check_host(broker)
+        Raises RequestRefused if the broker belongs to another origin."""
+        self._check_origin(broker)
         self._forget_address(broker.address)
         brokers = self._brokers.get(broker.name)
         if brokers is not None and brokers.addresses.get(broker.id) == broker.address:
@@ -258,17 +258,17 @@ class RouteTable:
         """Return entries per table, for the log."""
         return {"topics": len(self._queues), "broker_names": len(self._brokers), "brokers": len(self._live)}
 
-    def _check_host(self, broker: BrokerKey) -> None:
+    def _check_origin(self, broker: BrokerKey) -> None:
         if not self.is_protected:
             return
         brokers = self._brokers.get(broker.name)
         present = brokers.addresses.get(broker.id) if brokers is not None else None
         for address in (broker.address, present):
             live = self._live.get(address) if address is not None else None
-            if live is not None and live.host != broker.host:
+            if live is not None and live.origin != broker.origin:
                 raise RequestRefused(
                     ResponseCode.SYSTEM_ERROR,
-                    f"broker {broker.name} (id {broker.id}) is registered from {live.host}; {broker.host} cannot "
+                    f"broker {broker.name} (id {broker.id}) is registered from {live.origin}; {broker.origin} cannot "
                     "change that while it is alive (protectRoutes)",
                 )
 

@@ -175,7 +175,7 @@ def decode_json(header: bytes, body: bytes) -> RemotingCommand:
     elif isinstance(language, str):
         number = _LANGUAGE_NUMBERS.get(language, -1)
     else:
-        number = -1 if language is None else language
+        number = -1 if language is None else _int32(language)
     raw = fields.extFields
     ext = None if raw is NO_EXT_FIELDS or bytes(raw) == b"null" else raw
     command = RemotingCommand(

@@ -161,3 +161,12 @@ def _digest(path: str) -> bytes:
             return hashlib.sha256(file.read(MAX_FILE_BYTES)).digest()
     except OSError:
         return b""
+
+
+def names_of(certificate: object) -> frozenset[str]:
+    """Return the names of a peer's certificate in small letters: subjectAltName (DNS, IP, URI, email), common names."""
+    if not isinstance(certificate, dict):
+        return frozenset()
+    found = [str(value) for _, value in certificate.get("subjectAltName", ())]
+    found += [str(value) for part in certificate.get("subject", ()) for kind, value in part if kind == "commonName"]
+    return frozenset(name.lower() for name in found)

@@ -77,6 +77,7 @@ class Connection:
         self.last_active = trio.current_time()
         self.has_spoken = False
         self.transport: Transport | None = None
+        self.peer_names: frozenset[str] = frozenset()  # of its certificate, if one was verified
         self._not_read = 0
         self._handler = handler
         self.turn = turn

@@ -22,6 +22,7 @@ from triomq.protocol.address import HostPort
 from triomq.protocol.frame import MAX_REQUEST_HEADER_BYTES
 from triomq.remoting import network
 from triomq.remoting.admission import Admission, AdmissionLimits, Place
+from triomq.remoting.certificates import names_of
 from triomq.remoting.config import ServerSettings
 from triomq.remoting.connection import Connection
 from triomq.remoting.connection_settings import ConnectionSettings
@@ -299,7 +300,9 @@ class RemotingServer:
             if first.scope.cancelled_caught:
                 await trio.aclose_forcefully(stream)
                 return
-            await serve_stream(stream, self._connect(table, *ends, place, was_heard=True), self._turn)
+            connection = self._connect(table, *ends, place, was_heard=True)
+            connection.peer_names = names_of(stream.getpeercert())
+            await serve_stream(stream, connection, self._turn)
         finally:
             sock.close()
             place.leave()

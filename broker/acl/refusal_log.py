@@ -13,6 +13,8 @@ from triomq.remoting.line_limit import LineLimit
 log = structlog.get_logger("triomq.broker.acl")
 
 LINES_PER_SECOND: Final = 20
+REASON_CHARACTERS: Final = 1000
+"""The longest reason that a line shows: it names what the stranger sent."""
 
 
 class RefusalLog:
@@ -28,4 +30,4 @@ class RefusalLog:
             return
         if left_out:
             log.warning("access refused to many requests", not_logged=left_out)
-        log.info("access refused", remote=remote, code=code, reason=reason)
+        log.info("access refused", remote=remote, code=code, reason=reason[:REASON_CHARACTERS])

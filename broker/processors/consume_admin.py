@@ -17,6 +17,7 @@ from triomq.broker.configuration import Configuration
 from triomq.broker.filters.message_filter import message_filter
 from triomq.broker.metrics.stats import BrokerStats
 from triomq.broker.metrics.stats_names import GROUP_GET_NUMS
+from triomq.broker.processors.steps import end_of_step
 from triomq.broker.put_responses import NOT_SET
 from triomq.broker.tables.filters import ConsumerFilter
 from triomq.broker.tables.metadata import Metadata
@@ -53,7 +54,6 @@ log = structlog.get_logger("triomq.broker.consume_admin")
 
 LONG_MAX = 2**63 - 1
 MAX_QUEUE_ENTRIES = 16_000
-QUEUES_IN_A_STEP = 256
 """Upper bound on the entries in one QUERY_CONSUME_QUEUE response."""
 
 
@@ -107,7 +107,7 @@ class ConsumeAdminProcessor:
         tps = 0.0
         for topic in self._consumed_topics(group, topics):
             config = self._topics.get(topic)
-            table.update(self._progress(group, topic, config.read_queue_nums if config is not None else 0))
+            table.update(await self._progress(group, topic, config.read_queue_nums if config is not None else 0))
             tps += self._stats.per_second(GROUP_GET_NUMS, f"{topic}@{group}")
             # Other tasks run here. That is safe: the list of topics is a copy, and each topic is looked up in its own
             # iteration.
@@ -127,7 +127,7 @@ class ConsumeAdminProcessor:
                     continue
                 entry = ConsumeStats(
                     consume_tps=self._stats.per_second(GROUP_GET_NUMS, f"{topic}@{group}"),
-                    offset_table=self._progress(group, topic, config.write_queue_nums),
+                    offset_table=await self._progress(group, topic, config.write_queue_nums),
                 )
                 total_diff += entry.total_diff()
                 stats.append(entry)
@@ -146,7 +146,7 @@ class ConsumeAdminProcessor:
             and (online is None or not online.subscriptions or topic in online.subscriptions)
         ]
 
-    def _progress(self, group: str, topic: str, queue_count: int) -> dict[MessageQueue, OffsetWrapper]:
+    async def _progress(self, group: str, topic: str, queue_count: int) -> dict[MessageQueue, OffsetWrapper]:
         broker_name = self._configuration.broker.broker_name
         table: dict[MessageQueue, OffsetWrapper] = {}
         for queue_id in range(queue_count):
@@ -157,6 +157,7 @@ class ConsumeAdminProcessor:
                 consumer_offset=consumed,
                 last_timestamp=max(0, last_ms),
             )
+            await end_of_step(queue_id)
         return table
 
     async def time_span(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
@@ -169,10 +170,9 @@ class ConsumeAdminProcessor:
         spans: list[QueueTimeSpan] = []
         for queue_id in range(config.write_queue_nums):
             spans.append(self._span(header.group, header.topic, queue_id))
-            if queue_id % QUEUES_IN_A_STEP == QUEUES_IN_A_STEP - 1:
-                # Other tasks run here. That is safe: each queue is looked up in its own iteration, and one that is gone
-                # by then counts as empty.
-                await trio.lowlevel.checkpoint()
+            # Other tasks run here. That is safe: each queue is looked up in its own iteration, and one that is gone by
+            # then counts as empty.
+            await end_of_step(queue_id)
         return new_response(request, body=QueryConsumeTimeSpanBody(consume_time_span_set=spans).encode())
 
     def _span(self, group: str, topic: str, queue_id: int) -> QueueTimeSpan:

@@ -9,6 +9,7 @@ import trio
 
 from triomq.broker.audit import UNNAMED, Audit
 from triomq.broker.configuration import Configuration
+from triomq.broker.processors.steps import end_of_step
 from triomq.broker.put_responses import NOT_SET
 from triomq.broker.tables.client_channel import ClientChannel
 from triomq.broker.tables.consumers import ConsumerTable
@@ -70,10 +71,11 @@ class ResetProcessor:
 
     # -- offsets -------------------------------------------------------------------------------------------------------
 
-    def reset_offsets(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """Handle INVOKE_BROKER_TO_RESET_OFFSET: send the new offsets to the members of the group, which commit them."""
+    async def reset_offsets(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """Handle INVOKE_BROKER_TO_RESET_OFFSET: send the new offsets to the members of the group, which commit them.
+        Other tasks run while the offsets are looked up; the members are those of the moment after it."""
         header = request.header(ResetOffsetRequestHeader)
-        body = ResetOffsetBody(offset_table=self._new_offsets(header))
+        body = ResetOffsetBody(offset_table=await self._new_offsets(header))
         group = self._consumers.get(header.group)
         if group is None:
             raise RequestRefused(
@@ -105,7 +107,7 @@ class ResetProcessor:
                 log.warning("offset reset not sent", group=header.group, client=member.client_id)
         return new_response(request, remark=NOT_SET, body=body.encode())
 
-    def _new_offsets(self, header: ResetOffsetRequestHeader) -> dict[MessageQueue, int]:
+    async def _new_offsets(self, header: ResetOffsetRequestHeader) -> dict[MessageQueue, int]:
         config = self._topics.get(header.topic)
         if config is None:
             raise RequestRefused(
@@ -123,6 +125,7 @@ class ResetProcessor:
                 wanted = max(0, self._store.reading.queue_offset_by_time(header.topic, queue_id, header.timestamp))
             queue = MessageQueue(header.topic, self._configuration.broker.broker_name, queue_id)
             table[queue] = wanted if header.is_force or wanted < consumed else consumed
+            await end_of_step(queue_id)
         return table
 
     async def consumer_status(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:

@@ -22,7 +22,7 @@ import trio
 
 from triomq.protocol.settings import SettingError, setting
 from triomq.remoting import network
-from triomq.remoting.certificates import ClientCertificates, ServerCertificates
+from triomq.remoting.certificates import ClientCertificates, ServerCertificates, names_of
 from triomq.remoting.handshake import HANDSHAKE_BYTE, HandshakeFailed, HandshakeLog, shake_hands
 from triomq.remoting.tls import TlsSettings
 
@@ -213,12 +213,3 @@ async def _first_bytes(stream: trio.abc.Stream) -> bytes:
         return bytes(await stream.receive_some(1))
     except (trio.BrokenResourceError, trio.ClosedResourceError):
         return b""
-
-
-def names_of(certificate: object) -> frozenset[str]:
-    """Return the names of a peer's certificate in small letters: subjectAltName (DNS, IP, URI, email), common names."""
-    if not isinstance(certificate, dict):
-        return frozenset()
-    found = [str(value) for _, value in certificate.get("subjectAltName", ())]
-    found += [str(value) for part in certificate.get("subject", ()) for kind, value in part if kind == "commonName"]
-    return frozenset(name.lower() for name in found)

@@ -67,6 +67,8 @@ CONSTANTS: tuple[Constant, ...] = (
              "refused", _FASTJSON + "test_references_cannot_explode"),
     Constant("protocol.bodies.topic_config", "MAX_INFLATED_BYTES", "bytes of a compressed registration, inflated",
              "refused", _BODIES + "test_compressed_registration_refusals"),
+    Constant("protocol.bodies.topic_config", "MAX_INFLATED_TOPICS", "topics of a compressed registration", "refused",
+             "tests/protocol/test_protocol_bounds.py::test_a_compressed_registration_has_a_bounded_number_of_topics"),
     Constant("broker.processors.client", "MAX_HEARTBEAT_BYTES", "bytes of a heartbeat", "refused as SYSTEM_BUSY",
              _CLIENTS + "test_a_heartbeat_beyond_a_limit_registers_nothing"),
     Constant("broker.processors.client", "MAX_SUBSCRIPTIONS", "subscriptions of one heartbeat",

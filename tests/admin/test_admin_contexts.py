@@ -143,6 +143,17 @@ def test_wrong_words_are_usage_errors(words: str) -> None:
     assert main(["context", *words.split()]) == 2
 
 
+def test_contexts_can_be_mended_whatever_the_environment_names(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("MQADMIN_CONTEXT", "gone")
+    monkeypatch.setenv("MQADMIN_ACCESS_KEY", "half-an-account")
+    for words in ("context add a -n h:1", "context list", "context use a", "context remove a", "explain 17"):
+        assert main(words.split()) == 0
+    assert main(["topicList"]) == 2
+    assert "MQADMIN_SECRET_KEY" in capsys.readouterr().err
+
+
 def test_an_empty_secret_is_refused(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("\n"))
     assert main(["context", "add", "x", "-n", "h:1", "-a", "key"]) == 2

@@ -26,7 +26,7 @@ from triomq.broker.acl.access_table import AccessTable
 from triomq.broker.acl.accounts import PUB, SUB
 from triomq.broker.acl.addresses import MAX_ADDRESSES_IN_LIST, AddressPattern
 from triomq.broker.acl.errors import AclFileError
-from triomq.broker.acl.refusal_log import LINES_PER_SECOND
+from triomq.broker.acl.refusal_log import LINES_PER_SECOND, REASON_CHARACTERS
 from triomq.broker.acl.resources import needed_resources
 from triomq.broker.config import BrokerSettings
 from triomq.broker.configuration import Configuration
@@ -681,6 +681,13 @@ def test_many_refusals_are_few_lines(control: AccessControl) -> None:
         for _ in range(10 * LINES_PER_SECOND):
             refusal(control, new_request(SEND))
     assert LINES_PER_SECOND <= len(logs) < 5 * LINES_PER_SECOND, "a slow machine may need several seconds"
+
+
+def test_a_refusal_is_a_line_of_bounded_length(control: AccessControl) -> None:
+    """The reason names the account, which a stranger chooses."""
+    with structlog.testing.capture_logs() as logs:
+        refusal(control, new_request(SEND, ext_fields={"AccessKey": "k" * 100_000, "Signature": "s"}))
+    assert [len(line["reason"]) for line in logs if line["event"] == "access refused"] == [REASON_CHARACTERS]
 
 
 def test_refusals_show_no_secret(control: AccessControl) -> None:

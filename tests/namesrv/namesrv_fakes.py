@@ -33,6 +33,7 @@ class FakeConnection:
 
     def __init__(self, nursery: trio.Nursery, port: int = 40000) -> None:
         self.remote = HostPort("127.0.0.1", port)
+        self.peer_names: frozenset[str] = frozenset()
         self.is_open = True
         self.close_reason: str | None = None
         self._nursery = nursery

@@ -151,6 +151,21 @@ async def test_protected_routes_belong_to_the_address_of_the_connection(nursery:
     assert (await namesrv.ask(RequestCode.UNREGISTER_BROKER, broker_fields())).code == SUCCESS
 
 
+async def test_protected_routes_belong_to_the_certificate_of_the_connection(nursery: trio.Nursery) -> None:
+    namesrv = FakeNamesrv(nursery, settings=NamesrvSettings(protect_routes=True))
+    broker, same_host, moved = namesrv.connect(), namesrv.connect(40001), namesrv.connect(40002)
+    broker.peer_names = moved.peer_names = frozenset({"broker-a", "b-a.example"})
+    moved.remote = HostPort("127.0.0.9", 40002)
+    await namesrv.register("T", connection=broker)
+    refused = await namesrv.register("T", version=2, connection=same_host)
+    assert (refused.code, refused.remark) == (
+        ERROR,
+        "broker b-a (id 0) is registered from certificate b-a.example,broker-a; 127.0.0.1 cannot change that while it "
+        "is alive (protectRoutes)",
+    )
+    assert (await namesrv.register("T", version=3, connection=moved)).code == SUCCESS
+
+
 @pytest.mark.parametrize("address", ["10.0.0.1:10911", "10.0.0.66:10911"])
 async def test_a_broker_that_loses_its_registration_to_another_connection_is_disconnected(
     namesrv: FakeNamesrv, address: str

@@ -24,10 +24,10 @@ def register(
     version: int = 1,
     owner: object = None,
     now: float = 0,
-    host: str = "",
+    origin: str = "",
 ) -> MasterAddress:
     return table.register(
-        BrokerKey(cluster, name, broker_id, address, host),
+        BrokerKey(cluster, name, broker_id, address, origin),
         ha_address=f"{address}-ha",
         data_version=DataVersion(counter=version, timestamp=1),
         topics={topic: TopicConfig(topic_name=topic) for topic in topics},
@@ -51,7 +51,7 @@ def test_topics_missing_from_a_registration_stay() -> None:
 def protected_table() -> RouteTable:
     table = RouteTable()
     table.is_protected = True
-    register(table, "T", address="a:1", host="10.0.0.1", owner="real")
+    register(table, "T", address="a:1", origin="10.0.0.1", owner="real")
     return table
 
 
@@ -59,7 +59,7 @@ def protected_table() -> RouteTable:
 def test_a_live_broker_belongs_to_the_host_it_registered_from(taken: dict[str, Any]) -> None:
     table = protected_table()
     with pytest.raises(RequestRefused, match=r"registered from 10\.0\.0\.1; 10\.0\.0\.9 cannot"):
-        register(table, "T", version=2, host="10.0.0.9", **taken)
+        register(table, "T", version=2, origin="10.0.0.9", **taken)
     with pytest.raises(RequestRefused, match="protectRoutes"):
         table.unregister(BrokerKey("C", "b-a", 0, "a:1", "10.0.0.9"))
     assert addresses(table) == {"b-a": {0: "a:1"}}
@@ -67,8 +67,8 @@ def test_a_live_broker_belongs_to_the_host_it_registered_from(taken: dict[str, A
 
 def test_the_same_host_may_move_its_broker_and_a_slave_joins_from_another() -> None:
     table = protected_table()
-    register(table, "T", address="a:2", host="10.0.0.1", version=2)
-    register(table, address="s:1", broker_id=1, host="10.0.0.2")
+    register(table, "T", address="a:2", origin="10.0.0.1", version=2)
+    register(table, address="s:1", broker_id=1, origin="10.0.0.2")
     assert addresses(table) == {"b-a": {0: "a:2", 1: "s:1"}}
     table.unregister(BrokerKey("C", "b-a", 0, "a:2", "10.0.0.1"))
     assert addresses(table) == {"b-a": {1: "s:1"}}
@@ -77,14 +77,14 @@ def test_the_same_host_may_move_its_broker_and_a_slave_joins_from_another() -> N
 def test_a_broker_that_is_gone_may_come_back_from_another_host() -> None:
     table = protected_table()
     table.drop_owner("real")
-    register(table, "T", address="b:1", host="10.0.0.9")
+    register(table, "T", address="b:1", origin="10.0.0.9")
     assert addresses(table) == {"b-a": {0: "b:1"}}
 
 
 def test_without_protection_another_host_may_replace_a_broker() -> None:
     table = protected_table()
     table.is_protected = False
-    register(table, "T", address="b:1", host="10.0.0.9")
+    register(table, "T", address="b:1", origin="10.0.0.9")
     assert addresses(table) == {"b-a": {0: "b:1"}}
 
 

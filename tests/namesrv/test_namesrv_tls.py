@@ -84,6 +84,29 @@ async def test_only_known_certificates_are_served(tmp_path: Path, authority: Aut
         assert not await responds(address, None)
 
 
+async def test_a_protected_route_belongs_to_the_certificate_that_registered_it(
+    tmp_path: Path, authority: Authority
+) -> None:
+    values = {
+        **server(tmp_path, authority),
+        "tls.server.authClient": "true",
+        "tls.server.need.client.auth": "require",
+        "tls.server.trustCertPath": str(authority.certificate),
+    }
+    fields = {**broker_fields(), "haServerAddr": "10.0.0.1:10912"}
+    request = new_request(RequestCode.REGISTER_BROKER, body=registration("T").encode(), ext_fields=fields)
+    async with (
+        running(values, protect_routes=True) as address,
+        open_client(tls_context=client(authority, authority.issue("broker-a"))) as broker,
+        open_client(tls_context=client(authority, authority.issue("broker-b"))) as other,
+    ):
+        assert (await broker.invoke(address, request, 10)).code == ResponseCode.SUCCESS
+        refused = await other.invoke(address, request, 10)
+        assert refused.code == ResponseCode.SYSTEM_ERROR
+        assert "is registered from certificate" in (refused.remark or "")
+        assert (await broker.invoke(address, request, 10)).code == ResponseCode.SUCCESS
+
+
 async def test_new_certificate_files_count_without_a_restart(tmp_path: Path, authority: Authority) -> None:
     other = Authority(tmp_path / "ca", "other")
     values = server(tmp_path, authority)

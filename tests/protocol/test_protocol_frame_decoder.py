@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from triomq.protocol.command import JSON, MSGPACK, ROCKETMQ, RemotingCommand, new_request, new_response
 from triomq.protocol.errors import FrameError, HeaderFieldError
-from triomq.protocol.frame import MAX_FRAME_BYTES, FrameDecoder, decode_frame, encode_frame
+from triomq.protocol.frame import MAX_FRAME_BYTES, FrameDecoder, decode_frame, decode_json, encode_frame
 from triomq.protocol.headers.offset import GetMaxOffsetRequestHeader
 
 # The binary example of the protocol's description: code 105, language JAVA, version 0, opaque 7, topic=T, body 01 02.
@@ -220,3 +220,10 @@ def test_an_answer_speaks_the_codec_of_its_request() -> None:
 def test_secrets_do_not_show_in_the_text_of_a_command() -> None:
     text = repr(new_request(10, ext_fields={"AccessKey": "k", "Signature": "hidden-s", "SecurityToken": "hidden-t"}))
     assert "hidden" not in text
+
+
+def test_the_number_of_a_language_is_one_of_32_bits() -> None:
+    header = b'{"code":1,"language":%d,"opaque":1}'
+    assert decode_json(header % (2**31 - 1), b"").language == 2**31 - 1
+    with pytest.raises(FrameError, match="not a 32 bit integer"):
+        decode_json(header % 2**31, b"")
