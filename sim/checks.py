@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from math import inf
 
 import trio
 
 from sim.cluster import Broker, Node
 from sim.history import Acknowledged, History
 from sim.plan import FILTERED, TRANSACTIONAL
-from sim.workload import WANTED_TAG
+from sim.workload import DELAY_SECONDS, WANTED_TAG
 from triomq.protocol import property_names, record
 from triomq.protocol.system_topics import TRANS_HALF_TOPIC
 from triomq.store.message_store import MessageStore
@@ -52,7 +53,11 @@ def may_be_lost(history: History, key: str, brokers: Mapping[str, Broker]) -> bo
         return False
     sent_at, window = history.sent[key][2], UNSYNCED_SECONDS + SLOW_SYNC_SECONDS
     # The check of a transaction puts a copy of its half message in the place of the first.
-    written = [(sent_at, place.at), *((at - 1.0, at) for at in history.asked.get(key, []))]
+    # It does so unseen while no producer is there to be asked.
+    written = [(sent_at, place.at if place.topic != TRANSACTIONAL else inf)]
+    if key in history.delays:  # what is due is put into its own topic
+        delay = DELAY_SECONDS[history.delays[key]]
+        written.append((sent_at + delay, place.at + delay + 1.0))
     lossy = lossy_moments(broker)
     if any(begin <= at < end + window for begin, end in written for at in lossy):
         return True

@@ -199,6 +199,11 @@ class Broker(Node):
         )
         await self.controller.serve(task_status=task_status)
 
+    async def start(self) -> None:
+        if not self.is_running:
+            self.disk.replace_unlinked()  # nobody starts a broker that lacks a file
+        await super().start()
+
     def _is_excused(self) -> bool:
         return self.disk.is_full
 

@@ -142,9 +142,10 @@ async def check_slaves(brokers: Mapping[str, Broker], nodes: Iterable[Node], ver
 
 
 def _refuses(slave: Broker, master: Broker) -> bool:
-    """Return whether the slave leaves it to an administrator to cut what it copied and its master lost in a crash."""
+    """Return whether the slave leaves it to an administrator to cut what it copied and its master lost in a crash. A
+    slave that lost its own power may refuse as well: it takes the damage of its unsynced end for the master's loss."""
     serving = slave.controller.serving if slave.controller is not None and slave.is_running else None
-    has_lost = any(how == "power" for _, how in master.died_at) or bool(lossy_moments(master))
+    has_lost = any(how == "power" for node in (master, slave) for _, how in node.died_at) or bool(lossy_moments(master))
     return has_lost and serving is not None and serving.replication.follower.refused is not None
 
 
