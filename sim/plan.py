@@ -114,11 +114,12 @@ class Plan:
 
     @property
     def may_lose(self) -> bool:
-        """Return whether a fault may take acknowledged messages."""
+        """Return whether a fault may take acknowledged messages, or the copies of those that listeners failed with: a
+        broker does not sync such a copy before it responds, as with RocketMQ."""
         is_sync = self.values["flushDiskType"] == "SYNC_FLUSH"
         kinds = {fault.kind for fault in self.faults}
-        lossy = {"power", "write", "kill", "failing", "error", "unlinked", "rebuild"}
-        return "restore" in kinds or (not is_sync and not kinds.isdisjoint(lossy))
+        lossy = {"power", "write", "failing", "unlinked", "restore"}
+        return not kinds.isdisjoint(lossy if is_sync else lossy | {"kill", "error", "rebuild"})
 
     @property
     def values(self) -> dict[str, str]:

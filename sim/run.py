@@ -39,7 +39,7 @@ from sim.workload import (
 )
 from triomq.client.administer.admin import Admin
 from triomq.client.core.config import Credentials
-from triomq.remoting import memory, network, server
+from triomq.remoting import memory, network
 
 Kind = TypeVar("Kind", bound=ClientNode)
 SETTLE_SECONDS = 150.0
@@ -93,20 +93,19 @@ class _Run:
     @contextmanager
     def watched_budgets(self) -> Iterator[None]:
         """Know the memory budget of every server that is made inside."""
-        module: Any = server
-        original = module.budget_of
+        kind: Any = memory.MemoryBudget
+        original = kind.__init__
 
-        def budget_of(configured_bytes: int, max_frame_bytes: int) -> memory.MemoryBudget:
-            budget: memory.MemoryBudget = original(configured_bytes, max_frame_bytes)
+        def begin(budget: memory.MemoryBudget, limit_bytes: int) -> None:
+            original(budget, limit_bytes)
             host = network.simulated.get()
             self._budgets[host.name if isinstance(host, Host) else ""] = budget
-            return budget
 
-        module.budget_of = budget_of
+        kind.__init__ = begin
         try:
             yield
         finally:
-            module.budget_of = original
+            kind.__init__ = original
 
     def outcome(self) -> Outcome:
         try:
@@ -262,6 +261,8 @@ class _Run:
                 await node.stop()
         await cluster_checks.check_routes(history, brokers, self._name_servers, self._administration, verdict)
         await cluster_checks.check_slaves(brokers, self._nodes.values(), verdict)
+        servers = {node.name for node in self._nodes.values() if isinstance(node, NameServer | Broker)}
+        verdict.expect(servers <= self._budgets.keys(), "the memory of some server is not looked at")
         await cluster_checks.check_left_behind(brokers, self._budgets, verdict)
         self._happened.update({f"fault {kind}": count for kind, count in self._faults.counts.items()})
         self._happened.update({f"step {kind}": count for kind, count in self._administration.counts.items()})
