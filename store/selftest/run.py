@@ -7,7 +7,7 @@ time, `--mib` the space. Nothing else in the directory is read or written.
 from __future__ import annotations
 
 import random
-import select
+import selectors
 import shutil
 import signal
 import subprocess
@@ -121,16 +121,19 @@ def _run_and_kill(root: Path, flush: FlushDiskType, first: int, seconds: float, 
     acknowledged. Raises StoreError if the writer ends before.
     """
     command = [sys.executable, "-m", "triomq.store.selftest.writing", str(root), flush.name, str(first)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as writer:
+    with (
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as writer,
+        selectors.DefaultSelector() as selector,
+    ):
         assert writer.stdout is not None
         assert writer.stderr is not None
+        selector.register(writer.stdout, selectors.EVENT_READ)
         heard = b""
         deadline: float | None = None
         try:
             while heard.count(b"\n") * writing.MESSAGES_PER_COMMIT < most:
                 wait = _START_SECONDS if deadline is None else max(0.0, deadline - time.monotonic())
-                ready, _, _ = select.select([writer.stdout], [], [], wait)
-                data = writer.stdout.read1(1 << 16) if ready else b""  # type: ignore[attr-defined]
+                data = writer.stdout.read1(1 << 16) if selector.select(wait) else b""  # type: ignore[attr-defined]
                 if not data:
                     break
                 heard += data

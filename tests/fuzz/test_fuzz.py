@@ -58,13 +58,13 @@ def test_lines_of_the_chosen_modules_count_as_coverage() -> None:
     lines = LineCoverage((sql92,))
     run = lines.traced(sql92_expression)
     coverage = Coverage(lines.hits)
-    run(b"a")
+    run(b"only_here")
     assert coverage.grew()
-    run(b"a")  # takes the compiled expression from the cache
+    run(b"only_here")  # takes the compiled expression from the cache
     assert coverage.grew()
-    run(b"a")
+    run(b"only_here")
     assert not coverage.grew()
-    run(b"a NOT BETWEEN 1 AND 2")
+    run(b"only_here NOT BETWEEN 1 AND 2")
     assert coverage.grew()
 
 

@@ -10,7 +10,7 @@ import fcntl
 import heapq
 import os
 import random
-import select
+import selectors
 import shutil
 import struct
 import subprocess
@@ -82,10 +82,14 @@ class TunCable:
         target = {one: other, other: one}
         underway: list[tuple[float, int, int, bytes]] = []
         number = newest = 0
+        selector = selectors.DefaultSelector()
+        for fd in (one, other, self._stop_reading):
+            selector.register(fd, selectors.EVENT_READ)
         while True:
             wait = max(0.0, underway[0][0] - time.monotonic()) if underway else None
-            ready, _, _ = select.select([one, other, self._stop_reading], [], [], wait)
+            ready = [key.fd for key, _ in selector.select(wait)]
             if self._stop_reading in ready:
+                selector.close()
                 return
             for fd in ready:
                 with suppress(OSError):  # a device that is down

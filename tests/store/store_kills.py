@@ -16,7 +16,7 @@ import argparse
 import contextlib
 import os
 import random
-import select
+import selectors
 import shutil
 import signal
 import tempfile
@@ -121,14 +121,13 @@ def run_and_kill(
     os.close(write_fd)
     heard = b""
     deadline = time.monotonic() + seconds
-    while heard.count(b"\n") < lines:
-        ready, _, _ = select.select([read_fd], [], [], max(0.0, deadline - time.monotonic()))
-        if not ready:
-            break
-        data = os.read(read_fd, 1 << 16)
-        if not data:
-            break
-        heard += data
+    with selectors.DefaultSelector() as selector:
+        selector.register(read_fd, selectors.EVENT_READ)
+        while heard.count(b"\n") < lines and selector.select(max(0.0, deadline - time.monotonic())):
+            data = os.read(read_fd, 1 << 16)
+            if not data:
+                break
+            heard += data
     os.kill(child, signal.SIGKILL)
     while data := os.read(read_fd, 1 << 16):
         heard += data

@@ -1,0 +1,88 @@
+"""A broker without messages at the offset of a pull names another one; messages that wait here are not skipped."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+from client_fakes import NAME_SERVER, FakeCluster
+from trio.testing import MockClock
+
+from triomq.client.api import ConsumeFromWhere, MessageExt, PushConsumer
+from triomq.protocol.codes import RequestCode, ResponseCode
+from triomq.protocol.command import RemotingCommand
+from triomq.protocol.headers.pull import PullMessageRequestHeader
+
+
+class Lab:
+    """A group whose listener takes 5 s for each message. At the first pull behind its three messages the broker has
+    lost those from `offset` on, or has expired all before `offset`."""
+
+    def __init__(self, cluster: FakeCluster, offset: int, *, ordered: bool) -> None:
+        self.done: list[bytes] = []
+        self.broker = cluster.broker
+        self.broker.store("T", 0, b"0", b"1", b"2")
+        self.consumer = PushConsumer(
+            "G",
+            name_server=NAME_SERVER,
+            ordered=ordered,
+            consume_from=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
+        )
+        self.consumer.subscribe("T")
+        self.moved = False
+        self._offset = offset
+        self._invoke = cluster.invoke
+        cluster.invoke = self._answer  # type: ignore[method-assign]
+
+    async def take(self, message: MessageExt) -> None:
+        await trio.sleep(5)
+        self.done.append(message.body)
+
+    async def _answer(self, address: str, request: RemotingCommand, timeout_seconds: float = 3.0) -> RemotingCommand:
+        if request.code == RequestCode.PULL_MESSAGE and not self.moved:
+            header = request.header(PullMessageRequestHeader)
+            if (header.topic, header.queue_offset) == ("T", 3):
+                self.moved = True
+                del self.broker.records["T", 0][self._offset if self._offset < 3 else 0 :]
+                self.broker.first_offset["T", 0] = 0 if self._offset < 3 else self._offset
+                response = await self._invoke(address, request, timeout_seconds)
+                assert response.code == ResponseCode.PULL_OFFSET_MOVED
+                self.broker.store("T", 0, b"later", b"last")
+                return response
+        return await self._invoke(address, request, timeout_seconds)
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
+    made = FakeCluster("a")
+    made.topic("T")
+    made.topic("%RETRY%G")
+    made.install(monkeypatch)
+    return made
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+@pytest.mark.parametrize("offset", [2, 1, 10])
+async def test_messages_that_wait_are_consumed_when_the_offset_moves(
+    cluster: FakeCluster, autojump_clock: MockClock, ordered: bool, offset: int
+) -> None:
+    lab = Lab(cluster, offset, ordered=ordered)
+    async with lab.consumer:
+        lab.consumer.listen(lab.take)
+        await trio.sleep(120)
+        assert lab.moved
+        kept = [b"0", b"1", b"2"][:offset]
+        assert set(lab.done) >= {*kept, b"later", b"last"}
+        assert cluster.broker.offsets["G", "T", 0] == offset + 2
+
+
+@pytest.mark.parametrize("offset", [2, 10])
+async def test_without_waiting_messages_the_broker_s_offset_counts(
+    cluster: FakeCluster, autojump_clock: MockClock, offset: int
+) -> None:
+    lab = Lab(cluster, offset, ordered=False)
+    cluster.broker.offsets["G", "T", 0] = 3
+    async with lab.consumer:
+        lab.consumer.listen(lab.take)
+        await trio.sleep(60)
+        assert lab.moved
+        assert sorted(lab.done) == [b"last", b"later"]
