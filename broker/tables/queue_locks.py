@@ -206,5 +206,5 @@ def _decode(text: str) -> tuple[int, list[tuple[str, str, MessageQueue]]]:
             for client_id, topic, broker_name, queue_id in locks
         ]
         return int(table[_ALIVE]), holders
-    except (KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise ValueError(f"this is no table of queue locks: {error!r}") from None

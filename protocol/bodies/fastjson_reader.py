@@ -13,6 +13,7 @@ references are bounded, so that a small text cannot cost much memory or time.
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any, Final
 
@@ -219,7 +220,10 @@ class _Reader:
             number, suffix = match.groups()
             self._at = match.end()
             if (suffix and suffix in "FDfd") or any(sign in number for sign in ".eE"):
-                return float(number)
+                value = float(number)
+                if math.isinf(value):
+                    raise self._error("a number beyond the range of doubles")
+                return value
             return int(number)
         match = _WORD.match(self._text, self._at)
         if match is None or match.group() not in _WORDS:

@@ -107,6 +107,7 @@ def test_references_cannot_explode() -> None:
         ("[1x]", "character 1"),
         ("[tru]", "character 1"),
         ("{0x10:1}", "character 1"),
+        ("{a:1e400}", "beyond the range of doubles at character 8"),
         ("{0:" + "9" * 50 + "}", "character 3"),
     ],
 )
