@@ -329,8 +329,7 @@ class PushConsumer(GroupConsumer):
 
     async def offset_illegal(self, assigned: AssignedQueue, next_offset: int) -> None:
         """Continue where the broker says, but lose no message that waits here: RocketMQ's client skips those."""
-        oldest = assigned.window.oldest_offset
-        if oldest is not None and next_offset > assigned.next_offset:
+        if (oldest := assigned.window.oldest_offset) is not None and next_offset > assigned.next_offset:
             assigned.next_offset = next_offset  # messages between expired; what was pulled before is consumed first
             return
         await self._restart_at(assigned, next_offset if oldest is None else min(oldest, next_offset))
