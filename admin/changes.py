@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from triomq.admin import bodies
 from triomq.admin.errors import AdminError, UsageError
-from triomq.admin.frame import LANGUAGE, Response
+from triomq.admin.frame import Response
 from triomq.admin.previews import PREVIEWS
 from triomq.admin.session import Session
 
@@ -66,19 +66,10 @@ class TooManySteps(AdminError):
 class ReadingSession(Session):
     """Refuses what would change something."""
 
-    def request(
-        self,
-        address: str,
-        code: int,
-        fields: dict[str, Any] | None = None,
-        body: bytes = b"",
-        *,
-        timeout_seconds: float | None = None,
-        language: str = LANGUAGE,
-    ) -> Response:
+    def response_instead(self, address: str, code: int, fields: dict[str, Any], body: bytes) -> Response | None:
         if code not in READING:
             raise UsageError("--watch repeats only commands that change nothing")
-        return super().request(address, code, fields, body, timeout_seconds=timeout_seconds, language=language)
+        return None
 
 
 class PlanningSession(Session):
@@ -88,23 +79,14 @@ class PlanningSession(Session):
         super().__init__(*arguments, **options)
         self.steps: list[Step] = []
 
-    def request(
-        self,
-        address: str,
-        code: int,
-        fields: dict[str, Any] | None = None,
-        body: bytes = b"",
-        *,
-        timeout_seconds: float | None = None,
-        language: str = LANGUAGE,
-    ) -> Response:
+    def response_instead(self, address: str, code: int, fields: dict[str, Any], body: bytes) -> Response | None:
         if code in READING:
-            return super().request(address, code, fields, body, timeout_seconds=timeout_seconds, language=language)
+            return None
         preview = PREVIEWS.get(code)
         if preview is None:
             self.add({"action": "request", "address": address, "text": f"send request {code} to {address}"})
         else:
-            for step in preview(self, address, fields or {}, body):
+            for step in preview(self, address, fields, body):
                 self.add({"address": address, **step})
         return Response(0, 0, "", {}, b"{}")
 

@@ -130,6 +130,10 @@ class Session:
 
     # -- requests ----------------------------------------------------------------------------------------------------
 
+    def response_instead(self, address: str, code: int, fields: dict[str, Any], body: bytes) -> Response | None:
+        """Return a response to a request that is not to be sent; None to send it. For sessions that change nothing."""
+        return None
+
     def request(
         self,
         address: str,
@@ -141,6 +145,9 @@ class Session:
         language: str = LANGUAGE,
     ) -> Response:
         """Return the response, whatever its code. Fields that are None are omitted; booleans are true and false."""
+        response = self.response_instead(address, code, fields or {}, body)
+        if response is not None:
+            return response
         texts = {key: _text(value) for key, value in (fields or {}).items() if value is not None}
         if self._credentials is not None:
             texts = _signed(code, texts, body, self._credentials)
