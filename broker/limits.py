@@ -14,7 +14,7 @@ the work:
 
 All of it ends by itself with the next turn, or after `BREATH_SECONDS`. Clients try another broker when refused.
 
-Each pool has a Gate (Pool.guard), which costs a request one clock reading and one comparison. Only the event loop
+Each pool has a Gate (Pool.guard), which costs a request one comparison: the turn knows the time. Only the event loop
 touches it.
 """
 
@@ -54,7 +54,7 @@ class Gate:
         self.refused = 0
 
     def __call__(self) -> str | None:
-        now = self._pool.now = self._clock()
+        now = self._pool.now = self._turn.time()
         waited = now - self._turn.arrived
         if waited <= self.limit_seconds:
             return None
@@ -103,7 +103,7 @@ class SendGate(Gate):
             self.limit_seconds = self._wait_seconds
 
     def __call__(self) -> str | None:
-        now = self._pool.now = self._clock()
+        now = self._pool.now = self._turn.time()
         waited = now - self._turn.arrived
         if waited <= self.limit_seconds:
             return None

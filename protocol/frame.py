@@ -73,16 +73,20 @@ class FrameDecoder:
 
     def feed(self, data: bytes | bytearray) -> list[RemotingCommand]:
         data = bytes(data)
-        if self.held_bytes:
-            self._held += data  # one buffer: pieces of a byte or two would each cost an object
-            self.held_bytes += len(data)
-            if self.held_bytes < self._needed_bytes:
-                return []
-            data = bytes(self._held)
-            self._held = bytearray()
-            self.held_bytes = 0
         commands: list[RemotingCommand] = []
         position = 0
+        if self.held_bytes:
+            if self.held_bytes + len(data) < self._needed_bytes:
+                self._held += data  # one buffer: pieces of a byte or two would each cost an object
+                self.held_bytes += len(data)
+                return commands
+            held, self._held, self.held_bytes = self._held, bytearray(), 0
+            if len(held) < 4:
+                data = b"".join((held, data))
+            else:  # only the frame that began earlier is copied, not all that came with its end
+                position = self._needed_bytes - len(held)
+                frame = b"".join((held, data[:position]))
+                commands.append(_decode(frame, 4, len(frame), self._max_header_bytes))
         end = len(data)
         needed = 4
         while end - position >= 4:

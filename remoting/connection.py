@@ -24,6 +24,7 @@ from triomq.protocol.address import HostPort
 from triomq.protocol.command import RPC_ONEWAY, RPC_RESPONSE, RemotingCommand
 from triomq.protocol.errors import FrameError
 from triomq.protocol.frame import FrameDecoder, encode_frame
+from triomq.remoting.compiling import mypyc_attr
 from triomq.remoting.connection_settings import (
     DEFAULT_HIGH_WATER_BYTES,
     TIGHT_HIGH_WATER_BYTES,
@@ -56,6 +57,7 @@ class RequestHandler(Protocol):
 AnswerObserver = Callable[["Connection", RemotingCommand, RemotingCommand], None]
 
 
+@mypyc_attr(supports_weakref=True)
 class Connection:
     """See the module's docstring. `remote` and `local` are the two ends. `has_spoken`: a whole frame has arrived."""
 
@@ -110,8 +112,9 @@ class Connection:
 
     # What the driver calls.
 
-    def receive(self, data: bytes) -> None:
-        """Handle the bytes of one read. The driver has begun a turn and will end it."""
+    def receive(self, data: bytes) -> int:
+        """Handle the bytes of one read. The driver has begun a turn and will end it. Return the number of commands that
+        they completed."""
         try:
             commands = self._decoder.feed(data)
         except Exception as error:  # also from a bug in the decoder, which must not affect other connections
@@ -133,6 +136,7 @@ class Connection:
         elif commands:
             self.has_spoken = True
             self._receive_many(commands)
+        return len(commands)
 
     def _receive_many(self, commands: list[RemotingCommand]) -> None:
         """Handle the requests of one read until the turn is over or the peer's output is full; the rest waits."""
@@ -157,7 +161,7 @@ class Connection:
     def _keep(self, commands: Iterable[RemotingCommand]) -> None:
         """Let requests wait for a later turn, and the socket with them. Responses need not wait."""
         if not self._waiting:
-            self._spent_seconds = trio.current_time() - self.turn.arrived
+            self._spent_seconds = self.turn.look() - self.turn.arrived
         for command in commands:
             if command.flag & RPC_RESPONSE:
                 self._unanswered.resolve(command)
@@ -191,7 +195,7 @@ class Connection:
         """Handle requests that wait (called by Turn.run). Return whether there are more for the next turn."""
         waiting = self._waiting
         turn = self.turn
-        began = trio.current_time()
+        began = turn.look()
         turn.arrived = began - self._spent_seconds
         earlier_bytes = self._output_bytes
         try:
@@ -208,7 +212,7 @@ class Connection:
             self.close("internal error; see the log")
         turn.sliced(self._output_bytes - earlier_bytes)
         if self._is_in_order:
-            self._spent_seconds += trio.current_time() - began
+            self._spent_seconds += turn.look() - began
         if self.is_open and (not waiting or (not self._is_in_order and self._waiting.share() < 0.5)):
             self._share.set_waiting(self._waiting.held_bytes)
             self._resume_reading(_WAITING)

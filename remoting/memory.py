@@ -59,6 +59,7 @@ class Owner(Protocol):
 class Share:
     """What one connection holds."""
 
+    __deletable__ = ("owner",)  # for mypyc
     __slots__ = ("_backlog_bytes", "_budget", "_has_left", "_kept_bytes", "_waiting_bytes", "frame_bytes", "has_grant",
                  "is_waiting", "owner")  # fmt: skip
 

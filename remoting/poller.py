@@ -27,9 +27,11 @@ from triomq.remoting.turn import Turn
 log = get_logger("triomq.remoting.poller")
 
 RECEIVE_BYTES = 256 * 1024
-# A client is calm when this number of reads in a row took everything that it had sent, and each cost little. While
-# there are calm ones, the others are read after them, in small pieces, and for a short part of the turn.
+# A client is calm when this number of reads in a row took everything that it had sent, and each brought few requests
+# and cost little. While there are calm ones, the others are read after them, in small pieces, and for a short part of
+# the turn. A client with a window of many requests is not calm even if they are cheap: pieces would make it dearer.
 CALM_READS = 8
+CALM_READ_REQUESTS = 16
 CALM_READ_SECONDS = 0.0005
 CALM_FOR_SECONDS = 0.1
 HASTY_RECEIVE_BYTES = 16 * 1024
@@ -49,7 +51,7 @@ class SocketTransport:
     """One socket of the poller. It sends what the socket accepts now, and the rest when it is writable again."""
 
     __slots__ = ("_backlog", "_backlog_bytes", "_interest", "_poller", "_sock", "calm_reads", "connection", "fd",
-                 "has_more")  # fmt: skip
+                 "has_more", "requests")  # fmt: skip
 
     def __init__(self, poller: Poller, sock: socket.socket, connection: Connection) -> None:
         self._poller = poller
@@ -61,10 +63,12 @@ class SocketTransport:
         self.fd = sock.fileno()
         self.calm_reads = 0
         self.has_more = False
+        self.requests = 0
 
     def readable(self, now: float, limit_bytes: int = RECEIVE_BYTES) -> None:
-        """Read and handle at most `limit_bytes`. `has_more` is then whether there may be more."""
+        """Read and handle at most `limit_bytes`. `has_more` is then whether there may be more, `requests` what came."""
         self.has_more = False
+        self.requests = 0
         try:
             data = self._sock.recv(limit_bytes)
         except OSError as error:
@@ -76,11 +80,11 @@ class SocketTransport:
             return
         self.has_more = len(data) == limit_bytes
         self.connection.last_active = now
-        self.connection.receive(data)
+        self.requests = self.connection.receive(data)
 
     def took(self, seconds: float) -> None:
         """Note how long the last read took."""
-        if self.has_more or seconds > CALM_READ_SECONDS:
+        if self.has_more or self.requests > CALM_READ_REQUESTS or seconds > CALM_READ_SECONDS:
             self.calm_reads = 0
         else:
             self.calm_reads += 1
@@ -276,7 +280,7 @@ class Poller:
         if transport is None:
             if fd in self._listeners:
                 self._accept(fd)
-            return trio.current_time()
+            return self._turn.look()
         now = self._turn.began
         is_readable = mask & ~select.EPOLLOUT
         try:
@@ -287,7 +291,7 @@ class Poller:
         except Exception:
             log.exception("connection failed", remote=transport.connection.remote.text)
             transport.connection.close("internal error; see the log")
-        at = trio.current_time()
+        at = self._turn.look()
         if is_readable:
             transport.took(at - began)
             if transport.calm_reads >= CALM_READS:

@@ -39,7 +39,7 @@ class Pool:
     """A bound on unfinished requests of one kind. The code that parks a request calls `entered` and later `left`.
 
     `guard`, if set, runs before every request. If it returns a remark, the request is refused with SYSTEM_BUSY. A guard
-    that reads the clock stores the time in `now`, so that `entered` need not read the clock again. `make_room`, if set,
+    that reads the clock stores the time in `now`, so that `entered` need not read the clock. `make_room`, if set,
     runs before a request of this connection would be refused because the pool is full, and returns whether there is
     room now."""
 

@@ -63,20 +63,22 @@ class Turn:
 
     `began` is trio's time at which a driver began the turn. The age of a request counts from `arrived`: the same time,
     or for a postponed request as much earlier as the requests ahead of it in its own read have taken. `limit_seconds`
-    is the time limit of a turn. `has_sends` is set when a send is handled. `failure` is what a hook raised: its work
-    will never be finished, so responses that claim success must never be sent."""
+    is the time limit of a turn. `now` is when its clock was last read, which is before each request. `has_sends` is set
+    when a send is handled. `failure` is what a hook raised: its work will never be finished, so responses that claim
+    success must never be sent."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] | None = None) -> None:
         self.began = inf
         self.arrived = inf
+        self.now = inf
         self.limit_seconds = LONG_TURN_SECONDS
         self._dirty: list[HasOutput] = []
         self._before_flush: list[Callable[[], None]] = []
         self._running = False
         self._wakeup: trio.Event = trio.Event()
         self._postponed: deque[HasOutput] = deque()
-        self._clock: Callable[[], float] = trio.current_time
-        self._has_clock = False
+        self._clock: Callable[[], float] = clock or trio.current_time
+        self._has_clock = clock is not None
         self._stop_after = LONG_TURN_SECONDS
         self._is_slice = False
         self._slice_bytes = 0
@@ -109,7 +111,16 @@ class Turn:
 
     def is_over(self) -> bool:
         """Return whether this turn has lasted long enough. Outside of a turn it never has."""
-        return self._running and self._clock() - self.began > self._stop_after
+        return self._running and self.look() - self.began > self._stop_after
+
+    def look(self) -> float:
+        """Read the clock. Return the time, which is also `now`."""
+        self.now = self._clock()
+        return self.now
+
+    def time(self) -> float:
+        """Return trio's time as it was before this request. Outside of a turn the clock is read."""
+        return self.now if self._running else self._clock()
 
     def is_slice_over(self, output_bytes: int) -> bool:
         """Return whether this slice has lasted long enough, or has responses enough: those of other connections, and
@@ -130,7 +141,7 @@ class Turn:
         if not self._has_clock:
             self._has_clock = True
             self._clock = trio.lowlevel.current_clock().current_time  # a third of the cost of trio.current_time
-        self.began = self.arrived = trio.current_time()
+        self.began = self.arrived = self.look()
         self._stop_after = self.limit_seconds
         self._running = True
 

@@ -23,6 +23,7 @@ from triomq.remoting.connection_settings import ConnectionSettings
 from triomq.remoting.poller import (
     ACCEPT_BURST,
     CALM_FOR_SECONDS,
+    CALM_READ_REQUESTS,
     CALM_READ_SECONDS,
     CALM_READS,
     HASTY_SECONDS,
@@ -60,9 +61,9 @@ class Handler:
 class Bench:
     """A poller with connections whose other ends the test holds."""
 
-    def __init__(self, nursery: trio.Nursery) -> None:
+    def __init__(self, nursery: trio.Nursery, clock: Callable[[], float] | None = None) -> None:
         self.nursery = nursery
-        self.turn = Turn()
+        self.turn = Turn(clock)
         self.handler = Handler()
         self.turn.before_flush(self.handler.turn_ends)
         self.poller = Poller(self.turn)
@@ -137,12 +138,9 @@ async def test_so_many_turns_run_in_a_row_and_then_the_other_tasks(nursery: trio
     assert sorted(set(steps.counts))[:5] == [TURNS_IN_A_ROW * number for number in range(5)]
 
 
-async def test_a_long_turn_leaves_the_other_sockets_to_the_next_one(
-    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bench = Bench(nursery)
+async def test_a_long_turn_leaves_the_other_sockets_to_the_next_one(nursery: trio.Nursery) -> None:
     now = [100.0]
-    monkeypatch.setattr(poller_module.trio, "current_time", lambda: now[0])
+    bench = Bench(nursery, lambda: now[0])
     for number in range(4):
         bench.connection()[1].sendall(frame(b"%d" % number))
 
@@ -156,16 +154,15 @@ async def test_a_long_turn_leaves_the_other_sockets_to_the_next_one(
         serving.start_soon(steps.run, bench.poller.run)
         while len(bench.handler.handled) < 4:
             await trio.lowlevel.checkpoint()
-        monkeypatch.undo()
         serving.cancel_scope.cancel()
     trio.lowlevel.remove_instrument(steps)
     assert [turn for turn, _ in bench.handler.handled] == [0, 0, 0, 1]
     assert 3 in steps.counts, "the other tasks did not run between the turns"
 
 
-async def test_a_turn_of_just_the_limit_is_not_long(nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = Bench(nursery)
+async def test_a_turn_of_just_the_limit_is_not_long(nursery: trio.Nursery) -> None:
     now = [64.0]
+    bench = Bench(nursery, lambda: now[0])
     bench.turn.limit_seconds = 0.5
     for number in range(2):
         bench.connection()[1].sendall(frame(b"%d" % number))
@@ -174,20 +171,17 @@ async def test_a_turn_of_just_the_limit_is_not_long(nursery: trio.Nursery, monke
         now[0] += 0.5
 
     bench.handler.then = takes_half_a_second
-    monkeypatch.setattr(poller_module.trio, "current_time", lambda: now[0])
     ready = bench.poller._epoll.poll(0)
     assert bench.poller._take_turn(ready) == []
-    monkeypatch.undo()
     assert len(bench.handler.handled) == 2
 
 
 class Crowd:
     """A calm client, and hasty ones that always have more to read, on a clock that requests move on."""
 
-    def __init__(self, bench: Bench, monkeypatch: pytest.MonkeyPatch, hasty: int) -> None:
-        self.bench = bench
+    def __init__(self, nursery: trio.Nursery, hasty: int) -> None:
         self.now = [100.0]
-        monkeypatch.setattr(poller_module.trio, "current_time", lambda: self.now[0])
+        self.bench = bench = Bench(nursery, lambda: self.now[0])
         self.hasty = [bench.connection()[1] for _ in range(hasty)]
         self.calm = bench.connection()[1]
         self.asked = 0
@@ -212,10 +206,8 @@ class Crowd:
         return self.bench.handler.bodies[before:]
 
 
-async def test_beside_a_calm_client_the_others_are_read_later_and_for_a_short_time(
-    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    crowd = Crowd(Bench(nursery), monkeypatch, 5)
+async def test_beside_a_calm_client_the_others_are_read_later_and_for_a_short_time(nursery: trio.Nursery) -> None:
+    crowd = Crowd(nursery, 5)
     for _ in range(10):
         crowd.ask()
         began = crowd.now[0]
@@ -225,22 +217,29 @@ async def test_beside_a_calm_client_the_others_are_read_later_and_for_a_short_ti
         assert crowd.now[0] - began < 2.1 * HASTY_SECONDS
     seen = {body[:1] for body in crowd.bench.handler.bodies if body != b"calm"}
     assert seen == {b"0", b"1", b"2", b"3", b"4"}, "they take turns"
-    monkeypatch.undo()
 
 
-async def test_without_calm_clients_all_are_read_in_whole(
-    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    crowd = Crowd(Bench(nursery), monkeypatch, 3)
+async def test_without_calm_clients_all_are_read_in_whole(nursery: trio.Nursery) -> None:
+    crowd = Crowd(nursery, 3)
     crowd.now[0] += CALM_FOR_SECONDS
     assert len(crowd.turn()) == 300
-    monkeypatch.undo()
 
 
-async def test_who_becomes_paused_while_it_waits_for_the_calm_is_not_read(
-    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    crowd = Crowd(Bench(nursery), monkeypatch, 3)
+async def test_a_client_with_many_requests_in_each_read_is_not_calm(nursery: trio.Nursery) -> None:
+    crowd = Crowd(nursery, 3)
+    crowd.now[0] += CALM_FOR_SECONDS
+    crowd.turn()
+    for requests, is_calm in ((CALM_READ_REQUESTS + 1, False), (CALM_READ_REQUESTS, True)):
+        for _ in range(CALM_READS):
+            crowd.calm.sendall(frame(b"calm") * requests)
+            assert len(crowd.turn()) == requests
+        for peer in crowd.hasty:
+            peer.sendall(frame(b"l" * 1000) * 100)
+        assert (len(crowd.turn()) < 300) is is_calm
+
+
+async def test_who_becomes_paused_while_it_waits_for_the_calm_is_not_read(nursery: trio.Nursery) -> None:
+    crowd = Crowd(nursery, 3)
     crowd.turn()
     for fd in crowd.bench.poller._hasty:
         crowd.bench.poller._transports[fd].pause_reading()
@@ -248,7 +247,6 @@ async def test_who_becomes_paused_while_it_waits_for_the_calm_is_not_read(
     assert waited
     handled = crowd.turn()
     assert len({body[:1] for body in handled}) <= 3 - len(waited)
-    monkeypatch.undo()
 
 
 async def test_a_connection_that_fails_costs_only_itself(nursery: trio.Nursery) -> None:
