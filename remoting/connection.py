@@ -24,7 +24,6 @@ from triomq.protocol.address import HostPort
 from triomq.protocol.command import RPC_ONEWAY, RPC_RESPONSE, RemotingCommand
 from triomq.protocol.errors import FrameError
 from triomq.protocol.frame import FrameDecoder, encode_frame
-from triomq.remoting.compiling import mypyc_attr
 from triomq.remoting.connection_settings import (
     DEFAULT_HIGH_WATER_BYTES,
     TIGHT_HIGH_WATER_BYTES,
@@ -57,9 +56,9 @@ class RequestHandler(Protocol):
 AnswerObserver = Callable[["Connection", RemotingCommand, RemotingCommand], None]
 
 
-@mypyc_attr(supports_weakref=True)
 class Connection:
-    """See the module's docstring. `remote` and `local` are the two ends. `has_spoken`: a whole frame has arrived."""
+    """See the module's docstring. `remote` and `local` are the two ends. `has_spoken`: a whole frame has arrived.
+    `notes` is what others note about this connection, each under itself as the key; it is freed with the connection."""
 
     def __init__(
         self,
@@ -79,6 +78,7 @@ class Connection:
         self.last_active = trio.current_time()
         self.has_spoken = False
         self.transport: Transport | None = None
+        self.notes: dict[object, str] = {}
         self.peer_names: frozenset[str] = frozenset()  # of its certificate, if one was verified
         self._not_read = 0
         self._handler = handler

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from weakref import WeakKeyDictionary
 
 import structlog
 
@@ -61,7 +60,6 @@ class AccessControl:
         self._table = table
         self._refusals = RefusalLog(time.monotonic)
         self._bound = BoundSignatures(now_ms)
-        self._accounts: WeakKeyDictionary[Connection, str] = WeakKeyDictionary()  # the last that passed there
         self._failures = failures
         self._reply_topic = reply_topic(cluster)
         self._like_rocketmq = like_rocketmq
@@ -80,14 +78,14 @@ class AccessControl:
             self._check_like_rocketmq(connection, request, account)
         else:
             self._check_needs(connection, request, account)
-        if self._accounts.get(connection) != account.access_key:
-            self._accounts[connection] = account.access_key
+        if connection.notes.get(self) != account.access_key:
+            connection.notes[self] = account.access_key  # the last that passed there
 
     def may_send(self, connection: Connection, topic: str) -> bool:
         """Return whether the client at a connection may send to a topic, and so see its half messages."""
         if self._like_rocketmq or any(white.matches(connection.remote) for white in self._table.white_addresses):
             return True
-        account = self._table.account(self._accounts.get(connection, ""))
+        account = self._table.account(connection.notes.get(self, ""))
         return account is not None and (account.is_admin or account.may(topic, PUB))
 
     def check_topic(self, connection: Connection, request: RemotingCommand, topic: str | None, wanted: int) -> None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Final
-from weakref import WeakKeyDictionary
 
 import structlog
 
@@ -37,7 +36,6 @@ class FailedSignatures:
         self._limit = limit
         self._clock = clock
         self._debts: dict[_Pair, tuple[float, float]] = {}  # pair -> debt at a time, in order of the last failure
-        self._signed: WeakKeyDictionary[Connection, str] = WeakKeyDictionary()
 
     def __len__(self) -> int:
         return len(self._debts)
@@ -45,7 +43,7 @@ class FailedSignatures:
     def check(self, connection: Connection, access_key: str) -> None:
         """Raise TooManyFailures if this address failed too often for this account."""
         limit = self._limit()
-        if not limit or not self._debts or self._signed.get(connection) == access_key:
+        if not limit or not self._debts or connection.notes.get(self) == access_key:
             return
         debt = self._debt(_pair(connection.remote, access_key), limit)
         if debt > limit - 1:
@@ -54,12 +52,12 @@ class FailedSignatures:
 
     def passed(self, connection: Connection, access_key: str) -> None:
         """Note that a signature was right."""
-        if self._signed.get(connection) != access_key:
-            self._signed[connection] = access_key
+        if connection.notes.get(self) != access_key:
+            connection.notes[self] = access_key
 
     def failed(self, connection: Connection, access_key: str) -> None:
         """Note that a signature was wrong."""
-        self._signed.pop(connection, None)
+        connection.notes.pop(self, None)
         limit = self._limit()
         if not limit:
             return

@@ -224,7 +224,7 @@ async def test_a_closed_connection_is_freed_without_the_collector(code: int) -> 
             await stream.send_all(encode_frame(new_request(ECHO)) + encode_frame(new_request(code)))
             await stream.receive_some(65536)
             freed = trio.Event()
-            weakref.finalize(next(iter(server.connections)), freed.set)
+            weakref.finalize(next(iter(server.connections))._unanswered, freed.set)  # which only the connection holds
             await stream.aclose()
             with trio.fail_after(30):
                 await freed.wait()
