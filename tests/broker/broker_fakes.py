@@ -34,6 +34,7 @@ class FakeConnection:
         self.is_open = True
         self.serialize_type = 0
         self.closed_because: str | None = None
+        self.notes: dict[object, str] = {}
         self.oneways: list[RemotingCommand] = []
         self.invoked: list[tuple[RemotingCommand, float]] = []
         self.answers: list[tuple[RemotingCommand, RemotingCommand]] = []
