@@ -24,6 +24,7 @@ from triomq.protocol.address import HostPort
 from triomq.protocol.command import RPC_ONEWAY, RPC_RESPONSE, RemotingCommand
 from triomq.protocol.errors import FrameError
 from triomq.protocol.frame import FrameDecoder, encode_frame
+from triomq.remoting.compiling import mypyc_attr
 from triomq.remoting.connection_settings import (
     DEFAULT_HIGH_WATER_BYTES,
     TIGHT_HIGH_WATER_BYTES,
@@ -56,6 +57,7 @@ class RequestHandler(Protocol):
 AnswerObserver = Callable[["Connection", RemotingCommand, RemotingCommand], None]
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)  # for tests
 class Connection:
     """See the module's docstring. `remote` and `local` are the two ends. `has_spoken`: a whole frame has arrived.
     `notes` is what others note about this connection, each under itself as the key; it is freed with the connection."""

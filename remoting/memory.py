@@ -265,11 +265,12 @@ class MemoryBudget:
                 )
 
 
-def budget_of(configured_bytes: int, max_frame_bytes: int) -> MemoryBudget:
-    """Return the budget of a server. `configured_bytes` 0 means a share of the memory that this process may use."""
+def budget_of(configured_bytes: int, max_frame_bytes: int, machine_bytes: int | None = None) -> MemoryBudget:
+    """Return the budget of a server. `configured_bytes` 0 means a share of the memory that this process may use:
+    `machine_bytes`, or None to find out."""
     limit_bytes = configured_bytes
     if not limit_bytes:
-        share = memory_bytes() // SHARE_OF_MACHINE
+        share = (memory_bytes() if machine_bytes is None else machine_bytes) // SHARE_OF_MACHINE
         limit_bytes = min(max(share, DEFAULT_LEAST_BYTES), DEFAULT_MOST_BYTES)
     return MemoryBudget(max(limit_bytes, LEAST_BYTES, 2 * max_frame_bytes))
 

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from triomq.protocol.address import HostPort
 from triomq.protocol.command import RemotingCommand
+from triomq.remoting.connection import Connection
 from triomq.store.results import QueryResult
 
 T = TypeVar("T")
@@ -25,8 +26,9 @@ class FakeClock:
         self.now_ms += ms
 
 
-class FakeConnection:
-    """A connection that records what is sent; `on_invoke` responds to calls."""
+class FakeConnection(Connection):
+    """A connection that records what is sent; `on_invoke` responds to calls. It is one of those, since compiled code
+    takes nothing else, but has no socket, no turn and no tasks."""
 
     def __init__(self, address: str = "10.0.0.1:1") -> None:
         self.remote = HostPort.parse(address)
@@ -52,8 +54,9 @@ class FakeConnection:
     def must_wait(self) -> bool:
         return self.is_full
 
-    def postpone(self, answer: Callable[[], None]) -> None:
-        self.postponed.append(answer)
+    def postpone(self, later: RemotingCommand | Callable[[], None]) -> None:
+        assert not isinstance(later, RemotingCommand)
+        self.postponed.append(later)
 
     def close(self, reason: str = "") -> None:
         self.is_open = False

@@ -15,7 +15,6 @@ from trio.testing import MockClock
 from triomq.protocol.address import HostPort
 from triomq.protocol.command import RemotingCommand, new_request, new_response
 from triomq.protocol.frame import encode_frame
-from triomq.remoting import memory as memory_module
 from triomq.remoting.connection import Connection
 from triomq.remoting.connection_settings import TIGHT_HIGH_WATER_BYTES, ConnectionSettings
 from triomq.remoting.memory import (
@@ -399,10 +398,10 @@ async def test_the_requests_of_tasks_count(nursery: trio.Nursery, autojump_clock
 # -- how much there is -------------------------------------------------------------------------------------------------
 
 
-def test_the_default_is_a_share_of_the_machine_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_is_a_share_of_the_machine_within_bounds() -> None:
     for machine_bytes, limit_bytes in ((1, DEFAULT_LEAST_BYTES), (1 << 60, DEFAULT_MOST_BYTES), (1 << 33, 1 << 30)):
-        monkeypatch.setattr(memory_module, "memory_bytes", lambda machine_bytes=machine_bytes: machine_bytes)
-        assert budget_of(0, 16 * MIB).limit_bytes == limit_bytes
+        assert budget_of(0, 16 * MIB, machine_bytes).limit_bytes == limit_bytes
+    assert budget_of(0, 16 * MIB).limit_bytes == budget_of(0, 16 * MIB, memory_bytes()).limit_bytes
     assert budget_of(200 * MIB, 16 * MIB).limit_bytes == 200 * MIB
     assert budget_of(1, 16 * MIB).limit_bytes == LEAST_BYTES
     assert budget_of(200 * MIB, 300 * MIB).limit_bytes == 600 * MIB, "a frame of the longest size has room"
