@@ -305,12 +305,7 @@ class Connection:
             self.on_answer(self, request, response)
         if request.flag & RPC_ONEWAY or not self.is_open:
             return
-        frame = encode_frame(response)
-        self._output.append(frame)
-        self._output_bytes += len(frame)
-        if not self._marked:
-            self._marked = True
-            self.turn.mark(self)
+        self._send(response)
 
     def start_soon(self, function: Callable[..., Awaitable[None]], *args: Any) -> None:
         """Run an async function that closing the connection cancels. It must not raise."""
@@ -333,9 +328,8 @@ class Connection:
         self._send(command)
         response = await self._unanswered.answer(opaque, deadline)
         if response is None:
-            raise RemotingTimeout(
-                f"no response from {self.remote.text} to request {command.code} in {timeout_seconds:g} s"
-            )
+            waited = f"in {timeout_seconds:g} s"
+            raise RemotingTimeout(f"no response from {self.remote.text} to request {command.code} {waited}")
         return response
 
     def _check_usable(self) -> None:
