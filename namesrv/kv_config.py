@@ -124,9 +124,6 @@ class KvConfig:
         unknown key changes nothing."""
         return await self._change(_Change(namespace, key, None))
 
-    def entry_count(self) -> int:
-        return sum(map(len, self._table.values()))
-
     def items(self) -> list[tuple[str, str, str]]:
         """Return (namespace, key, value) of every entry."""
         return [(name, key, value) for name, table in self._table.items() for key, value in table.items()]
