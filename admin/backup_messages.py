@@ -30,7 +30,7 @@ _KINDS = {"brokerName": str, "queueId": int, "queueOffset": int, "bornTimestamp"
 
 
 class QueueSender(Sender):
-    """Sends to the address that it was told last: a new topic may not have a route yet."""
+    """Sends to `place`, without a route: a new topic may not have one yet."""
 
     def __init__(self, run: Run) -> None:
         super().__init__(run, "TOOLS_PRODUCER")
