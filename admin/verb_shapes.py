@@ -75,6 +75,14 @@ VERB_SHAPES: dict[str, dict[str, Any]] = {
         "writeMs?": "integer", "diskPercent?": "number", "backlog?": "integer", "behindMs?": "integer",
         "grew?": "integer?",
     },
+    "backup": {
+        "path": "string", "brokerName": "string", "topics": "integer", "groups": "integer", "offsets": "integer",
+        "accounts": "integer",
+    },
+    "restore": {
+        "kind": "string", "name": "string", "brokerName": "string?", "result": "string", "before": "any",
+        "after": "any",
+    },
     "store verify": STORE,
     "store dump": {"directory": "string", "line": "string"},
     "store rebuild": STORE,

@@ -32,7 +32,7 @@ VERBS: tuple[VerbRow, ...] = (
         ("from", "", "WHERE", "first, last, -N for the last N messages (-10), an offset, a time, or an age as 15m"),
         ("follow", "f", "", "wait for more messages, until Ctrl-C"),
         ("count", "c", "N", "stop after N messages"),
-        ("group", "g", "GROUP", "begin where this group is"),
+        ("group", "g", "GROUP", "all messages from where this group is"),
         ("tag", "", "EXPRESSION", "only messages with these tags: A || B"),
         ("sql", "", "EXPRESSION", "only messages that fit a SQL92 expression; the broker needs enablePropertyFilter"),
         ("key", "k", "KEY", "only messages with this key"),
@@ -97,6 +97,18 @@ VERBS: tuple[VerbRow, ...] = (
         ("interval", "i", "SECONDS", "the time between two pictures (1)"),
         ("groups", "g", "N", "at most N groups (10)"),
     ), ""),
+    ("backup", "DIR", "Save topics, groups, offsets, accounts and settings of a cluster in a directory", (
+        ("cluster", "c", "NAME", "only this cluster"),
+        ("messages", "m", "TOPIC...", "also the messages of this topic"),
+        ("atMost", "", "N", "refuse a topic with more than N messages (100000)"),
+        ("namespace", "", "NAME...", "also the key-value pairs of this namespace; ORDER_TOPIC_CONFIG always"),
+        ("secrets", "", "", "keep the secrets of accounts and settings, in plain text"),
+    ), ""),
+    ("restore", "DIR", "Create what a backup has and the cluster lacks; show what differs", (
+        ("overwrite", "", "", "change what differs to what the backup has"),
+        ("map", "", "OLD=NEW...", "restore the broker OLD of the backup into the broker NEW"),
+        ("all", "", "", "show also what is the same"),
+    ), "yes"),
     ("store verify", "DIR", "Check the store of a stopped broker; exits with 0 or 1", (_STORE,), "local"),
     ("store dump", "DIR", "Print a line for each record of a stopped broker's commit log", (
         _STORE, ("start", "", "OFFSET", "the physical offset of the first record"),

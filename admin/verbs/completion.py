@@ -30,6 +30,7 @@ KINDS = {
     "topic": "topics", "TOPIC": "topics", "groupName": "groups", "consumerGroup": "groups", "group": "groups",
     "GROUP": "groups", "srcGroup": "groups", "destGroup": "groups", "FROM": "groups", "TO": "groups",
     "clusterName": "clusters", "cluster": "clusters", "brokerName": "brokers", "context": "contexts",
+    "messages": "topics",
 }  # fmt: skip
 
 

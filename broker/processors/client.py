@@ -33,10 +33,10 @@ from triomq.protocol.system_topics import check_group_length, check_topic_length
 from triomq.remoting.connection import Connection
 from triomq.remoting.processor_table import Processor
 
-MAX_SUBSCRIPTIONS = 10_000
+MAX_SUBSCRIPTIONS = 2000
 """Subscriptions in one heartbeat, over all groups."""
 
-MAX_HEARTBEAT_BYTES = 4 * 1024 * 1024
+MAX_HEARTBEAT_BYTES = 1024 * 1024
 """Twice what that many subscriptions take. Decoding more would hold all other clients up."""
 
 UNIT_SUB_FLAG = 2

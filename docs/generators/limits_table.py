@@ -75,6 +75,8 @@ CONSTANTS: tuple[Constant, ...] = (
              "refused as SYSTEM_BUSY", _CLIENTS + "test_a_heartbeat_beyond_a_limit_registers_nothing"),
     Constant("broker.processors.queue_locks", "MAX_QUEUES", "queues of one lock request", "refused as SYSTEM_BUSY",
              _CLIENTS + "test_a_lock_request_beyond_a_limit_locks_nothing"),
+    Constant("broker.processors.queue_locks", "MAX_BODY_BYTES", "bytes of one lock request", "refused as SYSTEM_BUSY",
+             _CLIENTS + "test_a_long_lock_request_is_refused_before_it_is_decoded"),
     Constant("broker.processors.pull", "MAX_WAIT_MS", "ms for which a pull is held", "clamped",
              "tests/broker/test_broker_long_polling.py::test_no_pull_is_held_longer_than_the_longest_hold"),
     Constant("broker.processors.consume_admin", "MAX_QUEUE_ENTRIES", "entries of one query of a consume queue",
