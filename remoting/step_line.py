@@ -1,6 +1,6 @@
 """The order in which the tasks of all connections compute.
 
-The event loop runs every task that can go on before it looks at sockets again. A thousand requests that each start a
+The event loop runs every task that can continue before it looks at sockets again. A thousand requests that each start a
 task would so keep all clients waiting, however short each of them is. So a task takes its *steps* (its beginning, and
 each part of a long walk) from this line: those of one pass of the loop last `PASS_SECONDS` together, and at least one
 is taken. The rest waits for later passes, one connection after another. What a task does after it has waited for
