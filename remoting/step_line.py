@@ -11,7 +11,7 @@ Only the event loop touches it.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Final
@@ -27,9 +27,11 @@ class StepLine:
 
     def __init__(self, clock: Callable[[], float] = trio.current_time) -> None:
         self._clock = clock
-        self._waiting: dict[object, deque[trio.Event]] = {}
+        self._waiting: OrderedDict[object, deque[trio.Event]] = OrderedDict()
         self._began: float | None = None  # when the first step of this pass began
         self._called = 0  # those that `run` has called and that have not run yet
+        self._most = 1  # that it calls for a pass; the loop runs them in any order, so none should come in vain
+        self._ran = self._came_in_vain = 0
         self._is_over = False
         self._wakeup = trio.Event()
 
@@ -45,13 +47,16 @@ class StepLine:
                 queue = self._waiting.setdefault(owner, deque())
                 if is_again:
                     queue.appendleft(mine)
+                    self._waiting.move_to_end(owner, last=False)
                 else:
                     queue.append(mine)
                 self._wakeup.set()
                 await mine.wait()
                 self._called -= 1
                 if self._has_time():
+                    self._ran += 1
                     return
+                self._came_in_vain += 1
                 is_again = True
 
     def _has_time(self) -> bool:
@@ -69,9 +74,11 @@ class StepLine:
                 self._wakeup = trio.Event()
                 while self._began is not None or self._waiting:
                     self._began = None
+                    self._ran = self._came_in_vain = 0
                     self._call()
                     await trio.lowlevel.checkpoint()  # those that were called run in the next pass
                     await trio.lowlevel.checkpoint()
+                    self._most = max(1, self._ran) if self._came_in_vain else min(2 * self._most, MOST_IN_A_PASS)
         finally:
             self._is_over = True
             for queue in self._waiting.values():
@@ -82,7 +89,7 @@ class StepLine:
     def _call(self) -> None:
         """Call the first that waits of one connection after another."""
         waiting = self._waiting
-        while waiting and self._called < MOST_IN_A_PASS:
+        while waiting and self._called < self._most:
             owner = next(iter(waiting))
             queue = waiting.pop(owner)
             queue.popleft().set()
