@@ -81,7 +81,7 @@ class Dropped:
 @dataclass(frozen=True)
 class Workload:
     """`connections` bring `window` requests each with one read, all in one turn. Sends have as many `tags`, and values
-    of the property k; pulls get one of so many messages."""
+    of the property k; pulls get one message of that number."""
 
     name: str
     kind: str
