@@ -1,10 +1,18 @@
-"""Walks over the queues of a topic, of which there may be 65,536: other tasks run every few queues."""
+"""Long requests in steps, between which other tasks run.
+
+Walks over the queues of a topic, of which there may be 65,536, are a step every few queues. What is long only for some
+clients, such as the heartbeat of a thousand groups, runs here in `Steps`.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Coroutine, Iterator
+from typing import Any, Final
 
 import trio
+
+from triomq.protocol.command import RemotingCommand, new_response
+from triomq.remoting.connection import Connection
 
 QUEUES_IN_A_STEP: Final = 256
 
@@ -13,3 +21,49 @@ async def end_of_step(queue_id: int) -> None:
     """Let other tasks run if this queue is the last of a step."""
     if queue_id % QUEUES_IN_A_STEP == QUEUES_IN_A_STEP - 1:
         await trio.lowlevel.checkpoint()
+
+
+class Steps:
+    """Requests in steps. All of them together take one step in each pass of the event loop, each in its turn, so that
+    many at once hold nobody up longer than one. Those of one connection run in the order in which they began."""
+
+    def __init__(self) -> None:
+        self._step = trio.Lock()  # its waiters get it in the order in which they came
+        self._last: dict[Connection, trio.Event] = {}
+
+    def has(self, connection: Connection) -> bool:
+        """Return whether requests of the connection are under way. What depends on their order goes behind them."""
+        return connection in self._last
+
+    def begin(
+        self, connection: Connection, request: RemotingCommand, steps: Iterator[None]
+    ) -> Coroutine[Any, Any, RemotingCommand]:
+        """Give the request its place now, and return what runs it and responds. `steps` works until its next item."""
+        before = self._last.get(connection)
+        ended = self._last[connection] = trio.Event()
+        return self._run(connection, request, steps, before, ended)
+
+    async def _run(
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        steps: Iterator[None],
+        before: trio.Event | None,
+        ended: trio.Event,
+    ) -> RemotingCommand:
+        try:
+            if before is not None:
+                await before.wait()
+            more = True
+            while more:
+                async with self._step:
+                    # What a connection registers after its close would stay for good.
+                    more = connection.is_open and next(steps, _END) is None
+            return new_response(request)
+        finally:
+            ended.set()
+            if self._last.get(connection) is ended:
+                del self._last[connection]
+
+
+_END: Final = object()
