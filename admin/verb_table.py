@@ -32,7 +32,7 @@ VERBS: tuple[VerbRow, ...] = (
         ("from", "", "WHERE", "first, last, -N for the last N messages (-10), an offset, a time, or an age as 15m"),
         ("follow", "f", "", "wait for more messages, until Ctrl-C"),
         ("count", "c", "N", "stop after N messages"),
-        ("group", "g", "GROUP", "begin where this group is"),
+        ("group", "g", "GROUP", "all messages from where this group is"),
         ("tag", "", "EXPRESSION", "only messages with these tags: A || B"),
         ("sql", "", "EXPRESSION", "only messages that fit a SQL92 expression; the broker needs enablePropertyFilter"),
         ("key", "k", "KEY", "only messages with this key"),

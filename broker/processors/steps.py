@@ -13,22 +13,21 @@ import trio
 
 from triomq.protocol.command import RemotingCommand, new_response
 from triomq.remoting.connection import Connection
+from triomq.remoting.step_line import next_step
 
-QUEUES_IN_A_STEP: Final = 256
+QUEUES_IN_A_STEP: Final = 32
 
 
 async def end_of_step(queue_id: int) -> None:
     """Let other tasks run if this queue is the last of a step."""
     if queue_id % QUEUES_IN_A_STEP == QUEUES_IN_A_STEP - 1:
-        await trio.lowlevel.checkpoint()
+        await next_step()
 
 
 class Steps:
-    """Requests in steps. All of them together take one step in each pass of the event loop, each in its turn, so that
-    many at once hold nobody up longer than one. Those of one connection run in the order in which they began."""
+    """Requests in steps. Those of one connection run in the order in which they began."""
 
     def __init__(self) -> None:
-        self._step = trio.Lock()  # its waiters get it in the order in which they came
         self._last: dict[Connection, trio.Event] = {}
 
     def has(self, connection: Connection) -> bool:
@@ -54,11 +53,9 @@ class Steps:
         try:
             if before is not None:
                 await before.wait()
-            more = True
-            while more:
-                async with self._step:
-                    # What a connection registers after its close would stay for good.
-                    more = connection.is_open and next(steps, _END) is None
+            # What a connection registers after its close would stay for good.
+            while connection.is_open and next(steps, _END) is None:
+                await next_step()
             return new_response(request)
         finally:
             ended.set()
