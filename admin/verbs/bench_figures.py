@@ -53,7 +53,7 @@ class Figures:
 
 
 def percentile(times: list[float], percent: int) -> float | None:
-    """Return the least of sorted times, in ms, that so many percent do not exceed; None without any."""
+    """Return the least of sorted times, in ms, that this share of them does not exceed; None without any."""
     if not times:
         return None
     return round(times[max(0, -(-len(times) * percent // 100) - 1)] * 1000, 3)

@@ -140,7 +140,7 @@ def test_what_is_this_machine(address: str, answer: bool) -> None:
 
 
 @given(st.lists(st.floats(0, 1000), min_size=1).map(sorted), st.integers(0, 100))
-def test_a_percentile_is_a_time_that_so_many_do_not_exceed(times: list[float], percent: int) -> None:
+def test_a_percentile_is_a_time_that_its_share_does_not_exceed(times: list[float], percent: int) -> None:
     found = percentile(times, percent)
     assert found is not None
     assert found in [round(time * 1000, 3) for time in times]
