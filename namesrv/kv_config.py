@@ -140,8 +140,12 @@ class KvConfig:
         finally:
             with suppress(ValueError):
                 self._waiting.remove(change)
-        if change.refusal is not None:
-            raise change.refusal
+        refusal, change.refusal = change.refusal, None
+        if refusal is not None:
+            try:
+                raise refusal
+            finally:
+                del refusal  # its traceback refers to this frame, and would keep the value until a garbage collection
         return change.before
 
     async def _write_waiting(self) -> None:
@@ -154,6 +158,7 @@ class KvConfig:
                 await trio.to_thread.run_sync(write_atomically, self.path, self._file())
             is_written = True
         except OSError as error:
+            error.__traceback__ = None  # it refers to this frame, and the thread's result to it
             reason = f"{self.path} cannot be written: {error.strerror}; nothing was changed"
             for change in changes:  # also those that would change nothing after the others
                 change.refusal = change.refusal or RequestRefused(ResponseCode.SYSTEM_ERROR, reason)

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -206,6 +208,21 @@ async def test_a_write_that_fails_changes_nothing_and_those_behind_it_are_tried_
     await config.put("N", "b", "3")
     table = KVConfigSerializeWrapper.decode(writes.files[-1]).config_table
     assert table == {"N": {"gone": "1", "kept": "1", "b": "3"}}
+
+
+async def test_a_refused_change_is_freed_without_a_garbage_collection(tmp_path: Path) -> None:
+    """Collections are rare in a daemon; a flood of refused changes of 60 KB would fill its memory."""
+    (tmp_path / "file").write_text("")
+    gc.collect()
+    gc.disable()
+    try:
+        for config in (KvConfig(None, max_entries=0), KvConfig(tmp_path / "file" / "kvConfig.json")):
+            with suppress(RequestRefused):
+                await config.put("N", "k", "v")
+        left = sum(isinstance(each, kv_config._Change) for each in gc.get_objects())
+    finally:
+        gc.enable()
+    assert left == 0
 
 
 async def test_a_caller_that_leaves_before_the_write_changes_nothing(
