@@ -31,7 +31,7 @@ class Steps:
         self._last: dict[Connection, trio.Event] = {}
 
     def has(self, connection: Connection) -> bool:
-        """Return whether requests of the connection are under way. What depends on their order goes behind them."""
+        """Return whether requests of the connection are in progress. What depends on their order goes behind them."""
         return connection in self._last
 
     def begin(
@@ -53,7 +53,7 @@ class Steps:
         try:
             if before is not None:
                 await before.wait()
-            # What a connection registers after its close would stay for good.
+            # What a connection registers after its close would stay permanently.
             while connection.is_open and next(steps, _END) is None:
                 await next_step()
             return new_response(request)
