@@ -60,7 +60,7 @@ class Around:
         return len(self.consumers.groups()) + len(list(self.producers.items()))
 
     async def most_in_a_pass(self, wanted: int) -> int:
-        """Run until that number of groups is registered; return the most that came between two looks of another task."""
+        """Run until that number is registered; return the most that came between two looks of another task."""
         most = before = self.registered()
         while before < wanted:
             await trio.lowlevel.checkpoint()
