@@ -75,6 +75,19 @@ VERB_SHAPES: dict[str, dict[str, Any]] = {
         "writeMs?": "integer", "diskPercent?": "number", "backlog?": "integer", "behindMs?": "integer",
         "grew?": "integer?",
     },
+    "bench": {
+        "kind": "string", "connections": "integer", "size": "integer", "messages": "integer", "seconds": "number",
+        "messagesPerSecond": "number", "mebibytesPerSecond": "number", "p50Ms": "number?", "p90Ms": "number?",
+        "p99Ms": "number?", "maxMs": "number?", "errors": "integer",
+    },
+    "backup": {
+        "path": "string", "brokerName": "string", "topics": "integer", "groups": "integer", "offsets": "integer",
+        "accounts": "integer",
+    },
+    "restore": {
+        "kind": "string", "name": "string", "brokerName": "string?", "result": "string", "before": "any",
+        "after": "any",
+    },
     "store verify": STORE,
     "store dump": {"directory": "string", "line": "string"},
     "store rebuild": STORE,

@@ -321,7 +321,7 @@ class BrokerSettings:
     )
     max_messages_per_batch: int = _changeable(
         "maxMessagesPerBatch",
-        16_384,
+        4096,
         meaning="messages of one batch; larger ones are refused (TrioMQ only)",
         minimum=1,
     )

@@ -3,12 +3,14 @@
 import os
 import shutil
 import stat
+from collections.abc import Iterable
 from pathlib import Path
 
 
-def write_atomically(path: Path, data: bytes) -> None:
+def write_atomically(path: Path, data: bytes | Iterable[bytes]) -> None:
     """Replace a file so that a crash leaves either the old or the new content. Keep the old content as <name>.bak.
 
+    `data` may come in pieces, so that nothing large is copied while other threads wait for the interpreter.
     The new file has the permissions of the old one, since configuration files may hold passwords.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -16,7 +18,7 @@ def write_atomically(path: Path, data: bytes) -> None:
     with temporary.open("wb") as stream:
         if path.exists():
             os.fchmod(stream.fileno(), stat.S_IMODE(path.stat().st_mode))
-        stream.write(data)
+        stream.writelines((data,) if isinstance(data, bytes) else data)
         stream.flush()
         os.fsync(stream.fileno())
     if path.exists():

@@ -2,16 +2,21 @@
 kvConfig.json.
 
 A change is durable before it is visible: the new table goes into the file (a temporary file, the previous content into
-.bak, then a rename), and only then replaces the table in memory. So a successful response means that the change
-survives a restart, and after a failure memory and file still agree.
+.bak, then a rename), and only then into the table in memory. So a successful response means that the change survives a
+restart, and after a failure memory and file still agree.
 
-Any code on the event loop may read it. Only `put` and `delete` change it; they share a lock and write in a worker
-thread, which receives bytes and a path, nothing else.
+The file is written as a whole, so changes that arrive while it is written share the next write. The text of each entry
+is kept as the file has it (`_next`), so that a change costs the event loop the text of
+its own entry and not that of the table.
+
+Any code on the event loop may read it. Only `put` and `delete` change it; one of them at a time writes, for all, in a
+worker thread, which receives bytes and a path, nothing else.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import structlog
@@ -19,6 +24,7 @@ import trio
 
 from triomq.daemon.atomic_file import write_atomically
 from triomq.daemon.errors import StartError
+from triomq.protocol.bodies.fastjson_writer import quote
 from triomq.protocol.bodies.kv_table import KVConfigSerializeWrapper
 from triomq.protocol.codes import ResponseCode
 from triomq.protocol.errors import BodyError, RequestRefused
@@ -33,10 +39,24 @@ MAX_TABLE_BYTES = 8 * 1024**2
 
 ENTRY_COST = 300
 TEXT_COST = 4
-"""About the memory of an entry, and of each byte of its texts: while the file is written, the text is there once
-more in each of several forms."""
+"""About the memory of an entry, and of each byte of its texts: characters may take four bytes."""
 
 _Table = dict[str, dict[str, str]]
+_NextFile = dict[str, dict[str, tuple[str, bytes]]]
+"""Each value with the text of its entry in the file."""
+
+
+class _Change:
+    """A change that waits for the file; `value` None deletes. `before` is the value that it replaces."""
+
+    def __init__(self, namespace: str, key: str, value: str | None) -> None:
+        self.namespace = namespace
+        self.key = key
+        self.value = value
+        self.before: str | None = None
+        self.is_first_of_namespace = False
+        self.is_done = False
+        self.refusal: RequestRefused | None = None
 
 
 class KvConfig:
@@ -55,7 +75,10 @@ class KvConfig:
         self.max_table_bytes = max_table_bytes
         self._account = account if account is not None else TableMemory().account("key-value entries")
         self._table: _Table = {}
-        self._changing = trio.Lock()
+        self._next: _NextFile = {}
+        self._entry_count = self._text_bytes = 0  # of the next file
+        self._waiting: list[_Change] = []
+        self._writing = trio.Lock()
 
     def load(self) -> None:
         """Read the file, or the .bak beside it if the file is torn. Without a file the table is empty. Raises
@@ -66,12 +89,12 @@ class KvConfig:
         if not self.path.exists():
             return
         try:
-            self._set(_read(self.path))
+            self._load_table(_read(self.path))
             return
         except BodyError as error:
             broken = error
         try:
-            self._set(_read(backup))
+            self._load_table(_read(backup))
         except (BodyError, StartError):
             raise StartError(f"{self.path} cannot be read: {broken}; repair it or move it away") from None
         log.warning("kvConfig.json is damaged; its backup is used", path=str(self.path), error=str(broken))
@@ -94,63 +117,151 @@ class KvConfig:
             if len(text) > limit:
                 reason = f"the {what} {text[:40]!r}... has {len(text)} characters, the longest is {limit}"
                 raise RequestRefused(ResponseCode.SYSTEM_ERROR, reason)
-        async with self._changing:
-            present = self._table.get(namespace, {})
-            if key not in present and self.entry_count() >= self.max_entries:
-                raise RequestRefused(
-                    ResponseCode.SYSTEM_ERROR,
-                    f"there are {self.max_entries} entries, the limit (maxKvEntries)",
-                )
-            self._check_room(namespace, key, value)
-            await self._replace({**self._table, namespace: {**present, key: value}})
-        return present.get(key)
+        return await self._change(_Change(namespace, key, value))
 
     async def delete(self, namespace: str, key: str) -> str | None:
         """Remove a key and persist the table; return the value before. A namespace stays when its last key goes. An
         unknown key changes nothing."""
-        async with self._changing:
-            known = self.get(namespace, key)
-            if known is None:
-                return None
-            rest = {other: value for other, value in self._table[namespace].items() if other != key}
-            await self._replace({**self._table, namespace: rest})
-        return known
-
-    def entry_count(self) -> int:
-        return sum(map(len, self._table.values()))
+        return await self._change(_Change(namespace, key, None))
 
     def items(self) -> list[tuple[str, str, str]]:
         """Return (namespace, key, value) of every entry."""
         return [(name, key, value) for name, table in self._table.items() for key, value in table.items()]
 
-    def _check_room(self, namespace: str, key: str, value: str) -> None:
+    async def _change(self, change: _Change) -> str | None:
+        """Write the changes that wait, or wait for the one that does. Return the value before. A caller that is
+        cancelled before the write begins changes nothing."""
+        self._waiting.append(change)
+        try:
+            async with self._writing:
+                if not change.is_done:
+                    with trio.CancelScope(shield=True):  # the others rely on it, and it is in a thread
+                        await self._write_waiting()
+        finally:
+            with suppress(ValueError):
+                self._waiting.remove(change)
+        refusal, change.refusal = change.refusal, None
+        if refusal is not None:
+            try:
+                raise refusal
+            finally:
+                del refusal  # its traceback refers to this frame, and would keep the value until a garbage collection
+        return change.before
+
+    async def _write_waiting(self) -> None:
+        """Write all changes that wait at once, then show them. The lock is held."""
+        changes, self._waiting = self._waiting, []
+        entered = [change for change in changes if self._enter(change)]
+        is_written = False
+        try:
+            if entered and self.path is not None:
+                await trio.to_thread.run_sync(write_atomically, self.path, self._file())
+            is_written = True
+        except OSError as error:
+            error.__traceback__ = None  # it refers to this frame, and the thread's result to it
+            reason = f"{self.path} cannot be written: {error.strerror}; nothing was changed"
+            for change in changes:  # also those that would change nothing after the others
+                change.refusal = change.refusal or RequestRefused(ResponseCode.SYSTEM_ERROR, reason)
+        finally:
+            for change in entered if is_written else reversed(entered):
+                if is_written:
+                    self._show(change)
+                else:
+                    self._undo(change)
+            self._count()
+        for change in changes:
+            change.is_done = True
+
+    def _enter(self, change: _Change) -> bool:
+        """Make a change in the next file, behind those that are already in it. Return whether there is one."""
+        namespace, key, value = change.namespace, change.key, change.value
+        present = self._next.get(namespace, {}).get(key)
+        change.before = present[0] if present is not None else None
+        if value is None:
+            if present is None:
+                return False
+            self._remove(namespace, key)
+            return True
+        try:
+            self._check_room(namespace, key, value, change.before)
+        except RequestRefused as refusal:
+            change.refusal = refusal
+            return False
+        change.is_first_of_namespace = namespace not in self._next
+        self._set(namespace, key, value)
+        return True
+
+    def _check_room(self, namespace: str, key: str, value: str, before: str | None) -> None:
         """Refuse an entry that makes a full table larger. One that makes it smaller is welcome."""
-        more = _size(namespace, key, value)
-        known = self.get(namespace, key)
-        if known is not None:
-            more -= _size(namespace, key, known)
-        if more > 0 and more + sum(_size(*entry) for entry in self.items()) > self.max_table_bytes:
+        if before is None and self._entry_count >= self.max_entries:
+            raise RequestRefused(
+                ResponseCode.SYSTEM_ERROR, f"there are {self.max_entries} entries, the limit (maxKvEntries)"
+            )
+        more = _size(namespace, key, value) - (_size(namespace, key, before) if before is not None else 0)
+        if more > 0 and more + self._text_bytes > self.max_table_bytes:
             raise RequestRefused(
                 ResponseCode.SYSTEM_ERROR,
                 f"the entries would have more than {self.max_table_bytes} bytes, the limit (maxKvBytes)",
             )
         if more > 0:
+            self._count()
             self._account.check(ENTRY_COST + TEXT_COST * more, f"key {key[:200]!r}")
 
-    async def _replace(self, table: _Table) -> None:
-        if self.path is not None:
-            data = KVConfigSerializeWrapper(config_table=table).encode_pretty()
-            try:
-                await trio.to_thread.run_sync(write_atomically, self.path, data)
-            except OSError as error:
-                reason = f"{self.path} cannot be written: {error.strerror}; nothing was changed"
-                raise RequestRefused(ResponseCode.SYSTEM_ERROR, reason) from None
-        self._set(table)
+    def _undo(self, change: _Change) -> None:
+        if change.before is not None:
+            self._set(change.namespace, change.key, change.before)
+            return
+        self._remove(change.namespace, change.key)
+        if change.is_first_of_namespace:
+            del self._next[change.namespace]
 
-    def _set(self, table: _Table) -> None:
+    def _show(self, change: _Change) -> None:
+        entries = self._table.setdefault(change.namespace, {})
+        if change.value is None:
+            del entries[change.key]
+        else:
+            entries[change.key] = change.value
+
+    def _set(self, namespace: str, key: str, value: str) -> None:
+        if key in self._next.get(namespace, {}):
+            self._remove(namespace, key, is_replaced=True)
+        piece = f"\n\t\t\t{quote(key)}:{quote(value)}".encode("utf-8", "replace")
+        self._next.setdefault(namespace, {})[key] = (value, piece)
+        self._entry_count += 1
+        self._text_bytes += _size(namespace, key, value)
+
+    def _remove(self, namespace: str, key: str, *, is_replaced: bool = False) -> None:
+        entries = self._next[namespace]
+        self._entry_count -= 1
+        self._text_bytes -= _size(namespace, key, entries[key][0])
+        if not is_replaced:  # its place in the file stays
+            del entries[key]
+
+    def _file(self) -> list[bytes]:
+        """Return the pieces of the next file: KVConfigSerializeWrapper, in the pretty form. They are not joined, which
+        would take milliseconds."""
+        pieces = [b'{\n\t"configTable":{']
+        for namespace, entries in self._next.items():
+            pieces.append(f"\n\t\t{quote(namespace)}:{{".encode("utf-8", "replace"))
+            for _, piece in entries.values():
+                pieces += (piece, b",")
+            if entries:
+                pieces[-1] = b"\n\t\t"
+            pieces += (b"}", b",")
+        if self._next:
+            pieces[-1] = b"\n\t"
+        pieces.append(b"}\n}")
+        return pieces
+
+    def _load_table(self, table: _Table) -> None:
         self._table = table
-        text_bytes = sum(_size(*entry) for entry in self.items())
-        self._account.set(ENTRY_COST * self.entry_count() + TEXT_COST * text_bytes)
+        self._next = {namespace: {} for namespace in table}
+        for namespace, key, value in self.items():
+            self._set(namespace, key, value)
+        self._count()
+
+    def _count(self) -> None:
+        self._account.set(ENTRY_COST * self._entry_count + TEXT_COST * self._text_bytes)
 
 
 def _size(namespace: str, key: str, value: str) -> int:

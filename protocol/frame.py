@@ -77,8 +77,11 @@ class FrameDecoder:
         position = 0
         if self.held_bytes:
             if self.held_bytes + len(data) < self._needed_bytes:
+                is_begun = self.held_bytes < 8
                 self._held += data  # one buffer: pieces of a byte or two would each cost an object
                 self.held_bytes += len(data)
+                if is_begun:
+                    self._check_begun()
                 return commands
             held, self._held, self.held_bytes = self._held, bytearray(), 0
             if len(held) < 4:
@@ -110,7 +113,17 @@ class FrameDecoder:
             self._held += data[position:]
             self.held_bytes = end - position
             self._needed_bytes = needed
+            try:
+                self._check_begun()
+            except FrameError as error:
+                error.decoded = list(commands)
+                raise
         return commands
+
+    def _check_begun(self) -> None:
+        """Refuse an incomplete frame whose header is too long, before the rest of it is read."""
+        if self.held_bytes >= 8:
+            _check_header_bytes(int.from_bytes(self._held[5:8], "big"), self._max_header_bytes)
 
 
 def decode_frame(frame: bytes) -> RemotingCommand:
@@ -122,6 +135,11 @@ def decode_frame(frame: bytes) -> RemotingCommand:
     return commands[0]
 
 
+def _check_header_bytes(header_bytes: int, max_header_bytes: int) -> None:
+    if header_bytes > max_header_bytes:
+        raise FrameError(f"a header of {header_bytes} bytes was sent; the limit is {max_header_bytes}")
+
+
 def _decode(data: bytes, start: int, end: int, max_header_bytes: int) -> RemotingCommand:
     """Decode the frame whose bytes after the length field are data[start:end]."""
     serialize_type = data[start]
@@ -129,8 +147,7 @@ def _decode(data: bytes, start: int, end: int, max_header_bytes: int) -> Remotin
     header_end = header_start + int.from_bytes(data[start + 1 : header_start], "big")
     if header_end > end:
         raise FrameError(f"bad header length: {header_end - header_start} in a frame of {end - start} bytes")
-    if header_end - header_start > max_header_bytes:
-        raise FrameError(f"a header of {header_end - header_start} bytes was sent; the limit is {max_header_bytes}")
+    _check_header_bytes(header_end - header_start, max_header_bytes)
     body = data[header_end:end]
     if serialize_type == ROCKETMQ:
         binary = _read_binary_header(data, header_start, header_end) if _read_binary_header is not None else None

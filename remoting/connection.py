@@ -46,6 +46,7 @@ log = get_logger("triomq.remoting.connection")
 _UNSENT = 1  # the peer does not take its responses
 _WAITING = 2  # requests of earlier reads wait
 _NO_MEMORY = 4  # the rest of a long frame waits for a grant of the memory budget
+_TASKS = 8  # requests wait until tasks have ended, and no task waits for a response from here
 
 
 class RequestHandler(Protocol):
@@ -108,7 +109,7 @@ class Connection:
         self._next_opaque = 0
         self.serialize_type = settings.serialize_type
         self._language = settings.language
-        self._tasks = Tasks(nursery, remote.text)
+        self._tasks = Tasks(nursery, remote.text, lambda: self._resume_reading(_TASKS), settings.steps)
         self._on_close = on_close
         self.on_answer: AnswerObserver | None = None
 
@@ -308,14 +309,12 @@ class Connection:
         self._send(response)
 
     def start_soon(self, function: Callable[..., Awaitable[None]], *args: Any) -> None:
-        """Run an async function that closing the connection cancels. It must not raise."""
-        self._tasks.start(function, args)
+        """Run an async function that closing the connection cancels, now or when fewer run. It must not raise."""
+        if self._tasks.start(function, args) and not len(self._unanswered):
+            self._stop_reading(_TASKS)
 
     async def invoke(self, command: RemotingCommand, timeout_seconds: float) -> RemotingCommand:
-        """Send a request to the peer and wait for its response.
-
-        Raises RemotingTimeout, ConnectionClosed, TooManyRequests.
-        """
+        """Send a request and return the response. Raises RemotingTimeout, ConnectionClosed, TooManyRequests."""
         self._check_usable()
         deadline = trio.current_time() + timeout_seconds
         if self._backlog_bytes > self._high_water_bytes:
@@ -326,6 +325,7 @@ class Connection:
             self._check_usable()  # other tasks that waited may have sent requests meanwhile
         opaque = self._assign_opaque(command)
         self._send(command)
+        self._resume_reading(_TASKS)
         response = await self._unanswered.answer(opaque, deadline)
         if response is None:
             waited = f"in {timeout_seconds:g} s"

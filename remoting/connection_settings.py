@@ -7,6 +7,7 @@ from typing import Protocol
 
 from triomq.protocol.frame import MAX_FRAME_BYTES
 from triomq.remoting.memory import MemoryBudget
+from triomq.remoting.step_line import StepLine
 
 DEFAULT_HIGH_WATER_BYTES = 4 * 1024 * 1024
 TIGHT_HIGH_WATER_BYTES = 64 * 1024
@@ -29,7 +30,7 @@ class Transport(Protocol):
 class ConnectionSettings:
     """Bounds of a connection, and the header codec and language of its own requests. A water mark of 0 means the
     default: 4 MiB, and a quarter of the high one. `language` is a LanguageCode; None keeps that of each request.
-    `memory` is the budget of all connections of a server."""
+    `memory` is the budget of all connections of a server, `steps` the line of their tasks."""
 
     max_frame_bytes: int
     max_unanswered: int
@@ -39,3 +40,4 @@ class ConnectionSettings:
     serialize_type: int = 0
     language: int | None = None
     memory: MemoryBudget | None = None
+    steps: StepLine | None = None

@@ -73,19 +73,26 @@ class HandshakeFailed(OSError):
 
 
 async def shake_hands(stream: trio.SSLStream[Any], seconds: float = HANDSHAKE_SECONDS) -> None:
-    """Perform the handshake. Raises HandshakeFailed; the caller closes the stream."""
+    """Perform the handshake. Raises HandshakeFailed; the caller closes the stream.
+
+    It is raised once the error of OpenSSL is forgotten: the frames of the two would keep each other alive, and
+    with them the stream, until the garbage collector runs, which is seldom."""
     try:
         with trio.fail_after(seconds):
             await stream.do_handshake()
+        return
     except trio.TooSlowError:
-        raise HandshakeFailed(
-            f"no response to the TLS handshake within {seconds:g} s: perhaps the peer does not speak TLS"
-        ) from None
+        failure = f"no response to the TLS handshake within {seconds:g} s: perhaps the peer does not speak TLS"
     except (trio.BrokenResourceError, OSError) as error:
-        cause = error.__cause__ or error
-        if isinstance(cause, ssl.SSLEOFError | ssl.SSLZeroReturnError | ConnectionResetError | BrokenPipeError):
-            raise HandshakeFailed(f"{_CLOSED} ({cause})") from None
-        raise HandshakeFailed(explained(error)) from None
+        failure = _failure(error)
+    raise HandshakeFailed(failure)
+
+
+def _failure(error: BaseException) -> str:
+    cause = error.__cause__ or error
+    if isinstance(cause, ssl.SSLEOFError | ssl.SSLZeroReturnError | ConnectionResetError | BrokenPipeError):
+        return f"{_CLOSED} ({cause})"
+    return explained(error)
 
 
 def begins_tls(data: bytes | bytearray) -> bool:

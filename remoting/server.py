@@ -31,6 +31,7 @@ from triomq.remoting.log import get_logger
 from triomq.remoting.memory import MemoryBudget, budget_of
 from triomq.remoting.poller import HAS_EPOLL, Poller
 from triomq.remoting.processor_table import ProcessorTable
+from triomq.remoting.step_line import StepLine
 from triomq.remoting.stream_transport import serve_stream
 from triomq.remoting.turn import Turn
 
@@ -103,6 +104,7 @@ class RemotingServer:
         self._tls_context = tls_context
         self._bound: list[tuple[network.Listening, ProcessorTable]] = []
         self._memory = memory or budget_of(settings.max_request_bytes, settings.max_frame_bytes)
+        self._steps = StepLine()
         self._admission = Admission(AdmissionLimits.of(settings))
         self._connections: dict[Connection, Place] = {}
         self._poller: Poller | None = None
@@ -134,6 +136,7 @@ class RemotingServer:
                 nursery.start_soon(self._turn.run)
                 nursery.start_soon(self._sweep)
                 nursery.start_soon(self._memory.run)
+                nursery.start_soon(self._steps.run)
                 if HAS_EPOLL:
                     self._poller = Poller(self._turn)
                     nursery.start_soon(self._poller.run)
@@ -200,6 +203,7 @@ class RemotingServer:
                 low_water_bytes=settings.write_low_water_bytes,
                 serialize_type=self._serialize_type,
                 memory=self._memory,
+                steps=self._steps,
             ),
             on_close=self._closed,
         )

@@ -37,8 +37,10 @@ from sim.workload import (
     Sending,
     name_server_address,
 )
+from triomq.broker import controller as broker_controller
 from triomq.client.administer.admin import Admin
 from triomq.client.core.config import Credentials
+from triomq.namesrv import controller as namesrv_controller
 from triomq.remoting import memory, network
 
 Kind = TypeVar("Kind", bound=ClientNode)
@@ -93,19 +95,22 @@ class _Run:
     @contextmanager
     def watched_budgets(self) -> Iterator[None]:
         """Know the memory budget of every server that is made inside."""
-        kind: Any = memory.MemoryBudget
-        original = kind.__init__
+        original = memory.budget_of
 
-        def begin(budget: memory.MemoryBudget, limit_bytes: int) -> None:
-            original(budget, limit_bytes)
+        def made(*arguments: int) -> memory.MemoryBudget:
+            budget = original(*arguments)
             host = network.simulated.get()
             self._budgets[host.name if isinstance(host, Host) else ""] = budget
+            return budget
 
-        kind.__init__ = begin
+        makers: tuple[Any, ...] = broker_controller, namesrv_controller
+        for module in makers:
+            module.budget_of = made
         try:
             yield
         finally:
-            kind.__init__ = original
+            for module in makers:
+                module.budget_of = original
 
     def outcome(self) -> Outcome:
         try:

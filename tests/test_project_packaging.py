@@ -38,7 +38,7 @@ def run(*command: str | Path, cwd: Path, **environment: str) -> str:
         env=inherited | environment,
         capture_output=True,
         text=True,
-        timeout=400,
+        timeout=900,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

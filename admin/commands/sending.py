@@ -88,8 +88,9 @@ class Sender:
         broker_name: str = "",
         queue_id: int = -1,
         flag: int = 0,
+        born_ms: int | None = None,
     ) -> SendResult:
-        """Send one message. Raises Refused if the broker refuses it."""
+        """Send one message, born now or at another time. Raises Refused if the broker refuses it."""
         from triomq.protocol import properties as stored
 
         queues = [each for each in self.queues(topic) if broker_name in ("", each[0])]
@@ -99,7 +100,7 @@ class Sender:
         name, number, address = queues[self._turn % len(queues)]
         if queue_id >= 0:
             number = queue_id
-        now = int(time.time() * 1000)
+        now = int(time.time() * 1000) if born_ms is None else born_ms
         properties.setdefault("UNIQ_KEY", self._ids.make(now))
         properties.setdefault("WAIT", "true")
         fields = {

@@ -55,6 +55,8 @@ class Reader:
 def tail(run: Run) -> None:
     if run.has("sql") and run.has("tag"):
         raise UsageError("give --sql or --tag, not both")
+    if run.has("from") and run.has("group"):
+        raise UsageError("give --from or --group, not both: each says where to begin")
     parts = parse_format(run.get("format")) if run.has("format") else None
     sieve = _sieve(run)
     limit = run.number("count", -1)
@@ -107,7 +109,9 @@ def _newest(messages: Iterator[MessageExt], count: int) -> list[MessageExt]:
 
 
 def _last_count(run: Run) -> int | None:
-    """Return N of --from -N, which is also the default."""
+    """Return N of --from -N, which is also the default without --group."""
+    if run.has("group"):
+        return None
     text = run.get("from") or ("last" if run.has("follow") else f"-{LAST}")
     if not (text.startswith("-") and text[1:].isdecimal()):
         return None

@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from datetime import datetime
 
 import structlog
-import trio
 
 from triomq.broker.audit import UNNAMED, Audit
 from triomq.broker.configuration import Configuration
@@ -47,6 +46,7 @@ from triomq.protocol.message_queue import MessageQueue
 from triomq.protocol.subscription import SubscriptionData
 from triomq.remoting.connection import Connection
 from triomq.remoting.processor_table import Processor
+from triomq.remoting.step_line import next_step
 from triomq.store.message_store import MessageStore
 from triomq.store.results import EXT_UNIT_FIXED_BYTES, ExtUnit
 
@@ -111,7 +111,7 @@ class ConsumeAdminProcessor:
             tps += self._stats.per_second(GROUP_GET_NUMS, f"{topic}@{group}")
             # Other tasks run here. That is safe: the list of topics is a copy, and each topic is looked up in its own
             # iteration.
-            await trio.lowlevel.checkpoint()
+            await next_step()
         return new_response(request, body=ConsumeStats(consume_tps=tps, offset_table=table).encode())
 
     async def broker_consume_stats(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
@@ -131,7 +131,7 @@ class ConsumeAdminProcessor:
                 )
                 total_diff += entry.total_diff()
                 stats.append(entry)
-                await trio.lowlevel.checkpoint()
+                await next_step()
             every.append({group: stats})
         body = ConsumeStatsList(broker_addr=self._broker_addr, consume_stats_list=every, total_diff=total_diff)
         return new_response(request, body=body.encode())

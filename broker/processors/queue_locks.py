@@ -20,8 +20,10 @@ log = structlog.get_logger("triomq.broker.queue_locks")
 
 SAVE_SECONDS: Final = 0.5
 """A lock is granted after this time even if its file is not written yet: Java clients wait one second."""
-MAX_QUEUES: Final = 16_384
+MAX_QUEUES: Final = 4096
 """Queues in one request. A client names those that it holds of one group on one broker."""
+MAX_BODY_BYTES: Final = 1024 * 1024
+"""Twice what that many queues take. Decoding more would hold all other clients up."""
 
 
 class QueueLockProcessor:
@@ -37,6 +39,7 @@ class QueueLockProcessor:
     async def lock(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """Handle LOCK_BATCH_MQ: lock the free queues; the response lists those that the client now holds. It may have
         released some while this waited for the file."""
+        _check_bytes(request)
         body = LockBatchRequestBody.decode_request(request.body)
         group, client_id = _holder(body)
         _check_count(len(body.mq_set))
@@ -48,11 +51,12 @@ class QueueLockProcessor:
                 await self._locks.wait_saved()
             except OSError as error:
                 log.error("queue locks not written: a restart forgets them", error=str(error))
-        held = [queue for queue in held if self._locks.holder(group, queue) == client_id]
+        held = self._locks.still_held(group, held, client_id)
         return new_response(request, body=LockBatchResponseBody(lock_ok_mq_set=frozenset(held)).encode())
 
     def unlock(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """Handle UNLOCK_BATCH_MQ: release the client's locks; locks of other clients stay."""
+        _check_bytes(request)
         body = UnlockBatchRequestBody.decode_request(request.body)
         group, client_id = _holder(body)
         _check_count(len(body.mq_set))
@@ -65,6 +69,15 @@ def _holder(body: LockBatchRequestBody | UnlockBatchRequestBody) -> tuple[str, s
         raise RequestRefused(ResponseCode.SYSTEM_ERROR, "a queue lock needs consumerGroup and clientId")
     check_group_length(body.consumer_group)
     return body.consumer_group, body.client_id
+
+
+def _check_bytes(request: RemotingCommand) -> None:
+    if len(request.body) > MAX_BODY_BYTES:
+        raise RequestRefused(
+            ResponseCode.SYSTEM_BUSY,
+            f"the request has {len(request.body)} bytes, the limit is {MAX_BODY_BYTES}; lock the queues in several "
+            "requests",
+        )
 
 
 def _check_count(count: int) -> None:

@@ -114,6 +114,17 @@ class QueueLockTable:
             return None
         return lock.client_id
 
+    def still_held(self, group: str, queues: Iterable[MessageQueue], client_id: str) -> list[MessageQueue]:
+        """Return those of the queues that the client holds."""
+        locks = self._locks.get(group, {})
+        oldest_ms = self._now_ms() - self._expiry_ms
+        found = [(queue, locks.get(queue)) for queue in queues]
+        return [
+            queue
+            for queue, lock in found
+            if lock is not None and lock.client_id == client_id and lock.last_update_ms >= oldest_ms
+        ]
+
     def time_jumped(self, seconds: float) -> None:
         """Shift the locks' timestamps: the clock jumped ahead, but the holders were not silent during the jump."""
         for locks in self._locks.values():

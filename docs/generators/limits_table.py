@@ -75,6 +75,8 @@ CONSTANTS: tuple[Constant, ...] = (
              "refused as SYSTEM_BUSY", _CLIENTS + "test_a_heartbeat_beyond_a_limit_registers_nothing"),
     Constant("broker.processors.queue_locks", "MAX_QUEUES", "queues of one lock request", "refused as SYSTEM_BUSY",
              _CLIENTS + "test_a_lock_request_beyond_a_limit_locks_nothing"),
+    Constant("broker.processors.queue_locks", "MAX_BODY_BYTES", "bytes of one lock request", "refused as SYSTEM_BUSY",
+             _CLIENTS + "test_a_long_lock_request_is_refused_before_it_is_decoded"),
     Constant("broker.processors.pull", "MAX_WAIT_MS", "ms for which a pull is held", "clamped",
              "tests/broker/test_broker_long_polling.py::test_no_pull_is_held_longer_than_the_longest_hold"),
     Constant("broker.processors.consume_admin", "MAX_QUEUE_ENTRIES", "entries of one query of a consume queue",
@@ -157,6 +159,9 @@ CONSTANTS: tuple[Constant, ...] = (
              "tests/replication/test_replication_frames.py::test_what_is_no_transfer_is_told"),
     Constant("broker.registration", "MAX_NAMESERVERS", "addresses of NameServers in one list", "left out",
              "tests/broker/test_broker_registration.py::test_splitting_a_list"),
+    Constant("remoting.connection_tasks", "MAX_TASKS", "requests of one connection that run as tasks", "they wait",
+             "tests/remoting/test_remoting_tasks.py::"
+             "test_requests_beyond_the_bound_wait_in_order_and_the_socket_with_them"),
     Constant("namesrv.processor", "MAX_FILTER_SERVERS", "filter servers of one broker", "refused",
              "tests/namesrv/test_namesrv_processor.py::test_a_registration_with_a_name_too_long_is_refused"),
     Constant("namesrv.processor", "MAX_KEPT_ANSWERS", "encoded routes that are kept", "made again when asked for",

@@ -57,7 +57,7 @@ _GROUPS: Final = Bound(
     beyond="refused as SYSTEM_BUSY", test=_TEST,
 )  # fmt: skip
 _SUBSCRIPTIONS: Final = Bound(
-    "subscriptions of one client", limit="10,000 in all its groups", beyond="refused as SYSTEM_BUSY", test=_TEST
+    "subscriptions of one client", limit="2,000 in all its groups", beyond="refused as SYSTEM_BUSY", test=_TEST
 )
 
 

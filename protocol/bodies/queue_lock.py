@@ -14,7 +14,7 @@ Queues: TypeAlias = Annotated[
     frozenset[MessageQueue],
     Bound(
         "queues to lock or unlock",
-        limit="16,384",
+        limit="4,096",
         beyond="refused as SYSTEM_BUSY",
         test="tests/broker/test_broker_client_processors.py::test_a_lock_request_beyond_a_limit_locks_nothing",
     ),

@@ -16,14 +16,14 @@ from triomq.broker.processors.client import MAX_HEARTBEAT_BYTES, ClientProcessor
 from triomq.broker.processors.offset_admin import OffsetAdminProcessor
 from triomq.broker.processors.offsets import OffsetProcessor
 from triomq.broker.processors.query import QueryProcessor
-from triomq.broker.processors.queue_locks import QueueLockProcessor
+from triomq.broker.processors.queue_locks import MAX_BODY_BYTES, QueueLockProcessor
 from triomq.broker.tables.consumers import ConsumerTable, Consumption
 from triomq.broker.tables.groups import GroupTable
 from triomq.broker.tables.offsets import OffsetTable
 from triomq.broker.tables.producers import ProducerTable
 from triomq.broker.tables.queue_locks import QueueLockTable
 from triomq.broker.tables.topics import TopicTable
-from triomq.protocol.command import ROCKETMQ
+from triomq.protocol.command import ROCKETMQ, RemotingCommand
 from triomq.protocol.errors import BodyError, HeaderFieldError, RequestRefused
 from triomq.protocol.message_queue import MessageQueue
 
@@ -75,6 +75,7 @@ class Surroundings:
 
     def beat(self, connection: FakeConnection, **changes: Any) -> None:
         answer = self.client.heartbeat(connection, request(34, body=json.dumps({**HEARTBEAT, **changes}).encode()))
+        assert isinstance(answer, RemotingCommand)
         assert (answer.code, answer.remark) == (0, None)
 
 
@@ -124,7 +125,7 @@ MANY_TAGS = {"topic": "T", "tagsSet": [f"t{number:07}" for number in range(4096)
         ({"consumerDataSet": consumers("a", "b", "c")}, 2, "4 groups, the limit .maxGroupsPerClient. is 3"),
         ({"consumerDataSet": consumers("a" * 256)}, 1, "256 characters, the longest is 255"),
         ({"producerDataSet": [{"groupName": "a" * 256}]}, 1, "256 characters, the longest is 255"),
-        ({"consumerDataSet": consumers("a", "b", topics=5001)}, 2, "10002 subscriptions"),
+        ({"consumerDataSet": consumers("a", "b", topics=1001)}, 2, "2002 subscriptions"),
         ({"consumerDataSet": [{"groupName": "G", "subscriptionDataSet": [{"topic": "t" * 128}]}]}, 1, "longest is 127"),
         (
             {"consumerDataSet": [{"groupName": "G", "subscriptionDataSet": [TOO_LONG]}]},
@@ -270,7 +271,9 @@ def test_heartbeats_of_real_clients_are_taken(around: Surroundings) -> None:
     assert frames
     for number, frame in enumerate(frames):
         beat = request(34, body=frame["body"].encode())
-        assert around.client.heartbeat(FakeConnection(f"10.0.0.1:{number + 1}"), beat).code == 0
+        answer = around.client.heartbeat(FakeConnection(f"10.0.0.1:{number + 1}"), beat)
+        assert isinstance(answer, RemotingCommand)
+        assert answer.code == 0
     assert around.consumers.groups()
 
 
@@ -367,7 +370,7 @@ async def test_a_queue_is_locked_by_one_client_until_it_unlocks() -> None:
 @pytest.mark.parametrize(
     ("group", "topic", "count", "reason"),
     [
-        ("G", "T", 16_385, "16385 queues, the limit is 16384"),
+        ("G", "T", 4097, "4097 queues, the limit is 4096"),
         ("g" * 256, "T", 1, "256 characters"),
         ("G", "t" * 128, 1, "128 characters"),
     ],
@@ -379,6 +382,15 @@ async def test_a_lock_request_beyond_a_limit_locks_nothing(group: str, topic: st
     with pytest.raises(RequestRefused, match=reason):
         await QueueLockProcessor(locks).lock(FakeConnection(), request(41, body=body))
     assert locks.holder(group, MessageQueue(topic, "b-a", 0)) is None
+
+
+@pytest.mark.parametrize("is_lock", [True, False])
+async def test_a_long_lock_request_is_refused_before_it_is_decoded(is_lock: bool) -> None:
+    processor = QueueLockProcessor(QueueLockTable(FakeClock()))
+    long = request(41 if is_lock else 42, body=b"no JSON" + b" " * MAX_BODY_BYTES)
+    with pytest.raises(RequestRefused, match=f"the limit is {MAX_BODY_BYTES}") as refusal:
+        await processor.lock(FakeConnection(), long) if is_lock else processor.unlock(FakeConnection(), long)
+    assert refusal.value.code == 2
 
 
 # -- queries ---------------------------------------------------------------------------------------------------------

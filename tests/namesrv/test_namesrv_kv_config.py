@@ -1,13 +1,41 @@
 from __future__ import annotations
 
+import gc
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import trio
+import trio.testing
+from hypothesis import given
+from hypothesis import strategies as st
 
 from triomq.daemon.errors import StartError
+from triomq.namesrv import kv_config
 from triomq.namesrv.kv_config import KvConfig
+from triomq.protocol.bodies.kv_table import KVConfigSerializeWrapper
 from triomq.protocol.errors import RequestRefused
+
+Write = Callable[[Path, "bytes | Iterable[bytes]"], None]
+
+
+class Writes:
+    """Stands for the worker thread: each write waits until `go` is set, and is kept in `files`. The numbers in
+    `failing` fail."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.files: list[bytes] = []
+        self.failing: set[int] = set()
+        self.go = trio.Event()
+        monkeypatch.setattr(kv_config.trio.to_thread, "run_sync", self._run)
+
+    async def _run(self, write: Write, path: Path, pieces: Iterable[bytes]) -> None:
+        self.files.append(b"".join(pieces))
+        number = len(self.files) - 1
+        await self.go.wait()
+        if number in self.failing:
+            raise OSError(28, "No space left on device")
 
 
 async def test_entries_survive_a_restart(tmp_path: Path) -> None:
@@ -32,7 +60,7 @@ async def test_changes_at_the_same_time_are_all_kept(tmp_path: Path) -> None:
     again = KvConfig(tmp_path / "kvConfig.json")
     again.load()
     assert sorted(again.items()) == sorted(config.items())
-    assert again.entry_count() == 10
+    assert len(again.items()) == 10
 
 
 def test_what_rocketmq_wrote_is_read(tmp_path: Path) -> None:
@@ -105,3 +133,147 @@ async def test_the_entries_have_a_size_in_all() -> None:
     with pytest.raises(RequestRefused, match="maxKvBytes"):
         await config.put("N", "k", "1234567")
     assert config.items() == [("N", "k", "123456")]
+
+
+async def test_changes_that_arrive_during_a_write_share_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.abc.Clock
+) -> None:
+    config = KvConfig(tmp_path / "kvConfig.json")
+    writes = Writes(monkeypatch)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(config.put, "N", "k0", "0")
+        await trio.testing.wait_all_tasks_blocked()
+        for number in range(1, 10):
+            nursery.start_soon(config.put, "N", f"k{number}", str(number))
+        await trio.testing.wait_all_tasks_blocked()
+        assert (len(writes.files), config.items()) == (1, [])  # not visible before it is durable
+        writes.go.set()
+    assert len(writes.files) == 2
+    assert len(config.items()) == 10
+    assert KVConfigSerializeWrapper.decode(writes.files[1]).config_table == {"N": {f"k{n}": str(n) for n in range(10)}}
+
+
+async def test_changes_of_one_write_follow_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.abc.Clock
+) -> None:
+    config = KvConfig(tmp_path / "kvConfig.json", max_entries=2)
+    writes = Writes(monkeypatch)
+    before: dict[str, str | None] = {}
+
+    async def put(key: str, value: str) -> None:
+        try:
+            before[key + value] = await config.put("N", key, value)
+        except RequestRefused:
+            before[key + value] = "refused"
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(put, "first", "0")
+        await trio.testing.wait_all_tasks_blocked()
+        for key, value in (("a", "1"), ("a", "2"), ("b", "1")):
+            nursery.start_soon(put, key, value)
+            await trio.testing.wait_all_tasks_blocked()
+        writes.go.set()
+    assert before == {"first0": None, "a1": None, "a2": "1", "b1": "refused"}
+    assert config.items() == [("N", "first", "0"), ("N", "a", "2")]
+
+
+async def test_a_write_that_fails_changes_nothing_and_those_behind_it_are_tried_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.abc.Clock
+) -> None:
+    config = KvConfig(tmp_path / "kvConfig.json")
+    writes = Writes(monkeypatch)
+    writes.go.set()
+    await config.put("N", "kept", "1")
+    await config.put("N", "gone", "1")
+    writes.go = trio.Event()
+    writes.failing = {2, 3}
+    refused: list[str] = []
+
+    async def change(kind: str, namespace: str, key: str) -> None:
+        try:
+            await (config.delete(namespace, key) if kind == "delete" else config.put(namespace, key, "2"))
+        except RequestRefused:
+            refused.append(f"{kind} {namespace} {key}")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(change, "put", "M", "a")
+        await trio.testing.wait_all_tasks_blocked()
+        for each in (("put", "N", "kept"), ("delete", "N", "gone"), ("delete", "N", "gone")):
+            nursery.start_soon(change, *each)
+            await trio.testing.wait_all_tasks_blocked()
+        writes.go.set()
+    assert sorted(refused) == ["delete N gone", "delete N gone", "put M a", "put N kept"]
+    assert sorted(config.items()) == [("N", "gone", "1"), ("N", "kept", "1")]
+    assert config.namespace("M") is None
+    await config.put("N", "b", "3")
+    table = KVConfigSerializeWrapper.decode(writes.files[-1]).config_table
+    assert table == {"N": {"gone": "1", "kept": "1", "b": "3"}}
+
+
+async def test_a_refused_change_is_freed_without_a_garbage_collection(tmp_path: Path) -> None:
+    """Collections are rare in a daemon; a flood of refused changes of 60 KB would fill its memory."""
+    (tmp_path / "file").write_text("")
+    gc.collect()
+    gc.disable()
+    try:
+        for config in (KvConfig(None, max_entries=0), KvConfig(tmp_path / "file" / "kvConfig.json")):
+            with suppress(RequestRefused):
+                await config.put("N", "k", "v")
+        left = sum(isinstance(each, kv_config._Change) for each in gc.get_objects())
+    finally:
+        gc.enable()
+    assert left == 0
+
+
+async def test_a_caller_that_leaves_before_the_write_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.abc.Clock
+) -> None:
+    config = KvConfig(tmp_path / "kvConfig.json")
+    writes = Writes(monkeypatch)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(config.put, "N", "a", "1")
+        await trio.testing.wait_all_tasks_blocked()
+        async with trio.open_nursery() as leaving:
+            leaving.start_soon(config.put, "N", "b", "1")
+            await trio.testing.wait_all_tasks_blocked()
+            leaving.cancel_scope.cancel()
+        nursery.start_soon(config.put, "N", "c", "1")
+        await trio.testing.wait_all_tasks_blocked()
+        writes.go.set()
+    assert [key for _, key, _ in config.items()] == ["a", "c"]
+
+
+async def test_a_caller_that_leaves_during_the_write_costs_the_others_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.abc.Clock
+) -> None:
+    config = KvConfig(tmp_path / "kvConfig.json")
+    writes = Writes(monkeypatch)
+    async with trio.open_nursery() as nursery, trio.open_nursery() as leaving:
+        leaving.start_soon(config.put, "N", "a", "1")
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(config.put, "N", "b", "1")
+        await trio.testing.wait_all_tasks_blocked()
+        leaving.cancel_scope.cancel()
+        writes.go.set()
+    assert [key for _, key, _ in config.items()] == ["a", "b"]
+
+
+_STEPS = st.tuples(st.sampled_from("NM"), st.sampled_from(["k", 'q"', "ä\n"]), st.none() | st.text())
+
+
+@given(st.lists(_STEPS, max_size=9))
+def test_the_file_is_what_rocketmq_writes(steps: list[tuple[str, str, str | None]]) -> None:
+    async def run() -> None:
+        config = KvConfig(None)
+        table: dict[str, dict[str, str]] = {}
+        for namespace, key, value in steps:
+            if value is None:
+                await config.delete(namespace, key)
+                table.get(namespace, {}).pop(key, None)
+            else:
+                await config.put(namespace, key, value)
+                table.setdefault(namespace, {})[key] = value
+            written = b"".join(config._file())
+            assert written == KVConfigSerializeWrapper(config_table=table).encode_pretty()
+
+    trio.run(run)

@@ -145,6 +145,26 @@ def test_a_header_longer_than_the_limit_is_refused() -> None:
         FrameDecoder(4096, limit - 1).feed(encode_frame(command()))
 
 
+@pytest.mark.parametrize("begins_with", [3, 6, 8, 30])
+def test_a_header_longer_than_the_limit_is_refused_before_the_rest_of_its_frame_is_read(begins_with: int) -> None:
+    frame = (15 << 20).to_bytes(4, "big") + b"\0" + (101).to_bytes(3, "big") + bytes(100)
+    decoder = FrameDecoder(16 << 20, 100)
+    with pytest.raises(FrameError, match="a header of 101 bytes was sent; the limit is 100"):
+        decoder.feed(frame[:begins_with])
+        decoder.feed(frame[begins_with:])
+    decoder = FrameDecoder(16 << 20, 101)
+    assert decoder.feed(frame[:begins_with]) + decoder.feed(frame[begins_with:]) == []
+
+
+def test_commands_before_a_header_that_is_too_long_are_returned_with_the_error() -> None:
+    frame = encode_frame(command())
+    limit = len(frame)
+    begun = (1 << 20).to_bytes(4, "big") + b"\0" + (limit + 1).to_bytes(3, "big")
+    with pytest.raises(FrameError) as refused:
+        FrameDecoder(16 << 20, limit).feed(frame + begun)
+    assert len(refused.value.decoded) == 1
+
+
 def test_pieces_of_two_bytes_take_the_memory_of_their_bytes() -> None:
     """As objects of their own they would take twenty times as much."""
     frame = encode_frame(command(body=bytes(200_000)))

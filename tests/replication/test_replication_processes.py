@@ -36,6 +36,7 @@ from replication_processes import (
     send_many,
 )
 
+from triomq.admin.__main__ import main as admin
 from triomq.client.consume.push_consumer import PushConsumer
 from triomq.client.core.results import ConsumeFromWhere
 from triomq.protocol import signature
@@ -443,3 +444,11 @@ def test_a_slave_gets_the_tables_of_a_master_with_access_control(tmp_path: Path)
             return topics is not None and "Guarded" in topics["topicConfigTable"]
 
         wait_until(is_copied, 40, "the slave has the master's topic")
+
+
+def test_the_administrator_sees_that_a_slave_is_in_step(settled: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+    settled.wait_equal()
+    words = ["check", "replication", "-w", "0", "-c", "0", "-n", settled.namesrv.address, "--output", "json"]
+    assert admin(words) == 0
+    [item] = json.loads(capsys.readouterr().out)
+    assert (item["status"], item["subject"], item["value"]) == ("OK", "broker-a/1", 0)

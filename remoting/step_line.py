@@ -1,0 +1,103 @@
+"""The order in which the tasks of all connections compute.
+
+The event loop runs every task that can continue before it looks at sockets again. A thousand requests that each start a
+task would so keep all clients waiting, however short each of them is. So a task takes its *steps* (its beginning, and
+each part of a long walk) from this line: those of one pass of the loop last `PASS_SECONDS` together, and at least one
+is taken. The rest waits for later passes, one connection after another. What a task does after it has waited for
+something else (a file, a client) is no step of the line.
+
+Only the event loop touches it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Final
+
+import trio
+
+PASS_SECONDS: Final = 0.0005
+MOST_IN_A_PASS: Final = 64
+
+
+class StepLine:
+    """See the module's docstring. `run` must run while tasks do. `owner` of a step is its connection."""
+
+    def __init__(self, clock: Callable[[], float] = trio.current_time) -> None:
+        self._clock = clock
+        self._waiting: dict[object, deque[trio.Event]] = {}
+        self._began: float | None = None  # when the first step of this pass began
+        self._called = 0  # those that `run` has called and that have not run yet
+        self._is_over = False
+        self._wakeup = trio.Event()
+
+    async def wait(self, owner: object) -> None:
+        """Wait for a step. A cancelled task waits as well: it still runs up to its first checkpoint."""
+        if not self._waiting and not self._called and self._has_time():
+            self._wakeup.set()
+            return
+        with trio.CancelScope(shield=True):
+            is_again = False
+            while not self._is_over:
+                mine = trio.Event()
+                queue = self._waiting.setdefault(owner, deque())
+                if is_again:
+                    queue.appendleft(mine)
+                else:
+                    queue.append(mine)
+                self._wakeup.set()
+                await mine.wait()
+                self._called -= 1
+                if self._has_time():
+                    return
+                is_again = True
+
+    def _has_time(self) -> bool:
+        """Return whether this pass has time for another step."""
+        now = self._clock()
+        if self._began is None:
+            self._began = now
+        return now - self._began <= PASS_SECONDS
+
+    async def run(self) -> None:
+        """Call those that wait, until cancelled; then nobody waits any more."""
+        try:
+            while True:
+                await self._wakeup.wait()
+                self._wakeup = trio.Event()
+                while self._began is not None or self._waiting:
+                    self._began = None
+                    self._call()
+                    await trio.lowlevel.checkpoint()  # those that were called run in the next pass
+                    await trio.lowlevel.checkpoint()
+        finally:
+            self._is_over = True
+            for queue in self._waiting.values():
+                for waits in queue:
+                    waits.set()
+            self._waiting.clear()
+
+    def _call(self) -> None:
+        """Call the first that waits of one connection after another."""
+        waiting = self._waiting
+        while waiting and self._called < MOST_IN_A_PASS:
+            owner = next(iter(waiting))
+            queue = waiting.pop(owner)
+            queue.popleft().set()
+            self._called += 1
+            if queue:
+                waiting[owner] = queue  # at the end
+
+
+line_of_task: Final[ContextVar[tuple[StepLine, object] | None]] = ContextVar("line_of_task", default=None)
+"""The line of this task, and its owner."""
+
+
+async def next_step() -> None:
+    """Let other tasks run between two parts of a long walk; a task of a connection waits for its next step."""
+    await trio.lowlevel.checkpoint()
+    line = line_of_task.get()
+    if line is not None:
+        await line[0].wait(line[1])

@@ -1,0 +1,143 @@
+"""Verbs about groups whose members are online, and about slaves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fake_cluster import TEXTS, FakeCluster, fake_cluster
+from test_admin_verbs import SETTINGS, items, set_offset
+
+from triomq import blocking
+from triomq.admin.__main__ import main
+from triomq.testing import LocalCluster
+
+Capture = pytest.CaptureFixture[str]
+RECEIVE_SECONDS = 30.0
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    with LocalCluster(settings=SETTINGS) as found:
+        yield found
+
+
+@pytest.fixture(autouse=True)
+def environment(cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("NAMESRV_ADDR", cluster.name_server)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.delenv("MQADMIN_CONTEXT", raising=False)
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest, capsys: Capture) -> str:
+    """A topic of one queue, whose name is that of the test."""
+    name = "".join([each for each in request.node.name if each.isalnum()])[:60]
+    assert main(["updateTopic", "-c", "DefaultCluster", "-t", name, "-r", "1", "-w", "1"]) == 0
+    capsys.readouterr()
+    return name
+
+
+# -- offsets reset with members online ---------------------------------------------------------------------------------
+
+
+def received(consumer: blocking.PushConsumer, count: int) -> list[str]:
+    """Return the bodies of the next messages, each of which is settled."""
+    found = []
+    for _ in range(count):
+        message = consumer.receive(RECEIVE_SECONDS)
+        assert message is not None, found
+        found.append(bytes(message.body).decode())
+        consumer.ack()
+    return found
+
+
+def test_a_reset_to_a_time_reaches_members_that_are_online(
+    topic: str, cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    items(["send", topic, "x", "-c", "3"], capsys)
+    set_offset("readers", topic, 0, monkeypatch, capsys)  # members store theirs only every few seconds
+    with blocking.PushConsumer("readers", name_server=cluster.name_server) as consumer:
+        consumer.subscribe(topic)
+        assert received(consumer, 3) == ["x", "x", "x"]
+        moved = items(["offsets", "reset", "readers", topic, "--to", "first", "--yes"], capsys)
+        assert [item["offset"] for item in moved] == [0]
+        assert received(consumer, 3) == ["x", "x", "x"]
+
+
+@pytest.mark.parametrize("words", ["--to 1", "--to +1", "--to -1", "--to first --queue 0", "--to last -b broker-a"])
+def test_members_that_are_online_are_not_reset_to_what_they_would_overwrite(
+    words: str, topic: str, cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    items(["send", topic, "x", "-c", "3"], capsys)
+    set_offset(topic, topic, 2, monkeypatch, capsys)
+    with blocking.PushConsumer(topic, name_server=cluster.name_server) as consumer:
+        consumer.subscribe(topic)
+        assert len(received(consumer, 1)) == 1
+        assert main(["offsets", "reset", topic, topic, *words.split(), "--yes"]) == 1
+        assert f"members of group {topic!r} are online (" in capsys.readouterr().err
+        # Nor are offsets copied or imported into a group with members, which would overwrite them.
+        assert main(["offsets", "copy", topic, topic, "--yes"]) == 1
+
+
+# -- tail --group ------------------------------------------------------------------------------------------------------
+
+
+def test_tail_begins_where_a_group_is_and_moves_it_nowhere(
+    topic: str, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    items(["send", topic, "x", "-c", "15"], capsys)
+    set_offset("reader", topic, 2, monkeypatch, capsys)
+    shown = items(["tail", topic, "--group", "reader"], capsys)
+    assert [item["queueOffset"] for item in shown] == list(range(2, 15))
+    shown = items(["tail", topic, "--group", "reader", "--count", "2"], capsys)
+    assert [item["queueOffset"] for item in shown] == [2, 3]
+    assert items(["offsets", "show", "reader"], capsys)[0]["offset"] == 2
+    assert main(["tail", topic, "--group", "nosuch"]) == 3
+    assert main(["tail", topic, "--group", "reader", "--from", "first"]) == 2
+    assert "give --from or --group" in capsys.readouterr().err
+
+
+# -- check replication -------------------------------------------------------------------------------------------------
+
+
+class Pair(FakeCluster):
+    """Master and slave in one: both addresses answer with the end of the own log."""
+
+    def __init__(self, end: int) -> None:
+        super().__init__()
+        self.end = end
+        self.slave = ""
+
+    def _bodies(self) -> dict[int, object]:
+        broker = {"brokerName": "b", "cluster": "C", "brokerAddrs": {"0": self.address, "1": self.slave}}
+        return {
+            **super()._bodies(),
+            28: {"table": {**TEXTS, "commitLogMaxOffset": str(self.end)}},
+            106: {"brokerAddrTable": {"b": broker}, "clusterAddrTable": {"C": ["b"]}},
+        }
+
+
+@pytest.mark.parametrize(
+    ("behind", "status", "state"), [(0, 0, "OK"), (100, 0, "OK"), (101, 1, "WARNING"), (200, 1, "WARNING"),
+                                    (201, 2, "CRITICAL"), (-50, 0, "OK")],
+)  # fmt: skip
+def test_the_bytes_that_a_slave_lacks_are_compared_with_the_thresholds(
+    behind: int, status: int, state: str, capsys: Capture
+) -> None:
+    with fake_cluster(Pair(1000)) as master, fake_cluster(Pair(1000 - behind)) as slave:
+        assert isinstance(master, Pair)
+        master.slave = slave.address
+        words = ["check", "replication", "-w", "100", "-c", "200", "-n", master.address]
+        [item] = items(words, capsys, status=status)
+    assert (item["status"], item["subject"], item["value"]) == (state, "b/1", max(0, behind))
+
+
+def test_a_slave_that_does_not_answer_is_unknown(capsys: Capture) -> None:
+    with fake_cluster(Pair(1000)) as master:
+        assert isinstance(master, Pair)
+        master.slave = "127.0.0.1:1"
+        [item] = items(["check", "replication", "-n", master.address], capsys, status=3)
+    assert item["status"] == "UNKNOWN"
+    assert "cannot connect to 127.0.0.1:1" in item["subject"]

@@ -1,0 +1,264 @@
+"""Requests that run as tasks: a bound for each connection, and a line in which all of them compute."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+import trio.testing
+from test_remoting_memory import HERE, MIB, Bench
+from test_remoting_waiting import Link
+from trio.testing import MockClock
+
+from triomq.protocol.command import RPC_RESPONSE, RemotingCommand, new_request, new_response
+from triomq.protocol.frame import FrameDecoder, encode_frame
+from triomq.remoting.config import ServerSettings
+from triomq.remoting.connection import Connection
+from triomq.remoting.connection_settings import ConnectionSettings
+from triomq.remoting.connection_tasks import MAX_TASKS
+from triomq.remoting.processor_table import Pool, ProcessorTable
+from triomq.remoting.server import RemotingServer
+from triomq.remoting.step_line import PASS_SECONDS, StepLine, line_of_task, next_step
+from triomq.remoting.turn import Turn
+
+WAITS = 2
+MORE = 6
+
+
+def many(count: int, code: int = WAITS) -> bytes:
+    """Return requests whose opaque values count from 0."""
+    commands = [new_request(code) for _ in range(count)]
+    for number, command in enumerate(commands):
+        command.opaque = number
+    return b"".join(map(encode_frame, commands))
+
+
+async def test_requests_beyond_the_bound_wait_in_order_and_the_socket_with_them(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    bench = Bench(nursery, 100 * MIB)
+    begun: list[int] = []
+    release = trio.Event()
+
+    async def waits(_: Connection, request: RemotingCommand) -> RemotingCommand:
+        begun.append(request.opaque)
+        await release.wait()
+        return new_response(request)
+
+    bench.table.register(WAITS, waits)
+    link = bench.connect()
+    bench.read(link, many(MAX_TASKS))
+    await trio.testing.wait_all_tasks_blocked()
+    assert (len(begun), link.is_read) == (MAX_TASKS, True)
+    held_bytes = bench.memory.held_bytes
+    bench.read(link, many(MAX_TASKS + MORE)[len(many(MAX_TASKS)) :])
+    await trio.testing.wait_all_tasks_blocked()
+    assert (len(begun), link.is_read) == (MAX_TASKS, False)
+    assert bench.memory.held_bytes == held_bytes * (MAX_TASKS + MORE) // MAX_TASKS
+    other = bench.connect()
+    bench.read(other, many(1))
+    await trio.testing.wait_all_tasks_blocked()
+    assert len(begun) == MAX_TASKS + 1, "the bound is that of one connection"
+    release.set()
+    await trio.testing.wait_all_tasks_blocked()
+    assert begun[MAX_TASKS + 1 :] == [MAX_TASKS + number for number in range(MORE)]
+    assert link.is_read
+    assert sorted(link.answered) == list(range(MAX_TASKS + MORE))
+    assert bench.memory.held_bytes == 0
+
+
+async def test_tasks_that_wait_for_their_own_peer_receive_its_responses(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """The socket must be read for them, although more requests wait than may run."""
+    bench = Bench(nursery, 100 * MIB)
+
+    async def asks_back(connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        await connection.invoke(new_request(77), 5)
+        return new_response(request)
+
+    bench.table.register(WAITS, asks_back)
+    connection = Connection(bench.table, bench.turn, nursery, HERE, HERE, ConnectionSettings(16 * MIB, 1000))
+    connection.transport = link = Link(connection)
+    bench.read(link, many(MAX_TASKS + MORE))
+    assert not link.is_read
+    answered: list[int] = []
+    for asked in (MAX_TASKS, MORE):
+        await trio.testing.wait_all_tasks_blocked()
+        assert link.is_read
+        bench.read(link, many(1, code=1))  # a request that is handled at once
+        sent = FrameDecoder().feed(link.written)
+        link.written = b""
+        questions = [command for command in sent if not command.flag & RPC_RESPONSE]
+        answered += [command.opaque for command in sent if command.flag & RPC_RESPONSE]
+        assert len(questions) == asked
+        for question in questions:
+            bench.read(link, encode_frame(new_response(question)))
+    await trio.testing.wait_all_tasks_blocked()
+    answered += link.answered
+    assert sorted(answered) == sorted([0, 0, *range(MAX_TASKS + MORE)])
+
+
+async def test_requests_that_wait_for_a_task_pause_the_socket_again_when_nobody_is_asked(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    bench = Bench(nursery, 100 * MIB)
+
+    async def asks_back(connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        await connection.invoke(new_request(77), 5)
+        await trio.sleep_forever()
+        raise AssertionError
+
+    bench.table.register(WAITS, asks_back)
+    connection = Connection(bench.table, bench.turn, nursery, HERE, HERE, ConnectionSettings(16 * MIB, 1000))
+    connection.transport = link = Link(connection)
+    bench.read(link, many(MAX_TASKS + MORE))
+    await trio.testing.wait_all_tasks_blocked()
+    for question in FrameDecoder().feed(link.written):
+        bench.read(link, encode_frame(new_response(question)))
+    await trio.testing.wait_all_tasks_blocked()
+    bench.read(link, many(1))
+    assert not link.is_read
+    connection.close("done")
+
+
+async def test_what_waits_when_its_connection_closes_gives_its_place_in_the_pool_back(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    bench = Bench(nursery, 100 * MIB)
+    pool = Pool("waits", 1000)
+
+    async def waits(_: Connection, request: RemotingCommand) -> RemotingCommand:
+        await trio.sleep_forever()
+        raise AssertionError
+
+    bench.table.register(WAITS, waits, pool)
+    link = bench.connect()
+    bench.read(link, many(MAX_TASKS + MORE))
+    await trio.testing.wait_all_tasks_blocked()
+    assert pool.in_flight == MAX_TASKS + MORE
+    link.connection.close("gone")
+    await trio.testing.wait_all_tasks_blocked()
+    assert pool.in_flight == 0
+
+
+async def test_what_waits_when_the_server_stops_gives_its_place_in_the_pool_back() -> None:
+    pool = Pool("waits", 1000)
+
+    async def waits(_: Connection, request: RemotingCommand) -> RemotingCommand:
+        await trio.sleep_forever()
+        raise AssertionError
+
+    async with trio.open_nursery() as nursery:
+        bench = Bench(nursery, 100 * MIB)
+        bench.table.register(WAITS, waits, pool)
+        bench.read(bench.connect(), many(MAX_TASKS + MORE))
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    assert pool.in_flight == 0
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+async def test_the_steps_of_one_pass_of_the_loop_have_a_time(nursery: trio.Nursery) -> None:
+    clock = Clock()
+    line = StepLine(clock)
+    steps = [0]
+
+    async def task(owner: int) -> None:
+        line_of_task.set((line, owner))
+        await line.wait(owner)
+        for _ in range(3):
+            steps[-1] += 1
+            clock.now += 0.6 * PASS_SECONDS
+            await next_step()
+
+    async def passes() -> None:
+        while True:
+            await trio.lowlevel.checkpoint()
+            steps.append(0)
+
+    nursery.start_soon(line.run)
+    nursery.start_soon(passes)
+    async with trio.open_nursery() as tasks:
+        for owner in range(20):
+            tasks.start_soon(task, owner)
+    assert sum(steps) == 60
+    assert max(steps) == 2
+
+
+@pytest.mark.parametrize("seconds", [0.0, 2 * PASS_SECONDS])
+async def test_connections_take_their_steps_in_turns(nursery: trio.Nursery, seconds: float) -> None:
+    clock = Clock()
+    line = StepLine(clock)
+    order: list[str] = []
+
+    async def task(owner: str) -> None:
+        await line.wait(owner)
+        order.append(owner)
+        clock.now += seconds
+
+    clock.now, line_is_taken = 1.0, line.wait("first")
+    await line_is_taken
+    clock.now += 2 * PASS_SECONDS  # this pass is over
+    async with trio.open_nursery() as tasks:
+        for _ in range(500):
+            tasks.start_soon(task, "many")
+        await trio.testing.wait_all_tasks_blocked()
+        tasks.start_soon(task, "one")
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(line.run)
+    assert len(order) == 501
+    assert order.index("one") < 64
+
+
+async def test_a_task_that_finds_the_line_free_begins_at_once() -> None:
+    line = StepLine(Clock())
+    with trio.testing.assert_no_checkpoints():
+        await line.wait("owner")
+
+
+async def test_nobody_waits_for_a_line_that_has_ended(autojump_clock: MockClock) -> None:
+    clock = Clock()
+    line = StepLine(clock)
+    await line.wait("first")
+    clock.now += 2 * PASS_SECONDS
+    with trio.fail_after(5):
+        async with trio.open_nursery() as nursery:
+            for _ in range(100):
+                nursery.start_soon(line.wait, "owner")
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.start_soon(line.run)
+            nursery.cancel_scope.cancel()
+        await line.wait("owner")
+
+
+async def test_the_connections_of_a_server_share_a_line(nursery: trio.Nursery) -> None:
+    lines: list[StepLine] = []
+    owners: set[object] = set()
+
+    async def looks(_: Connection, request: RemotingCommand) -> RemotingCommand:
+        found = line_of_task.get()
+        assert found is not None
+        lines.append(found[0])
+        owners.add(found[1])
+        return new_response(request)
+
+    table = ProcessorTable()
+    table.register(WAITS, looks)
+    server = RemotingServer(ServerSettings(listen_port=0), Turn())
+    await nursery.start(server.serve)
+    for _ in range(2):
+        ours, theirs = trio.testing.memory_stream_pair()
+        nursery.start_soon(server.serve_stream, theirs, table, HERE, HERE)
+        await ours.send_all(many(3))
+        decoder, count = FrameDecoder(), 0
+        while count < 3:
+            count += len(decoder.feed(await ours.receive_some()))
+    assert (len(lines), len(set(lines)), len(owners)) == (6, 1, 2)
+    nursery.cancel_scope.cancel()
