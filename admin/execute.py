@@ -56,7 +56,9 @@ def execute(program: Program, options: dict[str, str], settings: dict[str, str])
         _show_plan(plan_of(program, options, (place, timeout)), out)
         return 0
     with _session(Session, place, timeout) as session:
-        return _run_once(program, Run(session, options, out))
+        run = Run(session, options, out)
+        run.has_consent = "yes" in settings
+        return _run_once(program, run)
 
 
 def _place(program: Program, options: dict[str, str], settings: dict[str, str]) -> Place:

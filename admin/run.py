@@ -42,6 +42,7 @@ class Run:
         self._planned = planned
         self._failures: list[str] = []
         self.exit_status = 0
+        self.has_consent = False  # --yes
 
     def has(self, letter: str) -> bool:
         return letter in self._options
@@ -110,6 +111,11 @@ class Run:
             self._planned({"action": action, "text": text})
         else:
             effect()
+
+    def ask_consent(self, strangers: list[str], what: str) -> None:
+        """Raise UsageError where --yes is needed and missing: for addresses of other machines. A dry run needs none."""
+        if strangers and not self.has_consent and self._planned is None:
+            raise UsageError(f"{what} ({', '.join(strangers[:3])}) needs --yes; --dry-run shows what it does")
 
     def pause(self, seconds: float) -> None:
         """Wait before the next round of a command that repeats. Raises PlanEnds in a dry run."""

@@ -119,6 +119,13 @@ class Session:
         self._connections: dict[str, Connection] = {}
         self._cluster_info: dict[str, Any] | None = None
 
+    def another(self) -> Session:
+        """Return a session with the same peers and account, and connections of its own: for another thread."""
+        return Session(
+            ";".join(self.name_servers), timeout_seconds=self._timeout_seconds, credentials=self._credentials,
+            tls=self._tls, ca_file=self._ca_file,
+        )  # fmt: skip
+
     def __enter__(self) -> Self:
         return self
 

@@ -75,6 +75,11 @@ VERB_SHAPES: dict[str, dict[str, Any]] = {
         "writeMs?": "integer", "diskPercent?": "number", "backlog?": "integer", "behindMs?": "integer",
         "grew?": "integer?",
     },
+    "bench": {
+        "kind": "string", "connections": "integer", "size": "integer", "messages": "integer", "seconds": "number",
+        "messagesPerSecond": "number", "mebibytesPerSecond": "number", "p50Ms": "number?", "p90Ms": "number?",
+        "p99Ms": "number?", "maxMs": "number?", "errors": "integer",
+    },
     "backup": {
         "path": "string", "brokerName": "string", "topics": "integer", "groups": "integer", "offsets": "integer",
         "accounts": "integer",

@@ -109,6 +109,13 @@ VERBS: tuple[VerbRow, ...] = (
         ("map", "", "OLD=NEW...", "restore the broker OLD of the backup into the broker NEW"),
         ("all", "", "", "show also what is the same"),
     ), "yes"),
+    ("bench", "[KIND]", "Measure a bounded load on a topic of its own: send, receive, or both at once", (
+        ("count", "", "N", "this many messages (10000, at most 1000000)"),
+        ("size", "", "BYTES", "bytes of a body (1024)"),
+        ("connections", "", "N", "connections of each kind, a queue for each (4, at most 64)"),
+        ("seconds", "s", "N", "stop after this time (30)"),
+        ("cluster", "c", "NAME", "only the brokers of this cluster"),
+    ), ""),
     ("store verify", "DIR", "Check the store of a stopped broker; exits with 0 or 1", (_STORE,), "local"),
     ("store dump", "DIR", "Print a line for each record of a stopped broker's commit log", (
         _STORE, ("start", "", "OFFSET", "the physical offset of the first record"),

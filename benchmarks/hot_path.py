@@ -55,6 +55,8 @@ TOPIC = "HotPath"
 GROUP = "hot-path"
 QUEUES = 4
 STORED_FOR_PULLS = 16_384
+TAGS = 10
+SQL = "k = 3 AND region IN ('eu', 'us')"
 
 
 class Dropped:
@@ -78,7 +80,8 @@ class Dropped:
 
 @dataclass(frozen=True)
 class Workload:
-    """`connections` bring `window` requests each with one read, all in one turn."""
+    """`connections` bring `window` requests each with one read, all in one turn. Sends have as many `tags`, and values
+    of the property k; pulls get one message of that number."""
 
     name: str
     kind: str
@@ -88,6 +91,9 @@ class Workload:
     body_bytes: int = 1024
     batch: int = 1
     requests: int = 8192
+    tags: int = 0
+    subscription: str = "*"
+    expression_type: str = "TAG"
 
 
 WORKLOADS = (
@@ -97,6 +103,19 @@ WORKLOADS = (
     Workload("send binary 128 B", "send", ROCKETMQ, 4, 64, body_bytes=128),
     Workload("pull batch 32", "pull", JSON, 4, 1, batch=32, requests=512),
     Workload("pull batch 1", "pull", JSON, 4, 1, requests=4096),
+    Workload("pull tag 1 of 10", "pull", JSON, 4, 1, batch=32, requests=512, tags=TAGS, subscription="t3"),
+    Workload(
+        "pull SQL92 1 of 10",
+        "pull",
+        JSON,
+        4,
+        1,
+        batch=32,
+        requests=256,
+        tags=TAGS,
+        subscription=SQL,
+        expression_type="SQL92",
+    ),
 )
 
 
@@ -152,7 +171,11 @@ def calibration_seconds(steps: int = 40_000) -> float:
 
 
 def send_frame(workload: Workload, number: int) -> bytes:
-    text = f"UNIQ_KEY\x01{number % 4:016X}{number:016X}\x02KEYS\x01k{number}\x02WAIT\x01true\x02TAGS\x01t\x02"
+    text = f"UNIQ_KEY\x01{number % 4:016X}{number:016X}\x02KEYS\x01k{number}\x02WAIT\x01true\x02TAGS\x01t"
+    if workload.tags:
+        tag = number // QUEUES % workload.tags
+        text += f"{tag}\x02k\x01{tag}\x02region\x01eu"
+    text += "\x02"
     queue, born = str(number % QUEUES), str(1_700_000_000_000 + number)
     values = (GROUP, TOPIC, "TBW102", str(QUEUES), queue, "0", born, "0", text)
     fields = {**dict(zip("abcdefghi", values, strict=True)), "j": "0", "k": "false", "m": "false"}
@@ -160,19 +183,20 @@ def send_frame(workload: Workload, number: int) -> bytes:
 
 
 def pull_frame(workload: Workload, number: int) -> bytes:
-    stored = STORED_FOR_PULLS // QUEUES
+    looked_at = workload.batch * max(1, workload.tags)
+    stored = STORED_FOR_PULLS // QUEUES // looked_at * looked_at
     fields = {
         "consumerGroup": GROUP,
         "topic": TOPIC,
         "queueId": str(number % QUEUES),
-        "queueOffset": str(number // QUEUES * workload.batch % stored),
+        "queueOffset": str(number // QUEUES * looked_at % stored),
         "maxMsgNums": str(workload.batch),
         "sysFlag": "4",
         "commitOffset": "0",
         "suspendTimeoutMillis": "0",
-        "subscription": "*",
+        "subscription": workload.subscription,
         "subVersion": "0",
-        "expressionType": "TAG",
+        "expressionType": workload.expression_type,
     }
     return _frame(workload, RequestCode.PULL_MESSAGE, number, fields, b"")
 
@@ -279,6 +303,7 @@ async def for_each(workloads: tuple[Workload, ...], look: Callable[[HotPath, Wor
         "listenPort": "10911",
         "storePathRootDir": root,
         "mappedFileSizeCommitLog": str(1 << 30),
+        "enablePropertyFilter": "true",
         "brokerFastFailureEnable": "false",  # a stalled machine must cost time, not messages
     }
     configuration = Configuration.from_values(values)
@@ -293,7 +318,7 @@ async def for_each(workloads: tuple[Workload, ...], look: Callable[[HotPath, Wor
             path = HotPath(tables, turn, table, nursery)
             if any(workload.kind == "pull" for workload in workloads):
                 path.connect(4)
-                path.run(reads(Workload("", "send", JSON, 4, 64, requests=STORED_FOR_PULLS)))
+                path.run(reads(Workload("", "send", JSON, 4, 64, requests=STORED_FOR_PULLS, tags=TAGS)))
             settle_memory()
             return [look(path, workload) for workload in workloads]
     finally:

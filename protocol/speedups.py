@@ -41,9 +41,9 @@ def accelerated(reference: F) -> F:
     return found
 
 
-def fast_path(name: str) -> Any:
-    """Return the C decoder `name` of protocol/, or None if the extension is not built."""
-    return getattr(load(_PROTOCOL), name, None)
+def fast_path(name: str, package: str = _PROTOCOL) -> Any:
+    """Return the C function `name` of a package, or None if its extension is not built."""
+    return getattr(load(package), name, None)
 
 
 def load(package: str) -> ModuleType | None:

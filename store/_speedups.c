@@ -1,7 +1,8 @@
-/* The functions of store/ that every message passes, again in C: index entries, consume queue entries, and reading a record
-   back from the log. Each does exactly what the Python function of the same name plus "_reference" does, in index_file.py,
-   consume_queue.py and scanned_record.py (see protocol/speedups.py); tests/store/test_store_speedups.py compares them. No function
-   keeps state between calls. */
+/* The functions of store/ that every message passes, again in C: index entries, consume queue entries, reading a record
+   back from the log, and passing over what a filter does not match. Each does exactly what the Python function of the same name
+   plus "_reference" does, in index_file.py, consume_queue.py, scanned_record.py and collecting.py (see protocol/speedups.py);
+   pass_records is a fast path. tests/store/test_store_speedups.py and test_store_filters.py compare them. No function keeps
+   state between calls. */
 
 #include "../protocol/_speedups.h"
 
@@ -209,11 +210,345 @@ static PyObject *scan_record(PyObject *module, PyObject *const *arguments, Py_ss
     return tuple_of(found, sizeof found / sizeof *found);
 }
 
+/* -- filters: see collecting.py -------------------------------------------------------------------------------------- */
+
+/* Whether `code` is among `count` int32 in ascending order. */
+static int has_code(const unsigned char *codes, Py_ssize_t count, int32_t code)
+{
+    Py_ssize_t low = 0, high = count;
+    while (low < high) {
+        Py_ssize_t middle = low + (high - low) / 2;
+        int32_t found = (int32_t)get32(codes + 4 * middle);
+        if (found == code)
+            return 1;
+        if (found < code)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return 0;
+}
+
+PyDoc_STRVAR(pass_entries_doc, "pass_entries($module, entries, at, max_size, low, codes, /)\n--\n\n-> int");
+
+static PyObject *pass_entries(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+{
+    int64_t at, max_size, low;
+    if (!count_is(count, 5, "pass_entries") || !is_bytes(arguments[0]) || !read_number(arguments[1], 64, &at)
+        || !read_number(arguments[2], 64, &max_size) || !read_number(arguments[3], 64, &low)
+        || !is_bytes(arguments[4]))
+        return NULL;
+    const unsigned char *entries = (const unsigned char *)PyBytes_AS_STRING(arguments[0]);
+    const unsigned char *codes = (const unsigned char *)PyBytes_AS_STRING(arguments[4]);
+    int64_t end = PyBytes_GET_SIZE(arguments[0]);
+    Py_ssize_t code_count = PyBytes_GET_SIZE(arguments[4]) / 4;
+    if (at < 0) {
+        PyErr_SetString(struct_error, "there is no entry at a negative position");
+        return NULL;
+    }
+    while (at <= end - ENTRY_BYTES && (int32_t)get32(entries + at + 8) <= max_size
+           && (int64_t)get64(entries + at) >= low
+           && !has_code(codes, code_count, (int32_t)get32(entries + at + 16)))
+        at += ENTRY_BYTES;
+    return PyLong_FromLongLong(at);
+}
+
+#define MAX_NAMES 16
+#define MAX_STACK 32
+enum {PRESENT = 1, TEXT, INTEGER, DOUBLE, BOOLEAN, NOT, AND, OR, CONSTANT};
+enum {FALSE_VALUE, TRUE_VALUE, UNKNOWN_VALUE, UNSURE, MALFORMED};
+#define LESS 1
+#define EQUAL 2
+#define GREATER 4
+
+typedef struct {
+    const unsigned char *at;
+    Py_ssize_t size;
+} Bytes;
+
+typedef struct {
+    Bytes names[MAX_NAMES];
+    int name_count;
+    Bytes steps;
+} Conditions;
+
+/* Take `size` bytes from the front, NULL if there are not so many. */
+static inline const unsigned char *take(Bytes *rest, Py_ssize_t size)
+{
+    if (rest->size < size)
+        return NULL;
+    const unsigned char *taken = rest->at;
+    rest->at += size;
+    rest->size -= size;
+    return taken;
+}
+
+static int read_conditions(PyObject *object, Conditions *conditions)
+{
+    Bytes rest = {(const unsigned char *)PyBytes_AS_STRING(object), PyBytes_GET_SIZE(object)};
+    const unsigned char *size = take(&rest, 1);
+    if (size == NULL || *size > MAX_NAMES)
+        return 0;
+    conditions->name_count = *size;
+    for (int i = 0; i < conditions->name_count; i++) {
+        size = take(&rest, 1);
+        if (size == NULL || (conditions->names[i].at = take(&rest, *size)) == NULL)
+            return 0;
+        conditions->names[i].size = *size;
+    }
+    conditions->steps = rest;
+    return 1;
+}
+
+/* Find the properties with the names. Of duplicate names the last one with a value wins. */
+static void find_properties(const Conditions *conditions, Bytes stored, Bytes *found)
+{
+    for (int i = 0; i < conditions->name_count; i++)
+        found[i] = (Bytes){NULL, 0};
+    while (stored.size > 0) {
+        const unsigned char *name = stored.at, *stop = memchr(name, 2, (size_t)stored.size);
+        Py_ssize_t pair_size = stop == NULL ? stored.size : stop - name;
+        take(&stored, pair_size + (stop != NULL));
+        const unsigned char *separator = pair_size == 0 ? NULL : memchr(name, 1, (size_t)pair_size);
+        Py_ssize_t name_size = separator == NULL ? 0 : separator - name;
+        if (name_size == 0 || name_size + 1 == pair_size)
+            continue;
+        for (int i = 0; i < conditions->name_count; i++)
+            if (conditions->names[i].size == name_size && memcmp(conditions->names[i].at, name, (size_t)name_size) == 0)
+                found[i] = (Bytes){separator + 1, pair_size - name_size - 1};
+    }
+}
+
+static int is_in_order(int orders, int is_less, int is_greater)
+{
+    return (orders & (is_less ? LESS : is_greater ? GREATER : EQUAL)) != 0;
+}
+
+/* Read decimal digits, at most `most`, and behind a point further ones when `places` is given. Return 0 for other text. */
+static int read_decimal(Bytes text, int most, int64_t *number, int *places)
+{
+    int digits = 0, has_point = 0, is_negative = text.size > 0 && *text.at == '-';
+    int64_t value = 0;
+    if (text.size > 0 && (*text.at == '-' || *text.at == '+'))
+        take(&text, 1);
+    for (; text.size > 0; take(&text, 1)) {
+        if (*text.at == '.' && places != NULL && digits > 0 && !has_point) {
+            has_point = 1;
+            continue;
+        }
+        if (*text.at < '0' || *text.at > '9' || ++digits > most)
+            return 0;
+        value = 10 * value + (*text.at - '0');
+        if (has_point)
+            ++*places;
+    }
+    *number = is_negative ? -value : value;
+    return digits > 0 && !(is_negative && value == 0 && places != NULL);
+}
+
+static int compare_integer(Bytes *steps, Bytes text)
+{
+    const unsigned char *operand = take(steps, 10);
+    if (operand == NULL || (operand[1] != 32 && operand[1] != 64))
+        return MALFORMED;
+    if (text.at == NULL)
+        return FALSE_VALUE;
+    int64_t constant = (int64_t)get64(operand + 2), value;
+    if (!read_decimal(text, 18, &value, NULL) || (operand[1] == 32 && (value < INT32_MIN || value > INT32_MAX)))
+        return UNSURE;
+    return is_in_order(operand[0], value < constant, value > constant);
+}
+
+/* Fifteen digits and a power of ten up to 10**15 are exact as doubles, and so their quotient is the nearest double. */
+static int compare_double(Bytes *steps, Bytes text)
+{
+    const unsigned char *operand = take(steps, 9);
+    if (operand == NULL)
+        return MALFORMED;
+    if (text.at == NULL)
+        return FALSE_VALUE;
+    int64_t digits;
+    int places = 0;
+    if (!read_decimal(text, 15, &digits, &places))
+        return UNSURE;
+    uint64_t bits = get64(operand + 1);
+    double constant, value = (double)digits, power = 1;
+    memcpy(&constant, &bits, sizeof constant);
+    while (places-- > 0)
+        power *= 10;
+    value /= power;
+    if (!(constant < 0 || constant > 0))
+        return UNSURE;
+    return is_in_order(operand[0], value < constant, value > constant);
+}
+
+static int is_one_of(Bytes *steps, Bytes text)
+{
+    const unsigned char *operand = take(steps, 3);
+    if (operand == NULL || operand[0] > 1)
+        return MALFORMED;
+    int is_found = 0;
+    for (int left = operand[1] << 8 | operand[2]; left > 0; left--) {
+        const unsigned char *size = take(steps, 2), *each;
+        Py_ssize_t each_size = size == NULL ? 0 : size[0] << 8 | size[1];
+        if (size == NULL || (each = take(steps, each_size)) == NULL)
+            return MALFORMED;
+        is_found |= text.at != NULL && each_size == text.size && memcmp(each, text.at, (size_t)each_size) == 0;
+    }
+    return is_found ? operand[0] : !operand[0];
+}
+
+static int equals_boolean(Bytes *steps, Bytes text)
+{
+    const unsigned char *operand = take(steps, 1);
+    if (operand == NULL || operand[0] > 1)
+        return MALFORMED;
+    for (Py_ssize_t i = 0; i < text.size; i++)
+        if (text.at[i] >= 0x80)
+            return UNSURE;
+    int is_true = text.size == 4;
+    for (Py_ssize_t i = 0; is_true && i < 4; i++)
+        is_true = (text.at[i] | 0x20) == "true"[i];
+    return is_true == operand[0];
+}
+
+/* The value of a step that looks at a property. */
+static int look_at_property(int kind, Bytes *steps, int name_count, const Bytes *found)
+{
+    const unsigned char *which = take(steps, 2), *present;
+    if (which == NULL || which[0] >= name_count || which[1] > UNKNOWN_VALUE)
+        return MALFORMED;
+    Bytes text = found[which[0]];
+    int value = MALFORMED;
+    if (kind == PRESENT)
+        value = (present = take(steps, 1)) == NULL || *present > UNKNOWN_VALUE ? MALFORMED : *present;
+    else if (kind == TEXT)
+        value = is_one_of(steps, text);
+    else if (kind == INTEGER)
+        value = compare_integer(steps, text);
+    else if (kind == DOUBLE)
+        value = compare_double(steps, text);
+    else if (kind == BOOLEAN)
+        value = equals_boolean(steps, text);
+    return value == MALFORMED || text.at != NULL ? value : which[1];
+}
+
+/* The value of the whole for these properties; UNSURE if any step is unsure, whether or not it matters. */
+static int evaluate(const Conditions *conditions, const Bytes *found)
+{
+    unsigned char stack[MAX_STACK];
+    int depth = 0, is_unsure = 0;
+    Bytes steps = conditions->steps;
+    while (steps.size > 0) {
+        int kind = *take(&steps, 1), value;
+        if (kind == NOT) {
+            if (depth < 1)
+                return MALFORMED;
+            value = stack[--depth];
+            value = value == UNKNOWN_VALUE ? value : !value;
+        } else if (kind == AND || kind == OR) {
+            const unsigned char *operands = take(&steps, 1);
+            if (operands == NULL || *operands < 1 || *operands > depth)
+                return MALFORMED;
+            value = kind == AND;
+            int decisive = !value;
+            for (int left = *operands; left > 0; left--) {
+                int each = stack[--depth];
+                if (value != decisive && each != !decisive)
+                    value = each;
+            }
+        } else if (kind == CONSTANT) {
+            const unsigned char *constant = take(&steps, 1);
+            if (constant == NULL || *constant > UNKNOWN_VALUE)
+                return MALFORMED;
+            value = *constant;
+        } else {
+            value = look_at_property(kind, &steps, conditions->name_count, found);
+        }
+        if (value == MALFORMED || depth == MAX_STACK)
+            return MALFORMED;
+        is_unsure |= value == UNSURE;
+        stack[depth++] = value == UNSURE ? UNKNOWN_VALUE : (unsigned char)value;
+    }
+    return depth != 1 ? MALFORMED : is_unsure ? UNSURE : stack[0];
+}
+
+/* The stored properties of the record that fills `size` bytes; 0 if its lengths do not add up to exactly that. */
+static int properties_of(const unsigned char *record, int64_t size, Bytes *stored)
+{
+    if (size < FIXED_BYTES || (int32_t)get32(record) != size || get32(record + 4) != MESSAGE_MAGIC)
+        return 0;
+    uint32_t flags = get32(record + 36);
+    int64_t head = HEAD_BYTES + (flags & BORN_HOST_V6 ? 12 : 0) + (flags & STORE_HOST_V6 ? 12 : 0);
+    if (head + 3 > size)
+        return 0;
+    int64_t body_length = (int32_t)get32(record + head - 4);
+    if (body_length < 0 || body_length > size - head - 3)
+        return 0;
+    const unsigned char *topic = record + head + body_length + 1;
+    int64_t properties_size = size - head - 3 - body_length - topic[-1];
+    if (properties_size < 0)
+        return 0;
+    stored->at = topic + topic[-1] + 2;
+    stored->size = (Py_ssize_t)properties_size;
+    return (stored->at[-2] << 8 | stored->at[-1]) == properties_size;
+}
+
+PyDoc_STRVAR(pass_records_doc,
+"pass_records($module, entries, at, max_size, most, log, start, low, high, conditions, /)\n--\n\n-> (position, is match)");
+
+static PyObject *pass_records(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+{
+    int64_t at, max_size, most, start, low, high;
+    Conditions conditions;
+    Py_buffer log;
+    if (!count_is(count, 9, "pass_records") || !is_bytes(arguments[0]) || !read_number(arguments[1], 64, &at)
+        || !read_number(arguments[2], 64, &max_size) || !read_number(arguments[3], 64, &most)
+        || !read_number(arguments[5], 64, &start) || !read_number(arguments[6], 64, &low)
+        || !read_number(arguments[7], 64, &high) || !is_bytes(arguments[8]))
+        return NULL;
+    if (at < 0 || start < 0 || !read_conditions(arguments[8], &conditions)) {
+        PyErr_SetString(PyExc_ValueError, "position, start or conditions are malformed");
+        return NULL;
+    }
+    if (PyObject_GetBuffer(arguments[4], &log, PyBUF_SIMPLE) < 0)
+        return NULL;
+    if (low < start)
+        low = start;
+    if (high < start)
+        high = start;
+    if (high - start > log.len)
+        high = start + log.len;
+    const unsigned char *entries = (const unsigned char *)PyBytes_AS_STRING(arguments[0]);
+    int64_t end = PyBytes_GET_SIZE(arguments[0]);
+    int value = FALSE_VALUE;
+    for (; at <= end - ENTRY_BYTES && most > 0; at += ENTRY_BYTES, most--) {
+        int64_t offset = (int64_t)get64(entries + at), size = (int32_t)get32(entries + at + 8);
+        Bytes stored, found[MAX_NAMES];
+        if (size > max_size || offset < low || offset > high || size > high - offset
+            || !properties_of((const unsigned char *)log.buf + (offset - start), size, &stored))
+            break;
+        find_properties(&conditions, stored, found);
+        value = evaluate(&conditions, found);
+        if (value != FALSE_VALUE && value != UNKNOWN_VALUE)
+            break;
+    }
+    PyBuffer_Release(&log);
+    if (value == MALFORMED) {
+        PyErr_SetString(PyExc_ValueError, "the steps of the conditions are malformed");
+        return NULL;
+    }
+    PyObject *found[] = {PyLong_FromLongLong(at), PyBool_FromLong(value == TRUE_VALUE)};
+    return tuple_of(found, 2);
+}
+
 static PyMethodDef functions[] = {
     FUNCTION(key_hash),
     FUNCTION(write_keys),
     FUNCTION(add_queue_entry),
     FUNCTION(scan_record),
+    FUNCTION(pass_entries),
+    FUNCTION(pass_records),
     {NULL, NULL, 0, NULL},
 };
 
@@ -231,6 +566,8 @@ static const Constant constants[] = {
     {"ENTRY_BYTES", ENTRY_BYTES},
     {"PAGE_BYTES", PAGE_BYTES},
     {"HEAD_BYTES", HEAD_BYTES},
+    {"MAX_NAMES", MAX_NAMES},
+    {"MAX_STACK", MAX_STACK},
     {NULL, 0},
 };
 

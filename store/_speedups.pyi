@@ -12,6 +12,8 @@ SLOT_BYTES: int
 ENTRY_BYTES: int
 PAGE_BYTES: int
 HEAD_BYTES: int
+MAX_NAMES: int
+MAX_STACK: int
 
 def key_hash(topic: str, key: str, /) -> int: ...
 def write_keys(
@@ -32,3 +34,16 @@ def add_queue_entry(buffer: bytearray, physical_offset: int, size_bytes: int, ta
 def scan_record(
     data: bytes, at: int, end: int, /
 ) -> tuple[int, int, int, int, int, int, int, int, bytes, bytes] | None: ...
+def pass_entries(entries: bytes, at: int, max_size: int, low: int, codes: bytes, /) -> int: ...
+def pass_records(
+    entries: bytes,
+    at: int,
+    max_size: int,
+    most: int,
+    log: mmap.mmap | bytes,
+    start: int,
+    low: int,
+    high: int,
+    conditions: bytes,
+    /,
+) -> tuple[int, bool]: ...

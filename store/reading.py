@@ -1,9 +1,5 @@
 """Reading by queue, by time and by key (the read half of DefaultMessageStore). Holds only references to the log, the
-queues and the index; changes nothing; returns only committed records.
-
-Records that this process wrote are returned without a check. Records that were on the disk when it started may have
-been damaged there, and recovery reads only the newest of them. Such records are checked on every read, and one that is
-not a valid record of the requested queue is skipped, never returned.
+queues and the index; changes nothing; returns only committed records. `store.collecting` reads the records of entries.
 """
 
 from __future__ import annotations
@@ -11,38 +7,30 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-import structlog
 import trio
 
 from triomq.protocol import record, sys_flag
-from triomq.protocol.errors import RecordError
+from triomq.store.collecting import Collecting
 from triomq.store.contents import Contents, Opened
 from triomq.store.disk.mapped_file import MappedFile
 from triomq.store.disk.worker_thread import Offload
 from triomq.store.live_settings import LiveSettings
 from triomq.store.log.log_scan import LOST_TOPIC
-from triomq.store.queues.consume_queue import ENTRY, ENTRY_BYTES, ConsumeQueue
+from triomq.store.queues.consume_queue import ENTRY, ENTRY_BYTES, FILLER_SIZE_BYTES, ConsumeQueue
 from triomq.store.results import ExtUnit, GetResult, GetStatus, MessageFilter, QueryResult
 from triomq.store.watermark import Watermark
-
-log = structlog.get_logger("triomq.store.read")
-
 
 # A scan looks at max(16000, max_count * 20) bytes of consume queue entries.
 _SCAN_ENTRIES: Final = 16000 // ENTRY_BYTES
 # One pull looks at no more entries, however many messages it asks for.
 _MAX_SCAN_ENTRIES: Final = 16_384
-# The characters of filter expressions that one pull evaluates, each once for each record: some 50 ms.
-_MAX_SCAN_COST: Final = 500_000
-_FILLER_SIZE: Final = 0x7FFFFFFF
 _QUERY_ROUNDS: Final = 3
 
 
 class Reading:
     """`MessageStore.reading`. `offload` runs a blocking function outside of the event loop."""
 
-    __slots__ = ("_contents", "_index", "_log", "_offload", "_queues", "_recent_bytes", "_settings", "_unsound_at",
-                 "_written_from")  # fmt: skip
+    __slots__ = ("_collecting", "_contents", "_index", "_log", "_offload", "_queues", "_settings")
 
     def __init__(self, contents: Contents, settings: LiveSettings, offload: Offload) -> None:
         self._contents = contents
@@ -51,49 +39,18 @@ class Reading:
         self._index = contents.index
         self._settings = settings
         self._offload = offload
-        # Log bytes this close to the end of the log, a part of the machine's memory, count as in the page cache.
-        memory_bytes = contents.files.physical_memory_bytes()
-        self._recent_bytes = memory_bytes * settings.now.access_message_in_memory_max_ratio_percent // 100
-        # The log offset from which on this process wrote all records.
-        self._written_from = 0
-        self._unsound_at = -1
+        self._collecting = Collecting(contents, settings)
 
     def begin(self, opened: Opened) -> None:
-        self._written_from = opened.log_end
+        self._collecting.written_from = opened.log_end
 
     def record_at(self, physical_offset: int) -> bytes | None:
         """Return the whole valid record at this offset, or None if none begins there."""
         data = self._log.record_at(physical_offset)
-        if data is None or physical_offset >= self._written_from:
+        if data is None or physical_offset >= self._collecting.written_from:
             return data
         is_lost = _is_rollback(data) and LOST_TOPIC in data
-        return data if not is_lost and self._is_sound(data, physical_offset) else None
-
-    def _is_sound(self, data: bytes, physical_offset: int, queue: ConsumeQueue | None = None) -> bool:
-        """Return whether this is one whole record with a valid body CRC, at its own offset, and of this queue."""
-        reason = ""
-        try:
-            fields = record.read_fields(data, 0, len(data))
-        except RecordError as error:
-            reason = str(error)
-        else:
-            # a multi-dispatch entry points to a record of another queue
-            is_own = queue is None or (fields.topic == queue.topic_bytes and fields.queue_id == queue.queue_id)
-            if fields.size_bytes != len(data) or fields.physical_offset != physical_offset:
-                reason = "the entry does not fit the record"
-            elif record.body_crc(data[fields.body_at : fields.body_at + fields.body_length]) != fields.body_crc:
-                reason = "the body does not match its CRC"
-            elif not is_own and b"INNER_MULTI_DISPATCH" not in fields.properties:
-                reason = "the entry points to a record of another queue"
-        if reason:
-            self._tell_unsound(physical_offset, reason, queue)
-        return not reason
-
-    def _tell_unsound(self, physical_offset: int, reason: str, queue: ConsumeQueue | None) -> None:
-        if physical_offset != self._unsound_at:
-            self._unsound_at = physical_offset
-            log.error("message damaged on disk, skipped", physical_offset=physical_offset, reason=reason,
-                      topic=queue.topic if queue is not None else None)  # fmt: skip
+        return data if not is_lost and self._collecting.is_sound(data, physical_offset) else None
 
     # -- by queue ----------------------------------------------------------------------------------------------------
 
@@ -117,83 +74,11 @@ class Reading:
             next_offset = self._corrected(queue_offset, queue.next_file_offset(queue_offset))
             return GetResult(GetStatus.OFFSET_FOUND_NULL, next_offset, low, high)
         result = GetResult(GetStatus.NO_MATCHED_MESSAGE, queue_offset, low, high)
-        self._collect(result, queue, entries, max_count, message_filter)
+        if message_filter is None:
+            self._collecting.collect(result, queue, entries, max_count)
+        else:
+            self._collecting.collect_matching(result, queue, entries, max_count, message_filter)
         return result
-
-    def _collect(
-        self,
-        result: GetResult,
-        queue: ConsumeQueue,
-        entries: bytes,
-        max_count: int,
-        message_filter: MessageFilter | None,
-    ) -> None:
-        """Add the records of the entries to `result` until it is full, and set its other fields."""
-        commit_log = self._log
-        log_end = commit_log.committed_offset
-        written_from = self._written_from
-        records = result.records
-        looked_at = log_end
-        gone_before = 0
-        scanned = size_bytes = cost = 0
-        for physical_offset, size, tags_code in ENTRY.iter_unpack(entries):
-            if size == _FILLER_SIZE:
-                scanned += 1
-                continue
-            looked_at = physical_offset
-            if physical_offset < gone_before:
-                scanned += 1
-                continue
-            is_recent = log_end - physical_offset <= self._recent_bytes
-            if records and self._is_full(len(records), size_bytes, size, max_count, is_recent):
-                break
-            scanned += 1
-            if message_filter is not None:
-                ext = None
-                if queue.ext is not None and queue.ext.is_address(tags_code):
-                    ext = queue.ext.read(tags_code)
-                    if ext is not None:
-                        tags_code = ext.tags_code
-                if not message_filter.matches_entry(tags_code, ext):
-                    continue
-            data = commit_log.read(physical_offset, size)
-            if data is None:
-                if physical_offset < log_end and commit_log.sequence.find(physical_offset) is None:
-                    gone_before = commit_log.next_file_start(physical_offset)
-                    if not records:
-                        result.status = GetStatus.MESSAGE_WAS_REMOVING
-                else:
-                    self._tell_unsound(physical_offset, f"the entry points to no record of {size} bytes", queue)
-                continue
-            if physical_offset < written_from and not self._is_sound(data, physical_offset, queue):
-                continue
-            if message_filter is None or message_filter.matches_record(data):
-                records.append(data)
-                size_bytes += size
-            if message_filter is not None:
-                cost += message_filter.cost
-                if cost > _MAX_SCAN_COST:
-                    break  # the client pulls again behind what was scanned
-        if records:
-            result.status = GetStatus.FOUND
-        result.size_bytes = size_bytes
-        result.message_count = len(records)
-        result.next_begin_offset += scanned
-        result.suggest_slave = log_end - looked_at > self._recent_bytes
-
-    def _is_full(self, count: int, size_bytes: int, next_size: int, max_count: int, is_recent: bool) -> bool:
-        settings = self._settings.now
-        if count >= max_count:
-            return True
-        if is_recent:
-            return (
-                count >= settings.max_transfer_count_on_message_in_memory
-                or size_bytes + next_size > settings.max_transfer_bytes_on_message_in_memory
-            )
-        return (
-            count >= settings.max_transfer_count_on_message_in_disk
-            or size_bytes + next_size > settings.max_transfer_bytes_on_message_in_disk
-        )
 
     def _corrected(self, asked: int, proposed: int) -> int:
         """Return `proposed`, or on a slave `asked`, since its own offsets may be behind those of the master."""
@@ -329,7 +214,7 @@ class Reading:
             entry = queue.entry(middle)
             if entry is None:
                 return 0
-            if entry[0] < log_begin or entry[1] == _FILLER_SIZE:
+            if entry[0] < log_begin or entry[1] == FILLER_SIZE_BYTES:
                 older, low = middle, middle + 1
                 continue
             store_time = self._log.store_timestamp_at(entry[0])

@@ -150,9 +150,16 @@ class ExtUnit:
 
 class MessageFilter(Protocol):
     """Decides which messages a pull returns: first by the consume queue entry, then by the whole record. `cost` is the
-    number of characters of the expression that the last `matches_record` evaluated."""
+    number of characters of the expression that the last `matches_record` evaluated.
+
+    `tag_codes` and `conditions` say the same in bytes, so that many entries can be passed over at once; both are empty
+    where they cannot say all of it. Tag codes are int32, big endian, ascending: an entry without an ext unit matches if
+    its code is among them, and then its record matches. Conditions (broker/filters/conditions.py) decide about records
+    whose entries have no ext unit."""
 
     cost: int
+    tag_codes: bytes
+    conditions: bytes
 
     def matches_entry(self, tags_code: int, ext: ExtUnit | None) -> bool: ...
 

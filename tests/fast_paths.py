@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from struct import unpack_from
 from typing import Any
 
+from triomq.broker.filters.expression import Equal, Expression, Junction, Not, Order, Property
+from triomq.broker.filters.java_values import Kind
 from triomq.protocol.entries import BinaryHeader, JsonHeader
 
 _DECIMAL = r"0|-?[1-9][0-9]{0,17}"
@@ -117,3 +119,27 @@ def _canonical(kind: int, text: bytes) -> Any:
         return None
     number = int(text)
     return number if kind == 2 or -(2**31) <= number < 2**31 else None
+
+
+def conditions_decide(node: Expression, properties: dict[str, str]) -> bool:
+    """Accept properties whose numbers are plain: at most 18 digits for an integer, 15 for a double without an exponent,
+    and in range; and ASCII where a boolean is compared. It does not matter whether the value of a part matters."""
+    if isinstance(node, Junction):
+        return all(conditions_decide(operand, properties) for operand in node.operands)
+    if isinstance(node, Not):
+        return conditions_decide(node.operand, properties)
+    if not isinstance(node, Equal | Order):
+        return True
+    operand, constant = (node.left, node.right) if isinstance(node.left, Property) else (node.right, node.left)
+    text = operand.evaluate(properties)
+    if text is None:
+        return True
+    assert isinstance(text, str)
+    if constant.kind in (Kind.INT32, Kind.INT64):
+        limit = 1 << (31 if constant.kind is Kind.INT32 else 63)
+        return re.fullmatch(r"[+-]?[0-9]{1,18}", text) is not None and -limit <= int(text) < limit
+    if constant.kind is Kind.DOUBLE:
+        digits = text.replace(".", "", 1).lstrip("+-")
+        is_plain = re.fullmatch(r"[+-]?[0-9]+\.?[0-9]*", text) is not None and len(digits) <= 15
+        return is_plain and not (text.startswith("-") and not float(text))
+    return constant.evaluate({}) is None or constant.kind is not Kind.BOOLEAN or text.isascii()

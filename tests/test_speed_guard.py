@@ -22,6 +22,8 @@ STEPS = {
     "send binary 128 B": 4224,
     "pull batch 32": 263,
     "pull batch 1": 2060,
+    "pull tag 1 of 10": 945,
+    "pull SQL92 1 of 10": 10049,
 }
 TOLERANCE = 1.25
 

@@ -29,8 +29,8 @@ GLOBAL = ("--output", "--fields", "--timeout", "--watch", "--dry-run", "--yes", 
 KINDS = {
     "topic": "topics", "TOPIC": "topics", "groupName": "groups", "consumerGroup": "groups", "group": "groups",
     "GROUP": "groups", "srcGroup": "groups", "destGroup": "groups", "FROM": "groups", "TO": "groups",
-    "clusterName": "clusters", "cluster": "clusters", "brokerName": "brokers", "context": "contexts",
-    "messages": "topics",
+    "clusterName": "clusters", "cluster": "clusters", "brokerName": "brokers", "messages": "topics",
+    "context": "contexts",
 }  # fmt: skip
 
 

@@ -7,7 +7,8 @@ if there is one, then the properties of the record.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from struct import pack
+from typing import TYPE_CHECKING, Final
 
 from triomq.broker.filters.bloom import has_bits
 from triomq.broker.tables.filters import ConsumerFilter, FilterTable
@@ -20,15 +21,19 @@ from triomq.protocol.system_topics import group_of_retry_topic, is_retry_topic
 if TYPE_CHECKING:
     from triomq.store.results import ExtUnit, MessageFilter
 
+MAX_SORTED_CODES: Final = 256
+
 
 class TagFilter:
     """Passes entries whose tags code is subscribed."""
 
-    __slots__ = ("_codes", "cost")
+    __slots__ = ("_codes", "conditions", "cost", "tag_codes")
 
     def __init__(self, codes: frozenset[int]) -> None:
         self._codes = codes
         self.cost = 0
+        self.tag_codes = pack_tag_codes(codes)
+        self.conditions = b""
 
     def matches_entry(self, tags_code: int, ext: ExtUnit | None) -> bool:
         low = tags_code & 0xFFFFFFFF
@@ -41,11 +46,13 @@ class TagFilter:
 class SqlFilter:
     """Passes messages whose properties satisfy the expression."""
 
-    __slots__ = ("_filter", "cost")
+    __slots__ = ("_filter", "conditions", "cost", "tag_codes")
 
     def __init__(self, consumer_filter: ConsumerFilter) -> None:
         self._filter = consumer_filter
         self.cost = len(consumer_filter.expression)
+        self.tag_codes = b""
+        self.conditions = consumer_filter.conditions
 
     def matches_entry(self, tags_code: int, ext: ExtUnit | None) -> bool:
         bits = self._filter.bits
@@ -60,12 +67,14 @@ class SqlFilter:
 class RetrySqlFilter:
     """On a retry topic: passes messages that pass the group's filter on the topic they come from."""
 
-    __slots__ = ("_group", "_table", "cost")
+    __slots__ = ("_group", "_table", "conditions", "cost", "tag_codes")
 
     def __init__(self, table: FilterTable, group: str) -> None:
         self._table = table
         self._group = group
         self.cost = 0
+        self.tag_codes = b""
+        self.conditions = b""
 
     def matches_entry(self, tags_code: int, ext: ExtUnit | None) -> bool:
         return True
@@ -99,6 +108,15 @@ def message_filter(
     if subscription.is_tag:
         return None if subscription.sub_string == SUB_ALL else TagFilter(subscription.code_set)
     return None if consumer_filter is None else SqlFilter(consumer_filter)
+
+
+def pack_tag_codes(codes: frozenset[int]) -> bytes:
+    """Return the codes that an entry can have as `pass_entries` of store/ takes them: int32, big endian, ascending.
+    Every pull sorts them, so there is a limit, above which b"" is returned."""
+    if len(codes) > MAX_SORTED_CODES:
+        return b""
+    possible = sorted(code for code in codes if -(1 << 31) <= code < 1 << 31)
+    return pack(f">{len(possible)}i", *possible)
 
 
 def _properties(record: bytes) -> dict[str, str]:

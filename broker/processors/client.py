@@ -5,10 +5,14 @@ Only heartbeats add clients to the tables. A client sends one every 30 s, with i
 
 from __future__ import annotations
 
+from collections.abc import Coroutine, Iterator
+from typing import Any, Final
+
 from triomq.broker.configuration import Configuration
 from triomq.broker.errors import FilterError
 from triomq.broker.filters.selection import unknown_type
 from triomq.broker.filters.sql92 import MAX_EXPRESSION_CHARACTERS, compile_expression
+from triomq.broker.processors.steps import Steps
 from triomq.broker.tables.consumers import Consumption
 from triomq.broker.tables.metadata import Metadata
 from triomq.protocol import permission
@@ -39,6 +43,12 @@ MAX_SUBSCRIPTIONS = 2000
 MAX_HEARTBEAT_BYTES = 1024 * 1024
 """Twice what that many subscriptions take. Decoding more would hold all other clients up."""
 
+WORK_IN_A_STEP: Final = 8
+"""Groups that one step of a heartbeat registers: some hundred microseconds. Other clients wait meanwhile."""
+
+SUBSCRIPTIONS_LIKE_A_GROUP: Final = 64
+"""So many subscriptions take as long as a group."""
+
 UNIT_SUB_FLAG = 2
 """topicSysFlag of the retry topic of a group in unit mode."""
 
@@ -52,6 +62,7 @@ class ClientProcessor:
         self._groups = metadata.groups
         self._consumers = metadata.consumers
         self._producers = metadata.producers
+        self._steps = Steps()
 
     def processors(self) -> dict[int, Processor]:
         """Return request code -> processor."""
@@ -61,8 +72,11 @@ class ClientProcessor:
             RequestCode.CHECK_CLIENT_CONFIG: self.check_config,
         }
 
-    def heartbeat(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """Handle HEART_BEAT: register the client in its groups, and create the retry topics of its consumer groups."""
+    def heartbeat(
+        self, connection: Connection, request: RemotingCommand
+    ) -> RemotingCommand | Coroutine[Any, Any, RemotingCommand]:
+        """Handle HEART_BEAT: register the client in its groups, and create the retry topics of its consumer groups, at
+        once if they are few."""
         if len(request.body) > MAX_HEARTBEAT_BYTES:
             raise RequestRefused(
                 ResponseCode.SYSTEM_BUSY,
@@ -77,17 +91,44 @@ class ClientProcessor:
         if not all(names):
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, "a group of the heartbeat has no groupName")
         _check_names(data, data.client_id, names, self._configuration.broker.max_groups_per_client)
+        work = len(data.producer_data_set) + sum(map(_work_of, data.consumer_data_set))
+        return self._done(
+            connection, request, self._register(connection, request, data, data.client_id), work <= WORK_IN_A_STEP
+        )
+
+    def _done(
+        self, connection: Connection, request: RemotingCommand, steps: Iterator[None], is_short: bool
+    ) -> RemotingCommand | Coroutine[Any, Any, RemotingCommand]:
+        """Do the work of a request now if it is short, but never before what its connection asked for earlier."""
+        if not is_short or self._steps.has(connection):
+            return self._steps.begin(connection, request, steps)
+        for _ in steps:
+            pass
+        return new_response(request)
+
+    def _register(
+        self, connection: Connection, request: RemotingCommand, data: HeartbeatData, client_id: str
+    ) -> Iterator[None]:
+        """Register the client in its groups. An item ends a step."""
         refusal: RequestRefused | None = None
+        work = 0
         for producer in data.producer_data_set:
-            self._producers.register(producer.group_name, connection, data.client_id, request.language, request.version)
+            self._producers.register(producer.group_name, connection, client_id, request.language, request.version)
+            work += 1
+            if work >= WORK_IN_A_STEP:
+                work = 0
+                yield
         for consumer in data.consumer_data_set:
             try:
-                self._register_consumer(connection, request, data.client_id, consumer)
+                self._register_consumer(connection, request, client_id, consumer)
             except RequestRefused as error:
                 refusal = refusal or error  # a full table refuses new groups; the client's other groups are registered
+            work += _work_of(consumer)
+            if work >= WORK_IN_A_STEP:
+                work = 0
+                yield
         if refusal is not None:
             raise refusal
-        return new_response(request)
 
     def _register_consumer(
         self, connection: Connection, request: RemotingCommand, client_id: str, consumer: ConsumerData
@@ -115,16 +156,21 @@ class ClientProcessor:
             notify=config is None or config.notify_consumer_ids_changed_enable,
         )
 
-    def unregister(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    def unregister(
+        self, connection: Connection, request: RemotingCommand
+    ) -> RemotingCommand | Coroutine[Any, Any, RemotingCommand]:
         """Handle UNREGISTER_CLIENT: remove the connection from the named groups."""
         header = request.header(UnregisterClientRequestHeader)
+        return self._done(connection, request, self._unregister(connection, header), is_short=True)
+
+    def _unregister(self, connection: Connection, header: UnregisterClientRequestHeader) -> Iterator[None]:
         if header.producer_group is not None:
             self._producers.unregister(header.producer_group, connection)
         if header.consumer_group is not None:
             config = self._groups.get(header.consumer_group)
             notify = config is None or config.notify_consumer_ids_changed_enable
             self._consumers.unregister(header.consumer_group, connection, notify=notify)
-        return new_response(request)
+        yield
 
     def check_config(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """Handle CHECK_CLIENT_CONFIG: check whether the broker accepts this subscription."""
@@ -143,6 +189,10 @@ class ClientProcessor:
         except FilterError as error:
             raise RequestRefused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
         return new_response(request)
+
+
+def _work_of(consumer: ConsumerData) -> int:
+    return 1 + len(consumer.subscription_data_set) // SUBSCRIPTIONS_LIKE_A_GROUP
 
 
 def _check_names(data: HeartbeatData, client_id: str, groups: list[str], max_groups: int) -> None:

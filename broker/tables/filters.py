@@ -16,6 +16,7 @@ import structlog
 
 from triomq.broker.errors import FilterError, TableFull
 from triomq.broker.filters.bloom import BloomFilter, set_bits
+from triomq.broker.filters.conditions import encode_conditions
 from triomq.broker.filters.expression import BooleanExpression, Properties
 from triomq.broker.filters.java_values import EvaluationError
 from triomq.broker.filters.sql92 import compile_expression
@@ -44,7 +45,8 @@ _DEAD_ON_LOAD_MS = 30_000
 class ConsumerFilter:
     """The compiled filter of one group on one topic. Times in ms; dead when `dead_time` >= `born_time`."""
 
-    __slots__ = ("bits", "born_time", "client_version", "compiled", "dead_time", "expression", "group", "topic")
+    __slots__ = ("bits", "born_time", "client_version", "compiled", "conditions", "dead_time", "expression", "group",
+                 "topic")  # fmt: skip
 
     def __init__(
         self, topic: str, group: str, expression: str, client_version: int, born_time: int, bits: BloomFilterData | None
@@ -54,6 +56,7 @@ class ConsumerFilter:
         self.group = group
         self.expression = expression
         self.compiled: BooleanExpression = compile_expression(expression)
+        self.conditions = encode_conditions(self.compiled)
         self.client_version = client_version
         self.born_time = born_time
         self.dead_time = 0

@@ -179,6 +179,8 @@ CONSTANTS: tuple[Constant, ...] = (
 
 NOT_CHOSEN = {
     "broker.acl.access_table.MAX_FILES", "broker.acl.acl_file.MAX_FILE_BYTES", "broker.acl.spelling.MAX_REPORTED",
+    "broker.filters.conditions.MAX_CONDITION_BYTES", "broker.filters.conditions.MAX_NAMES",
+    "broker.filters.conditions.MAX_STACK", "broker.filters.message_filter.MAX_SORTED_CODES",
     "broker.quotas.allowance.MAX_DIGITS", "broker.replication.ha_tls.MAX_NAMES_SHOWN",
     "protocol.secret_text.MAX_SECRET_BYTES", "remoting.certificates.MAX_FILE_BYTES",
     "broker.hooks.MAX_OPEN_SENDS", "broker.metrics.stats_log.MAX_LINES", "broker.processors.send.MAX_RECONSUME_VERSION",
@@ -192,7 +194,7 @@ NOT_CHOSEN = {
     "remoting.http_get.MAX_RESPONSE_BYTES", "remoting.poller.MAX_EVENTS",
 }  # fmt: skip
 """Constants that bound the operator's own files, work of the server's own, or a client. No peer chooses what they
-bound."""
+bound; a filter beyond those of `broker.filters` is valid, and evaluated in Python."""
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from triomq.broker.tables.offsets import OffsetTable
 from triomq.broker.tables.producers import ProducerTable
 from triomq.broker.tables.queue_locks import QueueLockTable
 from triomq.broker.tables.topics import TopicTable
-from triomq.protocol.command import ROCKETMQ
+from triomq.protocol.command import ROCKETMQ, RemotingCommand
 from triomq.protocol.errors import BodyError, HeaderFieldError, RequestRefused
 from triomq.protocol.message_queue import MessageQueue
 
@@ -75,6 +75,7 @@ class Surroundings:
 
     def beat(self, connection: FakeConnection, **changes: Any) -> None:
         answer = self.client.heartbeat(connection, request(34, body=json.dumps({**HEARTBEAT, **changes}).encode()))
+        assert isinstance(answer, RemotingCommand)
         assert (answer.code, answer.remark) == (0, None)
 
 
@@ -270,7 +271,9 @@ def test_heartbeats_of_real_clients_are_taken(around: Surroundings) -> None:
     assert frames
     for number, frame in enumerate(frames):
         beat = request(34, body=frame["body"].encode())
-        assert around.client.heartbeat(FakeConnection(f"10.0.0.1:{number + 1}"), beat).code == 0
+        answer = around.client.heartbeat(FakeConnection(f"10.0.0.1:{number + 1}"), beat)
+        assert isinstance(answer, RemotingCommand)
+        assert answer.code == 0
     assert around.consumers.groups()
 
 

@@ -232,6 +232,7 @@ async def test_no_pull_is_held_longer_than_the_longest_hold(
 
 class RaisingFilter:
     cost = 0
+    tag_codes = conditions = b""
 
     def matches_entry(self, tags_code: int, ext: ExtUnit | None) -> bool:
         raise KeyError("our fault")
@@ -461,6 +462,7 @@ class CostlyFilter:
     """Wants nothing. The store evaluates it for one record at a time. At the first, the turn of its peer is over."""
 
     cost = 1_000_000
+    tag_codes = conditions = b""
 
     def __init__(self, connection: FakeConnection) -> None:
         self.connection = connection

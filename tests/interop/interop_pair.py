@@ -208,13 +208,16 @@ class Link:
         language: str = "JAVA",
         timeout_seconds: float = ANSWER_SECONDS,
     ) -> Both | None:
-        """Send the request to both without comparing; None if both do not respond."""
+        """Send the request to both without comparing; None if both do not respond in time. If one does, the other may
+        only be slow, and has longer."""
         self._opaque += 1
         for side in (0, 1):
             self._send(side, code, fields, body, 0, version, language)
         replies = [end.answer(self._opaque, timeout_seconds) for end in self._ends]
         if replies == [None, None]:
             return None
+        for side, end in enumerate(self._ends):
+            replies[side] = replies[side] or end.answer(self._opaque, ANSWER_SECONDS)
         silent = Reply({"code": -1, "remark": "no answer"})
         return Both(replies[0] or silent, replies[1] or silent)
 

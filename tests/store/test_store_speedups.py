@@ -14,8 +14,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from stored_records import encoded
 
+from triomq.broker.filters import conditions
 from triomq.protocol import record, speedups, sys_flag
 from triomq.protocol.java import string_hash
+from triomq.store import collecting
 from triomq.store.log import scanned_record
 from triomq.store.queues import consume_queue, index_file
 
@@ -104,13 +106,18 @@ def test_every_function_has_a_definition_in_python_with_the_same_parameters(c: M
     references = [
         *(index_file.key_hash_reference, index_file.write_keys_reference),
         *(consume_queue.add_queue_entry_reference, scanned_record.scan_record_reference),
+        collecting.pass_entries_reference,
     ]
     in_python = {each.__name__.removesuffix("_reference"): speedups_contract.parameters_of(each) for each in references}
     in_c = speedups_contract.functions_of(c)
+    del in_c["pass_records"]  # a fast path: tests/store/test_store_filters.py
     assert {name: speedups_contract.parameters_of(each) for name, each in in_c.items()} == in_python
 
 
-@pytest.mark.parametrize("reference", [index_file.key_hash_reference, scanned_record.scan_record_reference])
+@pytest.mark.parametrize(
+    "reference",
+    [index_file.key_hash_reference, scanned_record.scan_record_reference, collecting.pass_entries_reference],
+)
 def test_a_built_extension_runs_instead_of_the_definitions(
     c: ModuleType, reference: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -119,6 +126,7 @@ def test_a_built_extension_runs_instead_of_the_definitions(
     monkeypatch.setitem(sys.modules, "triomq.store._speedups", c)
     speedups._import.cache_clear()
     assert speedups.accelerated(reference) is getattr(c, reference.__name__.removesuffix("_reference"))
+    assert speedups.fast_path("pass_records", "triomq.store") is c.pass_records
     speedups._import.cache_clear()
 
 
@@ -137,6 +145,8 @@ def test_constants_are_those_of_the_python_modules(c: ModuleType) -> None:
         "ENTRY_BYTES": index_file.ENTRY_BYTES,
         "PAGE_BYTES": index_file.PAGE_BYTES,
         "HEAD_BYTES": scanned_record.HEAD_BYTES,
+        "MAX_NAMES": conditions.MAX_NAMES,
+        "MAX_STACK": conditions.MAX_STACK,
     }
     assert index_file.ENTRY_BYTES == consume_queue.ENTRY_BYTES
 
@@ -215,3 +225,34 @@ def test_a_record_is_scanned(c: ModuleType) -> None:
     for wrong in ((), (bytearray(data), 0, 1), (data, "0", 1), (data, 0, 1, 2)):
         with pytest.raises(TypeError):
             c.scan_record(*wrong)
+
+
+small_codes = st.integers(-3, 3) | st.sampled_from([-(2**31), 2**31 - 1])
+some_entries = st.lists(
+    st.tuples(
+        st.integers(0, 9), st.sampled_from([-1, 0, 5, 9, 0x7FFFFFFF]), small_codes | st.integers(-(2**63), 2**63 - 1)
+    )
+)
+
+
+@given(some_entries, st.integers(0, 90), st.sampled_from([-(2**31) - 1, 0, 5, 0x7FFFFFFE]),
+       st.sampled_from([-(2**63), 4]), st.sets(small_codes), st.binary(max_size=3))  # fmt: skip
+@example([(1, 5, 2), (2, 5, (7 << 32) + 1)], 0, 0x7FFFFFFE, 0, {1}, b"")
+@example([(1, 5, 2), (2, 0x7FFFFFFF, 2)], 0, 0x7FFFFFFE, 0, {1}, b"")
+def test_pass_entries(
+    c: ModuleType, entries: list[tuple[int, int, int]], at: int, max_size: int, low: int, codes: set[int], rest: bytes
+) -> None:
+    data = b"".join([consume_queue.ENTRY.pack(*entry) for entry in entries]) + rest
+    packed = struct.pack(f">{len(codes)}i", *sorted(codes))
+    expected = collecting.pass_entries_reference(data, at, max_size, low, packed)
+    assert c.pass_entries(data, at, max_size, low, packed) == expected
+
+
+def test_entries_are_passed_by_tags_code_and_size(c: ModuleType) -> None:
+    data = b"".join([consume_queue.ENTRY.pack(1, size, code) for size, code in ((5, 7), (9, 7), (5, -2), (5, 7))])
+    for function in (c.pass_entries, collecting.pass_entries_reference):
+        assert [function(data, at, 8, 1, struct.pack(">i", -2)) for at in (0, 20, 40, 60)] == [20, 20, 40, 80]
+        assert function(data, 0, 9, 2, struct.pack(">i", -2)) == 0
+        assert function(data, 0, 9, 1, struct.pack(">i", -2)) == 40
+        with pytest.raises(struct.error):
+            function(data, -1, 9, 0, b"")

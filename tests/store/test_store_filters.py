@@ -1,0 +1,262 @@
+"""SQL92 conditions in C decide about stored records as the tree of the expression does, or leave the record to it."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import fast_paths
+import pytest
+from built_speedups import built_speedups
+from hypothesis import example, given
+from hypothesis import strategies as st
+from store_support import message, open_store
+from stored_records import encoded
+
+from triomq.broker.errors import FilterError
+from triomq.broker.filters.conditions import MAX_NAMES, encode_conditions
+from triomq.broker.filters.message_filter import MAX_SORTED_CODES, SqlFilter, TagFilter, pack_tag_codes
+from triomq.broker.filters.sql92 import compile_expression
+from triomq.broker.tables.filters import ConsumerFilter
+from triomq.protocol import sys_flag
+from triomq.protocol.java import string_hash
+from triomq.protocol.properties import encode, parse_bytes
+from triomq.store.queues.consume_queue import ENTRY, FILLER
+from triomq.store.results import ExtUnit, MessageFilter
+
+LONG = (1 << 31) - 2
+MOST = 1000
+
+
+@pytest.fixture(scope="module")
+def c() -> ModuleType:
+    return built_speedups("store")
+
+
+def filter_of(expression: str) -> ConsumerFilter:
+    return ConsumerFilter("T", "G", expression, 0, 0, None)
+
+
+def passed(c: ModuleType, conditions: bytes, record: bytes, most: int = MOST) -> tuple[int, bool]:
+    found: tuple[int, bool] = c.pass_records(ENTRY.pack(0, len(record), 0), 0, LONG, most, record, 0, 0, len(record),
+                                             conditions)  # fmt: skip
+    return found
+
+
+names = st.sampled_from(["a", "b", "NULLS", "b2"])
+literals = st.sampled_from(
+    ["3", "-3", "0", "5L", "2147483648", "-9223372036854775807", "3.0", "-0.5", "15.25", "1e2", "'x'", "'3'", "'TRUE'",
+     "''", "'ü'", "TRUE", "FALSE"]
+)  # fmt: skip
+comparisons = st.one_of(
+    st.builds(
+        "{} {} {}".format, names | literals, st.sampled_from(["=", "<>", "<", "<=", ">", ">="]), names | literals
+    ),
+    st.builds(
+        "{} {} ({})".format, names, st.sampled_from(["IN", "NOT IN"]), st.sampled_from(["'x'", "'x', '3', 'true'"])
+    ),
+    st.builds("{} IS {}".format, names | st.just("TRUE"), st.sampled_from(["NULL", "NOT NULL"])),
+    st.builds("{} {} {} AND {}".format, names, st.sampled_from(["BETWEEN", "NOT BETWEEN"]), literals, literals),
+    names,
+    st.sampled_from(["TRUE", "FALSE", "NULL"]),
+)
+expressions = st.recursive(
+    comparisons,
+    lambda inner: (
+        st.builds("({}) {} ({})".format, inner, st.sampled_from(["AND", "OR"]), inner)
+        | st.builds("NOT ({})".format, inner)
+    ),
+    max_leaves=5,
+)
+texts = st.sampled_from(
+    ["3", "03", "-3", "+3", "-0", "-0.0", "3.0", "3.", ".5", "15.25", "1e2", "3f", "x", "", "-", "+", ".", "true",
+     "TRUE", "tru", "trüe", "ü", "\ufffd", "2147483648", "9" * 18, "9" * 19, "9" * 15 + ".5", "0.1", "٣", "1_0", " 3",
+     "NaN", "\x013", "-9223372036854775807"]
+) | st.text(max_size=3)  # fmt: skip
+stored = st.lists(st.tuples(names | st.sampled_from(["", "ab", "A"]), texts), max_size=6).map(
+    lambda pairs: b"\x02".join([f"{name}\x01{value}".encode("utf-8", "replace") for name, value in pairs])
+) | st.binary(max_size=30).map(lambda data: b"a\x01" + data + b"\x02b\x01\xff3")
+
+
+@given(expressions, stored)
+@example("a = 3 AND b IN ('x', 'y')", b"a\x013\x02b\x01y")
+@example("a = 3", b"a\x013\x02a\x01\x02")
+@example("a = 3", b"a\x013\x02a\x014")
+@example("3 > a", b"a\x013")
+@example("3 <> a", b"")
+@example("NOT (a = 3)", b"")
+@example("a = 3 OR b = 4", b"a\x013\x02b\x01no number")
+@example("a < 0.1", b"a\x010.1")
+@example("a BETWEEN 1 AND 5 OR b IS NULL", b"a\x017")
+@example("a = 2147483648", b"a\x012147483648")
+@example("a = 3", b"a\x012147483648")
+@example("a = TRUE", b"a\x01tRuE")
+def test_conditions_decide_as_the_tree_does_or_not_at_all(c: ModuleType, text: str, properties: bytes) -> None:
+    try:
+        tree = compile_expression(text)
+    except FilterError:
+        return
+    conditions = encode_conditions(tree)
+    if not conditions:
+        return
+    record = bytes(encoded(b"topic", b"body", properties))
+    matches = SqlFilter(filter_of(text)).matches_record(record)
+    if not fast_paths.conditions_decide(tree, parse_bytes(properties)):
+        assert passed(c, conditions, record) == (0, False), "the tree decides"
+    else:
+        assert passed(c, conditions, record) == ((0, True) if matches else (20, False))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a = 3", "a <> 'x'", "3 < a", "a = -5", "a > -1.5", "a BETWEEN 1 AND 2", "a NOT BETWEEN 1 AND 2", "a IN ('x')",
+     "a IS NULL", "a IS NOT NULL", "a = TRUE", "a", "NOT (a = 1 OR b = 2) AND NULL", " AND ".join(["a = 1"] * 32)],
+)  # fmt: skip
+def test_usual_expressions_are_encoded(text: str) -> None:
+    assert encode_conditions(compile_expression(text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a = b", "a < b", "a = 'ü'", "a IN ('x', 'ü')", "1 = 1", "-a = 1", "TRUE = a", "(a = 1) IS NULL",
+     " AND ".join(["a = 1"] * 33), " OR ".join([f"a{n} = 1" for n in range(MAX_NAMES + 1)]), f"a = '{'x' * 4100}'",
+     f"{'n' * 256} = 1"],
+)  # fmt: skip
+def test_other_expressions_are_left_to_the_tree(text: str) -> None:
+    assert encode_conditions(compile_expression(text)) == b""
+
+
+@pytest.mark.parametrize("flags", [0, sys_flag.BORN_HOST_V6, sys_flag.STORE_HOST_V6, 0x30])
+def test_properties_are_found_behind_hosts_of_any_length(c: ModuleType, flags: int) -> None:
+    hosts = [bytes(20 if flags & flag else 8) for flag in (sys_flag.BORN_HOST_V6, sys_flag.STORE_HOST_V6)]
+    record = bytes(encoded(b"t", b"body", b"a\x013", sys_flag=flags, born_host=hosts[0], store_host=hosts[1]))
+    for text, expected in (("a = 3", (0, True)), ("a = 4", (20, False))):
+        assert passed(c, encode_conditions(compile_expression(text)), record) == expected
+
+
+def test_what_is_unusual_ends_the_passing(c: ModuleType) -> None:
+    """A filler, a long record, one outside of the bytes that may be read, the most records, the last entry."""
+    record = bytes(encoded(b"t", b"body", b"a\x013"))
+    size = len(record)
+    log = record * 4
+    conditions = encode_conditions(compile_expression("a = 4"))
+    entries = b"".join([ENTRY.pack(100 + at * size, size, 0) for at in range(4)])
+
+    def reached(low: int = 0, high: int = 1 << 40, most: int = 9, longest: int = LONG, data: bytes = entries) -> Any:
+        return c.pass_records(data, 0, longest, most, log, 100, low, high, conditions)
+
+    assert reached() == (80, False)
+    assert reached(most=2) == (40, False)
+    assert reached(most=0) == (0, False)
+    assert reached(longest=size - 1) == (0, False)
+    assert reached(high=100 + 3 * size) == (60, False)
+    assert reached(high=99 + 3 * size) == (40, False)
+    assert reached(high=-(1 << 63)) == (0, False)
+    assert reached(low=101) == (0, False)
+    assert reached(data=entries[:20] + FILLER + entries) == (20, False)
+    assert reached(data=entries + ENTRY.pack(100 + 4 * size, size, 0)) == (80, False)
+    assert reached(data=entries[:20] + ENTRY.pack(100, size - 1, 0)) == (20, False)
+    assert reached(data=entries[:20] + ENTRY.pack(0, size, 0)) == (20, False)
+    assert reached(data=entries[:39]) == (20, False)
+
+
+@given(st.integers(0, 120), st.integers(0, 255))
+def test_records_whose_lengths_do_not_add_up_are_left_to_the_tree(c: ModuleType, place: int, value: int) -> None:
+    record = encoded(b"topic", b"body", b"a\x013\x02b\x014567890123")
+    whole = len(record)
+    record[place % whole] = value
+    assert passed(c, encode_conditions(compile_expression("a = 3 OR TRUE")), bytes(record))[0] == 0
+
+
+@given(st.binary(max_size=40) | st.binary(max_size=40).map(lambda data: b"\x01\x01a" + data), st.integers(0, 40))
+@example(b"", 0)
+@example(b"\x01\x01a\x02\x00\x00\x01\x00\x01\x00\x09x", 40)
+def test_malformed_conditions_are_an_error(c: ModuleType, data: bytes, cut: int) -> None:
+    record = bytes(encoded(b"topic", b"body", b"a\x013"))
+    valid = encode_conditions(compile_expression("a = 3 AND a IN ('x') OR a < 2.5"))
+    for conditions in (data, valid[:cut] if cut < len(valid) else data):
+        try:
+            assert passed(c, conditions, record)[0] in (0, 20)
+        except ValueError:
+            continue
+    with pytest.raises(ValueError, match="malformed"):
+        passed(c, b"\x11" + data, record)
+    with pytest.raises(ValueError, match="malformed"):
+        passed(c, valid + b"\x06\x06\x07", record)
+
+
+class Slow:
+    """The same filter without what decides about many entries at once."""
+
+    tag_codes = conditions = b""
+
+    def __init__(self, fast: MessageFilter) -> None:
+        self._fast = fast
+
+    @property
+    def cost(self) -> int:
+        return self._fast.cost
+
+    def matches_entry(self, tags_code: int, ext: ExtUnit | None) -> bool:
+        return self._fast.matches_entry(tags_code, ext)
+
+    def matches_record(self, record: bytes) -> bool:
+        return self._fast.matches_record(record)
+
+
+FILTERS = [
+    *(
+        filter_of("k = 3"),
+        filter_of("k = 3 AND region = 'eu'"),
+        filter_of("k > 2.5 OR region IS NULL"),
+        filter_of("NULL"),
+    ),
+    *(filter_of("k = region"), filter_of("FALSE OR " + " OR ".join([f"k = {number}" for number in range(3, 31)]))),
+    filter_of("k = 3 -- " + "x" * 30_000 + "\n"),
+]
+
+
+@pytest.mark.parametrize("is_reopened", [False, True])
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {},
+        {"max_transfer_bytes_on_message_in_memory": 700},
+        {"max_transfer_count_on_message_in_memory": 2},
+        {"access_message_in_memory_max_ratio_percent": 0, "max_transfer_bytes_on_message_in_disk": 700},
+    ],
+)
+async def test_a_pull_finds_the_same_as_without_passing_over(
+    tmp_path: Path, limits: dict[str, int], is_reopened: bool
+) -> None:
+    """Every field of the result, from every offset; log and queue have several files."""
+    store = await open_store(tmp_path, **limits)
+    for number in range(60):
+        k = ["3", "x", "5", ""][number % 4]
+        table = {"TAGS": f"t{number % 5}", "k": k, **({"region": "eu"} if number % 3 else {})}
+        properties = encode({name: value for name, value in table.items() if value})
+        code = string_hash(table["TAGS"])
+        assert store.append(message(body=b"b" * (number % 7 * 40), properties=properties, tags_code=code)).is_ok
+    store.commit()
+    if is_reopened:
+        await store.close()
+        store = await open_store(tmp_path, **limits)
+    fast: list[MessageFilter] = [SqlFilter(each) for each in FILTERS]
+    fast += [TagFilter(frozenset({string_hash("t3"), 5})), TagFilter(frozenset({1})), TagFilter(frozenset())]
+    for each in fast:
+        for offset in range(60):
+            for count in (1, 3, 100):
+                quick = store.reading.get_messages("T", 0, offset, count, each)
+                slow = store.reading.get_messages("T", 0, offset, count, Slow(each))
+                assert [(name, getattr(quick, name)) for name in quick.__slots__] == [
+                    (name, getattr(slow, name)) for name in slow.__slots__
+                ]
+    await store.close()
+
+
+def test_tag_codes_are_sorted_and_limited() -> None:
+    assert pack_tag_codes(frozenset({5, -1, 1 << 31})) == struct.pack(">2i", -1, 5)
+    assert pack_tag_codes(frozenset(range(MAX_SORTED_CODES + 1))) == b""
+    assert TagFilter(frozenset({7})).tag_codes == struct.pack(">i", 7)
