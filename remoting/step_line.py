@@ -30,8 +30,8 @@ class StepLine:
         self._waiting: OrderedDict[object, deque[trio.Event]] = OrderedDict()
         self._began: float | None = None  # when the first step of this pass began
         self._called = 0  # those that `run` has called and that have not run yet
-        self._most = 1  # that it calls for a pass; the loop runs them in any order, so none should come in vain
-        self._ran = self._came_in_vain = 0
+        self._most = 1  # that it calls for a pass; the loop runs them in any order, so none should come for nothing
+        self._ran = self._sent_back = 0
         self._is_over = False
         self._wakeup = trio.Event()
 
@@ -56,7 +56,7 @@ class StepLine:
                 if self._has_time():
                     self._ran += 1
                     return
-                self._came_in_vain += 1
+                self._sent_back += 1
                 is_again = True
 
     def _has_time(self) -> bool:
@@ -74,11 +74,11 @@ class StepLine:
                 self._wakeup = trio.Event()
                 while self._began is not None or self._waiting:
                     self._began = None
-                    self._ran = self._came_in_vain = 0
+                    self._ran = self._sent_back = 0
                     self._call()
                     await trio.lowlevel.checkpoint()  # those that were called run in the next pass
                     await trio.lowlevel.checkpoint()
-                    self._most = max(1, self._ran) if self._came_in_vain else min(2 * self._most, MOST_IN_A_PASS)
+                    self._most = max(1, self._ran) if self._sent_back else min(2 * self._most, MOST_IN_A_PASS)
         finally:
             self._is_over = True
             for queue in self._waiting.values():
