@@ -98,6 +98,25 @@ async def test_tasks_that_wait_for_their_own_peer_receive_its_responses(
     assert sorted(answered) == sorted([0, 0, *range(MAX_TASKS + MORE)])
 
 
+async def test_a_request_that_must_wait_does_not_pause_a_socket_whose_responses_are_awaited(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    bench = Bench(nursery, 100 * MIB)
+
+    async def asks_back(connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        await connection.invoke(new_request(77), 5)
+        return new_response(request)
+
+    bench.table.register(WAITS, asks_back)
+    connection = Connection(bench.table, bench.turn, nursery, HERE, HERE, ConnectionSettings(16 * MIB, 1000))
+    connection.transport = link = Link(connection)
+    bench.read(link, many(MAX_TASKS))
+    await trio.testing.wait_all_tasks_blocked()
+    bench.read(link, many(1))
+    assert link.is_read, "its tasks wait for responses"
+    connection.close("done")
+
+
 async def test_requests_that_wait_for_a_task_pause_the_socket_again_when_nobody_is_asked(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
