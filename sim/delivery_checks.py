@@ -83,14 +83,18 @@ def _repeated(history: History) -> Iterator[str]:
     left = dict(history.left)
     for deliveries in queues.values():
         firsts: dict[int, Consumed] = {}
-        for one in deliveries:
+        for number, one in enumerate(deliveries):
             first = firsts.setdefault(one.queue_offset, one)
             if first.member == one.member or first.key != one.key:
                 continue
             leaves = left.get(first.member, 0.0)
             stored_at = leaves if first.at < leaves < one.at else one.at - STORED_SECONDS
+            # Another member may have an earlier message for the second time, and still work on it.
             is_done = all(
-                0 < earlier.until < stored_at for earlier in firsts.values() if earlier.queue_offset <= one.queue_offset
+                0 < earlier.until < stored_at
+                for earlier in deliveries[:number]
+                if earlier.queue_offset <= one.queue_offset
+                and (earlier.member != one.member or earlier is firsts[earlier.queue_offset])
             )
             if is_done and not history.is_disturbed(first.at - STORED_SECONDS, one.at):
                 yield f"{one.key} at {one.at:.2f} s"

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from sim.plan import KINDS, STEPS, TOPICS, Shape, plan_of
+from sim.delivery_checks import _repeated
+from sim.history import Consumed, History
+from sim.plan import KINDS, PLAIN, STEPS, TOPICS, Shape, plan_of
 from sim.planted import BUGS
 
 ROOT = Path(__file__).parents[1]
@@ -32,6 +34,20 @@ def test_clusters_keep_their_promises_through_every_kind_of_fault_and_work() -> 
     counts = {name: int(count) for name, count in re.findall(r"(\w+) (\d+)(?:,|$)", ended.stdout, re.MULTILINE)}
     assert set(KINDS) | set(STEPS) | set(TOPICS) <= counts.keys()
     assert min(counts[name] for name in (*KINDS, *STEPS, *TOPICS)) > 0
+
+
+@pytest.mark.parametrize(("until", "is_wrong"), [(0.0, False), (5.0, True)])
+def test_a_message_comes_again_only_if_an_earlier_one_was_not_done(until: float, is_wrong: bool) -> None:
+    """A member that leaves has stored the offset of its lowest message that is not done, also if another member had that
+    one before."""
+
+    def got(member: str, offset: int, at: float, until: float) -> Consumed:
+        return Consumed(f"key-{offset}", f"{PLAIN}-readers", member, PLAIN, "broker-a", 0, offset, at, until)
+
+    history = History(left=[("visitor", 7.0)])
+    history.deliveries += [got("stays", 0, 1.0, 1.1), got("visitor", 0, 4.0, until), got("visitor", 1, 5.0, 5.1)]
+    history.deliveries += [got("stays", 0, 7.1, 7.2), got("stays", 1, 7.1, 7.2)]
+    assert ("key-1 at 7.10 s" in _repeated(history)) is is_wrong
 
 
 @pytest.fixture(scope="module")
