@@ -38,8 +38,8 @@ def test_clusters_keep_their_promises_through_every_kind_of_fault_and_work() -> 
 
 @pytest.mark.parametrize(("until", "is_wrong"), [(0.0, False), (5.0, True)])
 def test_a_message_comes_again_only_if_an_earlier_one_was_not_done(until: float, is_wrong: bool) -> None:
-    """A member that leaves has stored the offset of its lowest message that is not done, also if another member had that
-    one before."""
+    """A member that leaves has stored the offset of its lowest message that is not done, also if another member had
+    that one before."""
 
     def got(member: str, offset: int, at: float, until: float) -> Consumed:
         return Consumed(f"key-{offset}", f"{PLAIN}-readers", member, PLAIN, "broker-a", 0, offset, at, until)

@@ -113,8 +113,8 @@ class Broker:
             self.daemon.stop()
 
     def kill(self) -> None:
-        """Kill the daemon. Apache's creates a file of the log in advance, and then gives it its size; killed between the
-        two, it does not start again ("length not matched"). So this waits for the size."""
+        """Kill the daemon. Apache's creates a file of the log in advance, and then gives it its size. Killed between
+        the two, it does not start again ("length not matched"), so this waits for the size."""
         files = self.store / "commitlog"
         wait_until(lambda: all(path.stat().st_size for path in files.glob("[0-9]*")), 30, "the log's files have a size")
         if self.daemon is not None:
