@@ -24,7 +24,6 @@ from collections.abc import Callable
 from math import inf
 
 import structlog
-import trio
 
 from triomq.broker.configuration import Configuration
 from triomq.broker.pools import Pools
@@ -44,12 +43,11 @@ _ALWAYS = -1.0
 class Gate:
     """The check that requests of one pool pass: it returns None to accept one, a remark to refuse it."""
 
-    __slots__ = ("_clock", "_pool", "_turn", "limit_seconds", "refused")
+    __slots__ = ("_pool", "_turn", "limit_seconds", "refused")
 
-    def __init__(self, pool: Pool, turn: Turn, clock: Callable[[], float]) -> None:
+    def __init__(self, pool: Pool, turn: Turn) -> None:
         self._pool = pool
         self._turn = turn
-        self._clock = clock
         self.limit_seconds = inf
         self.refused = 0
 
@@ -71,10 +69,8 @@ class SendGate(Gate):
 
     __slots__ = ("_busy_since", "_drained_turn", "_has_stuck_buffer", "_slow_seconds", "_wait_seconds")
 
-    def __init__(
-        self, pool: Pool, turn: Turn, clock: Callable[[], float], has_stuck_buffer: Callable[[], bool] | None
-    ) -> None:
-        super().__init__(pool, turn, clock)
+    def __init__(self, pool: Pool, turn: Turn, has_stuck_buffer: Callable[[], bool] | None) -> None:
+        super().__init__(pool, turn)
         self._has_stuck_buffer = has_stuck_buffer
         self._wait_seconds = inf
         self._busy_since: float | None = None
@@ -88,7 +84,7 @@ class SendGate(Gate):
 
     def was_slow(self, seconds: float) -> None:
         """Refuse sends for a while: a slow commit of `seconds` has just ended."""
-        self._busy_since = self._clock()
+        self._busy_since = self._turn.look()
         self._slow_seconds = seconds
         self._drained_turn = None
         self.limit_seconds = _ALWAYS
@@ -135,12 +131,11 @@ class Limits:
     def __init__(
         self, configuration: Configuration, pools: Pools, turn: Turn, *, has_stuck_buffer: Callable[[], bool] | None
     ) -> None:
-        clock = trio.lowlevel.current_clock().current_time
         self._configuration = configuration
-        self._send = SendGate(pools.send, turn, clock, has_stuck_buffer)
-        self._pull = Gate(pools.pull, turn, clock)
-        self._heartbeat = Gate(pools.heartbeat, turn, clock)
-        self._transaction = Gate(pools.transaction, turn, clock)
+        self._send = SendGate(pools.send, turn, has_stuck_buffer)
+        self._pull = Gate(pools.pull, turn)
+        self._heartbeat = Gate(pools.heartbeat, turn)
+        self._transaction = Gate(pools.transaction, turn)
         self._logged = 0
         self._gates: dict[str, Gate] = {}
         for pool, gate in (
