@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 import pytest
 import trio
 import trio.testing
@@ -30,6 +32,23 @@ def many(count: int, code: int = WAITS) -> bytes:
     for number, command in enumerate(commands):
         command.opaque = number
     return b"".join(map(encode_frame, commands))
+
+
+def asking_back(
+    nursery: trio.Nursery, then: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
+) -> tuple[Bench, Link]:
+    """Return a connection on which each WAITS asks the peer, does `then`, and responds."""
+    bench = Bench(nursery, 100 * MIB)
+
+    async def asks_back(connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        await connection.invoke(new_request(77), 5)
+        await then()
+        return new_response(request)
+
+    bench.table.register(WAITS, asks_back)
+    connection = Connection(bench.table, bench.turn, nursery, HERE, HERE, ConnectionSettings(16 * MIB, 1000))
+    connection.transport = link = Link(connection)
+    return bench, link
 
 
 async def test_requests_beyond_the_bound_wait_in_order_and_the_socket_with_them(
@@ -70,15 +89,7 @@ async def test_tasks_that_wait_for_their_own_peer_receive_its_responses(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
     """The socket must be read for them, although more requests wait than may run."""
-    bench = Bench(nursery, 100 * MIB)
-
-    async def asks_back(connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        await connection.invoke(new_request(77), 5)
-        return new_response(request)
-
-    bench.table.register(WAITS, asks_back)
-    connection = Connection(bench.table, bench.turn, nursery, HERE, HERE, ConnectionSettings(16 * MIB, 1000))
-    connection.transport = link = Link(connection)
+    bench, link = asking_back(nursery)
     bench.read(link, many(MAX_TASKS + MORE))
     assert not link.is_read
     answered: list[int] = []
@@ -101,35 +112,18 @@ async def test_tasks_that_wait_for_their_own_peer_receive_its_responses(
 async def test_a_request_that_must_wait_does_not_pause_a_socket_whose_responses_are_awaited(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
-    bench = Bench(nursery, 100 * MIB)
-
-    async def asks_back(connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        await connection.invoke(new_request(77), 5)
-        return new_response(request)
-
-    bench.table.register(WAITS, asks_back)
-    connection = Connection(bench.table, bench.turn, nursery, HERE, HERE, ConnectionSettings(16 * MIB, 1000))
-    connection.transport = link = Link(connection)
+    bench, link = asking_back(nursery)
     bench.read(link, many(MAX_TASKS))
     await trio.testing.wait_all_tasks_blocked()
     bench.read(link, many(1))
     assert link.is_read, "its tasks wait for responses"
-    connection.close("done")
+    link.connection.close("done")
 
 
 async def test_requests_that_wait_for_a_task_pause_the_socket_again_when_nobody_is_asked(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
-    bench = Bench(nursery, 100 * MIB)
-
-    async def asks_back(connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        await connection.invoke(new_request(77), 5)
-        await trio.sleep_forever()
-        raise AssertionError
-
-    bench.table.register(WAITS, asks_back)
-    connection = Connection(bench.table, bench.turn, nursery, HERE, HERE, ConnectionSettings(16 * MIB, 1000))
-    connection.transport = link = Link(connection)
+    bench, link = asking_back(nursery, then=trio.sleep_forever)
     bench.read(link, many(MAX_TASKS + MORE))
     await trio.testing.wait_all_tasks_blocked()
     for question in FrameDecoder().feed(link.written):
@@ -137,7 +131,7 @@ async def test_requests_that_wait_for_a_task_pause_the_socket_again_when_nobody_
     await trio.testing.wait_all_tasks_blocked()
     bench.read(link, many(1))
     assert not link.is_read
-    connection.close("done")
+    link.connection.close("done")
 
 
 async def test_what_waits_when_its_connection_closes_gives_its_place_in_the_pool_back(
