@@ -151,6 +151,24 @@ def test_a_heartbeat_beyond_a_limit_registers_nothing(changes: dict[str, Any], c
     assert around.producers.channels("P") is None
 
 
+def test_a_connection_is_in_few_groups_however_many_heartbeats_name_them() -> None:
+    around = Surroundings(max_groups_per_client=3)
+    connection = FakeConnection()
+    around.beat(connection, consumerDataSet=consumers("a", "b"), producerDataSet=[{"groupName": "P"}])
+    before = len(around.groups.names())
+    for changes in ({"producerDataSet": []}, {"consumerDataSet": []}):
+        body = {**HEARTBEAT, "consumerDataSet": consumers("c", "a"), "producerDataSet": [{"groupName": "Q"}], **changes}
+        with pytest.raises(RequestRefused, match=r"c1 is in 3 groups, the limit .maxGroupsPerClient.") as refusal:
+            around.client.heartbeat(connection, request(34, body=json.dumps(body).encode()))
+        assert refusal.value.code == 2
+    assert around.consumers.get("c") is None
+    assert around.producers.channels("Q") is None
+    assert len(around.groups.names()) == before, "and no group and no retry topic is made"
+    around.producers.unregister("P", connection)
+    around.beat(connection, consumerDataSet=consumers("c"), producerDataSet=[])
+    assert around.consumers.get("c") is not None
+
+
 def test_the_longest_group_name_registers(around: Surroundings) -> None:
     around.beat(FakeConnection(), consumerDataSet=consumers("a" * 255))
     assert around.topics.get("%RETRY%" + "a" * 255) is not None
