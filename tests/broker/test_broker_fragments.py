@@ -165,9 +165,9 @@ def test_a_file_in_pieces_is_written_in_writes_of_some_size(tmp_path: Any, sizes
     writes: list[int] = []
 
     class Counting(Files):
-        def pwrite(self, fd: int, data: Any, offset: int) -> int:
+        def pwrite(self, fd: int, data: Any, offset: int) -> None:
             writes.append(len(data))
-            return super().pwrite(fd, data, offset)
+            super().pwrite(fd, data, offset)
 
     pieces = [bytes([65 + index % 26]) * size for index, size in enumerate(sizes)]
     JsonFile(Counting(), f"{tmp_path}/config/t.json", bytes).save(*pieces)
