@@ -20,7 +20,7 @@ class Members(Protocol):
     """A table of clients and their groups."""
 
     def leave(self, connection: Connection, most: int) -> bool:
-        """Remove a connection from at most so many of its groups. Return whether it has more."""
+        """Remove a connection from at most this number of its groups. Return whether it has more."""
 
 
 class Departures:

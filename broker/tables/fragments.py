@@ -22,7 +22,7 @@ ENTRIES_IN_A_STEP: Final = 32
 """Entries that one step renders: half a millisecond for those of topics and groups."""
 BLOCKS_IN_A_STEP: Final = 64
 PATIENT_STEPS: Final = 16
-"""While changes come as quickly as they are rendered, steps grow after each of so many beyond those that were planned,
+"""While changes come as quickly as they are rendered, steps grow: by one after this number beyond those planned,
 so that a file is written at last."""
 
 Key = TypeVar("Key", bound=Hashable)

@@ -96,7 +96,7 @@ class ProducerTable:
         self._account.set(groups + entry_costs.PRODUCER * self._channel_count + self._text_bytes)
 
     def leave(self, connection: Connection, most: int) -> bool:
-        """Remove a connection from at most so many of its groups. Return whether it has more."""
+        """Remove a connection from at most this number of its groups. Return whether it has more."""
         for group in list(islice(self._groups_by_connection.get(connection, ()), most)):
             self.unregister(group, connection)
         return connection in self._groups_by_connection
