@@ -84,6 +84,13 @@ class ClientProcessor:
                 f"the heartbeat has {len(request.body)} bytes, the limit is {MAX_HEARTBEAT_BYTES}; spread the groups "
                 "over more clients",
             )
+        most_groups = self._configuration.broker.max_groups_per_client
+        if request.body.count(b"{") > 2 * (most_groups + MAX_SUBSCRIPTIONS):  # each group and each subscription has one
+            raise RequestRefused(
+                ResponseCode.SYSTEM_BUSY,
+                f"the heartbeat has more than twice the groups ({most_groups}, maxGroupsPerClient) and subscriptions "
+                f"({MAX_SUBSCRIPTIONS}) that are allowed; spread the groups over more clients",
+            )
         data = HeartbeatData.decode_request(request.body)
         if not data.client_id:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, "the heartbeat has no clientID")
@@ -91,7 +98,7 @@ class ClientProcessor:
         names += [group.group_name for group in data.producer_data_set]
         if not all(names):
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, "a group of the heartbeat has no groupName")
-        _check_names(data, data.client_id, names, self._configuration.broker.max_groups_per_client)
+        _check_names(data, data.client_id, names, most_groups)
         work = len(data.producer_data_set) + sum(map(_work_of, data.consumer_data_set))
         return self._done(
             connection, request, self._register(connection, request, data, data.client_id), work <= WORK_IN_A_STEP

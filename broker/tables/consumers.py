@@ -49,12 +49,13 @@ class Consumption:
 class ConsumerGroup:
     """One group while it is online. The latest heartbeat determines all of its attributes."""
 
-    __slots__ = ("channels", "consumption", "held_bytes", "member_bytes", "name", "subscriptions")
+    __slots__ = ("channels", "consumption", "held_bytes", "member_bytes", "name", "subscription_bytes", "subscriptions")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.held_bytes = 0
         self.member_bytes = 0
+        self.subscription_bytes = 0
         self.consumption = Consumption()
         self.channels: dict[Connection, ClientChannel] = {}
         self.subscriptions: dict[str, SubscriptionData] = {}
@@ -172,6 +173,7 @@ class ConsumerTable:
         entry.consumption = consumption
         joined = self._note_channel(entry, connection, client_id, language, version)
         changed = entry.update_subscriptions(subscriptions) or joined
+        entry.subscription_bytes = sum(map(_cost_of, entry.subscriptions.values()))
         self._count(entry)
         if changed and notify and self._on_change is not None:
             self._on_change(group, entry.members())
@@ -236,7 +238,7 @@ class ConsumerTable:
         entry.held_bytes = 0
         if entry.channels:
             entry.held_bytes = entry_costs.CONSUMER_GROUP + entry_costs.TEXT * len(entry.name) + entry.member_bytes
-            entry.held_bytes += sum(map(_cost_of, entry.subscriptions.values()))
+            entry.held_bytes += entry.subscription_bytes
         self._held_bytes += entry.held_bytes - before
         self._account.set(self._held_bytes)
 

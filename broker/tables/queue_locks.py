@@ -13,8 +13,10 @@ broker was alive. Locks that are loaded count as renewed at that time, so those 
 from __future__ import annotations
 
 import json
+from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 import structlog
@@ -33,6 +35,8 @@ log = structlog.get_logger("triomq.broker.queue_locks")
 
 LOCK_EXPIRY_MS = 60_000
 MAX_LOCKS = 200_000
+SWEPT_AT_ONCE: Final = 64
+"""Expired locks that are removed for a new one."""
 LOCKS_IN_A_STEP: Final = 128
 """Locks whose lines of the file are made in half a millisecond."""
 
@@ -59,6 +63,7 @@ class QueueLockTable:
         self._expiry_ms = expiry_ms
         self._max_locks = max_locks
         self._locks: dict[str, dict[MessageQueue, _Lock]] = {}
+        self._by_age: OrderedDict[tuple[str, MessageQueue], None] = OrderedDict()  # those renewed longest ago first
         self._lock_count = 0
         self._text_bytes = 0
         self._account = account if account is not None else TableMemory().account("queue locks")
@@ -80,12 +85,14 @@ class QueueLockTable:
                     self._account.check(entry_costs.QUEUE_LOCK + _text_bytes(queue), f"locks of group {group}")
                     locks[queue] = _Lock(client_id, now_ms)
                     self._count(1, queue)
+                    self._by_age[group, queue] = None
                     changed.append(queue)
                 elif lock.client_id == client_id or now_ms - lock.last_update_ms > self._expiry_ms:
                     if lock.client_id != client_id:
                         changed.append(queue)
                     lock.client_id = client_id
                     lock.last_update_ms = now_ms
+                    self._by_age.move_to_end((group, queue))
                 else:
                     continue
                 held.append(queue)
@@ -104,7 +111,7 @@ class QueueLockTable:
         for queue in queues:
             lock = locks.get(queue)
             if lock is not None and lock.client_id == client_id:
-                del locks[queue]
+                del locks[queue], self._by_age[group, queue]
                 self._count(-1, queue)
                 changed.append(queue)
         if not locks:
@@ -144,13 +151,15 @@ class QueueLockTable:
         if self._lock_count < self._max_locks:
             return
         oldest_ms = self._now_ms() - self._expiry_ms
-        for name, locks in self._locks.items():
-            for queue in [queue for queue, lock in locks.items() if lock.last_update_ms < oldest_ms]:
-                del locks[queue]
-                self._count(-1, queue)
-                self._fragments.touch((name, queue))
-        for name in [name for name, locks in self._locks.items() if not locks and name != group]:
-            del self._locks[name]
+        for name, queue in list(islice(self._by_age, SWEPT_AT_ONCE)):
+            locks = self._locks[name]
+            if locks[queue].last_update_ms >= oldest_ms:
+                break
+            del locks[queue], self._by_age[name, queue]
+            self._count(-1, queue)
+            self._fragments.touch((name, queue))
+            if not locks and name != group:
+                del self._locks[name]
         if self._lock_count >= self._max_locks:
             raise TableFull("queue locks", self._max_locks, f"locks of group {group}")
 
@@ -170,6 +179,7 @@ class QueueLockTable:
             if queue not in locks:
                 self._count(1, queue)
             locks[queue] = _Lock(client_id, min(now_ms, alive_ms))
+            self._by_age[group, queue] = None
             self._fragments.touch((group, queue))
         log.info("queue locks loaded", locks=self._lock_count)
 

@@ -137,6 +137,7 @@ MANY_TAGS = {"topic": "T", "tagsSet": [f"t{number:07}" for number in range(4096)
             2,
             "the tags of the subscription to T have 32768 characters, the limit is 32767",
         ),
+        ({"consumerDataSet": consumers("a", topics=4010)}, 2, "more than twice the groups .3, maxGroupsPerClient."),
         ({"unknown": "a" * MAX_HEARTBEAT_BYTES}, 2, f"bytes, the limit is {MAX_HEARTBEAT_BYTES}"),
     ],
 )

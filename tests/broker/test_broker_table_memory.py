@@ -112,7 +112,6 @@ class Filled:
         elif kind == "filter":
             if self.filters.get(second, first) is not None:
                 self.filters._drop(second, first)
-                self.filters._count()
         elif kind == "lock":
             self.locks.unlock(first, [MessageQueue(second, "b", number)], "c")
         elif kind == "consumer":
