@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_admin_verbs import SETTINGS, items, lines, set_offset
+from verb_calls import SETTINGS, items, lines, set_offset
 
 from triomq.admin import backup_file
 from triomq.admin.__main__ import main
@@ -25,12 +25,6 @@ MINIMAL: dict[str, Any] = {
     "clusters": {}, "brokers": {}, "kv": {}, "messages": {},
 }  # fmt: skip
 BROKER: dict[str, Any] = {"settings": {}, "topics": {}, "groups": {}, "offsets": {}, "acl": None}
-
-
-@pytest.fixture(autouse=True)
-def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.delenv("MQADMIN_CONTEXT", raising=False)
 
 
 @pytest.fixture(scope="module")

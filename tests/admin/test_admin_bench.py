@@ -2,36 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 from fake_cluster import fake_cluster
 from hypothesis import given
 from hypothesis import strategies as st
-from test_admin_json import check
-from test_admin_verbs import SETTINGS, items, lines
+from verb_calls import check, items, lines
 
 from triomq.admin.__main__ import main
 from triomq.admin.errors import AdminError
 from triomq.admin.verbs import bench
 from triomq.admin.verbs.bench_figures import MAX_KINDS_OF_ERRORS, Figures, percentile
-from triomq.testing import LocalCluster
 
 Capture = pytest.CaptureFixture[str]
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[LocalCluster]:
-    with LocalCluster(settings=SETTINGS) as found:
-        yield found
-
-
-@pytest.fixture(autouse=True)
-def environment(cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("NAMESRV_ADDR", cluster.name_server)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    monkeypatch.delenv("MQADMIN_CONTEXT", raising=False)
+at_cluster = pytest.mark.usefixtures("at_cluster")
 
 
 def topics(capsys: Capture) -> set[str]:
@@ -45,6 +28,7 @@ def items_of_topics(capsys: Capture) -> list[dict[str, str]]:
     return check("topicList", printed[printed.index("[\n") :])
 
 
+@at_cluster
 @pytest.mark.parametrize(("kind", "kinds"), [("send", ["send"]), ("receive", ["send", "receive"]),
                                              ("both", ["send", "receive"])])  # fmt: skip
 def test_every_message_is_sent_and_received_and_the_topic_is_gone(
@@ -60,12 +44,14 @@ def test_every_message_is_sent_and_received_and_the_topic_is_gone(
     assert topics(capsys) == before
 
 
+@at_cluster
 def test_people_see_a_table_and_that_the_processors_are_shared(capsys: Capture) -> None:
     shown = lines(["bench", "send", "--count", "5", "--connections", "1"], capsys)
     assert [line for line in shown if line.startswith("KIND  MESSAGES  SECONDS")]
     assert "share its processors" in shown[-1]
 
 
+@at_cluster
 def test_a_dry_run_sends_nothing(capsys: Capture) -> None:
     before = topics(capsys)
     shown = "\n".join(lines(["bench", "--dry-run"], capsys))

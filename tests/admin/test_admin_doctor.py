@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from fake_cluster import FakeCluster, by_queue, fake_cluster
-from test_admin_json import check
+from verb_calls import check
 
 from triomq.admin.__main__ import main
 from triomq.admin.diagnosis import CRITICAL, INFORMATION, WARNING

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 from fake_cluster import TEXTS, FakeCluster, fake_cluster
-from test_admin_verbs import SETTINGS, items, set_offset
+from verb_calls import items, set_offset
 
 from triomq import blocking
 from triomq.admin.__main__ import main
@@ -15,19 +12,7 @@ from triomq.testing import LocalCluster
 
 Capture = pytest.CaptureFixture[str]
 RECEIVE_SECONDS = 30.0
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[LocalCluster]:
-    with LocalCluster(settings=SETTINGS) as found:
-        yield found
-
-
-@pytest.fixture(autouse=True)
-def environment(cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("NAMESRV_ADDR", cluster.name_server)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    monkeypatch.delenv("MQADMIN_CONTEXT", raising=False)
+pytestmark = pytest.mark.usefixtures("at_cluster")
 
 
 @pytest.fixture

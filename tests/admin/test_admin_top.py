@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from fake_cluster import FakeCluster, by_queue, fake_cluster
-from test_admin_json import check
+from verb_calls import check
 
 from triomq.admin.__main__ import main
 from triomq.admin.run import Run
