@@ -92,10 +92,11 @@ VERBS: tuple[VerbRow, ...] = (
         *_THRESHOLDS, ("broker", "b", "NAME...", "a broker that must be registered"),
     ), ""),
     ("doctor", "", "Examine everything: what is wrong, why it matters, what mends it; exits with 0, 1 or 2", (), ""),
-    ("top", "", "Show brokers, their rates, and the groups that are furthest behind, drawn again each second", (
-        ("once", "", "", "show it once"),
+    ("top", "", "Show brokers, the busiest topics, and the groups that are furthest behind, drawn again each second", (
+        ("once", "", "", "show it once, after an interval in which rates are measured"),
         ("interval", "i", "SECONDS", "the time between two pictures (1)"),
-        ("groups", "g", "N", "at most N groups (10)"),
+        ("topics", "t", "N", "at most N topics (10; on a terminal, what it has room for)"),
+        ("groups", "g", "N", "at most N groups (the same)"),
     ), ""),
     ("backup", "DIR", "Save topics, groups, offsets, accounts and settings of a cluster in a directory", (
         ("cluster", "c", "NAME", "only this cluster"),

@@ -82,6 +82,7 @@ def test_a_backup_goes_through_apaches_broker_and_back(
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.delenv("MQADMIN_CONTEXT", raising=False)
+    monkeypatch.setenv("MQADMIN_TIMEOUT", "60")
     monkeypatch.setenv("PEER_HOME", str(homes[1]))
     names = [tmp_path / name for name in ("of-the-first", "of-apache", "of-the-last")]
     with LocalCluster(settings={**SETTINGS, "rocketmqHome": str(homes[0])}) as first:
