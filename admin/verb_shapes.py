@@ -76,7 +76,8 @@ VERB_SHAPES: dict[str, dict[str, Any]] = {
         "behindMs?": "integer", "grew?": "integer?",
     },
     "bench": {
-        "kind": "string", "connections": "integer", "size": "integer", "messages": "integer", "seconds": "number",
+        "kind": "string", "connections": "integer", "window": "integer", "size": "integer", "messages": "integer",
+        "seconds": "number",
         "messagesPerSecond": "number", "mebibytesPerSecond": "number", "p50Ms": "number?", "p90Ms": "number?",
         "p99Ms": "number?", "maxMs": "number?", "errors": "integer",
     },

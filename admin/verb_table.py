@@ -110,10 +110,11 @@ VERBS: tuple[VerbRow, ...] = (
         ("map", "", "OLD=NEW...", "restore the broker OLD of the backup into the broker NEW"),
         ("all", "", "", "show also what is the same"),
     ), "yes"),
-    ("bench", "[KIND]", "Measure a bounded load on a topic of its own: send, receive, or both at once", (
+    ("bench", "[KIND]", "Measure a bounded load on a topic of its own: send, receive, both at once, or latency", (
         ("count", "", "N", "this many messages (10000, at most 1000000)"),
         ("size", "", "BYTES", "bytes of a body (1024)"),
         ("connections", "", "N", "connections of each kind, a queue for each (4, at most 64)"),
+        ("window", "w", "N", "when sending, N requests in flight on each connection (1, at most 256)"),
         ("seconds", "s", "N", "stop after this time (30)"),
         ("cluster", "c", "NAME", "only the brokers of this cluster"),
     ), ""),
