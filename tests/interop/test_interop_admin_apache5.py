@@ -1,6 +1,4 @@
-"""Java's mqadmin 4.9.7 and ours on a broker of RocketMQ 5.3.3: what works there with one works with the other, and prints
-the same.
-"""
+"""Java's mqadmin 4.9.7 and ours on a broker of RocketMQ 5.3.3 print the same, and the verbs of our own work there."""
 
 from __future__ import annotations
 
