@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from fake_cluster import MESSAGE_ID, FakeCluster, fake_cluster
+from verb_calls import typed
 
 from triomq.admin import execute
 from triomq.admin.__main__ import main
@@ -289,3 +290,21 @@ def test_queues_are_moved_and_printed_in_the_order_of_rocketmqs_map(
     assert main([*words.split(), "-g", "G", "-t", "Commands_1", "-n", cluster.address, "--output", "json"]) == 0
     assert [item["queueId"] for item in json.loads(capsys.readouterr().out)] == [1, 0]
     assert [fields["queueId"] for code, fields, _ in cluster.requests if code == 15] == ["1", "0"]
+
+
+# -- secrets -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_secret_can_come_from_standard_input_and_no_plan_shows_it(
+    cluster: FakeCluster, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["updateAclConfig", "-a", "shop", "-s", "-", "-c", "C", "-n", cluster.address]
+    for options in (["--dry-run"], []):
+        typed(b"a-secret-of-the-shop\nmore\n", monkeypatch)
+        assert main([*words, *options]) == 0
+    assert [fields["secretKey"] for code, fields, _ in cluster.requests if code == 50] == ["a-secret-of-the-shop"]
+    printed = capsys.readouterr()
+    assert "a-secret-of-the-shop" not in printed.out + printed.err
+    typed(b"", monkeypatch)
+    assert main(words) == 2
+    assert "the secret key is empty" in capsys.readouterr().err

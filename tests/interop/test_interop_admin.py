@@ -110,7 +110,7 @@ VARYING = (
     (r"Consume TPS: \d+\.\d\d", "Consume TPS: <N>"),
     (r"(PUSH +CLUSTERING +)\d+", r"\1<N>"),
     # What is sent twice, and how long it takes.
-    (r"\b[0-9A-F]{32}([0-9A-F]{8})?\b", "<ID>"),
+    (r"\b[0-9A-F]{32,56}\b", "<ID>"),  # longer where the address in it is that of IPv6
     (r"queueOffset=\d+\]", "queueOffset=<N>]"),
     (r"rt=\d+ms", "rt=<N>ms"),
     (r"(?m)(true +)\d+$", r"\1<N>"),
