@@ -82,7 +82,8 @@ def test_our_verbs_work_on_a_broker_of_version_5(fifth: Cluster, tmp_path: Path)
     for words in (
         "health", "lag", "send Fifth again", "tail Fifth", "offsets reset fifth_group Fifth --to first --yes",
         "offsets show fifth_group", "top --once -i 0.1", "config get brokerName", "bench latency --count 5",
-        f"backup {tmp_path}/m --messages Fifth", f"backup {tmp_path}/b", f"restore {tmp_path}/b --yes --dry-run", "message {msgId}",
+        f"backup {tmp_path}/m --messages Fifth", f"backup {tmp_path}/b", f"restore {tmp_path}/b --yes --dry-run",
+        "message {msgId}",
     ):  # fmt: skip
         if "{msgId}" in words:
             [sent, *_] = json.loads(ours_at(fifth, "tail", "Fifth", "--output", "json").stdout)
