@@ -52,7 +52,7 @@ class Rates:
         """Return what `top` shows of topics, the busiest first. The next rates count from these totals."""
         now = monotonic()
         seconds = now - self._taken
-        items = []
+        items: list[dict[str, Any]] = []
         for name, (held, end, consumed) in totals.items():
             rates: tuple[float | None, float | None] = (None, None)
             if name in self._earlier and seconds > 0:
