@@ -21,7 +21,7 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Self
 
-from triomq.client.core.errors import ClientClosed
+from triomq.client.core.errors import ClientClosed, ConfigurationError
 from triomq.client.facades import portal as portals
 from triomq.client.facades.methods import AioKind
 from triomq.client.facades.portal import Portal, wait_future
@@ -61,7 +61,7 @@ class AioFacade(AioKind):
     async def __aenter__(self) -> Self:
         if self._portal is not None:
             raise ClientClosed(f"this {type(self).__name__} is already open")
-        self._loop = asyncio.get_running_loop()
+        self._loop = _running_loop(type(self).__name__)
         acquiring = portals.in_thread(portals.acquire)
         try:
             portal = await asyncio.wrap_future(acquiring)
@@ -104,6 +104,16 @@ class AioFacade(AioKind):
             return await wait_future(asyncio.run_coroutine_threadsafe(coroutine, self._loop))
 
         return call
+
+
+def _running_loop(name: str) -> asyncio.AbstractEventLoop:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        raise ConfigurationError(
+            f"triomq.aio.{name} runs in asyncio, and no asyncio event loop runs in this thread: use triomq.{name} in "
+            f"trio programs, triomq.blocking.{name} in plain code"
+        ) from None
 
 
 def _give_back(acquired: Future[Portal]) -> None:
