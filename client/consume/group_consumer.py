@@ -341,7 +341,7 @@ class GroupConsumer(ConsumerMember, Holder, PullOwner):
                 await self._wake.wait()
 
     def _warn_without_subscription(self) -> None:
-        """Say once that no message can come: a listener would wait for ever without a word."""
+        """Say once that no message can come: a listener would wait forever without a word."""
         if trio.current_time() >= self._warn_at:
             self._warn_at = inf
             if not self._is_subscribed():

@@ -22,6 +22,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from triomq.client.core.errors import ClientClosed, ConfigurationError
+from triomq.client.core.type_variables import T
 from triomq.client.facades import portal as portals
 from triomq.client.facades.methods import AioKind
 from triomq.client.facades.portal import Portal, wait_future
@@ -121,25 +122,25 @@ def _give_back(acquired: Future[Portal]) -> None:
         portals.release()
 
 
-class Producer(AioFacade, ProducerFacade):
+class Producer(AioFacade, ProducerFacade[T]):
     """See `triomq.Producer`."""
 
 
-class TransactionProducer(AioFacade, TransactionProducerFacade):
+class TransactionProducer(AioFacade, TransactionProducerFacade[T]):
     """See `triomq.TransactionProducer`. An `async def` among the two functions runs in the asyncio loop."""
 
 
-class PushConsumer(AioFacade, PushConsumerFacade):
+class PushConsumer(AioFacade, PushConsumerFacade[T]):
     """See `triomq.PushConsumer`. Loop over it, or give it a listener."""
 
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> MessageExt:
+    async def __anext__(self) -> MessageExt[T]:
         self.ack()
         return await self.receive()
 
-    async def receive(self) -> MessageExt:
+    async def receive(self) -> MessageExt[T]:
         """Return the next message for this task. This does NOT acknowledge the one before."""
         portal = self._opened()
         future = portal.submit(self._core.receive)
