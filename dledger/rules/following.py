@@ -148,17 +148,20 @@ class Following:
             self._core.shorten(end_index)
 
     def _replace_from(self, entry: Entry) -> None:
-        """Make the log end with an entry that it does not have. Raises LogRefused."""
+        """Make the log end with an entry that it does not have. Raises LogRefused.
+
+        What is before it stays only if it is proven. A leader that finds nothing in common sends its first entry; the
+        two logs may have parted before that."""
         core = self._core
         self._drop_unsynced()
-        self._proven = min(self._proven, entry.index - 1)
-        if core.log.begin_index < entry.index <= core.log.end_index:
+        self._proven = min(self._proven_end(), entry.index - 1)
+        if self._proven == entry.index - 1 >= core.log.begin_index >= 0:
             core.shorten(entry.index - 1)
             try:
                 core.log.write([entry])
                 return
             except PositionMismatch:
-                pass  # nothing in common: begin with the leader's entry
+                pass  # begin with the leader's entry
         core.reset(entry)
 
     def _append(self, ticket: object, request: PushRequest, now: int) -> None:

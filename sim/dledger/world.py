@@ -263,6 +263,7 @@ class World:
 
     def _resume(self, node: Node) -> None:
         node.is_paused = False
+        node.turn()
 
     def _mend_disk(self, node: Node) -> None:
         node.log.is_refusing = False

@@ -101,6 +101,14 @@ def test_a_log_with_nothing_in_common_begins_with_the_leaders_entry() -> None:
     assert (lab.log.begin_index, lab.log.end_index, lab.member.committed) == (7, 7, -1)
 
 
+def test_what_is_before_the_leaders_first_entry_stays_only_if_it_is_proven() -> None:
+    """The logs may have parted there, which a leader without those entries cannot see."""
+    lab = following(0, 0, 0)
+    other = entry(1, 1)
+    assert lab.pushed(PUSH_TRUNCATE, other).code == codes.SUCCESS
+    assert (lab.log.begin_index, lab.log.end_index) == (1, 1)
+
+
 def test_a_disk_that_refuses_the_first_entry_of_another_log_keeps_the_old_one() -> None:
     """A member without entries would vote for candidates that lack what it had."""
     lab = following(0, 0)

@@ -12,7 +12,10 @@ from sim.dledger.world import FAULTS, run_seed
 
 SEEDS = 400
 PLANTED_SEEDS = 200
-FOUND = {948: "a follower that the disk refused its first new entry had removed its old ones"}
+FOUND = {
+    948: "a follower that the disk refused its first new entry had removed its old ones",
+    3132: "a follower whose log had parted before the leader's first entry kept what is before that",
+}
 """Seeds that found a fault once."""
 
 
