@@ -10,6 +10,7 @@ COPY src ./src
 COPY protocol ./protocol
 COPY daemon ./daemon
 COPY remoting ./remoting
+COPY monitoring ./monitoring
 COPY store ./store
 COPY namesrv ./namesrv
 COPY broker ./broker

@@ -101,6 +101,8 @@ class ProcessorTable:
     def __init__(self) -> None:
         self._entries: dict[int, _Entry] = {}
         self._before: list[BeforeHook] = []
+        self.errors: dict[tuple[int, int], int] = {}
+        """(request code, response code) -> requests whose processor refused them or failed; bounded by both tables."""
 
     def register(
         self, codes: Iterable[int] | int, processor: Processor, pool: Pool | None = None, order: int = 0
@@ -150,7 +152,7 @@ class ProcessorTable:
                 hook(connection, request)
             result = entry.processor(connection, request)
         except Exception as error:
-            result = error_response(connection, request, error)
+            result = self._failed(connection, request, error)
         if result is None:
             return
         if isinstance(result, RemotingCommand):
@@ -175,13 +177,20 @@ class ProcessorTable:
         try:
             response = await work
         except Exception as error:
-            response = error_response(connection, request, error)
+            response = self._failed(connection, request, error)
         finally:
             if pool is not None:
                 pool.left(token)
             connection.hold(-held_bytes)
         if response is not None:
             connection.answer(request, response)
+
+
+    def _failed(self, connection: Connection, request: RemotingCommand, error: Exception) -> RemotingCommand:
+        response = error_response(connection, request, error)
+        key = (request.code, response.code)
+        self.errors[key] = self.errors.get(key, 0) + 1
+        return response
 
 
 def error_response(connection: Connection, request: RemotingCommand, error: Exception) -> RemotingCommand:

@@ -65,7 +65,8 @@ class Turn:
     or for a postponed request as much earlier as the requests ahead of it in its own read have taken. `limit_seconds`
     is the time limit of a turn. `now` is when its clock was last read, which is before each request. `has_sends` is set
     when a send is handled. `failure` is what a hook raised: its work will never be finished, so responses that claim
-    success must never be sent."""
+    success must never be sent. `on_end`, if set, is called at the end of each turn with the seconds since it began.
+    What was received and sent is counted for each read and write of a socket."""
 
     def __init__(self, clock: Callable[[], float] | None = None) -> None:
         self.began = inf
@@ -87,6 +88,15 @@ class Turn:
         self._busy_seconds = 0.0
         self.has_sends = False
         self.failure: BaseException | None = None
+        self.on_end: Callable[[float], None] | None = None
+        self.received_requests = 0
+        self.received_bytes = 0
+        self.sent_bytes = 0
+
+    def received(self, requests: int, size_bytes: int) -> None:
+        """Count what one read brought."""
+        self.received_requests += requests
+        self.received_bytes += size_bytes
 
     def before_flush(self, hook: Callable[[], None]) -> None:
         """Call `hook` at the end of every turn, before anything is sent. It must not await. If it raises, nothing of
@@ -149,6 +159,7 @@ class Turn:
         """Finish the turn. If a hook raises, raise its exception now and at every later call."""
         if self.failure is not None:
             raise self.failure
+        has_begun = self._running
         self._running = True
         try:
             for hook in self._before_flush:
@@ -169,6 +180,8 @@ class Turn:
             now = self._clock()
             self._busy_until = now + BUSY_SECONDS
             self._busy_seconds += max(0.0, now - self.began)
+        if has_begun and self.on_end is not None:
+            self.on_end(self._clock() - self.began)
 
     async def run(self) -> None:
         """Run turns for output produced outside of a driver's turn and for postponed requests, until cancelled."""
