@@ -102,7 +102,7 @@ class ProcessorTable:
         self._entries: dict[int, _Entry] = {}
         self._before: list[BeforeHook] = []
         self.errors: dict[tuple[int, int], int] = {}
-        """(request code, response code) -> requests whose processor refused them or failed; bounded by both tables."""
+        """(request code, response code) -> responses of processors that are not SUCCESS; bounded by both tables."""
 
     def register(
         self, codes: Iterable[int] | int, processor: Processor, pool: Pool | None = None, order: int = 0
@@ -152,10 +152,12 @@ class ProcessorTable:
                 hook(connection, request)
             result = entry.processor(connection, request)
         except Exception as error:
-            result = self._failed(connection, request, error)
+            result = error_response(connection, request, error)
         if result is None:
             return
         if isinstance(result, RemotingCommand):
+            if result.code:
+                self._count(request, result)
             connection.answer(request, result)
             return
         token = object()
@@ -177,20 +179,20 @@ class ProcessorTable:
         try:
             response = await work
         except Exception as error:
-            response = self._failed(connection, request, error)
+            response = error_response(connection, request, error)
         finally:
             if pool is not None:
                 pool.left(token)
             connection.hold(-held_bytes)
         if response is not None:
+            if response.code:
+                self._count(request, response)
             connection.answer(request, response)
 
 
-    def _failed(self, connection: Connection, request: RemotingCommand, error: Exception) -> RemotingCommand:
-        response = error_response(connection, request, error)
+    def _count(self, request: RemotingCommand, response: RemotingCommand) -> None:
         key = (request.code, response.code)
         self.errors[key] = self.errors.get(key, 0) + 1
-        return response
 
 
 def error_response(connection: Connection, request: RemotingCommand, error: Exception) -> RemotingCommand:

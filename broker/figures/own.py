@@ -19,6 +19,13 @@ from triomq.remoting.processor_table import ProcessorTable
 from triomq.store.config import BrokerRole
 
 _QUEUE_ENTRY_BYTES = 20
+NO_ERRORS = (
+    ResponseCode.PULL_NOT_FOUND,
+    ResponseCode.PULL_RETRY_IMMEDIATELY,
+    ResponseCode.PULL_OFFSET_MOVED,
+    ResponseCode.QUERY_NOT_FOUND,
+)
+"""Responses other than SUCCESS that belong to the usual life of a client."""
 SYNCED = ("commitlog", "consumequeue")
 
 
@@ -156,10 +163,11 @@ class OwnFigures:
             errors.update(table.errors)
         yield counter(
             "triomq_request_errors_total",
-            "Requests that were refused, or failed.",
+            "Responses that are not a success, without those to pulls that find nothing.",
             [
                 (labels(request_code=_request_name(code), response_code=_response_name(response)), count)
                 for (code, response), count in errors.items()
+                if response not in NO_ERRORS
             ],
         )
         access = serving.access_control

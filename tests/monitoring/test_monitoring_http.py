@@ -255,7 +255,7 @@ async def test_many_silent_connections_make_room_for_one_that_asks(autojump_cloc
         assert await others[0].is_closed()
 
 
-async def test_one_address_has_half_of_the_places(autojump_clock: trio.testing.MockClock) -> None:
+async def test_one_address_has_half_of_the_places() -> None:
     async with serving() as server:
         clients = [Client(server, "10.0.0.1") for _ in range(http_server.MOST_CONNECTIONS)]
         await trio.testing.wait_all_tasks_blocked()
