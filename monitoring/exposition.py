@@ -2,7 +2,7 @@
 
 A family is a name, a type, a sentence, and its samples. Samples may be an iterator that computes them one by one, and
 `Page.text` yields the page piece by piece, each after at most `STEP_SECONDS` of work, so that the caller can let other
-tasks run in between. Instead of a sample an iterator may yield a number: so many series are left out here, perhaps
+tasks run in between. Instead of a sample an iterator may yield a number: of series that are left out here, perhaps
 none.
 
     text         "text/plain; version=0.0.4", what Prometheus reads without being asked for more
@@ -116,7 +116,7 @@ def number(value: int | float) -> str:
 
 class Page:
     """One scrape: renders families one after another. `left_out` is family -> series that are not shown, as far as it
-    is rendered. `on_failure` hears of samples that cannot be computed; the page goes on without them."""
+    is rendered. `on_failure` hears of samples that cannot be computed; the page continues without them."""
 
     def __init__(
         self,
