@@ -18,11 +18,11 @@ import trio
 from triomq.broker.tables.client_channel import ClientChannel
 from triomq.broker.tables.consumers import ConsumerTable
 from triomq.monitoring.exposition import Family, Sample, bounded, gauge, labels
-from triomq.protocol.bodies.running_info import ConsumerRunningInfo, ConsumeStatus
+from triomq.protocol.bodies.running_info import ClientRates, TopicRates
 from triomq.protocol.codes import RequestCode, ResponseCode
 from triomq.protocol.command import new_request
 from triomq.protocol.errors import BodyError
-from triomq.protocol.headers.client import GetConsumerRunningInfoRequestHeader
+from triomq.protocol.headers.client import GetClientRatesRequestHeader
 from triomq.remoting.errors import RemotingError
 
 log = structlog.get_logger("triomq.broker.figures")
@@ -35,7 +35,7 @@ MOST_BODY_BYTES: Final = 256 * 1024
 """A longer response is not read: nothing that a client says may hold the others up."""
 MOST_SERIES: Final = 20_000
 
-_FAMILIES: Final[dict[str, tuple[str, Callable[[ConsumeStatus], float]]]] = {
+_FAMILIES: Final[dict[str, tuple[str, Callable[[TopicRates], float]]]] = {
     "rocketmq_client_consume_fail_msg_count": (
         "Messages whose consumption failed in the last hour.",
         lambda status: status.consume_failed_msgs,
@@ -55,7 +55,7 @@ class ClientFigures:
     def __init__(self, consumers: ConsumerTable, *, is_on: bool) -> None:
         self._consumers = consumers
         self._is_on = is_on
-        self._known: list[tuple[str, ConsumeStatus]] = []
+        self._known: list[tuple[str, TopicRates]] = []
 
     def families(self, limit: int) -> Iterator[Family]:
         """Yield what the last round brought."""
@@ -76,7 +76,7 @@ class ClientFigures:
             if group.consumption.consume_type == "CONSUME_PASSIVELY"
             for member in group.members()
         ][:MOST_CLIENTS]
-        found: list[tuple[str, ConsumeStatus]] = []
+        found: list[tuple[str, TopicRates]] = []
         places = trio.Semaphore(AT_ONCE)
         async with trio.open_nursery() as nursery:
             for group, member in asked:
@@ -88,10 +88,10 @@ class ClientFigures:
         self,
         group: str,
         member: ClientChannel,
-        found: list[tuple[str, ConsumeStatus]],
+        found: list[tuple[str, TopicRates]],
         places: trio.Semaphore,
     ) -> None:
-        header = GetConsumerRunningInfoRequestHeader(
+        header = GetClientRatesRequestHeader(
             consumer_group=group, client_id=member.client_id, jstack_enable=False
         )
         try:
@@ -100,7 +100,7 @@ class ClientFigures:
             body = response.body if response.code == ResponseCode.SUCCESS else b""
             if not body or len(body) > MOST_BODY_BYTES:
                 return
-            for topic, status in ConsumerRunningInfo.decode(body).status_table.items():
+            for topic, status in ClientRates.decode(body).status_table.items():
                 if len(found) < MOST_SERIES:
                     text = labels(clientAddr=member.remote_text, clientId=member.client_id, group=group, topic=topic)
                     found.append((text, status))
@@ -110,5 +110,5 @@ class ClientFigures:
             places.release()
 
 
-def _sample(value: Callable[[ConsumeStatus], float], known: tuple[str, ConsumeStatus]) -> Sample:
+def _sample(value: Callable[[TopicRates], float], known: tuple[str, TopicRates]) -> Sample:
     return known[0], value(known[1])
