@@ -22,7 +22,7 @@ from triomq.protocol.bodies.running_info import ClientRates, TopicRates
 from triomq.protocol.codes import RequestCode, ResponseCode
 from triomq.protocol.command import new_request
 from triomq.protocol.errors import BodyError
-from triomq.protocol.headers.client import GetClientRatesRequestHeader
+from triomq.protocol.headers.client import GetConsumerRunningInfoRequestHeader
 from triomq.remoting.errors import RemotingError
 
 log = structlog.get_logger("triomq.broker.figures")
@@ -91,7 +91,7 @@ class ClientFigures:
         found: list[tuple[str, TopicRates]],
         places: trio.Semaphore,
     ) -> None:
-        header = GetClientRatesRequestHeader(
+        header = GetConsumerRunningInfoRequestHeader(
             consumer_group=group, client_id=member.client_id, jstack_enable=False
         )
         try:
