@@ -221,6 +221,11 @@ class DelayedDelivery:
             code = self._levels.deliver_at(level, store_timestamp_at(record)) if record is not None else now_ms
         return code if code <= now_ms + self._levels.delay_ms(level) else now_ms
 
+    def deliver_due(self, level: int) -> bool:
+        """Deliver due messages of a level, up to the limit of one pass. Return whether there were any."""
+        queue_offset = self._offsets.get(level)
+        return self._deliver(level) and self._offsets.get(level) != queue_offset
+
     def _deliver(self, level: int, failures: int = 0) -> bool:
         """Deliver due messages, up to the limit of one pass. Return False if the store refused a message, as it did
         `failures` times before.
