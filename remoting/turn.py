@@ -10,7 +10,8 @@ connection after another and one turn after another; between two of its turns th
 Sends go before pulls: thousands of pulls of a consumer that catches up would make each turn so long that producers,
 which wait for a response before they send again, come to a stand. So while sends arrive, and in a long turn, a pull
 waits, and `run` handles the waiting pulls in turns of a *slice*. While sends arrive, a slice is a part of the time that
-they took since the last one, so that they have the greater part of the loop.
+they took since the last one, so that they have the greater part of the loop. A pull that comes while none waits, in a
+turn that has no sends so far, is a slice of its own and need not wait: a consumer that has just got a message sends it.
 
 Output produced outside of a turn (by an async processor or a timer) is batched in the same way: the first response
 wakes the task in `run`, which ends a turn of its own.
@@ -82,6 +83,7 @@ class Turn:
         self._has_clock = clock is not None
         self._stop_after = LONG_TURN_SECONDS
         self._is_slice = False
+        self._has_pull = False
         self._slice_bytes = 0
         self._most_slice_bytes = QUIET_SLICE_BYTES
         self._busy_until = -inf
@@ -145,7 +147,13 @@ class Turn:
         """Return whether a pull must wait for a slice (`postpone`), so that sends need not wait for it."""
         if not self._running or self._is_slice or self.limit_seconds == inf:
             return False
-        return self.began <= self._busy_until or self._clock() - self.began > QUIET_SLICE_SECONDS
+        if self.began > self._busy_until:
+            return self._clock() - self.began > QUIET_SLICE_SECONDS
+        if self._has_pull or self.has_sends or self._postponed:
+            return True
+        self._has_pull = True
+        self._busy_seconds = 0.0
+        return False
 
     def begin(self) -> None:
         if not self._has_clock:
@@ -153,6 +161,7 @@ class Turn:
             self._clock = trio.lowlevel.current_clock().current_time  # a third of the cost of trio.current_time
         self.began = self.arrived = self.look()
         self._stop_after = self.limit_seconds
+        self._has_pull = False
         self._running = True
 
     def end(self) -> None:
