@@ -135,6 +135,7 @@ class LongPolling:
         self._greediest: Connection | None = None
         self._greediest_held = 0
         self._purge: _Purge | None = None
+        self._old_deadlines: list[_Deadline] = []
         self._gone: deque[ParkedPull] = deque()  # pulls of closed connections
         self._is_running = False
         self._sooner = trio.Event()
@@ -337,15 +338,17 @@ class LongPolling:
             parked.waiter = None
         if self._purge is None and len(self._deadlines) > max(PURGE_AT_ONCE, 4 * self._pool.in_flight):
             self._purge = _Purge(self._deadlines)
-            while self._purge is not None and not self._is_running:
+            while not self._is_running and (self._purge is not None or self._old_deadlines):
                 self._go_on_purging()
             self._sooner.set()
 
     def _go_on_purging(self) -> None:
         """Do a step of clearing away the deadlines of pulls that have their response."""
-        if self._purge is not None and self._purge.step():
-            self._deadlines = self._purge.kept
+        del self._old_deadlines[-PURGE_AT_ONCE:]  # to free them all at once would take as long as to look at them
+        if self._purge is not None and not self._old_deadlines and self._purge.step():
+            self._old_deadlines, self._deadlines = self._deadlines, self._purge.kept
             self._purge = None
+            self._sooner.set()
 
     async def run(self) -> None:
         """Respond to pulls whose time is over; runs until cancelled."""
@@ -360,11 +363,13 @@ class LongPolling:
         while True:
             self._forget_gone()
             self._go_on_purging()
-            while self._deadlines and not self._deadlines[0][2].is_parked:
+            popped = 0
+            while self._deadlines and not self._deadlines[0][2].is_parked and popped < PURGE_AT_ONCE:
                 heappop(self._deadlines)
+                popped += 1
             self._sooner = trio.Event()
             due = self._deadlines[0][0] if self._deadlines else inf
-            if self._gone or self._purge is not None:
+            if self._gone or self._purge is not None or self._old_deadlines or popped == PURGE_AT_ONCE:
                 due = min(due, trio.current_time())
                 in_a_row = RESPONSES_IN_A_ROW
             elif due <= trio.current_time():

@@ -351,7 +351,7 @@ async def test_deadlines_of_answered_pulls_are_cleared_away_in_steps(
     for number in range(count):
         held.park(number + 1, connection=mine, wait_seconds=50 + number / count)
     held.polling.connection_closed(mine)  # type: ignore[arg-type]
-    steps = before = 0
+    steps = before = old_before = 0
     purge = None
     for _ in range(100):
         if held.polling._purge is not purge or purge is None:
@@ -362,8 +362,12 @@ async def test_deadlines_of_answered_pulls_are_cleared_away_in_steps(
             if steps == 3:  # in the middle
                 held.park(0, connection=other, wait_seconds=0.5)
         before = len(purge._old) if purge is not None else 0
+        old = len(held.polling._old_deadlines)
+        assert old_before - old <= 2 * PURGE_AT_ONCE, "they are freed in steps as well"
+        old_before = old
         await trio.lowlevel.checkpoint()
     assert steps >= 4
+    assert held.polling._old_deadlines == []
     assert len(held.polling._deadlines) <= PURGE_AT_ONCE + 21
     began = trio.current_time()
     await trio.sleep(0.75)
