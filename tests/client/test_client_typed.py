@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 import trio
@@ -18,6 +19,7 @@ from triomq import (
     ConsumeRules,
     DeadLetter,
     InvalidMessage,
+    LitePullConsumer,
     Message,
     MessageExt,
     MessageModel,
@@ -165,7 +167,7 @@ async def test_an_ordered_loop_skips_wrong_bodies(fakes: FakeCluster, autojump_c
 
 
 async def test_a_broadcast_message_with_a_wrong_body_is_dropped(
-    fakes: FakeCluster, autojump_clock: MockClock, tmp_path: object
+    fakes: FakeCluster, autojump_clock: MockClock, tmp_path: Path
 ) -> None:
     fakes.broker.store("T", 0, b"x", b"1")
     for ordered in (False, True):
@@ -189,6 +191,54 @@ async def test_without_a_way_to_store_the_reason_the_letter_goes_without(
         await trio.sleep(5)
     assert [header.delay_level for header in fakes.broker.sent_back] == [-1]
     assert fakes.broker.offsets["G", "T", 0] == 1
+
+
+async def test_polls_return_values_and_wrong_bodies_are_dead_letters(
+    fakes: FakeCluster, autojump_clock: MockClock
+) -> None:
+    fakes.broker.store("T", 0, b"x", b"1", b"y", b"2", b"z")
+    async with LitePullConsumer("G", name_server=NAME_SERVER, serializer=Json(int), consume_from=FIRST) as poller:
+        poller.subscribe("T")
+        assert [message.value for message in await poller.poll()] == [1, 2]
+        await trio.sleep(60)
+        assert await poller.poll(0.1) == []
+    assert [letter[0] for letter in letters(fakes)] == [b"x", b"y", b"z"]
+    assert fakes.broker.offsets["G", "T", 0] == 5
+
+
+async def test_a_poll_waits_until_a_wrong_body_is_a_dead_letter(fakes: FakeCluster, autojump_clock: MockClock) -> None:
+    fakes.broker.store("T", 0, b"x", b"1")
+    fakes.broker.will(SEND, *[refuse(ResponseCode.NO_PERMISSION)] * 6)
+    fakes.broker.will(RequestCode.CONSUMER_SEND_MSG_BACK, refuse(ResponseCode.NO_PERMISSION))
+    async with LitePullConsumer("G", name_server=NAME_SERVER, serializer=Json(int), consume_from=FIRST) as poller:
+        poller.subscribe("T")
+        assert await poller.poll(1) == []
+        assert [message.value for message in await poller.poll(60)] == [1]
+    assert fakes.broker.offsets["G", "T", 0] == 2
+
+
+async def test_a_poll_waits_for_a_serializer_that_cannot_work_for_now(fakes: FakeCluster) -> None:
+    fakes.broker.store("T", 0, b"1")
+    serializer = Slow()
+    serializer.fails = 1
+    with trio.fail_after(LIMIT_SECONDS):
+        async with LitePullConsumer("G", name_server=NAME_SERVER, serializer=serializer, consume_from=FIRST) as poller:
+            poller.subscribe("T")
+            assert [message.value for message in await poller.poll(LIMIT_SECONDS)] == [1]
+    assert letters(fakes) == []
+
+
+async def test_a_broadcast_poll_drops_wrong_bodies(
+    fakes: FakeCluster, autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    fakes.broker.store("T", 0, b"x", b"1")
+    async with LitePullConsumer(
+        "G", name_server=NAME_SERVER, serializer=Json(int), consume_from=FIRST, model=MessageModel.BROADCASTING,
+        offset_directory=tmp_path,
+    ) as poller:  # fmt: skip
+        poller.subscribe("T")
+        assert [message.value for message in await poller.poll()] == [1]
+    assert letters(fakes) == []
 
 
 class Slow(Serializer[int]):
