@@ -76,9 +76,7 @@ async def serve(
     them. Raises StartError if it cannot start.
     """
     memory = budget_of(server_settings.max_request_bytes, server_settings.max_frame_bytes)
-    routes = RouteTable(
-        account=memory.tables.account("routes"), incoming_account=memory.tables.account("registrations in progress")
-    )
+    routes = _make_routes(memory.tables)
     kv_config = _load_kv_config(settings, memory.tables)
     config = config or RuntimeConfig(settings, server_settings)
     tls = tls or TlsSettings()
@@ -86,9 +84,8 @@ async def serve(
     async with AsyncExitStack() as stack:
         ask = await _product_environment(settings, address_server or AddressServer(), dialing, stack)
         kept = memory.tables.account("kept routes")
-        processor = NamesrvProcessor(routes, kv_config, config, ask_product_environment=ask, account=kept)
         table = ProcessorTable()
-        processor.register_all(table)
+        NamesrvProcessor(routes, kv_config, config, ask_product_environment=ask, account=kept).register_all(table)
         certificates = ServerCertificates(tls)
         server = RemotingServer(
             server_settings,
@@ -123,6 +120,10 @@ async def serve(
                     await server.drain(DRAIN_SECONDS)
                     connections.cancel_scope.cancel()
             nursery.cancel_scope.cancel()
+
+
+def _make_routes(memory: TableMemory) -> RouteTable:
+    return RouteTable(account=memory.account("routes"), incoming_account=memory.account("registrations in progress"))
 
 
 def _load_kv_config(settings: NamesrvSettings, memory: TableMemory) -> KvConfig:

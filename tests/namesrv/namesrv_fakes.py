@@ -75,7 +75,8 @@ class FakeNamesrv:
     ) -> None:
         self.nursery = nursery
         self.memory = TableMemory()
-        self.routes = RouteTable(incoming_account=self.memory.account("registrations in progress"))
+        self.in_progress = TableMemory()
+        self.routes = RouteTable(incoming_account=self.in_progress.account("registrations in progress"))
         nursery.start_soon(RouteUpkeep(self.routes).run)
         self.kv_config = kv_config or KvConfig(None)
         self.config = RuntimeConfig(settings or NamesrvSettings(), ServerSettings(listen_port=9876), extra=extra)

@@ -41,6 +41,12 @@ def perms(routes: RouteTable, count: int = COUNT) -> set[int]:
     return {-1 if route is None else route.queue_datas[0].perm for route in found}
 
 
+async def begun() -> None:
+    """Wait until the task that was started just now has run up to its first await."""
+    await trio.lowlevel.checkpoint()
+    await trio.lowlevel.checkpoint()
+
+
 class Running:
     """A registration in progress, and what other tasks see between its steps."""
 
@@ -80,7 +86,7 @@ async def test_nobody_sees_half_of_a_registration(
     assert [one for one in running.seen if one not in ({-1}, {6}, {4})] == []
     assert len(running.seen) > 2 * COUNT // STEP_TOPICS
     assert running.seen[-1] == {4}
-    assert namesrv.memory.held_bytes == 0, "nothing is in progress any more"
+    assert namesrv.in_progress.held_bytes == 0, "nothing is in progress any more"
 
 
 async def test_a_short_registration_takes_effect_at_once_beside_a_long_one(
@@ -88,7 +94,7 @@ async def test_a_short_registration_takes_effect_at_once_beside_a_long_one(
 ) -> None:
     running = Running(namesrv)
     nursery.start_soon(running.register, "long", *many())
-    await trio.lowlevel.checkpoint()
+    await begun()
     other = namesrv.connect(40001)
     await running.register("short", TopicConfig(topic_name="S"), name="b-b", address="b:1", connection=other)
     await running.watch(2)
@@ -103,7 +109,7 @@ async def test_registrations_of_a_broker_take_effect_in_their_order(
     running = Running(namesrv)
     second = namesrv.peer if is_same_connection else namesrv.connect(40001)
     nursery.start_soon(running.register, "first", *many(6))
-    await trio.lowlevel.checkpoint()
+    await begun()
     short = TopicConfig(topic_name="t0", perm=2)
     request = new_request(
         RequestCode.REGISTER_BROKER,
@@ -125,7 +131,7 @@ async def test_an_unregistration_goes_behind_the_registration_before_it(
 ) -> None:
     running = Running(namesrv)
     nursery.start_soon(running.register, "first", *many())
-    await trio.lowlevel.checkpoint()
+    await begun()
     answer = await namesrv.ask(RequestCode.UNREGISTER_BROKER, broker_fields(), connection=namesrv.connect(40001))
     assert answer.code == ResponseCode.SUCCESS
     await running.watch(1)
@@ -140,15 +146,14 @@ async def test_a_registration_whose_connection_closes_changes_nothing(
     await namesrv.register("t0", version=1)
     other = namesrv.connect(40001)
     nursery.start_soon(lambda: running.register("gone", *many(4), version=2, connection=other))
-    await trio.lowlevel.checkpoint()
-    await trio.lowlevel.checkpoint()
+    await begun()
     namesrv.disconnect(other)
     await running.watch(1)
     assert (perms(namesrv.routes, 1), perms(namesrv.routes)) == ({6}, {6, -1})
     with trio.fail_after(10):
         while namesrv.routes.sizes()["topics"] != 1:
             await trio.lowlevel.checkpoint()
-    assert namesrv.memory.held_bytes == 0
+    assert namesrv.in_progress.held_bytes == 0
     assert (await namesrv.register(*many(2), version=3)).code == ResponseCode.SUCCESS, "its place is given back"
 
 
