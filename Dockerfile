@@ -9,6 +9,7 @@ COPY bin ./bin
 COPY src ./src
 COPY protocol ./protocol
 COPY daemon ./daemon
+COPY dledger ./dledger
 COPY remoting ./remoting
 COPY store ./store
 COPY namesrv ./namesrv

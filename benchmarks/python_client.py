@@ -31,8 +31,9 @@ import trio
 
 from triomq.broker.embedded import ProcessCluster
 from triomq.client.administer.admin import Admin
-from triomq.client.consume.push_consumer import ConsumeFromWhere, PushConsumer
+from triomq.client.consume.push_consumer import PushConsumer
 from triomq.client.core.consume_rules import ConsumeRules
+from triomq.client.core.results import ConsumeFromWhere
 from triomq.client.produce.producer import Message, Producer
 from triomq.protocol.message import MessageExt
 

@@ -328,7 +328,7 @@ class BrokerSettings:
     max_groups_per_client: int = _changeable(
         "maxGroupsPerClient",
         1000,
-        meaning="producer and consumer groups of one heartbeat; larger ones are refused (TrioMQ only)",
+        meaning="producer and consumer groups of one heartbeat, and of one connection; more are refused (TrioMQ only)",
         minimum=1,
     )
 

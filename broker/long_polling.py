@@ -14,10 +14,11 @@ again.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from heapq import heappop, heappush
-from itertools import count
+from itertools import count, islice
 from math import inf
 from typing import Final
 
@@ -39,7 +40,13 @@ SCAN_ENTRIES: Final = 4096
 again. So no commit scans without bound."""
 
 LEAVE_SHARE: Final = 16
-"""One of so many pulls of the connection that holds the most leaves at a time, so that looking for it is rare."""
+"""One in this number of pulls of the connection that holds the most leaves at a time; so looking for it is rare."""
+
+LEAVE_AT_ONCE: Final = 32
+"""More do not leave at a time: each reads its queue once more and has a response."""
+
+FORGET_AT_ONCE: Final = 256
+"""Pulls of closed connections that are forgotten in a step."""
 
 PARKED_BYTES: Final = 2048
 """About the memory that a parked pull takes, beside its request."""
@@ -104,6 +111,8 @@ class LongPolling:
         self._by_address: dict[str, dict[Connection, None]] = {}
         self._greediest: Connection | None = None
         self._greediest_held = 0
+        self._gone: deque[ParkedPull] = deque()  # pulls of closed connections
+        self._is_running = False
         self._sooner = trio.Event()
         pool.make_room = self.make_room
 
@@ -166,12 +175,25 @@ class LongPolling:
         held = self._by_connection.get(connection)
         if held is not None:
             self._leave(connection)
-            for parked in held:
+            self._gone.extend(held)
+            self._forget_gone()
+            while self._gone and not self._is_running:
+                self._forget_gone()
+            self._sooner.set()
+
+    def _forget_gone(self) -> None:
+        """Forget some of the pulls whose connection closed. There may be a hundred thousand."""
+        for _ in range(min(len(self._gone), FORGET_AT_ONCE)):
+            parked = self._gone.popleft()
+            if parked.is_parked:
                 self._forget(parked)
 
     def make_room(self, connection: Connection) -> bool:
         """Give the oldest pulls of the connection that holds the most their response, for one of `connection`. Return
         whether there is room now: there is none if that is the connection that holds the most."""
+        if self._gone:
+            self._forget_gone()
+            return True
         greediest = self._find_greediest()
         if greediest is None or greediest is connection:
             return False
@@ -182,7 +204,7 @@ class LongPolling:
         """Give the oldest pulls of a connection their response."""
         held = self._by_connection[connection]
         now = trio.current_time()
-        for parked in list(held)[: len(held) // LEAVE_SHARE + 1]:
+        for parked in list(islice(held, min(len(held) // LEAVE_SHARE + 1, LEAVE_AT_ONCE))):
             parked.deadline = now
             self._finish(parked)
 
@@ -230,9 +252,9 @@ class LongPolling:
     def _look(self, parked: ParkedPull, has_failed: bool) -> None:
         """Look for a message for this pull, once its queue has grown or failed. One commit may wake thousands, and so
         those that the turn has no time for, or their peer no room, are examined later."""
-        if not parked.is_parked:
-            return
         connection = parked.connection
+        if not parked.is_parked or not connection.is_open:
+            return
         if connection.must_wait():
             connection.postpone(partial(self._look, parked, has_failed))
         elif has_failed or self._matches(parked):
@@ -291,13 +313,24 @@ class LongPolling:
 
     async def run(self) -> None:
         """Respond to pulls whose time is over; runs until cancelled."""
+        self._is_running = True
+        try:
+            await self._run()
+        finally:
+            self._is_running = False
+
+    async def _run(self) -> None:
         in_a_row = 0
         while True:
+            self._forget_gone()
             while self._deadlines and not self._deadlines[0][2].is_parked:
                 heappop(self._deadlines)
             self._sooner = trio.Event()
             due = self._deadlines[0][0] if self._deadlines else inf
-            if due <= trio.current_time():
+            if self._gone:
+                due = min(due, trio.current_time())
+                in_a_row = RESPONSES_IN_A_ROW
+            elif due <= trio.current_time():
                 self._finish(heappop(self._deadlines)[2])
                 in_a_row += 1
                 if in_a_row < RESPONSES_IN_A_ROW:

@@ -4,9 +4,11 @@
 """
 
 from triomq.client.administer.admin import Admin
+from triomq.client.app.application import TrioMQ
+from triomq.client.consume.delivery import Delivery
 from triomq.client.consume.lite_pull_consumer import LitePullConsumer
 from triomq.client.consume.pull_consumer import PullConsumer
-from triomq.client.consume.push_consumer import Delivery, PushConsumer
+from triomq.client.consume.push_consumer import PushConsumer
 from triomq.client.core.allocation import (
     Averagely,
     AveragelyByCircle,
@@ -29,8 +31,10 @@ from triomq.client.core.errors import (
     NameServersUnreachable,
     NoRoute,
     OperationTimeout,
+    RegistryFailed,
     RequestTimedOut,
     SendFailed,
+    WrongPayload,
 )
 from triomq.client.core.hooks import (
     ConsumeContext,
@@ -47,6 +51,7 @@ from triomq.client.core.queue_choice import QueueSelector, by_hash, by_random
 from triomq.client.core.results import (
     ConsumeFromWhere,
     ConsumeStatus,
+    DeadLetter,
     LocalTransactionState,
     MessageModel,
     PullResult,
@@ -84,6 +89,7 @@ __all__ = [
     "ConsumeRules",
     "ConsumeStatus",
     "Credentials",
+    "DeadLetter",
     "Delivery",
     "EndTransactionContext",
     "EndTransactionHook",
@@ -106,6 +112,7 @@ __all__ = [
     "PullStatus",
     "PushConsumer",
     "QueueSelector",
+    "RegistryFailed",
     "RequestHook",
     "RequestTimedOut",
     "RetryLater",
@@ -119,6 +126,8 @@ __all__ = [
     "TraceSender",
     "TransactionProducer",
     "TransactionSendResult",
+    "TrioMQ",
+    "WrongPayload",
     "by_hash",
     "by_random",
     "reply_to",

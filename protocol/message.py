@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Generic
 
 from triomq.protocol import message_id
 from triomq.protocol import property_names as names
 from triomq.protocol.address import HostPort
+
+if TYPE_CHECKING:  # type checkers bring `typing_extensions` themselves
+    from typing_extensions import TypeVar
+
+    V = TypeVar("V", default=Any)
+else:
+    from typing import TypeVar
+
+    V = TypeVar("V")
 
 KEY_SEPARATOR = " "
 
@@ -109,14 +119,16 @@ class Message:
             self.properties[name] = value
 
 
-class MessageExt(Message):
+class MessageExt(Message, Generic[V]):
     """A stored message: a Message plus its position in the store, its timestamps and its hosts (RocketMQ: MessageExt).
 
     Timestamps are wall-clock milliseconds. `store_size_bytes` is the size of the whole record. The client that pulls
     the message sets `broker_name`.
     """
 
+    _value: V
     __slots__ = (
+        "_value",
         "body_crc",
         "born_host",
         "born_timestamp",
@@ -147,6 +159,18 @@ class MessageExt(Message):
         self.store_host = UNKNOWN_HOST
         self.reconsume_times = 0
         self.prepared_transaction_offset = 0
+
+    @property
+    def value(self) -> V:
+        """What the consumer's serializer made of the body; the body itself without a serializer."""
+        try:
+            return self._value
+        except AttributeError:
+            return self.body  # type: ignore[return-value]
+
+    @value.setter
+    def value(self, value: V) -> None:
+        self._value = value
 
     @property
     def offset_msg_id(self) -> str:

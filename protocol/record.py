@@ -353,17 +353,20 @@ def encode_batch_units(units: Iterable[BatchUnit]) -> bytes:
     return bytes(body)
 
 
+_BODY_LENGTH = struct.Struct(">i")
+
+
 def split_batch(body: Buffer, max_units: int = 1 << 31) -> list[BatchUnit]:
     """Return the units of a batch request. TOTALSIZE, MAGICCODE and BODYCRC are ignored, as in RocketMQ's broker.
     Raises RecordError if the lengths do not fit, or if there are more than `max_units`."""
     units: list[BatchUnit] = []
     offset = 0
     end = len(body)
+    if end > max_units * BATCH_FIXED_BYTES and _has_more_units(body, max_units):
+        raise RecordError(f"it has more than {max_units} messages; send several batches")
     while offset < end:
         if end - offset < BATCH_FIXED_BYTES:
             raise RecordError(f"{end - offset} bytes at {offset} are too few for a message of a batch")
-        if len(units) >= max_units:
-            raise RecordError(f"it has more than {max_units} messages; send several batches")
         _, _, _, flag, body_length = _BATCH_HEAD.unpack_from(body, offset)
         body_at = offset + _BATCH_HEAD.size
         properties_at = body_at + body_length + 2
@@ -377,3 +380,20 @@ def split_batch(body: Buffer, max_units: int = 1 << 31) -> list[BatchUnit]:
             BatchUnit(flag, bytes(body[body_at : body_at + body_length]), bytes(body[properties_at:offset]))
         )
     return units
+
+
+def _has_more_units(body: Buffer, max_units: int) -> bool:
+    """Return whether a batch has more units than that, without a copy of any. A length that does not fit ends it."""
+    offset = count = 0
+    end = len(body)
+    while end - offset >= BATCH_FIXED_BYTES and count <= max_units:
+        body_length = _BODY_LENGTH.unpack_from(body, offset + _BATCH_HEAD.size - 4)[0]
+        properties_at = offset + _BATCH_HEAD.size + body_length
+        if body_length < 0 or properties_at + 2 > end:
+            return False
+        properties_length = _SHORT.unpack_from(body, properties_at)[0]
+        if properties_length < 0:
+            return False
+        offset = properties_at + 2 + properties_length
+        count += 1
+    return count > max_units

@@ -36,7 +36,7 @@ def test_importing_the_package_loads_nothing_else() -> None:
     assert result.stdout == "[]\n"
 
 
-@pytest.mark.parametrize("module", ["aio", "blocking", "testing"])
+@pytest.mark.parametrize("module", ["aio", "blocking", "serializers", "testing"])
 def test_every_name_of_a_public_module_is_there(module: str) -> None:
     loaded = importlib.import_module(f"triomq.{module}")
     assert loaded.__all__ == sorted(loaded.__all__, key=lambda name: (name.islower(), name))

@@ -25,6 +25,7 @@ ARROWS: dict[str, set[str]] = {
     "daemon": {"protocol"},
     "remoting": {"protocol"},
     "store": {"protocol"},
+    "dledger": {"protocol"},
     "namesrv": {"remoting", "protocol", "daemon"},
     "broker": {"store", "remoting", "protocol", "daemon"},
     "client": {"remoting", "protocol"},
@@ -39,13 +40,14 @@ MORE_ARROWS: dict[str, set[str]] = {
     "remoting/compiling.py": {"mypy_extensions"},  # read by the compiler, never run
 }
 OTHERS: dict[str, set[str]] = {
-    "protocol": {"msgspec", "msgpack", "lz4", "zstandard"},
+    "protocol": {"msgspec", "msgpack", "lz4", "zstandard", "typing_extensions"},
     "daemon": {"structlog", "trio", "yaml"},
     "remoting": {"structlog", "trio", "outcome"},
     "store": {"structlog", "trio", "crcmod", "outcome"},
+    "dledger": set(),
     "namesrv": {"structlog", "trio"},
     "broker": {"structlog", "trio", "msgspec", "yaml"},
-    "client": {"structlog", "trio", "msgspec", "pytest"},
+    "client": {"structlog", "trio", "msgspec", "pytest", "typing_extensions", "fastavro", "pydantic"},
     "spark": {"pyspark", "pyarrow"},
     "admin": {"yaml"},
 }

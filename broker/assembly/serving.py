@@ -112,6 +112,7 @@ class Serving:
         background.start_soon(self.pull.long_polling.run)
         background.start_soon(self.registration.run)
         background.start_soon(tables.notifier.run)
+        background.start_soon(tables.departures.run)
         background.start_soon(self.schedule.run)
         if tables.access is not None:
             background.start_soon(tables.access.run)

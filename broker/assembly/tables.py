@@ -16,6 +16,7 @@ from triomq.broker.assembly.listeners import Listeners
 from triomq.broker.client_notifier import ClientNotifier
 from triomq.broker.configuration import Configuration
 from triomq.broker.delay import DelayOffsets
+from triomq.broker.departures import Departures
 from triomq.broker.extensions import Extensions
 from triomq.broker.filters.bloom import BloomFilter
 from triomq.broker.hooks import Hooks
@@ -79,6 +80,7 @@ class Tables:
     access: AccessTable | None
     listeners: Listeners
     quota_overrides: Overrides
+    departures: Departures
 
     @property
     def configuration(self) -> Configuration:
@@ -133,6 +135,7 @@ def build_tables(surroundings: Surroundings) -> Tables:
         access_table(configuration, now_ms) if broker.acl_enable else None,
         Listeners(),
         Overrides(kept(surroundings, "quotas.json")),
+        Departures(metadata.producers, metadata.consumers),
     )
     _listen(tables)
     return tables
@@ -257,7 +260,6 @@ def _listen(tables: Tables) -> None:
     listeners, metadata, hooks = tables.listeners, tables.metadata, tables.hooks
     if hooks:
         listeners.on_open(lambda connection: setattr(connection, "on_answer", hooks.answered))
-    listeners.on_close(metadata.producers.connection_closed)
-    listeners.on_close(metadata.consumers.connection_closed)
+    listeners.on_close(tables.departures.connection_closed)
     for table in (metadata.producers, metadata.consumers, tables.queue_locks):
         listeners.on_jump(table.time_jumped)

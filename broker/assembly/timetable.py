@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import trio
+
 from triomq.broker.assembly.serving import Serving
 from triomq.broker.metrics.stats_log import StatsLog
 from triomq.broker.metrics.watermark_log import WatermarkLog
@@ -18,9 +20,10 @@ def add_tasks(serving: Serving) -> None:
     memory = tables.surroundings.table_memory
     queues, statistics = memory.account("consume queues"), memory.account("statistics")
 
-    def expire_clients() -> None:
-        metadata.producers.expire()
-        metadata.consumers.expire()
+    async def expire_clients() -> None:
+        for expire in (metadata.producers.expire, metadata.consumers.expire):
+            for _ in expire():
+                await trio.lowlevel.checkpoint()
 
     def print_watermarks() -> None:
         watermarks.print()

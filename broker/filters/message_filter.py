@@ -43,6 +43,10 @@ class TagFilter:
         return True
 
 
+COST_IN_PYTHON: Final = 5
+"""How much longer an expression takes that C does not evaluate."""
+
+
 class SqlFilter:
     """Passes messages whose properties satisfy the expression."""
 
@@ -50,9 +54,9 @@ class SqlFilter:
 
     def __init__(self, consumer_filter: ConsumerFilter) -> None:
         self._filter = consumer_filter
-        self.cost = len(consumer_filter.expression)
-        self.tag_codes = b""
         self.conditions = consumer_filter.conditions
+        self.cost = len(consumer_filter.expression) * (1 if self.conditions else COST_IN_PYTHON)
+        self.tag_codes = b""
 
     def matches_entry(self, tags_code: int, ext: ExtUnit | None) -> bool:
         bits = self._filter.bits
@@ -85,7 +89,7 @@ class RetrySqlFilter:
         if consumer_filter is None:
             self.cost = 0
             return True
-        self.cost = len(consumer_filter.expression)
+        self.cost = len(consumer_filter.expression) * COST_IN_PYTHON
         return consumer_filter.matches(properties)
 
 

@@ -13,8 +13,9 @@ from triomq.broker.errors import FilterError
 from triomq.broker.filters.selection import unknown_type
 from triomq.broker.filters.sql92 import MAX_EXPRESSION_CHARACTERS, compile_expression
 from triomq.broker.processors.steps import Steps
-from triomq.broker.tables.consumers import Consumption
+from triomq.broker.tables.consumers import ConsumerTable, Consumption
 from triomq.broker.tables.metadata import Metadata
+from triomq.broker.tables.producers import ProducerTable
 from triomq.protocol import permission
 from triomq.protocol.bodies.heartbeat import (
     CLUSTERING,
@@ -83,6 +84,13 @@ class ClientProcessor:
                 f"the heartbeat has {len(request.body)} bytes, the limit is {MAX_HEARTBEAT_BYTES}; spread the groups "
                 "over more clients",
             )
+        most_groups = self._configuration.broker.max_groups_per_client
+        if request.body.count(b"{") > 2 * (most_groups + MAX_SUBSCRIPTIONS):  # each group and each subscription has one
+            raise RequestRefused(
+                ResponseCode.SYSTEM_BUSY,
+                f"the heartbeat has more than twice the groups ({most_groups}, maxGroupsPerClient) and subscriptions "
+                f"({MAX_SUBSCRIPTIONS}) that are allowed; spread the groups over more clients",
+            )
         data = HeartbeatData.decode_request(request.body)
         if not data.client_id:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, "the heartbeat has no clientID")
@@ -90,7 +98,7 @@ class ClientProcessor:
         names += [group.group_name for group in data.producer_data_set]
         if not all(names):
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, "a group of the heartbeat has no groupName")
-        _check_names(data, data.client_id, names, self._configuration.broker.max_groups_per_client)
+        _check_names(data, data.client_id, names, most_groups)
         work = len(data.producer_data_set) + sum(map(_work_of, data.consumer_data_set))
         return self._done(
             connection, request, self._register(connection, request, data, data.client_id), work <= WORK_IN_A_STEP
@@ -113,13 +121,18 @@ class ClientProcessor:
         refusal: RequestRefused | None = None
         work = 0
         for producer in data.producer_data_set:
-            self._producers.register(producer.group_name, connection, client_id, request.language, request.version)
+            if self._may_join(connection, producer.group_name, self._producers):
+                self._producers.register(producer.group_name, connection, client_id, request.language, request.version)
+            else:
+                refusal = refusal or self._too_many_groups(client_id)
             work += 1
             if work >= WORK_IN_A_STEP:
                 work = 0
                 yield
         for consumer in data.consumer_data_set:
             try:
+                if not self._may_join(connection, consumer.group_name, self._consumers):
+                    raise self._too_many_groups(client_id)
                 self._register_consumer(connection, request, client_id, consumer)
             except RequestRefused as error:
                 refusal = refusal or error  # a full table refuses new groups; the client's other groups are registered
@@ -129,6 +142,20 @@ class ClientProcessor:
                 yield
         if refusal is not None:
             raise refusal
+
+    def _may_join(self, connection: Connection, group: str, table: ConsumerTable | ProducerTable) -> bool:
+        """Return whether the client is in the group, or in few enough of them to join another."""
+        if table.is_member(group, connection):
+            return True
+        count = self._consumers.group_count(connection) + self._producers.group_count(connection)
+        return count < self._configuration.broker.max_groups_per_client
+
+    def _too_many_groups(self, client_id: str) -> RequestRefused:
+        return RequestRefused(
+            ResponseCode.SYSTEM_BUSY,
+            f"{client_id[:200]} is in {self._configuration.broker.max_groups_per_client} groups, the limit "
+            "(maxGroupsPerClient); leave some (UNREGISTER_CLIENT) or spread them over more clients",
+        )
 
     def _register_consumer(
         self, connection: Connection, request: RemotingCommand, client_id: str, consumer: ConsumerData

@@ -8,13 +8,16 @@ import structlog
 import trio
 
 from triomq.broker.tables.queue_locks import QueueLockTable
+from triomq.protocol.bodies.fastjson_writer import dumps
 from triomq.protocol.bodies.queue_lock import LockBatchRequestBody, LockBatchResponseBody, UnlockBatchRequestBody
 from triomq.protocol.codes import RequestCode, ResponseCode
 from triomq.protocol.command import RemotingCommand, new_response
 from triomq.protocol.errors import RequestRefused
+from triomq.protocol.message_queue import MessageQueue
 from triomq.protocol.system_topics import check_group_length, check_topic_length
 from triomq.remoting.connection import Connection
 from triomq.remoting.processor_table import Processor
+from triomq.remoting.step_line import next_step
 
 log = structlog.get_logger("triomq.broker.queue_locks")
 
@@ -22,6 +25,9 @@ SAVE_SECONDS: Final = 0.5
 """A lock is granted after this time even if its file is not written yet: Java clients wait one second."""
 MAX_QUEUES: Final = 4096
 """Queues in one request. A client names those that it holds of one group on one broker."""
+QUEUES_IN_A_STEP: Final = 256
+"""Queues that are locked, or written into the response, in half a millisecond. A response with more of them has them in
+the order in which they were locked, not in that of a Java set."""
 MAX_BODY_BYTES: Final = 1024 * 1024
 """Twice what that many queues take. Decoding more would hold all other clients up."""
 
@@ -45,14 +51,26 @@ class QueueLockProcessor:
         _check_count(len(body.mq_set))
         for queue in body.mq_set:
             check_topic_length(queue.topic)
-        held = self._locks.lock(group, body.mq_set, client_id)
+        queues = list(body.mq_set)
+        held = self._locks.lock(group, queues[:QUEUES_IN_A_STEP], client_id)
+        for begin in range(QUEUES_IN_A_STEP, len(queues), QUEUES_IN_A_STEP):
+            await next_step()
+            held += self._locks.lock(group, queues[begin : begin + QUEUES_IN_A_STEP], client_id)
         with trio.move_on_after(SAVE_SECONDS):
             try:
                 await self._locks.wait_saved()
             except OSError as error:
                 log.error("queue locks not written: a restart forgets them", error=str(error))
-        held = self._locks.still_held(group, held, client_id)
-        return new_response(request, body=LockBatchResponseBody(lock_ok_mq_set=frozenset(held)).encode())
+        if len(held) <= QUEUES_IN_A_STEP:
+            held = self._locks.still_held(group, held, client_id)
+            return new_response(request, body=LockBatchResponseBody(lock_ok_mq_set=frozenset(held)).encode())
+        texts: dict[MessageQueue, bytes] = {}
+        for begin in range(0, len(held), QUEUES_IN_A_STEP):
+            await next_step()
+            texts.update((queue, dumps(queue)) for queue in held[begin : begin + QUEUES_IN_A_STEP])
+        # Which of them it still holds is asked for all at once: the response must be true when it is sent.
+        told = b",".join([texts[queue] for queue in self._locks.still_held(group, held, client_id)])
+        return new_response(request, body=b'{"lockOKMQSet":[%b]}' % told)
 
     def unlock(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """Handle UNLOCK_BATCH_MQ: release the client's locks; locks of other clients stay."""

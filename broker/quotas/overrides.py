@@ -47,7 +47,7 @@ class Overrides:
         self._file = file
         self._table: Table = {}
         self._networks: list[tuple[Network, str]] = []
-        self._writer = WriteBehind(file, self._file_text)
+        self._writer = WriteBehind(file, lambda: [self._file_text().encode()])
 
     def __len__(self) -> int:
         return len(self._table)

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
 CHANNEL_EXPIRY_MS = 120_000
 """A client without a heartbeat for this long is dropped and disconnected (ProducerManager, ConsumerManager)."""
 
+GROUPS_IN_A_STEP = 256
+"""Groups whose members' heartbeats a step looks at."""
+
 
 @dataclass(slots=True, eq=False)
 class ClientChannel:

@@ -13,13 +13,14 @@ Limits: `max_groups` groups, `max_channels` memberships over all groups, `max_to
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias
 
 from triomq.broker.errors import TableFull
 from triomq.broker.tables import entry_costs
-from triomq.broker.tables.client_channel import CHANNEL_EXPIRY_MS, ClientChannel
+from triomq.broker.tables.client_channel import CHANNEL_EXPIRY_MS, GROUPS_IN_A_STEP, ClientChannel
 from triomq.protocol.clock import NowMs
 from triomq.protocol.subscription import SubscriptionData
 from triomq.remoting.table_memory import TableAccount, TableMemory
@@ -48,12 +49,13 @@ class Consumption:
 class ConsumerGroup:
     """One group while it is online. The latest heartbeat determines all of its attributes."""
 
-    __slots__ = ("channels", "consumption", "held_bytes", "member_bytes", "name", "subscriptions")
+    __slots__ = ("channels", "consumption", "held_bytes", "member_bytes", "name", "subscription_bytes", "subscriptions")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.held_bytes = 0
         self.member_bytes = 0
+        self.subscription_bytes = 0
         self.consumption = Consumption()
         self.channels: dict[Connection, ClientChannel] = {}
         self.subscriptions: dict[str, SubscriptionData] = {}
@@ -64,8 +66,9 @@ class ConsumerGroup:
 
     def client_ids(self) -> list[str]:
         """Return the ids of the connected clients, each once: a client that reconnects while its old connection still
-        seems open must not count twice when queues are allocated."""
-        return list(dict.fromkeys(channel.client_id for channel in self.channels.values() if channel.client_id))
+        seems open must not count twice when queues are allocated. Nor does one that is leaving."""
+        channels = self.channels.values()
+        return list(dict.fromkeys(each.client_id for each in channels if each.client_id and each.connection.is_open))
 
     def member(self, client_id: str) -> ClientChannel | None:
         """Return the connected client with that id, over its newest connection."""
@@ -119,7 +122,7 @@ class ConsumerTable:
         self._max_channels = max_channels
         self._max_topics_per_group = max_topics_per_group
         self._groups: dict[str, ConsumerGroup] = {}
-        self._groups_by_connection: dict[Connection, set[str]] = {}
+        self._groups_by_connection: dict[Connection, dict[str, None]] = {}  # in the order of joining
         self._channel_count = 0
         self._held_bytes = 0
         self._account = account if account is not None else TableMemory().account("consumers")
@@ -170,6 +173,7 @@ class ConsumerTable:
         entry.consumption = consumption
         joined = self._note_channel(entry, connection, client_id, language, version)
         changed = entry.update_subscriptions(subscriptions) or joined
+        entry.subscription_bytes = sum(map(_cost_of, entry.subscriptions.values()))
         self._count(entry)
         if changed and notify and self._on_change is not None:
             self._on_change(group, entry.members())
@@ -186,7 +190,7 @@ class ConsumerTable:
         self._channel_count -= 1
         entry.member_bytes -= _cost_of_member(channel.client_id)
         groups = self._groups_by_connection[connection]
-        groups.discard(group)
+        del groups[group]
         if not groups:
             del self._groups_by_connection[connection]
         self._count(entry)
@@ -198,12 +202,19 @@ class ConsumerTable:
             self._on_change(group, entry.members())
         return True
 
-    def connection_closed(self, connection: Connection) -> list[str]:
-        """Remove a connection; return the groups it was in."""
-        groups = sorted(self._groups_by_connection.get(connection, ()))
-        for group in groups:
+    def leave(self, connection: Connection, most: int) -> bool:
+        """Remove a connection from at most this number of its groups. Return whether it has more."""
+        for group in list(islice(self._groups_by_connection.get(connection, ()), most)):
             self.unregister(group, connection)
-        return groups
+        return connection in self._groups_by_connection
+
+    def group_count(self, connection: Connection) -> int:
+        """Return the number of groups that a connection is in."""
+        return len(self._groups_by_connection.get(connection, ()))
+
+    def is_member(self, group: str, connection: Connection) -> bool:
+        """Return whether the connection is in the group."""
+        return group in self._groups_by_connection.get(connection, ())
 
     def time_jumped(self, seconds: float) -> None:
         """Shift the clients' timestamps: the clock jumped ahead, but the clients were not silent during the jump."""
@@ -211,19 +222,15 @@ class ConsumerTable:
             for channel in group.channels.values():
                 channel.last_update_ms += int(seconds * 1000)
 
-    def expire(self) -> list[ClientChannel]:
-        """Drop clients without a heartbeat for 120 s and close their connections; return the dropped clients."""
+    def expire(self) -> Iterator[None]:
+        """Drop clients without a heartbeat for 120 s and close their connections. An item ends a step."""
         oldest_ms = self._now_ms() - CHANNEL_EXPIRY_MS
-        stale = [
-            (name, channel)
-            for name, group in self._groups.items()
-            for channel in group.channels.values()
-            if channel.last_update_ms < oldest_ms
-        ]
-        for name, channel in stale:
-            self.unregister(name, channel.connection)
-            channel.connection.close("no heartbeat of the consumer for 120 s")
-        return [channel for _, channel in stale]
+        for number, (name, group) in enumerate(list(self._groups.items()), 1):
+            if number % GROUPS_IN_A_STEP == 0:
+                yield
+            for channel in [each for each in group.channels.values() if each.last_update_ms < oldest_ms]:
+                self.unregister(name, channel.connection)
+                channel.connection.close("no heartbeat of the consumer for 120 s")
 
     def _count(self, entry: ConsumerGroup) -> None:
         """Compute what the group takes: nothing without members."""
@@ -231,7 +238,7 @@ class ConsumerTable:
         entry.held_bytes = 0
         if entry.channels:
             entry.held_bytes = entry_costs.CONSUMER_GROUP + entry_costs.TEXT * len(entry.name) + entry.member_bytes
-            entry.held_bytes += sum(map(_cost_of, entry.subscriptions.values()))
+            entry.held_bytes += entry.subscription_bytes
         self._held_bytes += entry.held_bytes - before
         self._account.set(self._held_bytes)
 
@@ -247,7 +254,7 @@ class ConsumerTable:
             known.last_update_ms = now_ms
         if known is not None:
             return False
-        self._groups_by_connection.setdefault(connection, set()).add(entry.name)
+        self._groups_by_connection.setdefault(connection, {})[entry.name] = None
         self._channel_count += 1
         return True
 

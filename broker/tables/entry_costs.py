@@ -24,7 +24,7 @@ CONSUMER: Final = 400
 SUBSCRIPTION: Final = 200
 PRODUCER_GROUP: Final = 250
 PRODUCER: Final = 350
-QUEUE_LOCK: Final = 320
+QUEUE_LOCK: Final = 700
 FILTER: Final = 1000
 FILTER_CHARACTER: Final = 40
 """A compiled filter, and each character of its expression."""

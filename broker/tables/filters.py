@@ -110,6 +110,9 @@ class FilterTable:
         self._max_filters = max_filters
         self._max_characters = max_characters
         self._by_topic: dict[str, dict[str, ConsumerFilter]] = {}
+        self._topics_of: dict[str, dict[str, None]] = {}  # of each group
+        self._filter_count = 0
+        self._characters = 0
         self._saved = ""
         self._account = account if account is not None else TableMemory().account("SQL92 filters")
 
@@ -145,19 +148,20 @@ class FilterTable:
             if subscription.expression_type == SQL92 and subscription.sub_string:
                 self._register(group, subscription)
         now_ms = self._now_ms()
-        for topic, filters in self._by_topic.items():
-            entry = filters.get(group)
-            if entry is not None and topic not in topics and not entry.is_dead:
+        for entry in self._of_group(group):
+            if entry.topic not in topics and not entry.is_dead:
                 entry.dead_time = now_ms
-                log.info("filter no longer subscribed", topic=topic, group=group)
+                log.info("filter no longer subscribed", topic=entry.topic, group=group)
 
     def group_gone(self, group: str) -> None:
         """Mark the group's filters dead because its last member left."""
         now_ms = self._now_ms()
-        for filters in self._by_topic.values():
-            entry = filters.get(group)
-            if entry is not None and not entry.is_dead:
+        for entry in self._of_group(group):
+            if not entry.is_dead:
                 entry.dead_time = now_ms
+
+    def _of_group(self, group: str) -> list[ConsumerFilter]:
+        return [self._by_topic[topic][group] for topic in self._topics_of.get(group, ())]
 
     def _register(self, group: str, subscription: SubscriptionData) -> None:
         topic, version = subscription.topic, subscription.sub_version
@@ -170,11 +174,10 @@ class FilterTable:
             known.client_version = version
             known.dead_time = 0
             return
-        if known is None and sum(map(len, self._by_topic.values())) >= self._max_filters:
+        if known is None and self._filter_count >= self._max_filters:
             raise TableFull("SQL92 filters", self._max_filters, f"filter of group {group} on {topic}")
-        characters = len(subscription.sub_string) - (len(known.expression) if known is not None else 0)
-        characters += sum([len(each.expression) for filters in self._by_topic.values() for each in filters.values()])
-        if characters > self._max_characters:
+        more = len(subscription.sub_string) - (len(known.expression) if known is not None else 0)
+        if self._characters + more > self._max_characters:
             raise TableFull("characters of SQL92 filters", self._max_characters, f"filter of group {group} on {topic}")
         cost = entry_costs.FILTER + entry_costs.FILTER_CHARACTER * len(subscription.sub_string)
         self._account.check(cost, f"filter of group {group} on {topic}")
@@ -186,21 +189,34 @@ class FilterTable:
             log.warning("filter does not compile", topic=topic, group=group, reason=str(error))
             if known is not None:
                 self._drop(topic, group)
-                self._count()
             return
-        self._by_topic.setdefault(topic, {})[group] = entry
-        self._count()
+        self._put(entry)
         log.info("filter registered", topic=topic, group=group, expression=subscription.sub_string)
 
+    def _put(self, entry: ConsumerFilter) -> None:
+        if self.get(entry.topic, entry.group) is not None:
+            self._drop(entry.topic, entry.group)
+        self._by_topic.setdefault(entry.topic, {})[entry.group] = entry
+        self._topics_of.setdefault(entry.group, {})[entry.topic] = None
+        self._count(1, len(entry.expression))
+
     def _drop(self, topic: str, group: str) -> None:
-        filters = self._by_topic[topic]
-        del filters[group]
+        filters, topics = self._by_topic[topic], self._topics_of[group]
+        entry = filters.pop(group)
         if not filters:
             del self._by_topic[topic]
+        del topics[topic]
+        if not topics:
+            del self._topics_of[group]
+        self._count(-1, -len(entry.expression))
 
-    def _count(self) -> None:
-        lengths = [len(entry.expression) for filters in self._by_topic.values() for entry in filters.values()]
-        self._account.set(entry_costs.FILTER * len(lengths) + entry_costs.FILTER_CHARACTER * sum(lengths))
+    def _count(self, filters: int, characters: int) -> None:
+        """Note that there are more, or less, of them. No heartbeat walks over the filters of others."""
+        self._filter_count += filters
+        self._characters += characters
+        self._account.set(
+            entry_costs.FILTER * self._filter_count + entry_costs.FILTER_CHARACTER * self._characters
+        )
 
     # -- the file ----------------------------------------------------------------------------------------------------
 
@@ -217,7 +233,6 @@ class FilterTable:
             return
         for data in kept:
             self._revive(data)
-        self._count()
 
     def _revive(self, data: ConsumerFilterData) -> None:
         topic, group = data.topic or "", data.consumer_group or ""
@@ -230,7 +245,7 @@ class FilterTable:
             return
         # No client is connected yet: the filter is dead until its group sends a heartbeat.
         entry.dead_time = data.dead_time or max(data.born_time, self._now_ms() - _DEAD_ON_LOAD_MS)
-        self._by_topic.setdefault(topic, {})[group] = entry
+        self._put(entry)
 
     def persist(self) -> bool:
         """Drop filters that have been dead for long, and write the file if it changed. Return True if it was
@@ -239,7 +254,6 @@ class FilterTable:
         for entry in [entry for filters in self._by_topic.values() for entry in filters.values()]:
             if entry.is_dead and now_ms - entry.dead_time >= self._clean_after_ms():
                 self._drop(entry.topic, entry.group)
-        self._count()
         text = self.wrapper().encode_pretty().decode()
         if text == self._saved or (not self._by_topic and not self._saved):
             return False

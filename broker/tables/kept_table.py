@@ -1,7 +1,7 @@
 """KeptTable: the base of tables with a data version and a file of their own (RocketMQ: ConfigManager).
 
 The file is an object with two members, the data version and the entries. It is written in the background
-(write_behind.py), and only changed entries are rendered again. Only the event loop touches the table.
+(write_behind.py), and only changed entries are rendered again (fragments.py). Only the event loop touches the table.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 import trio
 
 from triomq.broker.tables import entry_costs
+from triomq.broker.tables.fragments import Fragments, compact, member
 from triomq.broker.tables.table_file import NoFile, TableFile
-from triomq.broker.tables.write_behind import Fragments, Offload, WriteBehind, compact
+from triomq.broker.tables.write_behind import Offload, WriteBehind
 from triomq.protocol.bodies.fastjson import dumps
 from triomq.protocol.bodies.topic_config import DataVersion
 from triomq.protocol.clock import NowMs
@@ -36,8 +37,8 @@ class KeptTable:
         self.sent_bytes = 0
         self._entry_count = 0
         self._account = TableMemory().account(self.entries_name)
-        self._fragments = Fragments(self._entry_text)
-        self._writer = WriteBehind(self._file, self._file_text)
+        self._fragments: Fragments[str] = Fragments(self._member)
+        self._writer = WriteBehind(self._file, self._pieces, self._fragments.render)
         self.data_version = DataVersion(timestamp=now_ms())
 
     def count_on(self, account: TableAccount) -> None:
@@ -47,7 +48,7 @@ class KeptTable:
 
     def encode(self) -> bytes:
         """Return the whole table as slaves and tools receive it."""
-        return compact(self._file_text())
+        return compact(self._pieces())
 
     def bump_version(self) -> None:
         """Change the data version, so that NameServers and slaves accept the table again."""
@@ -92,9 +93,14 @@ class KeptTable:
         self._writer.changed()
 
     def _entry_text(self, name: str) -> str | None:
-        """Return the entry's text as in the file; None for a removed entry."""
+        """Return the text of the entry's value as if it stood alone; None for a removed entry."""
         raise NotImplementedError
 
-    def _file_text(self) -> str:
-        version = self.data_version.encode_pretty().decode().replace("\n", "\n\t")
-        return f'{{\n\t"dataVersion":{version},\n\t"{self.entries_name}":{self._fragments.text()}\n}}'
+    def _member(self, name: str) -> str | None:
+        entry = self._entry_text(name)
+        return member(name, entry) if entry is not None else None
+
+    def _pieces(self) -> list[bytes]:
+        entries = self._fragments.object()
+        version = self.data_version.encode_pretty().replace(b"\n", b"\n\t")
+        return [b'{\n\t"dataVersion":%b,\n\t"%b":' % (version, self.entries_name.encode()), *entries, b"\n}"]

@@ -10,11 +10,12 @@ Limits: `max_groups` groups and `max_channels` memberships over all groups.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from triomq.broker.errors import TableFull
 from triomq.broker.tables import entry_costs
-from triomq.broker.tables.client_channel import CHANNEL_EXPIRY_MS, ClientChannel
+from triomq.broker.tables.client_channel import CHANNEL_EXPIRY_MS, GROUPS_IN_A_STEP, ClientChannel
 from triomq.protocol.clock import NowMs
 from triomq.remoting.table_memory import TableAccount, TableMemory
 
@@ -40,7 +41,7 @@ class ProducerTable:
         self._max_groups = max_groups
         self._max_channels = max_channels
         self._channels_by_group: dict[str, dict[Connection, ClientChannel]] = {}
-        self._groups_by_connection: dict[Connection, set[str]] = {}
+        self._groups_by_connection: dict[Connection, dict[str, None]] = {}  # in the order of joining
         self._connection_by_client_id: dict[str, Connection] = {}
         self._channel_count = 0
         self._text_bytes = 0
@@ -64,7 +65,7 @@ class ProducerTable:
         self._account.check(cost, f"group {group} of client {client_id}")
         channel = ClientChannel(connection, client_id, language, version, self._now_ms())
         self._channels_by_group.setdefault(group, {})[connection] = channel
-        self._groups_by_connection.setdefault(connection, set()).add(group)
+        self._groups_by_connection.setdefault(connection, {})[group] = None
         self._connection_by_client_id[client_id] = connection
         self._channel_count += 1
         self._text_bytes += text_bytes
@@ -83,7 +84,7 @@ class ProducerTable:
             del self._channels_by_group[group]
         self._count()
         groups = self._groups_by_connection[connection]
-        groups.discard(group)
+        del groups[group]
         if not groups:
             del self._groups_by_connection[connection]
             if self._connection_by_client_id.get(channel.client_id) is connection:
@@ -94,12 +95,19 @@ class ProducerTable:
         groups = entry_costs.PRODUCER_GROUP * len(self._channels_by_group)
         self._account.set(groups + entry_costs.PRODUCER * self._channel_count + self._text_bytes)
 
-    def connection_closed(self, connection: Connection) -> list[str]:
-        """Remove a connection; return the groups it was in."""
-        groups = sorted(self._groups_by_connection.get(connection, ()))
-        for group in groups:
+    def leave(self, connection: Connection, most: int) -> bool:
+        """Remove a connection from at most this number of its groups. Return whether it has more."""
+        for group in list(islice(self._groups_by_connection.get(connection, ()), most)):
             self.unregister(group, connection)
-        return groups
+        return connection in self._groups_by_connection
+
+    def group_count(self, connection: Connection) -> int:
+        """Return the number of groups that a connection is in."""
+        return len(self._groups_by_connection.get(connection, ()))
+
+    def is_member(self, group: str, connection: Connection) -> bool:
+        """Return whether the connection is in the group."""
+        return group in self._groups_by_connection.get(connection, ())
 
     def time_jumped(self, seconds: float) -> None:
         """Shift the clients' timestamps: the clock jumped ahead, but the clients were not silent during the jump."""
@@ -107,19 +115,15 @@ class ProducerTable:
             for channel in channels.values():
                 channel.last_update_ms += int(seconds * 1000)
 
-    def expire(self) -> list[ClientChannel]:
-        """Drop clients without a heartbeat for 120 s and close their connections; return the dropped clients."""
+    def expire(self) -> Iterator[None]:
+        """Drop clients without a heartbeat for 120 s and close their connections. An item ends a step."""
         oldest_ms = self._now_ms() - CHANNEL_EXPIRY_MS
-        stale = [
-            (group, channel)
-            for group, channels in self._channels_by_group.items()
-            for channel in channels.values()
-            if channel.last_update_ms < oldest_ms
-        ]
-        for group, channel in stale:
-            self.unregister(group, channel.connection)
-            channel.connection.close("no heartbeat of the producer for 120 s")
-        return [channel for _, channel in stale]
+        for number, (group, channels) in enumerate(list(self._channels_by_group.items()), 1):
+            if number % GROUPS_IN_A_STEP == 0:
+                yield
+            for channel in [each for each in channels.values() if each.last_update_ms < oldest_ms]:
+                self.unregister(group, channel.connection)
+                channel.connection.close("no heartbeat of the producer for 120 s")
 
     def pick(self, group: str, suits: Callable[[Connection], bool] | None = None) -> ClientChannel | None:
         """Return a connected member of the group that suits, a different one on each call; None if there is none."""

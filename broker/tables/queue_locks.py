@@ -13,16 +13,20 @@ broker was alive. Locks that are loaded count as renewed at that time, so those 
 from __future__ import annotations
 
 import json
+from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
+from typing import Final
 
 import structlog
 import trio
 
 from triomq.broker.errors import TableFull
 from triomq.broker.tables import entry_costs
+from triomq.broker.tables.fragments import Fragments
 from triomq.broker.tables.table_file import NoFile, TableFile
-from triomq.broker.tables.write_behind import Fragments, Offload, WriteBehind
+from triomq.broker.tables.write_behind import Offload, WriteBehind
 from triomq.protocol.clock import NowMs
 from triomq.protocol.message_queue import MessageQueue
 from triomq.remoting.table_memory import TableAccount, TableMemory
@@ -31,6 +35,10 @@ log = structlog.get_logger("triomq.broker.queue_locks")
 
 LOCK_EXPIRY_MS = 60_000
 MAX_LOCKS = 200_000
+SWEPT_AT_ONCE: Final = 64
+"""Expired locks that are removed for a new one."""
+LOCKS_IN_A_STEP: Final = 128
+"""Locks whose lines of the file are made in half a millisecond."""
 
 
 @dataclass(slots=True)
@@ -55,19 +63,20 @@ class QueueLockTable:
         self._expiry_ms = expiry_ms
         self._max_locks = max_locks
         self._locks: dict[str, dict[MessageQueue, _Lock]] = {}
+        self._by_age: OrderedDict[tuple[str, MessageQueue], None] = OrderedDict()  # those renewed longest ago first
         self._lock_count = 0
         self._text_bytes = 0
         self._account = account if account is not None else TableMemory().account("queue locks")
         self._file = file if file is not None else NoFile()
-        self._fragments = Fragments(self._group_text)
-        self._writer = WriteBehind(self._file, self._text)
+        self._fragments: Fragments[tuple[str, MessageQueue]] = Fragments(self._lock_text, LOCKS_IN_A_STEP)
+        self._writer = WriteBehind(self._file, self._pieces, self._fragments.render)
 
     def lock(self, group: str, queues: Iterable[MessageQueue], client_id: str) -> list[MessageQueue]:
         """Lock the free queues; return the queues that the client now holds, each for another 60 s."""
         now_ms = self._now_ms()
         locks = self._locks.setdefault(group, {})
         held: list[MessageQueue] = []
-        has_new = False
+        changed: list[MessageQueue] = []
         try:
             for queue in queues:
                 lock = locks.get(queue)
@@ -76,19 +85,21 @@ class QueueLockTable:
                     self._account.check(entry_costs.QUEUE_LOCK + _text_bytes(queue), f"locks of group {group}")
                     locks[queue] = _Lock(client_id, now_ms)
                     self._count(1, queue)
-                    has_new = True
+                    self._by_age[group, queue] = None
+                    changed.append(queue)
                 elif lock.client_id == client_id or now_ms - lock.last_update_ms > self._expiry_ms:
-                    has_new = has_new or lock.client_id != client_id
+                    if lock.client_id != client_id:
+                        changed.append(queue)
                     lock.client_id = client_id
                     lock.last_update_ms = now_ms
+                    self._by_age.move_to_end((group, queue))
                 else:
                     continue
                 held.append(queue)
         finally:
             if not locks:
                 self._locks.pop(group, None)
-            if has_new:
-                self._changed(group)
+            self._changed(group, changed)
         return held
 
     def unlock(self, group: str, queues: Iterable[MessageQueue], client_id: str) -> None:
@@ -96,16 +107,16 @@ class QueueLockTable:
         locks = self._locks.get(group)
         if locks is None:
             return
-        before = self._lock_count
+        changed: list[MessageQueue] = []
         for queue in queues:
             lock = locks.get(queue)
             if lock is not None and lock.client_id == client_id:
-                del locks[queue]
+                del locks[queue], self._by_age[group, queue]
                 self._count(-1, queue)
+                changed.append(queue)
         if not locks:
             del self._locks[group]
-        if self._lock_count != before:
-            self._changed(group)
+        self._changed(group, changed)
 
     def holder(self, group: str, queue: MessageQueue) -> str | None:
         """Return the client that currently holds the queue."""
@@ -140,13 +151,15 @@ class QueueLockTable:
         if self._lock_count < self._max_locks:
             return
         oldest_ms = self._now_ms() - self._expiry_ms
-        for name, locks in self._locks.items():
-            for queue in [queue for queue, lock in locks.items() if lock.last_update_ms < oldest_ms]:
-                del locks[queue]
-                self._count(-1, queue)
-                self._fragments.touch(name)
-        for name in [name for name, locks in self._locks.items() if not locks and name != group]:
-            del self._locks[name]
+        for name, queue in list(islice(self._by_age, SWEPT_AT_ONCE)):
+            locks = self._locks[name]
+            if locks[queue].last_update_ms >= oldest_ms:
+                break
+            del locks[queue], self._by_age[name, queue]
+            self._count(-1, queue)
+            self._fragments.touch((name, queue))
+            if not locks and name != group:
+                del self._locks[name]
         if self._lock_count >= self._max_locks:
             raise TableFull("queue locks", self._max_locks, f"locks of group {group}")
 
@@ -166,7 +179,8 @@ class QueueLockTable:
             if queue not in locks:
                 self._count(1, queue)
             locks[queue] = _Lock(client_id, min(now_ms, alive_ms))
-            self._fragments.touch(group)
+            self._by_age[group, queue] = None
+            self._fragments.touch((group, queue))
         log.info("queue locks loaded", locks=self._lock_count)
 
     def still_alive(self) -> None:
@@ -182,25 +196,27 @@ class QueueLockTable:
         """Write changes in the background, until cancelled."""
         await self._writer.run(offload)
 
-    def _changed(self, group: str) -> None:
-        self._fragments.touch(group)
-        self._writer.mark()
+    def _changed(self, group: str, queues: list[MessageQueue]) -> None:
+        for queue in queues:
+            self._fragments.touch((group, queue))
+        if queues:
+            self._writer.mark()
 
-    def _group_text(self, group: str) -> str | None:
-        locks = self._locks.get(group)
-        if not locks:
+    def _lock_text(self, key: tuple[str, MessageQueue]) -> str | None:
+        group, queue = key
+        lock = self._locks.get(group, _NONE).get(queue)
+        if lock is None:
             return None
-        holders = [
-            [lock.client_id, queue.topic, queue.broker_name, queue.queue_id] for queue, lock in locks.items()
-        ]
-        return json.dumps(holders)
+        return json.dumps([group, lock.client_id, queue.topic, queue.broker_name, queue.queue_id])
 
-    def _text(self) -> str:
-        return f'{{\n\t"{_ALIVE}":{self._now_ms()},\n\t"{_LOCKS}":{self._fragments.text()}\n}}'
+    def _pieces(self) -> list[bytes]:
+        head = f'{{\n\t"{_ALIVE}":{self._now_ms()},\n\t"{_HOLDERS}":[\n'
+        return [head.encode(), *self._fragments.pieces(), b"\n\t]\n}"]
 
 
+_NONE: Final[dict[MessageQueue, _Lock]] = {}
 _ALIVE = "aliveAt"
-_LOCKS = "locks"
+_HOLDERS = "holders"
 
 
 def _text_bytes(queue: MessageQueue) -> int:
@@ -211,10 +227,13 @@ def _decode(text: str) -> tuple[int, list[tuple[str, str, MessageQueue]]]:
     """Return when the broker was alive (ms), and group, client id and queue of each lock. Raises ValueError."""
     try:
         table = json.loads(text)
+        if _HOLDERS in table:
+            rows = table[_HOLDERS]
+        else:  # as earlier versions wrote it: the locks of each group
+            rows = [(group, *lock) for group, locks in table["locks"].items() for lock in locks]
         holders = [
             (str(group), str(client_id), MessageQueue(str(topic), str(broker_name), int(queue_id)))
-            for group, locks in table[_LOCKS].items()
-            for client_id, topic, broker_name, queue_id in locks
+            for group, client_id, topic, broker_name, queue_id in rows
         ]
         return int(table[_ALIVE]), holders
     except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from triomq.store.disk.files import Files
@@ -24,7 +24,11 @@ class StoredFile:
 
     def save(self, text: str) -> None:
         """Replace the content; the old content becomes the backup. Raises OSError with the old file still in place."""
-        JsonFile(self._files, self._path, _check_whole).save(text.encode())
+        self.save_pieces([text.encode()])
+
+    def save_pieces(self, pieces: Sequence[bytes]) -> None:
+        """Do the same with an encoded text in pieces."""
+        JsonFile(self._files, self._path, _check_whole).save(*pieces)
 
 
 def _check_whole(data: bytes) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
 from triomq.protocol.bodies.base import Body
@@ -25,6 +25,9 @@ class TableFile(Protocol):
     def save(self, text: str) -> None:
         """Replace the content and keep the old content as backup; after a crash one of the two is whole."""
 
+    def save_pieces(self, pieces: Sequence[bytes]) -> None:
+        """Do the same with an encoded text in pieces. A thread writes them and never holds the interpreter for long."""
+
 
 class NoFile:
     """The file of a table that is not persisted: nothing is loaded, and saving does nothing."""
@@ -33,6 +36,9 @@ class NoFile:
         return None
 
     def save(self, text: str) -> None:
+        return None
+
+    def save_pieces(self, pieces: Sequence[bytes]) -> None:
         return None
 
 

@@ -4,21 +4,22 @@ A table marks itself changed as often as it likes. While `run` is running, the f
 at a time, in a thread, and less often the larger the table is. A caller that needs a change to be on disk awaits
 `wait_saved`. Without `run` (at start, at the end, in tests) every change is written immediately.
 
-    changed ──> [ rest ] ──> text() on the event loop ──> file.save in a thread ──> saved
+    changed ──> [ rest ] ──> render in steps on the event loop ──> file.save_pieces in a thread ──> saved
 
-A failed write is logged and repeated with the next change, at the latest after `RETRY_SECONDS`.
+What changed is rendered in steps (fragments.py), between which other tasks run: after a start, or after a burst, that
+can be a hundred thousand entries. A failed write is logged and repeated with the next change, at the latest after
+`RETRY_SECONDS`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import structlog
 import trio
 
 from triomq.broker.tables.table_file import TableFile
-from triomq.protocol.bodies.fastjson_writer import quote
 
 log = structlog.get_logger("triomq.broker.tables")
 
@@ -34,11 +35,15 @@ Offload = Callable[..., Awaitable[Any]]
 
 
 class WriteBehind:
-    """Keeps one file up to date. `text` returns the whole content."""
+    """Keeps one file up to date. `pieces` returns the whole content; it is quick when `render`, which does a part of
+    its work in advance, has returned False."""
 
-    def __init__(self, file: TableFile, text: Callable[[], str]) -> None:
+    def __init__(
+        self, file: TableFile, pieces: Callable[[], Sequence[bytes]], render: Callable[[], bool] | None = None
+    ) -> None:
         self._file = file
-        self._text = text
+        self._pieces = pieces
+        self._render = render
         self._changes = 0
         self._saved = 0
         self._is_running = False
@@ -73,7 +78,7 @@ class WriteBehind:
         if not self.is_dirty or self._is_writing:
             return False
         changes = self._changes
-        self._file.save(self._text())
+        self._file.save_pieces(self._pieces())
         self._saved = changes
         return True
 
@@ -81,10 +86,12 @@ class WriteBehind:
         """Do the same as `save`, but write in a thread. Raises OSError."""
         if not self.is_dirty or self._is_writing:
             return False
-        changes = self._changes  # the table may change while the thread writes: those changes are not in its text
         self._is_writing = True
         try:
-            await offload(self._file.save, self._text())
+            while self._render is not None and self._render():
+                await trio.lowlevel.checkpoint()
+            changes = self._changes  # the table may change while the thread writes: those changes are not in its text
+            await offload(self._file.save_pieces, self._pieces())
         finally:
             self._is_writing = False
         self._saved = changes
@@ -128,37 +135,3 @@ class WriteBehind:
                 self.save()
             except OSError as error:
                 log.error("table not written at shutdown", reason=str(error))
-
-
-class Fragments:
-    """The text of a large table as the config files contain it; only changed entries are rendered again.
-
-    It is the value of one member: an object of entries. `render` returns an entry's pretty-printed text as if it stood
-    alone, or None for a removed entry.
-    """
-
-    def __init__(self, render: Callable[[str], str | None]) -> None:
-        self._render = render
-        self._texts: dict[str, str] = {}
-        self._stale: set[str] = set()
-
-    def touch(self, key: str) -> None:
-        """Note that the entry was added, changed or removed."""
-        self._stale.add(key)
-
-    def text(self) -> str:
-        """Return the object with all entries."""
-        for key in sorted(self._stale):
-            entry = self._render(key)
-            if entry is None:
-                self._texts.pop(key, None)
-            else:
-                self._texts[key] = f"\t\t{quote(key)}:" + entry.replace("\n", "\n\t\t")
-        self._stale.clear()
-        return "{\n" + ",\n".join(self._texts.values()) + "\n\t}" if self._texts else "{}"
-
-
-def compact(pretty: str) -> bytes:
-    """Return the compact form of a config file's text, as it is sent. This is safe because a JSON string never holds a
-    bare tab or line end."""
-    return pretty.replace("\n", "").replace("\t", "").encode()

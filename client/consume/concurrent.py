@@ -167,7 +167,7 @@ class ConcurrentConsuming(Consuming):
 
     async def _finish(self, assigned: AssignedQueue, messages: Sequence[MessageExt], verdict: Verdict) -> None:
         window = assigned.window
-        if verdict.ok:
+        if verdict.all_consumed:
             self._settled(assigned, window.remove(messages))
             return
         # Messages that were sent back in the meantime, because they took too long, are no longer in the window.
@@ -176,11 +176,19 @@ class ConcurrentConsuming(Consuming):
         again: list[MessageExt] = []
         if self._owner.is_broadcasting:
             done = left
-            log.warning("a broadcast message failed; it is dropped", group=self._owner.group, count=len(left))
+            reason = next((reason for _, reason in verdict.wrong), verdict.reason)
+            log.warning(
+                "a broadcast message failed; it is dropped", group=self._owner.group, count=len(left), reason=reason
+            )
         else:
             for message in left:
-                ok = await self._failed.deliver_again(
-                    message, assigned.queue.broker_name, verdict.delay_level, self._max_reconsume_times
+                reason = verdict.reason_of(message)
+                ok = (verdict.ok and reason is None) or await self._failed.deliver_again(
+                    message,
+                    assigned.queue.broker_name,
+                    verdict.delay_level if reason is None else -1,
+                    self._max_reconsume_times,
+                    reason,
                 )
                 (done if ok else again).append(message)
         self._settled(assigned, window.remove(done))

@@ -13,20 +13,22 @@ Both take messages out of the queue's window only when they are settled, and mov
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import trio
 
 from triomq.client.consume.assigned import AssignedQueue
 from triomq.client.consume.failed_messages import FailedMessages
 from triomq.client.consume.offset_store import OffsetStore
+from triomq.client.consume.payloads import Payloads, WrongMessage
 from triomq.client.core.consume_rules import ConsumeRules
 from triomq.client.core.hooks import ConsumeContext, ConsumeHook
 from triomq.client.core.log import get_logger
-from triomq.client.core.results import ConsumeStatus, RetryLater
+from triomq.client.core.results import ConsumeStatus, DeadLetter, RetryLater
 from triomq.client.instance.client import Client
 from triomq.client.instance.handlers import without_library_frames
 from triomq.protocol import property_names as names
+from triomq.protocol.bodies.running_info import ConsumeMessageDirectlyResult
 from triomq.protocol.message import MessageExt
 from triomq.protocol.message_queue import MessageQueue
 
@@ -48,6 +50,9 @@ class ConsumeOwner(Protocol):
     @property
     def is_broadcasting(self) -> bool: ...
 
+    @property
+    def payloads(self) -> Payloads[Any] | None: ...
+
     def start_soon(self, function: Callable[..., Awaitable[None]], *args: object) -> None: ...
 
     def consumed(self, topic: str, cost_ms: int, ok: int, failed: int) -> None:
@@ -55,12 +60,16 @@ class ConsumeOwner(Protocol):
 
 
 class Verdict:
-    """The outcome of one listener call."""
+    """The outcome of one listener call. `wrong`: messages that the listener did not get, because of their bodies."""
 
-    __slots__ = ("delay_level", "error", "ok", "returned_none", "status")
+    __slots__ = ("delay_level", "error", "ok", "reason", "returned_none", "status", "wrong")
 
-    def __init__(self, returned: object = None, error: Exception | None = None) -> None:
+    def __init__(
+        self, returned: object = None, error: Exception | None = None, wrong: Sequence[WrongMessage] = ()
+    ) -> None:
         self.error = error
+        self.reason = error.reason if isinstance(error, DeadLetter) else None
+        self.wrong = wrong
         self.returned_none = error is None and returned is None
         self.delay_level = error.delay_level if isinstance(error, RetryLater) else 0
         self.ok = error is None and returned in (None, True, ConsumeStatus.CONSUME_SUCCESS)
@@ -68,6 +77,28 @@ class Verdict:
             self.status = returned
         else:
             self.status = ConsumeStatus.CONSUME_SUCCESS if self.ok else ConsumeStatus.RECONSUME_LATER
+
+    @property
+    def all_consumed(self) -> bool:
+        """Whether nothing is left to do with the messages."""
+        return self.ok and not self.wrong
+
+    def reason_of(self, message: MessageExt) -> str | None:
+        """Return why a message goes to the dead letter topic, None if it does not, or without a reason."""
+        return next((reason for wrong, reason in self.wrong if wrong is message), None if self.ok else self.reason)
+
+    def directly(self, *, ordered: bool, cost_ms: int) -> ConsumeMessageDirectlyResult:
+        """Return the response to an administrator who had one message consumed."""
+        remark = None
+        if self.wrong:
+            outcome, remark = "CR_THROW_EXCEPTION", self.wrong[0][1]
+        elif isinstance(self.error, Exception) and not isinstance(self.error, RetryLater):
+            outcome, remark = "CR_THROW_EXCEPTION", f"{type(self.error).__name__}: {self.error}"
+        else:
+            outcome = "CR_SUCCESS" if self.ok else "CR_LATER"
+        return ConsumeMessageDirectlyResult(
+            consume_result=outcome, order=ordered, remark=remark, spent_time_mills=cost_ms
+        )
 
 
 OK = Verdict()
@@ -104,14 +135,19 @@ class Consuming:
         return None
 
     async def call(self, queue: MessageQueue, messages: Sequence[MessageExt]) -> Verdict:
-        """Call the listener; its exceptions become part of the outcome."""
+        """Call the listener with the messages whose bodies are right; its exceptions become part of the outcome."""
         context = self._before(queue, messages)
         began = self._clock()
+        wrong: Sequence[WrongMessage] = ()
         try:
-            returned = await self._listener(messages)
-            verdict = OK if returned is None else Verdict(returned)
+            if self._owner.payloads is None:
+                returned = await self._listener(messages)
+            else:
+                right, wrong = await self._owner.payloads.sort_out(messages)
+                returned = await self._listener(right) if right else None
+            verdict = OK if returned is None and not wrong else Verdict(returned, wrong=wrong)
         except RetryLater as error:
-            verdict = Verdict(error=error)
+            verdict = Verdict(error=error, wrong=wrong)
         except Exception as error:
             log.warning(
                 "the listener raised; messages are delivered again later",
@@ -121,7 +157,7 @@ class Consuming:
                 count=len(messages),
                 exc_info=without_library_frames(error),
             )
-            verdict = Verdict(error=error)
+            verdict = Verdict(error=error, wrong=wrong)
         self._after(queue, len(messages), verdict, began, context)
         return verdict
 
@@ -140,9 +176,10 @@ class Consuming:
         self, queue: MessageQueue, count: int, verdict: Verdict, began: float, context: ConsumeContext | None
     ) -> None:
         cost_ms = int((self._clock() - began) * 1000)
-        self._owner.consumed(queue.topic, cost_ms, count if verdict.ok else 0, 0 if verdict.ok else count)
+        failed = len(verdict.wrong) if verdict.ok else count
+        self._owner.consumed(queue.topic, cost_ms, count - failed, failed)
         if context is not None:
-            context.success, context.status, context.cost_ms = verdict.ok, verdict.status.value, cost_ms
+            context.success, context.status, context.cost_ms = verdict.all_consumed, verdict.status.value, cost_ms
             self._run_hooks("after_consume", context)
 
     def _run_hooks(self, name: str, context: ConsumeContext) -> None:

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Generic, Protocol
 
 from triomq.client.consume.assigned import AssignedQueue
 from triomq.client.core.hooks import ConsumeContext
-from triomq.client.core.results import RetryLater
+from triomq.client.core.results import DeadLetter, RetryLater
 from triomq.protocol.message import MessageExt
+
+if TYPE_CHECKING:  # type checkers bring `typing_extensions` themselves
+    from typing_extensions import TypeVar
+
+    V = TypeVar("V", default=Any)
+else:
+    from typing import TypeVar
+
+    V = TypeVar("V")
 
 
 class Settler(Protocol):
@@ -20,12 +29,12 @@ class Settler(Protocol):
         """The message was not consumed."""
 
 
-class Delivery:
+class Delivery(Generic[V]):
     """One message that `receive` returned, with the ways to settle it. Only the first call counts."""
 
     __slots__ = ("_settler", "assigned", "began", "context", "message")
 
-    def __init__(self, message: MessageExt, settler: Settler, assigned: AssignedQueue | None = None) -> None:
+    def __init__(self, message: MessageExt[V], settler: Settler, assigned: AssignedQueue | None = None) -> None:
         self.message = message
         self.assigned = assigned
         self.began = 0.0
@@ -45,6 +54,13 @@ class Delivery:
         if settler is not None:
             self._settler = None
             settler.settled(self, RetryLater(delay_level))
+
+    def dead_letter(self, reason: str) -> None:
+        """Have the message stored in the dead letter topic at once; see `DeadLetter`."""
+        settler = self._settler
+        if settler is not None:
+            self._settler = None
+            settler.settled(self, DeadLetter(reason))
 
     def give_back(self) -> None:
         """Return the message unconsumed: the next `receive` returns it."""

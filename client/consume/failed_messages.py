@@ -19,6 +19,9 @@ from triomq.protocol.message import Message, MessageExt
 log = get_logger("triomq.client.consume")
 
 DEFAULT_MAX_RECONSUME_TIMES = 16
+DEAD_LETTER_REASON = "DEAD_LETTER_REASON"
+"""The property of a dead letter that says why it is one."""
+MAX_REASON_LENGTH = 500
 ANY_DELAY_LEVEL = (1 << 31) - 1
 """Delay levels of retries grow with each delivery; a broker takes its highest level for those beyond."""
 
@@ -32,9 +35,13 @@ class FailedMessages:
         rules = SendRules(max_delay_level=ANY_DELAY_LEVEL)
         self._sender = Sender(client, system_topics.CLIENT_INNER_PRODUCER_GROUP, rules=rules)
 
-    async def deliver_again(self, message: MessageExt, broker_name: str, delay_level: int, max_times: int) -> bool:
+    async def deliver_again(
+        self, message: MessageExt, broker_name: str, delay_level: int, max_times: int, reason: str | None = None
+    ) -> bool:
         """Hand a failed message to its broker, or else to any broker as a new message of the retry topic. Return False
-        (and log it) when neither worked."""
+        (and log it) when neither worked. `reason`: why it goes to the dead letter topic."""
+        if reason is not None and await self._bury(message, max_times, reason):
+            return True
         try:
             address = await self._client.master_of(broker_name)
             await self._client.call(
@@ -56,6 +63,27 @@ class FailedMessages:
             log.warning("message is retried by this consumer", group=self._group, id=message.msg_id, error=str(error))
             return False
         return True
+
+    async def _bury(self, message: MessageExt, max_times: int, reason: str) -> bool:
+        """Store a message in the dead letter topic together with the reason, which no message that its broker takes
+        back can carry. Return False when that did not work."""
+        reason = printable(reason)
+        log.warning("dead letter", group=self._group, id=message.msg_id, reason=reason)
+        letter = retry_message(self._group, message, -1, max_times)
+        letter.properties.pop(names.DELAY, None)
+        letter.properties[DEAD_LETTER_REASON] = reason
+        try:
+            await self._sender.send(letter)
+        except MQClientError as error:
+            log.warning("the reason was not stored", group=self._group, id=message.msg_id, error=str(error))
+            return False
+        return True
+
+
+def printable(reason: str) -> str:
+    """Return a reason that fits into a property: without characters that separate properties, and not too long."""
+    text = " ".join("".join(char if char.isprintable() else " " for char in reason).split())
+    return text if len(text) <= MAX_REASON_LENGTH else text[: MAX_REASON_LENGTH - 1] + "…"
 
 
 def retry_message(group: str, failed: MessageExt, delay_level: int, max_times: int) -> Message:

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import datetime
+from math import inf
 from types import TracebackType
 from typing import Self
 
@@ -49,6 +50,8 @@ log = get_logger("triomq.client.consumer")
 UNSETTLED_SECONDS = 1.0
 """Pause before the next round when a topic has no route, a member is not listed yet, or a lock was not granted."""
 LEAVE_SECONDS = 5.0
+SUBSCRIBE_SECONDS = 20.0
+"""How long an application may take to subscribe before a warning says that nothing will come."""
 HAND_OVER_SECONDS = 1.0
 """How long a round may first store offsets, because a new member begins at the stored ones."""
 
@@ -96,6 +99,7 @@ class GroupConsumer(ConsumerMember, Holder, PullOwner):
         self._hands_over = False
         self._tell_brokers = False
         self._missing: set[str] = set()
+        self._warn_at = 0.0
         self._offsets: OffsetStore
         if self.is_broadcasting:
             config = self._client.config
@@ -220,8 +224,12 @@ class GroupConsumer(ConsumerMember, Holder, PullOwner):
 
     def _check_subscribed(self) -> None:
         """Raise ConfigurationError instead of waiting for messages that cannot come."""
-        if not self._subscriptions:
+        if not self._is_subscribed():
             raise ConfigurationError(f"nothing is subscribed: call {type(self).__name__}.subscribe(topic) first")
+
+    def _is_subscribed(self) -> bool:
+        """Return whether the application has subscribed; the retry topic is subscribed to without it."""
+        return any(not system_topics.is_retry_topic(topic) for topic in self._subscriptions)
 
     def topics(self) -> set[str]:
         return set(self._subscriptions)
@@ -316,7 +324,9 @@ class GroupConsumer(ConsumerMember, Holder, PullOwner):
     # Keeping the share of the queues.
 
     async def _keep_balanced(self) -> None:
+        self._warn_at = trio.current_time() + SUBSCRIBE_SECONDS
         while True:
+            self._warn_without_subscription()
             if self._hands_over:
                 self._hands_over = False
                 with trio.move_on_after(HAND_OVER_SECONDS):
@@ -329,6 +339,13 @@ class GroupConsumer(ConsumerMember, Holder, PullOwner):
                 settled = False
             with trio.move_on_after(self.rules.rebalance_interval_seconds if settled else UNSETTLED_SECONDS):
                 await self._wake.wait()
+
+    def _warn_without_subscription(self) -> None:
+        """Say once that no message can come: a listener would wait forever without a word."""
+        if trio.current_time() >= self._warn_at:
+            self._warn_at = inf
+            if not self._is_subscribed():
+                log.warning("nothing is subscribed, so no message comes: call subscribe(topic)", group=self.group)
 
     async def _balance(self) -> bool:
         """Run one round. Return False when the next one must follow soon."""

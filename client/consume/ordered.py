@@ -17,8 +17,11 @@ from triomq.client.consume.consuming import ConsumeOwner, Consuming, Listener
 from triomq.client.consume.offset_store import OffsetStore
 from triomq.client.core.consume_rules import ConsumeRules
 from triomq.client.core.hooks import ConsumeHook
+from triomq.client.core.log import get_logger
 from triomq.client.instance.client import Client
 from triomq.protocol.message import MessageExt
+
+log = get_logger("triomq.client.consume")
 
 
 class OrderedConsuming(Consuming):
@@ -73,21 +76,34 @@ class OrderedConsuming(Consuming):
         verdict = await self.call(assigned.queue, messages)
         if assigned.dropped:
             return 0
-        if verdict.ok:
+        if verdict.all_consumed:
             self._settled(assigned, assigned.window.settle())
             return 0
-        hopeless = [message for message in messages if self._failed_too_often(message) or verdict.delay_level < 0]
-        if hopeless:
-            buried = [
-                message
-                for message in hopeless
-                if await self._failed.deliver_again(message, assigned.queue.broker_name, -1, 0)
-            ]
-            self._settled(assigned, assigned.window.remove(buried))
+        done: list[MessageExt] = []
+        failed: list[MessageExt] = []
+        pauses = False
         for message in messages:
+            reason = verdict.reason_of(message)
+            if verdict.ok and reason is None:
+                done.append(message)
+            elif reason is None and verdict.delay_level >= 0 and not self._failed_too_often(message):
+                failed.append(message)
+                pauses = True
+            else:
+                gone = await self._bury(assigned, message, reason)
+                (done if gone else failed).append(message)
+        if done:
+            self._settled(assigned, assigned.window.remove(done))
+        for message in failed:
             message.reconsume_times += 1
         assigned.window.put_back()
-        return 0 if hopeless and len(hopeless) == len(messages) else self._rules.suspend_seconds
+        return self._rules.suspend_seconds if pauses else 0
+
+    async def _bury(self, assigned: AssignedQueue, message: MessageExt, reason: str | None) -> bool:
+        if self._owner.is_broadcasting:
+            log.warning("a broadcast message failed; it is dropped", group=self._owner.group, reason=reason)
+            return True
+        return await self._failed.deliver_again(message, assigned.queue.broker_name, -1, 0, reason)
 
     def _failed_too_often(self, message: MessageExt) -> bool:
         limit = self._rules.max_reconsume_times

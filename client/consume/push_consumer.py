@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from datetime import datetime
-from typing import Any, Self, Unpack
+from typing import Any, Generic, Self, Unpack
 
 import trio
 
@@ -38,16 +38,19 @@ from triomq.client.consume.current_deliveries import CurrentDeliveries
 from triomq.client.consume.delivery import Delivery
 from triomq.client.consume.group_consumer import GroupConsumer, GroupSettings
 from triomq.client.consume.ordered import OrderedConsuming
+from triomq.client.consume.payloads import Payloads
 from triomq.client.core.allocation import Strategy
 from triomq.client.core.config import ClientOptions
 from triomq.client.core.consume_rules import ConsumeRules
 from triomq.client.core.errors import ConfigurationError, MQClientError
 from triomq.client.core.hooks import ConsumeHook, FilterHook
 from triomq.client.core.log import get_logger
-from triomq.client.core.results import ConsumeFromWhere, ConsumeStatus, MessageModel, RetryLater
+from triomq.client.core.results import ConsumeFromWhere, ConsumeStatus, MessageModel
+from triomq.client.core.type_variables import T
 from triomq.client.instance.client import Client
 from triomq.client.instance.handlers import Handler
 from triomq.client.instance.subscribing import subscription
+from triomq.client.payloads.serializer import Serializer
 from triomq.client.produce.trace import TraceSender
 from triomq.protocol import system_topics
 from triomq.protocol.bodies.heartbeat import CONSUME_PASSIVELY
@@ -56,31 +59,20 @@ from triomq.protocol.message import MessageExt
 from triomq.protocol.message_queue import MessageQueue
 from triomq.protocol.subscription import TAG, SubscriptionData
 
-__all__ = [
-    "ConsumeFromWhere",
-    "ConsumeRules",
-    "ConsumeStatus",
-    "Delivery",
-    "MessageExt",
-    "MessageModel",
-    "MessageQueue",
-    "PushConsumer",
-    "RetryLater",
-]
-
 log = get_logger("triomq.client.push")
 
 RECEIVES_BETWEEN_CHECKPOINTS = 64
 
 
-class PushConsumer(GroupConsumer):
+class PushConsumer(GroupConsumer, Generic[T]):
     """Consumes with a listener or in a loop; the members of the group share the queues (RocketMQ:
     DefaultMQPushConsumer). All members of a group must subscribe to the same topics with the same expressions.
 
     `model`: CLUSTERING shares the messages out, BROADCASTING gives every member all of them. `ordered`: one message at
     a time for each queue, in order. `consume_from`: where a group begins in a queue without an offset, with
     `consume_from_time` (local time when it has no zone) for CONSUME_FROM_TIMESTAMP. `strategy`: how queues are shared
-    out. `rules`: limits. `client`: share this open client. `consume_hooks` see every call of the listener,
+    out. `rules`: limits. `serializer`: makes each message's `value` of its body; a message whose body is wrong goes to
+    the dead letter topic. `client`: share this open client. `consume_hooks` see every call of the listener,
     `filter_hooks` every pull. `trace`: send message trace to the usual topic, or to the one named.
     """
 
@@ -98,6 +90,7 @@ class PushConsumer(GroupConsumer):
         consume_hooks: Iterable[ConsumeHook] = (),
         filter_hooks: Iterable[FilterHook] = (),
         trace: bool | str = False,
+        serializer: Serializer[T] | None = None,
         **options: Unpack[ClientOptions],
     ) -> None:
         super().__init__(
@@ -115,6 +108,7 @@ class PushConsumer(GroupConsumer):
             ),
         )
         self.ordered = ordered
+        self.payloads: Payloads[T] | None = None if serializer is None else Payloads(serializer)
         self.consume_hooks: list[ConsumeHook] = list(consume_hooks)
         self._trace_topic = system_topics.TRACE_TOPIC if trace is True else trace or None
         self._listener: Listener | None = None
@@ -123,7 +117,7 @@ class PushConsumer(GroupConsumer):
         self._shared = trio.Event()
         self._listener_set = trio.Event()
         self._received = 0
-        self._deliveries_in, self._deliveries_out = trio.open_memory_channel[Delivery](0)
+        self._deliveries_in, self._deliveries_out = trio.open_memory_channel[Delivery[Any]](0)
         self._current = CurrentDeliveries()
         self._consuming: ConcurrentConsuming | OrderedConsuming = self._make_consuming(self._listen_call)
 
@@ -162,7 +156,7 @@ class PushConsumer(GroupConsumer):
         """
         self._subscribe(topic, expression, sql=sql)
 
-    def listen(self, handler: Callable[[MessageExt], Any]) -> None:
+    def listen(self, handler: Callable[[MessageExt[T]], Any]) -> None:
         """Have `handler(message)` called for every message. An `async def` is awaited; a plain function runs in a
         thread, so it may block. It returns None or a ConsumeStatus, or raises (also `RetryLater`)."""
         call = Handler(handler, self.rules.concurrency)
@@ -176,7 +170,7 @@ class PushConsumer(GroupConsumer):
 
         self._set_listener(one)
 
-    def listen_batch(self, handler: Callable[[Sequence[MessageExt]], Any]) -> None:
+    def listen_batch(self, handler: Callable[[Sequence[MessageExt[T]]], Any]) -> None:
         """Like `listen`, with up to `rules.batch_max_size` messages of one queue; they succeed or fail together."""
         call = Handler(handler, self.rules.concurrency)
 
@@ -194,7 +188,7 @@ class PushConsumer(GroupConsumer):
         if isinstance(self._consuming, ConcurrentConsuming) and not self._iterating:
             self._consuming.listen()
 
-    async def receive(self) -> Delivery:
+    async def receive(self) -> Delivery[T]:
         """Return the next message, to be settled with its `ack` or `retry_later`. Not together with a listener."""
         self._open_nursery()
         if self._listener is None:
@@ -204,17 +198,21 @@ class PushConsumer(GroupConsumer):
         elif not self._iterating:
             raise ConfigurationError("this consumer has a listener: messages go there")
         consuming = self._consuming
-        if isinstance(consuming, ConcurrentConsuming):
+        if not isinstance(consuming, ConcurrentConsuming):
+            return await self._deliveries_out.receive()
+        while True:
             self._received += 1
             if self._received % RECEIVES_BETWEEN_CHECKPOINTS == 0:
                 await trio.lowlevel.checkpoint()
-            return consuming.take_nowait() or await consuming.take()
-        return await self._deliveries_out.receive()
+            delivery = consuming.take_nowait() or await consuming.take()
+            # Messages that are offered went through the consuming's own call, which has set their values.
+            if self.payloads is None or delivery.assigned is None or await self.payloads.fits(delivery):
+                return delivery
 
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> MessageExt:
+    async def __anext__(self) -> MessageExt[T]:
         self.ack()
         delivery = await self.receive()
         self._current.put(delivery)
@@ -288,16 +286,7 @@ class PushConsumer(GroupConsumer):
         queue = MessageQueue(message.topic, broker_name or "", message.queue_id)
         began = trio.current_time()
         verdict = await self._consuming.call(queue, [message])
-        if isinstance(verdict.error, Exception) and not isinstance(verdict.error, RetryLater):
-            outcome, remark = "CR_THROW_EXCEPTION", f"{type(verdict.error).__name__}: {verdict.error}"
-        else:
-            outcome, remark = ("CR_SUCCESS" if verdict.ok else "CR_LATER"), None
-        return ConsumeMessageDirectlyResult(
-            consume_result=outcome,
-            order=self.ordered,
-            remark=remark,
-            spent_time_mills=int((trio.current_time() - began) * 1000),
-        )
+        return verdict.directly(ordered=self.ordered, cost_ms=int((trio.current_time() - began) * 1000))
 
     # Holder (rebalance.py).
 

@@ -3,6 +3,8 @@
     MQClientError
     ├── ConfigurationError      a setting or argument is not usable; nothing was sent
     ├── InvalidMessage          this message cannot be sent as it is; nothing was sent
+    ├── WrongPayload            the body of a message is not what its serializer expects
+    ├── RegistryFailed          the schema registry did not respond, or refused
     ├── NoRoute                 no name server knows the topic (or none of its brokers accepts messages)
     ├── NameServersUnreachable  no name server responded
     ├── BrokerUnknown           a broker name that no route mentions
@@ -34,6 +36,15 @@ class ConfigurationError(MQClientError):
 
 class InvalidMessage(MQClientError):
     """This message cannot be sent as it is (empty body, too large, bad topic name); nothing was sent."""
+
+
+class WrongPayload(MQClientError, ValueError):
+    """The body of a message is not what its serializer expects. Consumers move such messages to the dead letter
+    topic."""
+
+
+class RegistryFailed(MQClientError):
+    """The schema registry did not respond, or refused; nothing is known about the message."""
 
 
 class NameServersUnreachable(MQClientError):

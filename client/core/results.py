@@ -114,3 +114,12 @@ class RetryLater(Exception):
     def __init__(self, delay_level: int = 0) -> None:
         super().__init__(f"deliver again later (delay level {delay_level})")
         self.delay_level = delay_level
+
+
+class DeadLetter(RetryLater):
+    """Raised by a listener: store this message (these messages) in the dead letter topic at once, with the reason as
+    its property DEAD_LETTER_REASON."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(-1)
+        self.reason = reason

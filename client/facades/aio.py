@@ -21,7 +21,8 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Self
 
-from triomq.client.core.errors import ClientClosed
+from triomq.client.core.errors import ClientClosed, ConfigurationError
+from triomq.client.core.type_variables import T
 from triomq.client.facades import portal as portals
 from triomq.client.facades.methods import AioKind
 from triomq.client.facades.portal import Portal, wait_future
@@ -61,7 +62,7 @@ class AioFacade(AioKind):
     async def __aenter__(self) -> Self:
         if self._portal is not None:
             raise ClientClosed(f"this {type(self).__name__} is already open")
-        self._loop = asyncio.get_running_loop()
+        self._loop = _running_loop(type(self).__name__)
         acquiring = portals.in_thread(portals.acquire)
         try:
             portal = await asyncio.wrap_future(acquiring)
@@ -106,30 +107,40 @@ class AioFacade(AioKind):
         return call
 
 
+def _running_loop(name: str) -> asyncio.AbstractEventLoop:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        raise ConfigurationError(
+            f"triomq.aio.{name} runs in asyncio, and no asyncio event loop runs in this thread: use triomq.{name} in "
+            f"trio programs, triomq.blocking.{name} in plain code"
+        ) from None
+
+
 def _give_back(acquired: Future[Portal]) -> None:
     if acquired.exception() is None:
         portals.release()
 
 
-class Producer(AioFacade, ProducerFacade):
+class Producer(AioFacade, ProducerFacade[T]):
     """See `triomq.Producer`."""
 
 
-class TransactionProducer(AioFacade, TransactionProducerFacade):
+class TransactionProducer(AioFacade, TransactionProducerFacade[T]):
     """See `triomq.TransactionProducer`. An `async def` among the two functions runs in the asyncio loop."""
 
 
-class PushConsumer(AioFacade, PushConsumerFacade):
+class PushConsumer(AioFacade, PushConsumerFacade[T]):
     """See `triomq.PushConsumer`. Loop over it, or give it a listener."""
 
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> MessageExt:
+    async def __anext__(self) -> MessageExt[T]:
         self.ack()
         return await self.receive()
 
-    async def receive(self) -> MessageExt:
+    async def receive(self) -> MessageExt[T]:
         """Return the next message for this task. This does NOT acknowledge the one before."""
         portal = self._opened()
         future = portal.submit(self._core.receive)

@@ -27,6 +27,7 @@ import trio
 
 from triomq.client.consume.delivery import Delivery
 from triomq.client.core.errors import ClientClosed
+from triomq.client.core.type_variables import T
 from triomq.client.facades import portal as portals
 from triomq.client.facades.methods import BlockingKind
 from triomq.client.facades.tables import (
@@ -110,32 +111,32 @@ class BlockingFacade(BlockingKind):
         )
 
 
-class Producer(BlockingFacade, ProducerFacade):
+class Producer(BlockingFacade, ProducerFacade[T]):
     """See `triomq.Producer`."""
 
 
-class TransactionProducer(BlockingFacade, TransactionProducerFacade):
+class TransactionProducer(BlockingFacade, TransactionProducerFacade[T]):
     """See `triomq.TransactionProducer`. The two functions run in threads."""
 
 
-class PushConsumer(BlockingFacade, PushConsumerFacade):
+class PushConsumer(BlockingFacade, PushConsumerFacade[T]):
     """See `triomq.PushConsumer`. Loop over it, or give it a listener, which runs in threads."""
 
     def __iter__(self) -> Self:
         return self
 
-    def __next__(self) -> MessageExt:
+    def __next__(self) -> MessageExt[T]:
         self.ack()
         message = self.receive()
         if message is None:
             raise StopIteration
         return message
 
-    def receive(self, timeout_seconds: float | None = None) -> MessageExt | None:
+    def receive(self, timeout_seconds: float | None = None) -> MessageExt[T] | None:
         """Return the next message for this thread, or None when the time is over. This does NOT acknowledge the one
         before."""
 
-        async def receive() -> Delivery | None:
+        async def receive() -> Delivery[T] | None:
             with trio.move_on_after(math.inf if timeout_seconds is None else timeout_seconds):
                 return await self._core.receive()
             return None

@@ -17,7 +17,7 @@ import types
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial, wraps
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, get_origin, overload
 
 from triomq.client.core.errors import ClientClosed
 from triomq.client.facades.portal import OpenContext, Portal
@@ -103,8 +103,9 @@ def constructs(core: Callable[P, Any]) -> Callable[[Callable[..., None]], Callab
     """Give an `__init__` the signature of the trio class that it constructs."""
 
     def typed(function: Callable[..., None]) -> Callable[Concatenate[Any, P], None]:
-        function.__doc__ = core.__doc__
-        function.__wrapped__ = core.__init__  # type: ignore[attr-defined]
+        plain_core = get_origin(core) or core  # of a generic class with its type variable
+        function.__doc__ = plain_core.__doc__
+        function.__wrapped__ = plain_core.__init__  # type: ignore[attr-defined]
         return function
 
     return typed

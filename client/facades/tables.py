@@ -9,13 +9,14 @@ from __future__ import annotations
 import weakref
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Generic
 
 from triomq.client.administer.admin import Admin
 from triomq.client.consume.delivery import Delivery
 from triomq.client.consume.lite_pull_consumer import LitePullConsumer
 from triomq.client.consume.pull_consumer import PullConsumer
 from triomq.client.consume.push_consumer import PushConsumer
+from triomq.client.core.type_variables import T
 from triomq.client.facades.methods import Facade, constructs, plain, waiting
 from triomq.client.produce.producer import Producer
 from triomq.client.produce.transaction_producer import Check, Execute, TransactionProducer
@@ -23,10 +24,10 @@ from triomq.protocol.message import MessageExt
 from triomq.protocol.message_queue import MessageQueue
 
 
-class ProducerFacade(Facade):
+class ProducerFacade(Facade, Generic[T]):
     """`triomq.Producer`."""
 
-    @constructs(Producer)
+    @constructs(Producer[T])
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(Producer(*args, **options))
 
@@ -36,12 +37,16 @@ class ProducerFacade(Facade):
     send_many = waiting(Producer.send_many)
     request = waiting(Producer.request)
     queues = waiting(Producer.queues)
+    message = plain(Producer[T].message)
+    send_value = waiting(Producer[T].send_value)
+    request_value = waiting(Producer[T].request_value)
+    reply_value = waiting(Producer[T].reply_value)
 
 
-class TransactionProducerFacade(ProducerFacade):
+class TransactionProducerFacade(ProducerFacade[T]):
     """`triomq.TransactionProducer`."""
 
-    @constructs(TransactionProducer)
+    @constructs(TransactionProducer[T])
     def __init__(self, group: str, execute: Execute, check: Check, **options: Any) -> None:
         core = TransactionProducer(group, self._callback(execute), self._callback(check), **options)
         Facade.__init__(self, core)
@@ -49,12 +54,12 @@ class TransactionProducerFacade(ProducerFacade):
     send_in_transaction = waiting(TransactionProducer.send_in_transaction)
 
 
-class PushConsumerFacade(Facade):
+class PushConsumerFacade(Facade, Generic[T]):
     """`triomq.PushConsumer`. Messages are handed out to tasks or threads, each of which settles its own."""
 
-    _core: PushConsumer
+    _core: PushConsumer[T]
 
-    @constructs(PushConsumer)
+    @constructs(PushConsumer[T])
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(PushConsumer(*args, **options))
         self._current: weakref.WeakKeyDictionary[Any, Delivery] = weakref.WeakKeyDictionary()
@@ -66,12 +71,12 @@ class PushConsumerFacade(Facade):
     resume = plain(PushConsumer.resume)
     wait_assigned = waiting(PushConsumer.wait_assigned)
 
-    def listen(self, handler: Callable[[MessageExt], Any]) -> None:
+    def listen(self, handler: Callable[[MessageExt[T]], Any]) -> None:
         """Have `handler(message)` called for every message: an `async def` in the asyncio loop that opened this
         consumer, a plain function in a thread. See `triomq.PushConsumer.listen`."""
         self._call(self._core.listen, self._callback(handler))
 
-    def listen_batch(self, handler: Callable[[Sequence[MessageExt]], Any]) -> None:
+    def listen_batch(self, handler: Callable[[Sequence[MessageExt[T]]], Any]) -> None:
         """Like `listen`, with up to `rules.batch_max_size` messages of one queue; they succeed or fail together."""
         self._call(self._core.listen_batch, self._callback(handler))
 

@@ -10,23 +10,26 @@ key of the application. Any number of tasks may send through one producer at the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, Generic, Self, TypeVar, Unpack
 
 import trio
 
 from triomq.client.core.config import ClientConfig, ClientOptions
-from triomq.client.core.errors import ClientClosed, ConfigurationError
+from triomq.client.core.errors import ClientClosed, ConfigurationError, InvalidMessage, MQClientError
 from triomq.client.core.group_names import check_group
 from triomq.client.core.hooks import SendHook
 from triomq.client.core.log import get_logger
 from triomq.client.core.outgoing import SendRules
 from triomq.client.core.queue_choice import QueueSelector, by_hash, by_random
 from triomq.client.core.results import SendResult, SendStatus
+from triomq.client.core.type_variables import T
 from triomq.client.instance.client import Client
 from triomq.client.instance.event_loop import check_in_trio
+from triomq.client.payloads.decoder import Decoder
+from triomq.client.payloads.serializer import Bytes, Serializer
 from triomq.client.produce import request_reply
 from triomq.client.produce.pipeline import Pipeline
 from triomq.client.produce.sender import Attempts, Sender
@@ -42,8 +45,10 @@ log = get_logger("triomq.client.producer")
 
 LEAVE_SECONDS = 3.0
 
+V = TypeVar("V")
 
-class Producer:
+
+class Producer(Generic[T]):
     """Sends messages (RocketMQ: DefaultMQProducer). Use it as `async with Producer(group) as producer`.
 
     `group` names the producers that send the same kind of messages. `client`: share this open client instead of
@@ -52,7 +57,8 @@ class Producer:
     but not flushed or replicated in time. `default_topic_queues`: number of queues of a topic that the first send
     creates, with the settings of `template_topic`. `rules`: sizes and compression. `latency_faults`: avoid brokers that
     were slow or failed. `max_in_flight`: sends that may wait for a response at once; others wait for their turn.
-    `send_hooks` see every attempt. `trace`: send message trace to the usual topic, or to the one named.
+    `send_hooks` see every attempt. `trace`: send message trace to the usual topic, or to the one named. `serializer`:
+    makes bodies of the values that `message`, `send_value`, `request_value` and `reply_value` take.
     """
 
     def __init__(
@@ -70,6 +76,7 @@ class Producer:
         max_in_flight: int = 10_000,
         send_hooks: Iterable[SendHook] = (),
         trace: bool | str = False,
+        serializer: Serializer[T] | None = None,
         **options: Unpack[ClientOptions],
     ) -> None:
         check_group(group, "producer")
@@ -96,6 +103,7 @@ class Producer:
             latency_faults=latency_faults,
             max_in_flight=max_in_flight,
         )
+        self._serializer: Serializer[Any] = Bytes() if serializer is None else serializer
         self._trace_topic = TRACE_TOPIC if trace is True else trace or None
         self._stack = AsyncExitStack()
         self._open = False
@@ -110,6 +118,8 @@ class Producer:
         if self._open:
             raise ClientClosed("this producer is already open")
         self._sender.use_current_clock()
+        if type(self._serializer).connect is not Serializer.connect:
+            await trio.to_thread.run_sync(self._serializer.connect)
         async with AsyncExitStack() as stack:
             if self._owns_client:
                 await stack.enter_async_context(self._client)
@@ -242,6 +252,66 @@ class Producer:
         return await request_reply.request(
             send, message, self._client.client_id, self._client.replies, timeout_seconds=timeout_seconds
         )
+
+    # Typed messages.
+
+    def message(
+        self,
+        topic: str,
+        value: T,
+        *,
+        tags: str | None = None,
+        keys: str | Iterable[str] | None = None,
+        properties: Mapping[str, str] | None = None,
+        delay_level: int = 0,
+    ) -> Message:
+        """Return a message whose body the serializer makes of `value`, to be sent in any way: in a batch, in a
+        transaction, later. Raises InvalidMessage for a value that it cannot write."""
+        try:
+            body = self._serializer.encode(value)
+        except MQClientError:
+            raise
+        except Exception as error:
+            name = type(self._serializer).__name__
+            raise InvalidMessage(f"{name} cannot write this {type(value).__name__}: {error}") from error
+        made = Message(topic, body, tags=tags, keys=keys, properties=properties)
+        if delay_level:
+            made.delay_level = delay_level
+        return made
+
+    async def send_value(
+        self,
+        topic: str,
+        value: T,
+        *,
+        tags: str | None = None,
+        keys: str | Iterable[str] | None = None,
+        sharding_key: str | None = None,
+        timeout_seconds: float | None = None,
+    ) -> SendResult:
+        """Send a value, as `send` does with a message. Everything else that a message may have: see `message`."""
+        message = self.message(topic, value, tags=tags, keys=keys)
+        return await self.send(message, sharding_key=sharding_key, timeout_seconds=timeout_seconds)
+
+    async def request_value(
+        self,
+        topic: str,
+        value: T,
+        reply: Serializer[V],
+        *,
+        tags: str | None = None,
+        keys: str | Iterable[str] | None = None,
+        timeout_seconds: float = 3.0,
+    ) -> MessageExt[V]:
+        """Send a value and wait for the reply, whose `value` the serializer `reply` reads. Raises what `request`
+        raises, and WrongPayload for a reply that it cannot read."""
+        answer = await self.request(self.message(topic, value, tags=tags, keys=keys), timeout_seconds=timeout_seconds)
+        await Decoder(reply).decode(answer)
+        return answer
+
+    async def reply_value(self, asked: MessageExt, value: T, *, tags: str | None = None) -> SendResult:
+        """Send a value as the reply to a request. Raises InvalidMessage when `asked` is not a request."""
+        return await self.send(request_reply.reply_to(asked, self.message(asked.topic, value).body, tags=tags))
 
     # Inside.
 

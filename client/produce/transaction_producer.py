@@ -22,8 +22,10 @@ from triomq.client.core.hooks import EndTransactionContext, SendHook
 from triomq.client.core.log import get_logger
 from triomq.client.core.outgoing import SendRules
 from triomq.client.core.results import LocalTransactionState, SendResult, SendStatus, TransactionSendResult
+from triomq.client.core.type_variables import T
 from triomq.client.instance.client import Client
 from triomq.client.instance.handlers import Handler, without_library_frames
+from triomq.client.payloads.serializer import Serializer
 from triomq.client.produce.producer import Producer
 from triomq.protocol import property_names as names
 from triomq.protocol.codes import RequestCode
@@ -43,7 +45,7 @@ Check = Callable[[MessageExt], Any]
 """(message as the broker has it) -> LocalTransactionState, or an awaitable of one."""
 
 
-class TransactionProducer(Producer):
+class TransactionProducer(Producer[T]):
     """Sends transactional messages, and everything a `Producer` sends (RocketMQ: TransactionMQProducer).
 
     `execute(message, argument)` runs the local transaction, `check(message)` looks up its outcome when the broker asks;
@@ -64,6 +66,7 @@ class TransactionProducer(Producer):
         rules: SendRules | None = None,
         send_hooks: Iterable[SendHook] = (),
         trace: bool | str = False,
+        serializer: Serializer[T] | None = None,
         **options: Unpack[ClientOptions],
     ) -> None:
         super().__init__(
@@ -74,6 +77,7 @@ class TransactionProducer(Producer):
             rules=rules,
             send_hooks=send_hooks,
             trace=trace,
+            serializer=serializer,
             **options,
         )
         self._execute = Handler(execute, 100)

@@ -231,7 +231,7 @@ SETTINGS: tuple[SettingBound, ...] = (
                  "tests/store/test_store_message_store.py::test_what_is_refused"),
     SettingBound("maxMessagesPerBatch", "messages of a batch", "refused as MESSAGE_ILLEGAL",
                  _FILTERS + "test_a_batch_of_very_many_messages_is_refused"),
-    SettingBound("maxGroupsPerClient", "groups of one client", "refused as SYSTEM_BUSY",
+    SettingBound("maxGroupsPerClient", "groups of one client, in a heartbeat and in all", "refused as SYSTEM_BUSY",
                  _CLIENTS + "test_a_heartbeat_beyond_a_limit_registers_nothing"),
     SettingBound("pullThreadPoolQueueCapacity", "pulls that are held", "those of the greediest leave",
                  "tests/broker/test_broker_long_polling.py::"

@@ -4,9 +4,10 @@
     from triomq.aio import Producer                       # in asyncio programs
     from triomq.blocking import Producer                  # in plain code
     from triomq.testing import LocalCluster               # a cluster inside of a test
+    from triomq.serializers import Json                   # typed messages
     import triomq.spark                                   # topics and store directories in Spark
 
-These five modules are the public interface; every other module is private and may change in any release. Importing
+These six modules are the public interface; every other module is private and may change in any release. Importing
 `triomq` loads nothing else: a name is imported when it is first used.
 """
 
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
         ConsumeRules,
         ConsumeStatus,
         Credentials,
+        DeadLetter,
         Delivery,
         EndTransactionContext,
         EndTransactionHook,
@@ -59,6 +61,7 @@ if TYPE_CHECKING:
         PullStatus,
         PushConsumer,
         QueueSelector,
+        RegistryFailed,
         RequestHook,
         RequestTimedOut,
         RetryLater,
@@ -72,6 +75,8 @@ if TYPE_CHECKING:
         TraceSender,
         TransactionProducer,
         TransactionSendResult,
+        TrioMQ,
+        WrongPayload,
         by_hash,
         by_random,
         reply_to,
@@ -99,6 +104,7 @@ __all__ = [
     "ConsumeRules",
     "ConsumeStatus",
     "Credentials",
+    "DeadLetter",
     "Delivery",
     "EndTransactionContext",
     "EndTransactionHook",
@@ -121,6 +127,7 @@ __all__ = [
     "PullStatus",
     "PushConsumer",
     "QueueSelector",
+    "RegistryFailed",
     "RequestHook",
     "RequestTimedOut",
     "RetryLater",
@@ -134,6 +141,8 @@ __all__ = [
     "TraceSender",
     "TransactionProducer",
     "TransactionSendResult",
+    "TrioMQ",
+    "WrongPayload",
     "__version__",
     "by_hash",
     "by_random",

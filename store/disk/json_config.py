@@ -7,8 +7,8 @@ Save: write `<name>.tmp` and sync it, keep the present file as `<name>.bak`, ren
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Generic, TypeVar
+from collections.abc import Callable, Iterator
+from typing import Final, Generic, TypeVar
 
 import structlog
 
@@ -17,6 +17,9 @@ from triomq.store.disk.files import Files
 log = structlog.get_logger("triomq.store.config")
 
 Table = TypeVar("Table")
+
+WRITE_BYTES: Final = 256 * 1024
+"""Small pieces are written together. A thread that joins this much holds no other up."""
 
 
 class JsonFile(Generic[Table]):
@@ -62,14 +65,17 @@ class JsonFile(Generic[Table]):
                 continue
         return None
 
-    def save(self, data: bytes) -> None:
-        """Replace the file. Raises OSError with the old file still in place."""
+    def save(self, *pieces: bytes) -> None:
+        """Replace the file by one that has these pieces. Raises OSError with the old file still in place."""
         directory = self.path.rpartition("/")[0]
         self._files.make_lasting_directories(directory)
         temporary = f"{self.path}.tmp"
-        fd = self._files.create(temporary, len(data))
+        fd = self._files.create(temporary, sum(map(len, pieces)))
         try:
-            self._files.pwrite(fd, data, 0)
+            position = 0
+            for data in _joined(pieces):
+                self._files.pwrite(fd, data, position)
+                position += len(data)
             self._files.datasync(fd)
         finally:
             self._files.close(fd)
@@ -95,3 +101,17 @@ class JsonFile(Generic[Table]):
         finally:
             self._files.close(fd)
         self._files.rename(temporary, f"{self.path}.bak")
+
+
+def _joined(pieces: tuple[bytes, ...]) -> Iterator[bytes]:
+    """Join small pieces to larger ones."""
+    joined: list[bytes] = []
+    size = 0
+    for piece in pieces:
+        joined.append(piece)
+        size += len(piece)
+        if size >= WRITE_BYTES:
+            yield b"".join(joined)
+            joined, size = [], 0
+    if joined:
+        yield b"".join(joined)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 from triomq.protocol.address import HostPort
@@ -175,6 +175,9 @@ class MemoryFile:
 
     def save(self, text: str) -> None:
         self.texts.append(text)
+
+    def save_pieces(self, pieces: Sequence[bytes]) -> None:
+        self.save(b"".join(pieces).decode())
 
     @property
     def text(self) -> str:

@@ -546,7 +546,7 @@ async def test_a_member_that_leaves_while_it_is_asked_costs_the_others_nothing(a
     leaving, staying = admin.add_consumer("c1"), admin.add_consumer("c2")
 
     async def leaves(question: RemotingCommand) -> RemotingCommand:
-        admin.consumers.connection_closed(leaving)
+        admin.consumers.leave(leaving, 1000)
         raise ConnectionClosed("gone")
 
     async def stays(question: RemotingCommand) -> RemotingCommand:
@@ -591,7 +591,7 @@ async def test_running_info_of_clients_that_are_away_old_or_slow(admin: Admin) -
         1,
         "The Consumer <c1> Version <V3_1_7> too low to finish, please upgrade it to V3_1_8_SNAPSHOT",
     )
-    admin.consumers.connection_closed(old)
+    admin.consumers.leave(old, 1000)
     admin.add_consumer().on_invoke = times_out
     assert await info() == (207, "consumer <G> <c1> Timeout: too late")
 

@@ -124,7 +124,7 @@ def test_it_fits_the_consumer_table(configuration: Configuration) -> None:
             [],
         )
     assert [len(connection.oneways) for connection in connections] == [2, 1]
-    table.connection_closed(cast(Any, connections[0]))
+    table.leave(cast(Any, connections[0]), 1000)
     assert [len(connection.oneways) for connection in connections] == [2, 2]
 
 

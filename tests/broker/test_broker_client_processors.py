@@ -137,6 +137,7 @@ MANY_TAGS = {"topic": "T", "tagsSet": [f"t{number:07}" for number in range(4096)
             2,
             "the tags of the subscription to T have 32768 characters, the limit is 32767",
         ),
+        ({"consumerDataSet": consumers("a", topics=4010)}, 2, "more than twice the groups .3, maxGroupsPerClient."),
         ({"unknown": "a" * MAX_HEARTBEAT_BYTES}, 2, f"bytes, the limit is {MAX_HEARTBEAT_BYTES}"),
     ],
 )
@@ -149,6 +150,24 @@ def test_a_heartbeat_beyond_a_limit_registers_nothing(changes: dict[str, Any], c
     assert len(around.groups.names()) == before
     assert around.consumers.get("a") is None
     assert around.producers.channels("P") is None
+
+
+def test_a_connection_is_in_few_groups_however_many_heartbeats_name_them() -> None:
+    around = Surroundings(max_groups_per_client=3)
+    connection = FakeConnection()
+    around.beat(connection, consumerDataSet=consumers("a", "b"), producerDataSet=[{"groupName": "P"}])
+    before = len(around.groups.names())
+    for changes in ({"producerDataSet": []}, {"consumerDataSet": []}):
+        body = {**HEARTBEAT, "consumerDataSet": consumers("c", "a"), "producerDataSet": [{"groupName": "Q"}], **changes}
+        with pytest.raises(RequestRefused, match=r"c1 is in 3 groups, the limit .maxGroupsPerClient.") as refusal:
+            around.client.heartbeat(connection, request(34, body=json.dumps(body).encode()))
+        assert refusal.value.code == 2
+    assert around.consumers.get("c") is None
+    assert around.producers.channels("Q") is None
+    assert len(around.groups.names()) == before, "and no group and no retry topic is made"
+    around.producers.unregister("P", connection)
+    around.beat(connection, consumerDataSet=consumers("c"), producerDataSet=[])
+    assert around.consumers.get("c") is not None
 
 
 def test_the_longest_group_name_registers(around: Surroundings) -> None:

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import struct
 from pathlib import Path
+from typing import Any
 
 import pytest
 from broker_whole import pull_fields, whole_broker
 
 from triomq.broker.configuration import Configuration
+from triomq.broker.errors import TableFull
 from triomq.broker.filters.bloom import BloomFilter
+from triomq.broker.filters.conditions import MAX_NAMES
+from triomq.broker.filters.message_filter import COST_IN_PYTHON, SqlFilter
 from triomq.broker.filters.selection import MAX_KEPT_CHARACTERS, FilterChooser
 from triomq.broker.filters.sql92 import MAX_EXPRESSION_CHARACTERS
-from triomq.broker.tables.filters import FilterTable
+from triomq.broker.tables.filters import ConsumerFilter, FilterTable
 from triomq.protocol.codes import ResponseCode
 from triomq.protocol.errors import RequestRefused
 from triomq.protocol.headers.pull import PullMessageRequestHeader
-from triomq.protocol.subscription import SQL92, build_subscription
+from triomq.protocol.subscription import SQL92, SubscriptionData, build_subscription
 from triomq.remoting.table_memory import TableMemory
 
 IN_REQUEST = 4
@@ -53,7 +57,7 @@ async def test_a_pull_with_a_long_expression_looks_at_fewer_records(tmp_path: Pa
             pulled = await broker.pull("T", subscription=expression, expressionType=SQL92)
             assert pulled.code == ResponseCode.PULL_RETRY_IMMEDIATELY
             seen.append(int((pulled.ext_fields or {})["nextBeginOffset"]))
-    assert seen == [100, 500_000 // len(terms(900)) + 1]
+    assert seen == [100, 500_000 // (COST_IN_PYTHON * len(terms(900))) + 1]
 
 
 async def test_a_match_counts_against_the_cost_like_a_miss(tmp_path: Path) -> None:
@@ -63,7 +67,7 @@ async def test_a_match_counts_against_the_cost_like_a_miss(tmp_path: Path) -> No
         expression = "TRUE OR " + terms(1300)
         pulled = await broker.pull("T", subscription=expression, expressionType=SQL92, maxMsgNums=100)
         assert pulled.code == ResponseCode.SUCCESS
-        assert (pulled.ext_fields or {})["nextBeginOffset"] == str(500_000 // len(expression) + 1)
+        assert (pulled.ext_fields or {})["nextBeginOffset"] == str(500_000 // (COST_IN_PYTHON * len(expression)) + 1)
 
 
 async def test_a_pull_for_very_many_messages_looks_at_a_limited_number_of_entries(tmp_path: Path) -> None:
@@ -137,3 +141,45 @@ def test_the_expressions_of_heartbeats_are_bounded_in_all() -> None:
     table.register("G", [build_subscription("T", "a = 1", SQL92, sub_version=2)])
     table.register("I", [build_subscription("T", "a = 1", SQL92, sub_version=1)])
     assert len(table.of_topic("T")) == 3
+
+
+class NoWalk(dict[str, Any]):
+    """A table of topics that nobody may walk over."""
+
+    def _walked(self) -> Any:
+        raise AssertionError("a heartbeat walks over the filters of others")
+
+    __iter__ = values = items = keys = _walked
+
+
+def test_a_heartbeat_walks_over_the_filters_of_its_own_group_only() -> None:
+    table = FilterTable(BloomFilter(20, 32), now_ms=lambda: 1000, max_filters=30, max_characters=1000)
+    table._by_topic = NoWalk()
+    for number in range(30):
+        table.register(f"G{number}", [sql_subscription(f"T{number}", f"a = {number}")])
+    with pytest.raises(TableFull, match="SQL92 filters"):
+        table.register("more", [sql_subscription("T", "a = 1")])
+    with pytest.raises(TableFull, match="characters"):
+        table.register("G0", [sql_subscription("T0", "a = 1 OR " * 120 + "a = 2", version=2)])
+    table.group_gone("G3")
+    table.register("G4", [])
+    dead = [number for number in range(30) if table.get(f"T{number}", f"G{number}").is_dead]  # type: ignore[union-attr]
+    assert dead == [3, 4]
+    table.register("G5", [sql_subscription("T5", "a =", version=2)])
+    assert table.get("T5", "G5") is None
+    assert table._filter_count == 29
+    assert table._characters == sum(len(f"a = {number}") for number in range(30) if number != 5)
+
+
+def sql_subscription(topic: str, expression: str, version: int = 1) -> SubscriptionData:
+    return SubscriptionData(topic=topic, sub_string=expression, expression_type=SQL92, sub_version=version)
+
+
+def test_an_expression_that_c_does_not_evaluate_costs_more() -> None:
+    def cost(expression: str) -> int:
+        made = ConsumerFilter("T", "G", expression, 0, 1, None)
+        return SqlFilter(made).cost
+
+    assert cost("a = 1") == 5
+    many = " OR ".join(f"a{number} = 1" for number in range(MAX_NAMES + 1))
+    assert cost(many) == COST_IN_PYTHON * len(many)

@@ -16,6 +16,8 @@ from broker_whole import pull_fields, whole_broker
 
 from triomq.broker.filters.message_filter import TagFilter
 from triomq.broker.long_polling import (
+    FORGET_AT_ONCE,
+    LEAVE_AT_ONCE,
     LEAVE_SHARE,
     PARKED_BYTES,
     RESPONSES_IN_A_ROW,
@@ -321,6 +323,48 @@ async def test_in_a_full_pool_the_oldest_pulls_of_who_holds_the_most_make_room(h
     assert [parked.header.queue_offset for parked in held.answered] == list(range(90 // LEAVE_SHARE + 1))
     assert not held.pool.is_full
     assert not held.polling.make_room(greedy), "it makes no room for itself"  # type: ignore[arg-type]
+    await held.lab.store.close()
+
+
+async def test_no_more_than_a_few_leave_at_once(held: Held) -> None:
+    greedy = FakeConnection("10.0.0.1:1")
+    held.pool.capacity = 40 * LEAVE_AT_ONCE
+    for number in range(40 * LEAVE_AT_ONCE):
+        held.park(number, connection=greedy)
+    for times in (1, 2):
+        assert held.polling.make_room(FakeConnection("10.0.0.3:1"))  # type: ignore[arg-type]
+        assert [parked.header.queue_offset for parked in held.answered] == list(range(times * LEAVE_AT_ONCE))
+    await held.lab.store.close()
+
+
+async def test_the_pulls_of_a_closed_connection_are_forgotten_in_steps(
+    held: Held, nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+) -> None:
+    nursery.start_soon(held.polling.run)
+    await trio.testing.wait_all_tasks_blocked()
+    held.pool.capacity = 10 * FORGET_AT_ONCE
+    gone, other = FakeConnection("10.0.0.1:1"), FakeConnection("10.0.0.2:1")
+    for _ in range(9 * FORGET_AT_ONCE):
+        held.park(0, connection=gone, wait_seconds=5)
+    held.park(0, connection=other)
+    gone.close()
+    held.polling.connection_closed(gone)  # type: ignore[arg-type]
+    assert len(held.polling) == 1
+    assert held.pool.in_flight == 8 * FORGET_AT_ONCE + 1
+    held.pool.capacity = held.pool.in_flight
+    assert held.polling.make_room(other), "of those that are gone"  # type: ignore[arg-type]
+    assert held.pool.in_flight == 7 * FORGET_AT_ONCE + 1
+    await held.lab.put("T")
+    assert [parked.connection for parked in held.answered] == [other]
+    before, steps = held.pool.in_flight, 0
+    while held.pool.in_flight:
+        await trio.lowlevel.checkpoint()
+        assert before - held.pool.in_flight <= 2 * FORGET_AT_ONCE, "two passes may follow each other"
+        steps += before != held.pool.in_flight
+        before = held.pool.in_flight
+    assert steps >= 3
+    await trio.sleep(10)
+    assert len(held.answered) == 1
     await held.lab.store.close()
 
 

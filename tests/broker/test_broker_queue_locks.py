@@ -12,7 +12,8 @@ import trio.testing
 from broker_fakes import FakeClock, FakeConnection, MemoryFile, request
 from broker_whole import WholeBroker, whole_broker
 
-from triomq.broker.processors.queue_locks import QueueLockProcessor
+from triomq.broker.errors import TableFull
+from triomq.broker.processors.queue_locks import QUEUES_IN_A_STEP, QueueLockProcessor
 from triomq.broker.tables.queue_locks import LOCK_EXPIRY_MS, QueueLockTable
 from triomq.protocol.command import RemotingCommand
 from triomq.protocol.message_queue import MessageQueue
@@ -176,6 +177,64 @@ async def test_what_is_released_while_a_lock_is_written_is_not_told_as_held(
     assert held == {first: [0], other: []}
 
 
+async def test_a_request_for_thousands_of_queues_has_steps_and_tells_what_is_held_at_its_end(
+    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = QueueLockTable(FakeClock())
+    processor = QueueLockProcessor(table)
+    connection = cast(Any, FakeConnection())
+    most = 0
+    lock = table.lock
+
+    def counted(group: str, queues: list[MessageQueue], client: str) -> list[MessageQueue]:
+        nonlocal most
+        most = max(most, len(queues))
+        return lock(group, queues, client)
+
+    monkeypatch.setattr(table, "lock", counted)
+    held: list[int] = []
+
+    async def ask() -> None:
+        held.extend(held_in(await processor.lock(connection, request(LOCK, body=body_of("c1", *range(2000))))))
+
+    async with trio.open_nursery() as asking:
+        asking.start_soon(ask)
+        passes = 0
+        while not held:
+            passes += 1
+            await trio.lowlevel.checkpoint()
+            if passes == 12:  # the response is being made
+                assert table.holder("G", queue(1999)) == "c1"
+                processor.unlock(connection, request(UNLOCK, body=body_of("c1", 5, 6)))
+                assert lock("G", [queue(5)], "c2") == [queue(5)]
+    assert most == QUEUES_IN_A_STEP
+    assert passes >= 2 * (2000 // QUEUES_IN_A_STEP)
+    assert held == [number for number in range(2000) if number not in (5, 6)]
+
+
+def test_a_full_table_makes_room_with_those_that_expired_first_and_looks_at_few() -> None:
+    clock = FakeClock()
+    table = QueueLockTable(clock, max_locks=200)
+    for number in range(200):
+        table.lock(f"G{number // 10}", [queue(number)], "c1")
+        clock.advance(1)
+    table.lock("G0", [queue(0)], "c1")
+    with pytest.raises(TableFull):
+        table.lock("new", [queue(0)], "c2")
+    clock.advance(LOCK_EXPIRY_MS - 150)
+    assert table.lock("new", [queue(0)], "c2") == [queue(0)]
+    assert table._lock_count == len(table._by_age) == 200 - 49 + 1, "1 to 49 have expired; 0 was renewed"
+    assert table.holder("G0", queue(0)) == "c1"
+    assert "G1" not in table._locks, "a group without locks takes no memory"
+    clock.advance(LOCK_EXPIRY_MS)
+    for number in range(100):
+        table.lock("new", [queue(number)], "c2")
+    assert table._lock_count <= 200
+    clock.advance(2 * LOCK_EXPIRY_MS)
+    table.lock("other", [queue(number) for number in range(200)], "c3")
+    assert list(table._locks) == ["other"]
+
+
 async def locked(broker: WholeBroker, client: str) -> list[int]:
     return held_in(await broker.ask(LOCK, None, body_of(client, 0, 1)))
 
@@ -190,8 +249,7 @@ async def test_a_broker_that_comes_back_knows_its_locks(tmp_path: Path) -> None:
     async with whole_broker(tmp_path) as broker:
         assert await locked(broker, "c1") == [0, 1]
         kept = json.loads((tmp_path / "store" / "config" / "queueLocks.json").read_text())
-        assert kept["locks"].keys() == {"G"}
-        assert sorted(kept["locks"]["G"]) == [["c1", "T", "b-a", 0], ["c1", "T", "b-a", 1]]
+        assert sorted(kept["holders"]) == [["G", "c1", "T", "b-a", 0], ["G", "c1", "T", "b-a", 1]]
         assert "keep queueLocks.json" in broker.controller.serving.schedule.names  # type: ignore[union-attr]
     async with whole_broker(tmp_path) as broker:
         assert await locked(broker, "c2") == []

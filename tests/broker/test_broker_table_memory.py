@@ -3,7 +3,7 @@ there stays."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,9 @@ class File:
 
     def save(self, text: str) -> None:
         self.text = text
+
+    def save_pieces(self, pieces: Sequence[bytes]) -> None:
+        self.save(b"".join(pieces).decode())
 
 
 class Filled:
@@ -109,7 +112,6 @@ class Filled:
         elif kind == "filter":
             if self.filters.get(second, first) is not None:
                 self.filters._drop(second, first)
-                self.filters._count()
         elif kind == "lock":
             self.locks.unlock(first, [MessageQueue(second, "b", number)], "c")
         elif kind == "consumer":
@@ -134,8 +136,8 @@ def test_accounts_are_those_of_the_entries_and_nothing_is_left(
     members = filled.consumers._account.held_bytes + filled.producers._account.held_bytes
     assert again.memory.held_bytes == filled.memory.held_bytes - members
     for connection in filled.connections:
-        filled.consumers.connection_closed(connection)
-        filled.producers.connection_closed(connection)
+        filled.consumers.leave(connection, 1000)
+        filled.producers.leave(connection, 1000)
     assert filled.memory.held_bytes == again.memory.held_bytes
     for _, *entry in steps:
         filled.remove(*entry)

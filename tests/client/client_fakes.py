@@ -104,8 +104,11 @@ class FakeBroker:
 
     def send_message_v2(self, request: RemotingCommand) -> RemotingCommand:
         header = request.header(SendMessageRequestHeaderV2)
-        self.store(header.topic, header.queue_id, request.body)
-        at = len(self.records[(header.topic, header.queue_id)]) - 1
+        topic = header.topic
+        if header.max_reconsume_times is not None and (header.reconsume_times or 0) >= header.max_reconsume_times:
+            topic = topic.replace("%RETRY%", "%DLQ%")
+        self.store(topic, header.queue_id, request.body)
+        at = len(self.records[(topic, header.queue_id)]) - 1
         answer = SendMessageResponseHeader(msg_id="0" * 32, queue_id=header.queue_id, queue_offset=at)
         return new_response(request, header=answer)
 

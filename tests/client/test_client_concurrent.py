@@ -33,6 +33,7 @@ class Owner:
     group = "G"
     is_paused = False
     is_broadcasting = False
+    payloads = None
 
     def __init__(self, nursery: trio.Nursery) -> None:
         self.nursery = nursery

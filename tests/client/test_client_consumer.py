@@ -12,6 +12,7 @@ from client_fakes import NAME_SERVER, FakeCluster, refuse
 from trio.testing import MockClock
 
 from triomq.client.api import ConsumeFromWhere, ConsumeRules, ConsumeStatus, MessageExt, PushConsumer, RetryLater
+from triomq.client.core.errors import ConfigurationError
 from triomq.client.core.hooks import ConsumeContext
 from triomq.protocol.codes import RequestCode, ResponseCode
 from triomq.protocol.headers.client import NotifyConsumerIdsChangedRequestHeader
@@ -101,6 +102,42 @@ def collect_into(seen: list[bytes]) -> Callable[[MessageExt], Awaitable[None]]:
         seen.append(message.body)
 
     return handle
+
+
+async def test_a_listener_without_a_subscription_is_told_that_it_waits_for_nothing(
+    cluster: FakeCluster, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = PushConsumer("G", name_server=NAME_SERVER)
+    with caplog.at_level(logging.WARNING):
+        async with made:
+            made.listen(collect_into([]))
+            await trio.sleep(15)
+            assert "nothing is subscribed" not in caplog.text, "it may subscribe a moment later"
+            await trio.sleep(50)
+    assert caplog.text.count("nothing is subscribed") == 1
+    assert "subscribe(topic)" in caplog.text
+
+
+async def test_a_loop_that_begins_late_without_a_subscription_does_not_wait_for_ever(
+    cluster: FakeCluster, autojump_clock: MockClock
+) -> None:
+    """The heartbeats in between announce the retry topic, which is no subscription of the application."""
+    async with PushConsumer("G", name_server=NAME_SERVER) as made:
+        await trio.sleep(100)
+        with pytest.raises(ConfigurationError, match="nothing is subscribed"):
+            await made.receive()
+
+
+async def test_a_listener_that_subscribes_after_a_while_is_told_nothing(
+    cluster: FakeCluster, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = PushConsumer("G", name_server=NAME_SERVER)
+    async with made:
+        made.listen(collect_into([]))
+        await trio.sleep(15)
+        made.subscribe("T")
+        await trio.sleep(50)
+    assert "nothing is subscribed" not in caplog.text
 
 
 async def test_the_first_offset_of_a_topic_is_stored_alone(cluster: FakeCluster, autojump_clock: MockClock) -> None:

@@ -54,7 +54,16 @@ def test_a_facade_is_constructed_as_the_trio_class_is(module: Any, name: str) ->
 
 
 PROGRAM = """
-from triomq import ConsumeRules, Message, SendResult, aio, blocking
+from dataclasses import dataclass
+
+import triomq
+from triomq import ConsumeRules, Message, MessageExt, SendResult, aio, blocking
+from triomq.serializers import Json, Text
+
+
+@dataclass
+class Order:
+    number: int
 
 
 def send() -> SendResult:
@@ -75,6 +84,42 @@ def consume() -> None:
             print(message.body.decode(), consumer.assigned_queues)
     with blocking.Admin(timeout_seconds=1) as admin:
         print(admin.topics(cluster="c")[0].upper())
+
+
+def bill(message: MessageExt[Order]) -> None:
+    print(message.value.number, message.keys)
+
+
+def count(message: MessageExt[int]) -> None: ...
+
+
+async def typed() -> None:
+    async with triomq.Producer("orders", serializer=Json(Order)) as producer:
+        await producer.send_value("Orders", Order(17), keys="order-17")
+        answer = (await producer.request_value("Rpc", Order(17), Text())).value.upper()
+        await producer.send_batch([producer.message("Orders", Order(18), tags=answer)])
+    async with triomq.PushConsumer("billing", serializer=Json(Order)) as consumer:
+        consumer.listen(bill)
+        async for message in consumer:
+            print(message.value.number)
+    async with triomq.PushConsumer("billing") as plain:
+        async for message_of_bytes in plain:
+            print(message_of_bytes.value.decode())
+    async with aio.Producer("orders", serializer=Json(Order)) as aio_producer:
+        await aio_producer.send_value("Orders", Order(17))
+        print((await aio_producer.request_value("Rpc", Order(17), Text())).value.upper())
+    async with aio.PushConsumer("billing", serializer=Json(Order)) as aio_consumer:
+        aio_consumer.listen(bill)
+        print((await aio_consumer.receive()).value.number)
+
+
+def typed_and_blocking() -> None:
+    with blocking.Producer("orders", serializer=Json(Order)) as producer:
+        producer.send(producer.message("Orders", Order(17), delay_level=3))
+        print(producer.request_value("Rpc", Order(17), Text()).value.upper())
+    with blocking.PushConsumer("billing", serializer=Json(Order)) as consumer:
+        for message in consumer:
+            print(message.value.number)
 """
 
 MISTAKES = {
@@ -85,6 +130,11 @@ MISTAKES = {
     'blocking.Producer("orders").send(Message("T", b""), timeout=3)': 'Unexpected keyword argument "timeout"',
     'blocking.Producer("orders").send("text")': 'incompatible type "str"; expected "Message"',
     "blocking.Admin().create_topics()": 'has no attribute "create_topics"',
+    'triomq.Producer("o", serializer=Json(Order)).message("T", 17)': 'incompatible type "int"; expected "Order"',
+    'triomq.Producer("o").message("T", Order(17))': 'incompatible type "Order"; expected "bytes"',
+    'triomq.PushConsumer("b", serializer=Json(Order)).listen(count)': 'expected "Callable[[MessageExt[Order]], Any]"',
+    'blocking.Producer("o", serializer=Json(Order)).send_value("T", 17)': 'incompatible type "int"; expected "Order"',
+    'aio.PushConsumer("b", serializer=Json(Order)).listen(count)': 'expected "Callable[[MessageExt[Order]], Any]"',
     'blocking.Admin().topics(clusters="c")': 'Unexpected keyword argument "clusters"',
 }
 

@@ -259,6 +259,13 @@ def test_trio_classes_say_which_ones_asyncio_programs_use() -> None:
     run(main())
 
 
+async def test_asyncio_classes_say_what_to_use_outside_of_asyncio() -> None:
+    consumer = aio.PushConsumer("g", name_server="127.0.0.1:1")
+    with pytest.raises(ConfigurationError, match=r"triomq\.aio\.PushConsumer.*asyncio.*triomq\.PushConsumer.*trio"):
+        await consumer.__aenter__()
+    assert portal._users == 0
+
+
 def test_blocking_classes_warn_inside_an_event_loop(triomq: Cluster) -> None:
     async def main() -> None:
         with (

@@ -19,8 +19,8 @@ from triomq.client.administer.admin import Admin
 from triomq.client.api import BrokerRefused, ConfigurationError, Message, Producer, PushConsumer
 from triomq.client.consume.assigned import AssignedQueue
 from triomq.client.consume.blocking_point import tell_when_blocked
-from triomq.client.consume.push_consumer import ConsumeFromWhere
 from triomq.client.core.consume_rules import ConsumeRules
+from triomq.client.core.results import ConsumeFromWhere
 from triomq.protocol.codes import RequestCode, ResponseCode
 from triomq.protocol.message import MessageExt
 

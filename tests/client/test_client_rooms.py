@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 CLIENT = Path(__file__).resolve().parents[2] / "client"
-ROOMS = ["core", "instance", "produce", "consume", "administer", "facades", "compat"]
+ROOMS = ["core", "payloads", "instance", "produce", "consume", "administer", "facades", "compat", "app"]
 WAITING = {"trio", "asyncio", "threading", "triomq.remoting.client"}
 
 

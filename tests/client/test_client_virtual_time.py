@@ -17,8 +17,8 @@ from client_cluster import LIMIT_SECONDS, until_answer
 
 from triomq.broker.embedded import LocalCluster, VirtualClock, run_now_ms
 from triomq.client.administer.admin import Admin
-from triomq.client.consume.push_consumer import ConsumeFromWhere, PushConsumer
-from triomq.client.core.results import LocalTransactionState, RetryLater
+from triomq.client.consume.push_consumer import PushConsumer
+from triomq.client.core.results import ConsumeFromWhere, LocalTransactionState, RetryLater
 from triomq.client.facades import blocking
 from triomq.client.produce.producer import Message, Producer
 from triomq.client.produce.transaction_producer import TransactionProducer

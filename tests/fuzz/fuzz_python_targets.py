@@ -11,7 +11,7 @@ import shutil
 import struct
 import sys
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any, TypeVar
@@ -100,6 +100,9 @@ class OneText:
 
     def save(self, text: str) -> None:
         """Keep nothing."""
+
+    def save_pieces(self, pieces: Sequence[bytes]) -> None:
+        self.save(b"".join(pieces).decode())
 
 
 class OneFile(Files):

@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 
 from triomq.protocol.command import JSON, MSGPACK, ROCKETMQ, RemotingCommand, new_request, new_response
 from triomq.protocol.errors import FrameError, HeaderFieldError
-from triomq.protocol.frame import MAX_FRAME_BYTES, FrameDecoder, decode_frame, decode_json, encode_frame
+from triomq.protocol.frame import (
+    LONG_FRAME_BYTES,
+    MAX_FRAME_BYTES,
+    FrameDecoder,
+    decode_frame,
+    decode_json,
+    encode_frame,
+)
 from triomq.protocol.headers.offset import GetMaxOffsetRequestHeader
 
 # The binary example of the protocol's description: code 105, language JAVA, version 0, opaque 7, topic=T, body 01 02.
@@ -179,6 +186,40 @@ def test_pieces_of_two_bytes_take_the_memory_of_their_bytes() -> None:
     assert decoder.held_bytes > 200_000
     assert taken_bytes < 1.5 * len(frame)
     assert len(decoder.feed(frame[decoder.held_bytes :])) == 1
+
+
+@given(
+    st.integers(LONG_FRAME_BYTES - 400, LONG_FRAME_BYTES + 400),
+    st.lists(st.integers(1, 300) | st.integers(1, 150_000), max_size=12),
+    st.sampled_from([JSON, ROCKETMQ, MSGPACK]),
+)
+def test_any_pieces_give_the_same_long_frames(size: int, cuts: list[int], serialize_type: int) -> None:
+    frames = [encode_frame(command(serialize_type, body=body)) for body in (b"b" * size, b"c" * (size + 200), b"d")]
+    stream = b"".join(frames)
+    decoder = FrameDecoder()
+    seen = []
+    at = 0
+    for cut in [*cuts, len(stream)]:
+        seen += decoder.feed(stream[at : at + cut])
+        at += cut
+        assert decoder.held_bytes == min(at, len(stream)) - sum(map(len, frames[: len(seen)]))
+    assert [facts(found) for found in seen] == [facts(decode_frame(frame)) for frame in frames]
+
+
+def test_the_end_of_a_long_frame_copies_nothing_of_what_came_before() -> None:
+    frame = encode_frame(command(body=bytes(8 * 1024 * 1024)))
+    decoder = FrameDecoder()
+    tracemalloc.start()
+    try:
+        for at in range(0, len(frame), 65_536):
+            piece = frame[at : at + 65_536]
+            before = tracemalloc.get_traced_memory()[0]
+            tracemalloc.reset_peak()
+            found = decoder.feed(piece)
+        assert tracemalloc.get_traced_memory()[1] - before < 200_000
+    finally:
+        tracemalloc.stop()
+    assert len(found[0].body) == 8 * 1024 * 1024
 
 
 def test_an_incomplete_frame_tells_how_many_bytes_it_needs() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import struct
+import tracemalloc
 import zlib
 from typing import Any
 
@@ -181,6 +183,37 @@ def test_broken_batches(data: bytes) -> None:
             record.split_batch(body)
     with pytest.raises(RecordError):
         record.split_batch(EXAMPLE_BATCH[:-1])
+
+
+@given(
+    st.lists(st.tuples(st.binary(max_size=9), st.binary(max_size=9)), max_size=12),
+    st.binary(max_size=30),
+    st.integers(1, 9),
+)
+def test_a_batch_has_at_most_the_units_that_are_allowed(parts: list[Any], rest: bytes, most: int) -> None:
+    whole = record.encode_batch_units([record.BatchUnit(0, *part) for part in parts])
+    for body in (whole, whole + rest):
+        try:
+            units = record.split_batch(body)
+        except RecordError as error:
+            with pytest.raises(RecordError, match=f"{re.escape(str(error))}|more than {most} messages"):
+                record.split_batch(body, most)
+            continue
+        if len(units) <= most:
+            assert len(record.split_batch(body, most)) == len(units)
+        else:
+            with pytest.raises(RecordError, match=f"more than {most} messages; send several batches"):
+                record.split_batch(body, most)
+
+
+def test_a_batch_of_too_many_units_is_refused_without_a_copy_of_any() -> None:
+    body = record.encode_batch_units([record.BatchUnit(0, b"", b"")] * 20_000)
+    tracemalloc.start()
+    with pytest.raises(RecordError, match="more than 4096 messages"):
+        record.split_batch(body, 4096)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 50_000
 
 
 @given(st.dictionaries(names_and_values, names_and_values))

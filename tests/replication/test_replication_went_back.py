@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -35,6 +35,9 @@ class MemoryFile:
 
     def save(self, text: str) -> None:
         self.texts.append(text)
+
+    def save_pieces(self, pieces: Sequence[bytes]) -> None:
+        self.save(b"".join(pieces).decode())
 
 
 async def restored(

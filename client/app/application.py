@@ -1,0 +1,218 @@
+"""The application object: handlers of topics, local transactions and what they need, opened and closed together.
+
+    app = TrioMQ("shop", name_server="127.0.0.1:9876", serializer=Json(Order))
+
+    @app.consumer("Orders", group="billing", retries=3)
+    async def bill(value: Order, producer: Producer) -> None: ...
+
+    api = FastAPI(lifespan=app.lifespan)        # or: async with app: ...; or: triomq run shop:app
+
+In an asyncio program the handlers that are `async def` run in its event loop, in a trio program in trio; plain ones run
+in threads. What is provided opens first, then producers, then consumers; they close in reverse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from inspect import isasyncgenfunction, isawaitable
+from types import TracebackType
+from typing import Any, Generic, Literal, Self, TypeVar, Unpack
+
+import trio
+
+from triomq.client.app.arguments import by_name
+from triomq.client.consume.push_consumer import PushConsumer
+from triomq.client.core.config import ClientConfig, ClientOptions
+from triomq.client.core.consume_rules import ConsumeRules
+from triomq.client.core.errors import ClientClosed, ConfigurationError
+from triomq.client.core.group_names import check_group
+from triomq.client.core.results import TransactionSendResult
+from triomq.client.core.type_variables import T
+from triomq.client.payloads.serializer import Serializer
+from triomq.client.produce.producer import Producer
+from triomq.client.produce.transaction_producer import TransactionProducer
+from triomq.protocol.message import Message
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_OF_A_MESSAGE = {"message": lambda message: message, "value": lambda message: message.value}
+_OF_A_TRANSACTION = {"message": lambda message, _: message, "argument": lambda _, argument: argument}
+
+
+class Transaction:
+    """A local transaction of an application; see `TrioMQ.transaction`."""
+
+    def __init__(self, execute: Callable[..., Any]) -> None:
+        self.execute = execute
+        self.checker: Callable[..., Any] | None = None
+        self.producer: Any = None
+
+    def check(self, function: F) -> F:
+        """Decorate the function that looks up how the transaction of a message ended, when the broker asks."""
+        self.checker = function
+        return function
+
+    async def send(self, message: Message, argument: Any = None) -> TransactionSendResult:
+        """Store the half message, run the transaction, send its outcome: `TransactionProducer.send_in_transaction`."""
+        if self.producer is None:
+            raise ClientClosed(f"the application of transaction {self.execute.__qualname__} does not run")
+        return await self.producer.send_in_transaction(message, argument)  # type: ignore[no-any-return]
+
+
+class TrioMQ(Generic[T]):
+    """An application: consumers, transactions and a producer that open and close together. Use it as `async with app`,
+    as the lifespan of a FastAPI or Starlette application, or with `triomq run module:app`.
+
+    `name`: the producer's group. `serializer`: for the producer, and for consumers that name none. `backend`: what
+    `triomq run` starts it in. The other parameters are those of `ClientConfig`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        serializer: Serializer[T] | None = None,
+        backend: Literal["asyncio", "trio"] = "asyncio",
+        **options: Unpack[ClientOptions],
+    ) -> None:
+        check_group(name, "producer")
+        ClientConfig(**options)  # raises for what cannot be used, before anything runs
+        self.name = name
+        self.backend = backend
+        self._serializer = serializer
+        self._options = options
+        self._consumers: dict[str, tuple[Callable[..., Any], str, str, dict[str, Any]]] = {}
+        self._transactions: dict[str, Transaction] = {}
+        self._providers: dict[str, Callable[[], Any]] = {}
+        self._producer: Producer[T] | None = None
+        self._stack: AsyncExitStack | None = None
+
+    def consumer(
+        self,
+        topic: str,
+        expression: str = "*",
+        *,
+        group: str,
+        retries: int | None = None,
+        serializer: Serializer[Any] | None = None,
+        **options: Any,
+    ) -> Callable[[F], F]:
+        """Decorate the function that handles the messages of a topic. It gets what its parameters name: `message`
+        (MessageExt), `value` (what the serializer made of the body), `producer`, `app`, and what `provides` provides.
+
+        `expression`: "*" or tags separated by "||". `retries`: deliveries after the first before a message goes to the
+        dead letter topic. The other options are those of `PushConsumer`.
+        """
+        check_group(group, "consumer")
+        self._check_closed()
+        if group in self._consumers:
+            raise ConfigurationError(f"the group {group!r} has a handler already; give each handler a group of its own")
+        if retries is not None:
+            options["rules"] = replace(options.get("rules", ConsumeRules()), max_reconsume_times=retries)
+
+        def register(function: F) -> F:
+            settings = {"serializer": serializer or self._serializer, **options}
+            self._consumers[group] = (function, topic, expression, settings)
+            return function
+
+        return register
+
+    def transaction(self, group: str) -> Callable[[Callable[..., Any]], Transaction]:
+        """Decorate a local transaction, which returns a LocalTransactionState; the result sends messages in it.
+
+            @app.transaction("payments")
+            async def pay(message, argument): ...
+            @pay.check
+            async def was_paid(message): ...
+            await pay.send(Message("Payments", b"..."), argument)
+
+        Both get what their parameters name, as handlers do.
+        """
+        check_group(group, "producer")
+        self._check_closed()
+        if group == self.name or group in self._transactions:
+            raise ConfigurationError(f"the producer group {group!r} is taken; give each transaction a group of its own")
+
+        def register(function: Callable[..., Any]) -> Transaction:
+            return self._transactions.setdefault(group, Transaction(function))
+
+        return register
+
+    def provides(self, function: F) -> F:
+        """Decorate a function whose result handlers get as the argument of its name. It runs once, when the application
+        opens. It may be `async def`, or an async generator, which continues when the application closes."""
+        self._check_closed()
+        self._providers[function.__name__] = function
+        return function
+
+    @property
+    def producer(self) -> Producer[T]:
+        """The producer, while the application runs; in asyncio it is a `triomq.aio.Producer`, with the same methods."""
+        if self._producer is None:
+            raise ClientClosed(f"the application {self.name!r} does not run: use `async with app`, or its lifespan")
+        return self._producer
+
+    @asynccontextmanager
+    async def lifespan(self, _application: object = None) -> AsyncIterator[None]:
+        """Run while a FastAPI or Starlette application does: `FastAPI(lifespan=app.lifespan)`."""
+        async with self:
+            yield
+
+    async def __aenter__(self) -> Self:
+        self._check_closed()
+        self._stack = AsyncExitStack()
+        async with self._stack as stack:
+            stack.callback(self._closed)
+            known: dict[str, Any] = {"app": self}
+            for name, provider in self._providers.items():
+                if isasyncgenfunction(provider):
+                    known[name] = await stack.enter_async_context(asynccontextmanager(provider)())
+                else:
+                    value = provider()
+                    known[name] = await value if isawaitable(value) else value
+            await self._open_members(known, stack)
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        # Without the error: messages in hand are finished, whatever ended the block.
+        if self._stack is not None:
+            await self._stack.aclose()
+
+    async def _open_members(self, known: dict[str, Any], stack: AsyncExitStack) -> None:
+        kinds: tuple[Any, Any, Any] = (Producer, TransactionProducer, PushConsumer)
+        if not trio.lowlevel.in_trio_run():
+            from triomq.client.facades import aio
+
+            kinds = (aio.Producer, aio.TransactionProducer, aio.PushConsumer)
+        made = kinds[0](self.name, serializer=self._serializer, **self._options)
+        self._producer = known["producer"] = await stack.enter_async_context(made)
+        for group, transaction in self._transactions.items():
+            if transaction.checker is None:
+                name = transaction.execute.__qualname__
+                raise ConfigurationError(f"the transaction {name} has no check: decorate a function with @{name}.check")
+            execute = by_name(transaction.execute, _OF_A_TRANSACTION, known)
+            check = by_name(transaction.checker, _OF_A_MESSAGE, known)
+            made = kinds[1](group, execute, check, **self._options)
+            transaction.producer = await stack.enter_async_context(made)
+        consumers: list[Any] = []
+        for group, (function, topic, expression, settings) in self._consumers.items():
+            made = kinds[2](group, **settings, **self._options)
+            made.subscribe(topic, expression)
+            made.listen(by_name(function, _OF_A_MESSAGE, known))
+            consumers.append(await stack.enter_async_context(made))
+        # All stop pulling before the first closes, which takes as long as its messages in hand.
+        stack.callback(lambda: [consumer.suspend() for consumer in consumers])
+
+    def _closed(self) -> None:
+        self._stack = self._producer = None
+        for transaction in self._transactions.values():
+            transaction.producer = None
+
+    def _check_closed(self) -> None:
+        if self._stack is not None:
+            raise ConfigurationError(f"the application {self.name!r} runs already")

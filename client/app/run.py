@@ -1,0 +1,88 @@
+"""triomq run MODULE:NAME: runs an application until Ctrl-C or SIGTERM, which end it as leaving `async with app` does:
+messages in hand are finished, and the offsets stored."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import importlib
+import logging
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import trio
+
+from triomq.client.app import reload
+from triomq.client.app.application import TrioMQ
+from triomq.client.core.errors import ConfigurationError, MQClientError
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+log = logging.getLogger("triomq.app")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; return its exit code."""
+    parser = argparse.ArgumentParser(prog="triomq", description="Run applications of triomq.TrioMQ.")
+    run = parser.add_subparsers(required=True).add_parser("run", help="run one until Ctrl-C or SIGTERM")
+    run.add_argument("application", metavar="MODULE:NAME", help="a module, and the name of its TrioMQ object")
+    run.add_argument("--reload", action="store_true", help="start again after each change of a Python file")
+    run.add_argument("--directory", default=".", help="where modules, and changes, are looked for (default: here)")
+    options = parser.parse_args(arguments)
+    directory = Path(options.directory).resolve()
+    if options.reload:
+        words = [sys.executable, "-m", "triomq.client.app.run", "run"]
+        return reload.run_until_stopped([*words, options.application, "--directory", str(directory)], directory)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    try:
+        app = find(options.application, directory)
+        if app.backend == "trio":
+            trio.run(_run_in_trio, app)
+        else:
+            asyncio.run(_run_in_asyncio(app))
+    except MQClientError as error:
+        print(f"triomq: {error}", file=sys.stderr)  # noqa: T201
+        return 1
+    return 0
+
+
+def find(name: str, directory: Path) -> TrioMQ:
+    """Import the application "module:name". Raises ConfigurationError for a name that leads to none; an error inside
+    the module stays as it is."""
+    module_name, _, attribute = name.partition(":")
+    if not module_name or not attribute.isidentifier():
+        raise ConfigurationError(f"{name!r} is not MODULE:NAME; for `app = TrioMQ(...)` in shop.py write shop:app")
+    sys.path.insert(0, str(directory))
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise
+        raise ConfigurationError(f"no module {error.name!r} is in {directory}: give its --directory") from None
+    found = getattr(module, attribute, None)
+    if not isinstance(found, TrioMQ):
+        names = ", ".join(key for key, value in vars(module).items() if isinstance(value, TrioMQ))
+        hint = f"it has {names}" if names else f'add `{attribute} = TrioMQ("name", name_server=...)` to it'
+        raise ConfigurationError(f"{attribute!r} of the module {module_name!r} is no TrioMQ application: {hint}")
+    return found
+
+
+async def _run_in_asyncio(app: TrioMQ) -> None:
+    stop = asyncio.Event()
+    for number in SIGNALS:
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    async with app:
+        log.info("%s runs", app.name)
+        await stop.wait()
+
+
+async def _run_in_trio(app: TrioMQ) -> None:
+    with trio.open_signal_receiver(*SIGNALS) as received:
+        async with app:
+            log.info("%s runs", app.name)
+            await anext(received)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

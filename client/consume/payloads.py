@@ -1,0 +1,58 @@
+"""What a consumer does with messages whose bodies its serializer cannot read.
+
+Such a message would fail again at each delivery, so it goes to the dead letter topic at once, with the reason. A
+serializer that cannot work for now (its schema registry is away) says nothing about the message: that one is delivered
+again later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from triomq.client.consume.delivery import Delivery
+from triomq.client.core.errors import WrongPayload
+from triomq.client.core.log import get_logger
+from triomq.client.payloads.decoder import Decoder
+from triomq.protocol.message import MessageExt
+
+log = get_logger("triomq.client.consume")
+
+V = TypeVar("V")
+
+WrongMessage = tuple[MessageExt, str]
+"""A message whose body is wrong, and why."""
+
+
+class Payloads(Decoder[V]):
+    """The serializer of one consumer."""
+
+    async def sort_out(self, messages: Sequence[MessageExt]) -> tuple[Sequence[MessageExt], Sequence[WrongMessage]]:
+        """Set the values of messages; return those whose bodies are right, and the others."""
+        right: list[MessageExt] = []
+        wrong: list[WrongMessage] = []
+        for message in messages:
+            try:
+                await self.decode(message)
+            except WrongPayload as error:
+                wrong.append((message, str(error)))
+            else:
+                right.append(message)
+        return right, wrong
+
+    async def fits(self, delivery: Delivery[Any]) -> bool:
+        """Set the value of a message that the application is about to receive; settle it and return False when there
+        is none."""
+        try:
+            await self.decode(delivery.message)
+        except WrongPayload as error:
+            delivery.dead_letter(str(error))
+        except Exception as error:
+            log.warning("the serializer failed; the message is delivered again later", error=repr(error))
+            delivery.retry_later()
+        except BaseException:
+            delivery.give_back()
+            raise
+        else:
+            return True
+        return False

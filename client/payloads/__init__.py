@@ -1,0 +1,1 @@
+"""Bodies of messages and the values of the application: what `serializer=` takes."""

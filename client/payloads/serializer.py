@@ -1,0 +1,135 @@
+"""Serializers: how values of the application become bodies of messages, and bodies values again.
+
+    producer = Producer("orders", serializer=Json(Order), name_server=...)
+    consumer = PushConsumer("billing", serializer=Json(Order), name_server=...)     # message.value is an Order
+
+A serializer is pure: no clock, no I/O. One that needs something from elsewhere (a schema) gets it in `connect` and
+`fetch`, which run in a thread. May not live here: what becomes of a body that is wrong (consume/payloads.py).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar, overload
+
+import msgspec
+
+from triomq.client.core.errors import ConfigurationError, WrongPayload
+
+V = TypeVar("V")
+
+
+class Serializer(ABC, Generic[V]):
+    """How values become bodies, and bodies values. Give producers and consumers one of the subclasses, or your own.
+
+    `encode` may raise anything; the send then fails with InvalidMessage. `decode` raises ValueError (or WrongPayload)
+    for a body that is no such value: the message goes to the dead letter topic. Any other error means that the
+    attempt failed: the message is delivered again later.
+    """
+
+    @abstractmethod
+    def encode(self, value: V) -> bytes:
+        """Return the body for a value."""
+
+    @abstractmethod
+    def decode(self, body: bytes) -> V:
+        """Return the value of a body. Raises ValueError for one that is wrong."""
+
+    def connect(self) -> None:
+        """Get what `encode` needs. Runs in a thread when a producer opens, so it may block."""
+
+    def is_ready_for(self, body: bytes) -> bool:
+        """Return whether `decode` has all that it needs for this body; if not, `fetch` is called before."""
+        return True
+
+    def fetch(self, body: bytes) -> None:
+        """Get what `decode` needs for this body. Runs in a thread, so it may block."""
+
+
+class Bytes(Serializer[bytes]):
+    """The body is the value. What producers and consumers without a serializer have."""
+
+    def encode(self, value: bytes) -> bytes:
+        if not isinstance(value, bytes | bytearray | memoryview):
+            raise TypeError(f"expected bytes, got {type(value).__name__}; other values need a serializer")
+        return bytes(value)
+
+    def decode(self, body: bytes) -> bytes:
+        return body
+
+
+class Text(Serializer[str]):
+    """Text in UTF-8."""
+
+    def encode(self, value: str) -> bytes:
+        return value.encode()
+
+    def decode(self, body: bytes) -> str:
+        return body.decode()
+
+
+class _OfMsgspec(Serializer[V]):
+    """What msgspec converts: values of `kind` are checked when they are read."""
+
+    _encoder: Callable[[Any], bytes]
+    _decoder: Callable[[bytes], Any]
+
+    def encode(self, value: V) -> bytes:
+        return self._encoder(value)
+
+    def decode(self, body: bytes) -> V:
+        try:
+            value: V = self._decoder(body)
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise WrongPayload(str(error)) from error
+        return value
+
+
+class Json(_OfMsgspec[V]):
+    """JSON. `kind` is the type of the values: a dataclass, TypedDict, NamedTuple, msgspec.Struct, attrs class or a type
+    of Python such as `dict[str, int]`. A body that is not of this type is wrong. Without it, anything JSON can hold."""
+
+    @overload
+    def __init__(self: Json[Any]) -> None: ...
+
+    @overload
+    def __init__(self, kind: type[V]) -> None: ...
+
+    def __init__(self, kind: Any = Any) -> None:
+        self._encoder = msgspec.json.Encoder().encode
+        self._decoder = msgspec.json.Decoder(kind).decode
+
+
+class MsgPack(_OfMsgspec[V]):
+    """MessagePack, for the types that `Json` takes: shorter, and with bytes."""
+
+    @overload
+    def __init__(self: MsgPack[Any]) -> None: ...
+
+    @overload
+    def __init__(self, kind: type[V]) -> None: ...
+
+    def __init__(self, kind: Any = Any) -> None:
+        self._encoder = msgspec.msgpack.Encoder().encode
+        self._decoder = msgspec.msgpack.Decoder(kind).decode
+
+
+class Pydantic(Serializer[V]):
+    """JSON of a pydantic model, or of any other type that pydantic knows. Needs pydantic 2 (`pip install
+    triomq[pydantic]`)."""
+
+    def __init__(self, kind: type[V]) -> None:
+        try:
+            from pydantic import TypeAdapter
+        except ImportError:
+            raise ConfigurationError("Pydantic needs pydantic 2: pip install 'triomq[pydantic]'") from None
+        adapter = TypeAdapter(kind)
+        self._encoder = adapter.dump_json
+        self._decoder = adapter.validate_json
+
+    def encode(self, value: V) -> bytes:
+        return self._encoder(value, by_alias=True)
+
+    def decode(self, body: bytes) -> V:
+        return self._decoder(body)  # a ValidationError is a ValueError
