@@ -5,10 +5,10 @@ the returned value is the rest of the body. What is returned counts only when al
 replaces an earlier one of the same name.
 
 The plain form is cut behind entries of its table of topics (`_CUT`). A cut may be wrong, inside a text; but then what
-is in front of it is not a JSON object, and the registration is refused. If each part is an object by itself, the whole is
-what a reader of the whole would have read, because JSON is read from left to right. What follows the last part is read
-together with what precedes the first. That the parts belong to the table that counts, and not to another of the
-same name, shows a mark among its topics.
+is in front of it is not a JSON object, and the registration is refused. If each part is an object by itself, the whole
+is what a reader of the whole would have read, because JSON is read from left to right. What follows the last part is
+read together with what precedes the first. A mark among the topics shows that the parts belong to the table that
+counts, and not to another of the same name.
 """
 
 from __future__ import annotations
