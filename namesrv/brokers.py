@@ -137,6 +137,11 @@ class BrokerTable:
         if live is not None:
             live.last_seen = now
 
+    def last_seen(self, address: str) -> float | None:
+        """Return when a live broker registered last."""
+        live = self._live.get(address)
+        return live.last_seen if live is not None else None
+
     def data_version(self, address: str) -> DataVersion | None:
         live = self._live.get(address)
         return live.data_version if live is not None else None
@@ -172,10 +177,7 @@ class BrokerTable:
         return list(found)
 
     def any_broker_address(self) -> str | None:
-        for brokers in self._brokers.values():
-            for address in brokers.addresses.values():
-                return address
-        return None
+        return next((address for brokers in self._brokers.values() for address in brokers.addresses.values()), None)
 
     def check_origin(self, broker: BrokerKey) -> None:
         if not self.is_protected:

@@ -9,8 +9,10 @@ without those paths everything is in memory, so that many NameServers fit into o
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import structlog
 import trio
@@ -29,12 +31,15 @@ from triomq.protocol.speedups import running_build
 from triomq.remoting.certificates import ClientCertificates, ServerCertificates
 from triomq.remoting.config import ServerSettings
 from triomq.remoting.connection import Connection
-from triomq.remoting.memory import budget_of
+from triomq.remoting.memory import MemoryBudget, budget_of
 from triomq.remoting.processor_table import ProcessorTable
 from triomq.remoting.server import RemotingServer
 from triomq.remoting.table_memory import TableMemory
 from triomq.remoting.tls import TlsError, TlsSettings
 from triomq.remoting.turn import Turn
+
+if TYPE_CHECKING:
+    from triomq.monitoring.monitoring import Monitoring
 
 log = structlog.get_logger("triomq.namesrv")
 
@@ -44,17 +49,19 @@ MOST_SHOWN = 20
 
 
 class BrokerConnections:
-    """Removes a broker from the route table as soon as its connection closes."""
+    """Removes a broker from the route table as soon as its connection closes. `dropped` counts them."""
 
-    def __init__(self, routes: RouteTable) -> None:
-        self._routes = routes
+    def __init__(self, routes: RouteTable, dropped: Counter[str]) -> None:
+        self.routes = routes
+        self.dropped = dropped
 
     def connection_opened(self, connection: Connection) -> None:
         pass
 
     def connection_closed(self, connection: Connection) -> None:
-        gone = self._routes.drop_owner(connection)
+        gone = self.routes.drop_owner(connection)
         if gone:
+            self.dropped["closed"] += len(gone)
             reason = connection.close_reason
             shown = ",".join(gone[:MOST_SHOWN]) + (f" and {len(gone) - MOST_SHOWN} more" if gone[MOST_SHOWN:] else "")
             log.warning("brokers removed: their connection closed", addresses=shown, reason=reason)
@@ -81,19 +88,18 @@ async def serve(
     config = config or RuntimeConfig(settings, server_settings)
     tls = tls or TlsSettings()
     dialing = _client_certificates(settings, tls)
+    dropped = Counter[str]()
     async with AsyncExitStack() as stack:
+        monitoring = await _open_monitoring(server_settings, stack)
         ask = await _product_environment(settings, address_server or AddressServer(), dialing, stack)
         kept = memory.tables.account("kept routes")
         table = ProcessorTable()
         NamesrvProcessor(routes, kv_config, config, ask_product_environment=ask, account=kept).register_all(table)
         certificates = ServerCertificates(tls)
+        turn = Turn()
+        events = BrokerConnections(routes, dropped)
         server = RemotingServer(
-            server_settings,
-            Turn(),
-            events=BrokerConnections(routes),
-            tls_mode=tls.mode,
-            tls_context=certificates.context,
-            memory=memory,
+            server_settings, turn, events=events, tls_mode=tls.mode, tls_context=certificates.context, memory=memory
         )
         port = _bind(server, server_settings, table)
         if on_jump is not None:
@@ -107,10 +113,11 @@ async def serve(
                 async with trio.open_nursery() as connections:
                     await connections.start(server.serve)
                     log.info("NameServer started", port=port, version=__version__, build=running_build())
+                    _show(monitoring, events, server, turn, memory, port, server_settings.metrics_max_series)
                     task_status.started(port)
                     async with trio.open_nursery() as background:
                         background.start_soon(RouteUpkeep(routes).run)
-                        background.start_soon(scan_silent_brokers, routes)
+                        background.start_soon(scan_silent_brokers, routes, dropped)
                         background.start_soon(log_kv_config, kv_config)
                         for watched in (certificates, *filter(None, [dialing])):
                             background.start_soon(watched.watch)
@@ -131,6 +138,32 @@ def _load_kv_config(settings: NamesrvSettings, memory: TableMemory) -> KvConfig:
     kv_config = KvConfig(path, account=memory.account("key-value entries"))
     kv_config.load()
     return kv_config
+
+
+async def _open_monitoring(settings: ServerSettings, stack: AsyncExitStack) -> Monitoring | None:
+    """Open metricsPort until the stack is closed; without it nothing of it is imported."""
+    if not settings.metrics_port:
+        return None
+    from triomq.monitoring.monitoring import Monitoring
+
+    return await stack.enter_async_context(Monitoring(settings.metrics_address, settings.metrics_port).serving())
+
+
+def _show(
+    monitoring: Monitoring | None,
+    brokers: BrokerConnections,
+    server: RemotingServer,
+    turn: Turn,
+    memory: MemoryBudget,
+    port: int,
+    limit: int,
+) -> None:
+    """Fill the pages of metricsPort."""
+    if monitoring is not None:
+        from triomq.namesrv.figures import NamesrvFigures
+
+        figures = NamesrvFigures(brokers.routes, brokers.dropped, port=port, limit=limit)
+        figures.show(monitoring, server, turn, memory)
 
 
 async def _tell_cancelled(stopping: trio.Event) -> None:

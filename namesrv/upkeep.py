@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import structlog
 import trio
 
@@ -36,11 +38,13 @@ class RouteUpkeep:
             self._wakeup = trio.Event()
 
 
-async def scan_silent_brokers(routes: RouteTable) -> None:
-    """Every ten seconds, forget brokers that have not registered for two minutes and close their connections."""
+async def scan_silent_brokers(routes: RouteTable, dropped: Counter[str]) -> None:
+    """Every ten seconds, forget brokers that have not registered for two minutes and close their connections. `dropped`
+    counts them."""
     await trio.sleep(SCAN_FIRST_SECONDS)
     while True:
         for number, (address, owner) in enumerate(routes.drop_silent(trio.current_time())):
+            dropped["timeout"] += 1
             log.warning("broker removed: it has not registered for too long", address=address)
             if isinstance(owner, Connection):
                 owner.close("the broker has not registered for too long")
