@@ -9,7 +9,9 @@ COPY bin ./bin
 COPY src ./src
 COPY protocol ./protocol
 COPY daemon ./daemon
+COPY dledger ./dledger
 COPY remoting ./remoting
+COPY monitoring ./monitoring
 COPY store ./store
 COPY namesrv ./namesrv
 COPY broker ./broker

@@ -9,8 +9,10 @@ without those paths everything is in memory, so that many NameServers fit into o
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import structlog
 import trio
@@ -23,41 +25,46 @@ from triomq.namesrv.processor import AskProductEnvironment, NamesrvProcessor
 from triomq.namesrv.product_environment import AddressServer, ProductEnvironment
 from triomq.namesrv.routes import RouteTable
 from triomq.namesrv.runtime_config import RuntimeConfig
+from triomq.namesrv.upkeep import RouteUpkeep, log_kv_config, scan_silent_brokers
 from triomq.protocol.clock import OnJump
 from triomq.protocol.speedups import running_build
 from triomq.remoting.certificates import ClientCertificates, ServerCertificates
 from triomq.remoting.config import ServerSettings
 from triomq.remoting.connection import Connection
-from triomq.remoting.memory import budget_of
+from triomq.remoting.memory import MemoryBudget, budget_of
 from triomq.remoting.processor_table import ProcessorTable
 from triomq.remoting.server import RemotingServer
 from triomq.remoting.table_memory import TableMemory
 from triomq.remoting.tls import TlsError, TlsSettings
 from triomq.remoting.turn import Turn
 
+if TYPE_CHECKING:
+    from triomq.monitoring.monitoring import Monitoring
+
 log = structlog.get_logger("triomq.namesrv")
 
-SCAN_FIRST_SECONDS = 5.0
-SCAN_PERIOD_SECONDS = 10.0
-KV_LOG_FIRST_SECONDS = 60.0
-KV_LOG_PERIOD_SECONDS = 600.0
 DRAIN_SECONDS = 2.0
+MOST_SHOWN = 20
+"""Addresses of one line of the log."""
 
 
 class BrokerConnections:
-    """Removes a broker from the route table as soon as its connection closes."""
+    """Removes a broker from the route table as soon as its connection closes. `dropped` counts them."""
 
-    def __init__(self, routes: RouteTable) -> None:
-        self._routes = routes
+    def __init__(self, routes: RouteTable, dropped: Counter[str]) -> None:
+        self.routes = routes
+        self.dropped = dropped
 
     def connection_opened(self, connection: Connection) -> None:
         pass
 
     def connection_closed(self, connection: Connection) -> None:
-        gone = self._routes.drop_owner(connection)
+        gone = self.routes.drop_owner(connection)
         if gone:
+            self.dropped["closed"] += len(gone)
             reason = connection.close_reason
-            log.warning("brokers removed: their connection closed", addresses=",".join(gone), reason=reason)
+            shown = ",".join(gone[:MOST_SHOWN]) + (f" and {len(gone) - MOST_SHOWN} more" if gone[MOST_SHOWN:] else "")
+            log.warning("brokers removed: their connection closed", addresses=shown, reason=reason)
 
 
 async def serve(
@@ -76,29 +83,27 @@ async def serve(
     them. Raises StartError if it cannot start.
     """
     memory = budget_of(server_settings.max_request_bytes, server_settings.max_frame_bytes)
-    routes = RouteTable(account=memory.tables.account("routes"))
+    routes = _make_routes(memory.tables)
     kv_config = _load_kv_config(settings, memory.tables)
     config = config or RuntimeConfig(settings, server_settings)
     tls = tls or TlsSettings()
     dialing = _client_certificates(settings, tls)
+    dropped = Counter[str]()
     async with AsyncExitStack() as stack:
+        monitoring = await _open_monitoring(server_settings, stack)
         ask = await _product_environment(settings, address_server or AddressServer(), dialing, stack)
         kept = memory.tables.account("kept routes")
-        processor = NamesrvProcessor(routes, kv_config, config, ask_product_environment=ask, account=kept)
         table = ProcessorTable()
-        processor.register_all(table)
+        NamesrvProcessor(routes, kv_config, config, ask_product_environment=ask, account=kept).register_all(table)
         certificates = ServerCertificates(tls)
+        turn = Turn()
+        events = BrokerConnections(routes, dropped)
         server = RemotingServer(
-            server_settings,
-            Turn(),
-            events=BrokerConnections(routes),
-            tls_mode=tls.mode,
-            tls_context=certificates.context,
-            memory=memory,
+            server_settings, turn, events=events, tls_mode=tls.mode, tls_context=certificates.context, memory=memory
         )
         port = _bind(server, server_settings, table)
         if on_jump is not None:
-            on_jump(routes.time_jumped)
+            on_jump(routes.brokers.time_jumped)
             on_jump(server.time_jumped)
         stopping = trio.Event()
         async with trio.open_nursery() as nursery:
@@ -108,9 +113,11 @@ async def serve(
                 async with trio.open_nursery() as connections:
                     await connections.start(server.serve)
                     log.info("NameServer started", port=port, version=__version__, build=running_build())
+                    _show(monitoring, events, server, turn, memory, port, server_settings.metrics_max_series)
                     task_status.started(port)
                     async with trio.open_nursery() as background:
-                        background.start_soon(scan_silent_brokers, routes)
+                        background.start_soon(RouteUpkeep(routes).run)
+                        background.start_soon(scan_silent_brokers, routes, dropped)
                         background.start_soon(log_kv_config, kv_config)
                         for watched in (certificates, *filter(None, [dialing])):
                             background.start_soon(watched.watch)
@@ -122,6 +129,10 @@ async def serve(
             nursery.cancel_scope.cancel()
 
 
+def _make_routes(memory: TableMemory) -> RouteTable:
+    return RouteTable(account=memory.account("routes"), incoming_account=memory.account("registrations in progress"))
+
+
 def _load_kv_config(settings: NamesrvSettings, memory: TableMemory) -> KvConfig:
     path = Path(settings.kv_config_path) if settings.kv_config_path else None
     kv_config = KvConfig(path, account=memory.account("key-value entries"))
@@ -129,31 +140,37 @@ def _load_kv_config(settings: NamesrvSettings, memory: TableMemory) -> KvConfig:
     return kv_config
 
 
+async def _open_monitoring(settings: ServerSettings, stack: AsyncExitStack) -> Monitoring | None:
+    """Open metricsPort until the stack is closed; without it nothing of it is imported."""
+    if not settings.metrics_port:
+        return None
+    from triomq.monitoring.monitoring import Monitoring
+
+    return await stack.enter_async_context(Monitoring(settings.metrics_address, settings.metrics_port).serving())
+
+
+def _show(
+    monitoring: Monitoring | None,
+    brokers: BrokerConnections,
+    server: RemotingServer,
+    turn: Turn,
+    memory: MemoryBudget,
+    port: int,
+    limit: int,
+) -> None:
+    """Fill the pages of metricsPort."""
+    if monitoring is not None:
+        from triomq.namesrv.figures import NamesrvFigures
+
+        figures = NamesrvFigures(brokers.routes, brokers.dropped, port=port, limit=limit)
+        figures.show(monitoring, server, turn, memory)
+
+
 async def _tell_cancelled(stopping: trio.Event) -> None:
     try:
         await trio.sleep_forever()
     finally:
         stopping.set()
-
-
-async def scan_silent_brokers(routes: RouteTable) -> None:
-    """Every ten seconds, forget brokers that have not registered for two minutes and close their connections."""
-    await trio.sleep(SCAN_FIRST_SECONDS)
-    while True:
-        for address, owner in routes.drop_silent(trio.current_time()):
-            log.warning("broker removed: it has not registered for too long", address=address)
-            if isinstance(owner, Connection):
-                owner.close("the broker has not registered for too long")
-        await trio.sleep(SCAN_PERIOD_SECONDS)
-
-
-async def log_kv_config(kv_config: KvConfig) -> None:
-    """Log the key-value table every ten minutes."""
-    await trio.sleep(KV_LOG_FIRST_SECONDS)
-    while True:
-        for namespace, key, value in kv_config.items():
-            log.info("key-value entry", namespace=namespace, key=key, value=value)
-        await trio.sleep(KV_LOG_PERIOD_SECONDS)
 
 
 def _bind(server: RemotingServer, settings: ServerSettings, table: ProcessorTable) -> int:

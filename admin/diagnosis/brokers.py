@@ -6,6 +6,7 @@ import re
 
 from triomq.admin.cluster_view import attempt, broker_table, now_ms
 from triomq.admin.diagnosis import CRITICAL, WARNING, Finding
+from triomq.admin.write_times import counts_of, longer_than
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ DISK_WARNING, DISK_CRITICAL = 0.75, 0.9
 WAIT_MS = 200
 PAGE_CACHE_MS = 1_000
 BEHIND_BYTES = 16 * 1024 * 1024
+SLOW_MS, SLOW_WRITES, SLOW_SHARE = 200, 10, 0.01
 _RUNTIME = re.compile(r"(\d+) days, (\d+) hours, (\d+) minutes, (\d+) seconds")
 
 
@@ -64,11 +66,24 @@ def _broker(name: str, address: str, table: dict[str, str]) -> Iterator[Finding]
                 "the broker has more requests than it can finish: clients will see SYSTEM_BUSY",
                 "add a broker, or send and read in larger batches; mqadmin brokerStatus -b " + address,
             )  # fmt: skip
+    yield from _slow_writes(name, address, table)
     locked = _number(table, "pageCacheLockTimeMills")
     if locked > PAGE_CACHE_MS:
         yield Finding(
             WARNING, "slow-disk", name, f"a write at broker {name} takes {locked:.0f} ms",
             "every message waits for it", f"look at the disk of {address}: iostat -x 1",
+        )  # fmt: skip
+
+
+def _slow_writes(name: str, address: str, table: dict[str, str]) -> Iterator[Finding]:
+    counts = counts_of(table)
+    slow = longer_than(counts, SLOW_MS)
+    if slow >= SLOW_WRITES and slow >= SLOW_SHARE * sum(counts):
+        yield Finding(
+            WARNING, "slow-writes", name,
+            f"{slow} of {sum(counts)} writes of broker {name} took longer than {SLOW_MS} ms",
+            "producers wait for them, and with SYNC_FLUSH every message does",
+            f"mqadmin selftest DIR on the disk of {address} measures it; keep other programs off it: iostat -x 1",
         )  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from collections import Counter
 from functools import partial
 from pathlib import Path
 
@@ -13,11 +14,12 @@ from namesrv_fakes import FakeNamesrv, broker_fields, registration
 from structlog.testing import capture_logs
 
 from triomq.daemon.errors import ExitCode, StartError
-from triomq.namesrv import controller
+from triomq.namesrv import upkeep
 from triomq.namesrv.config import NamesrvSettings
-from triomq.namesrv.controller import log_kv_config, scan_silent_brokers, serve
+from triomq.namesrv.controller import serve
 from triomq.namesrv.kv_config import KvConfig
 from triomq.namesrv.product_environment import AddressServer, ProductEnvironment
+from triomq.namesrv.upkeep import log_kv_config, scan_silent_brokers
 from triomq.protocol.bodies.name_list import TopicList
 from triomq.protocol.codes import RequestCode, ResponseCode
 from triomq.protocol.command import RemotingCommand, new_request
@@ -51,7 +53,7 @@ async def test_a_silent_broker_is_dropped_after_two_minutes(
     silent, lively = namesrv.connect(1), namesrv.connect(2)
     await namesrv.register("T", connection=silent)
     await namesrv.register("U", name="b-b", address="10.0.0.2:10911", connection=lively)
-    nursery.start_soon(scan_silent_brokers, namesrv.routes)
+    nursery.start_soon(scan_silent_brokers, namesrv.routes, Counter())
     for _ in range(4):
         await trio.sleep(30)
         await namesrv.register("U", name="b-b", address="10.0.0.2:10911", connection=lively)
@@ -66,9 +68,9 @@ async def test_the_connection_of_a_silent_broker_is_closed(
     nursery: trio.Nursery, autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     namesrv = FakeNamesrv(nursery)
-    monkeypatch.setattr(controller, "Connection", type(namesrv.peer))
+    monkeypatch.setattr(upkeep, "Connection", type(namesrv.peer))
     await namesrv.register("T")
-    nursery.start_soon(scan_silent_brokers, namesrv.routes)
+    nursery.start_soon(scan_silent_brokers, namesrv.routes, Counter())
     await trio.sleep(130)
     assert (namesrv.peer.is_open, namesrv.peer.close_reason) == (False, "the broker has not registered for too long")
     nursery.cancel_scope.cancel()
@@ -79,7 +81,7 @@ async def test_a_query_of_an_unchanged_data_version_keeps_a_broker_alive(
 ) -> None:
     namesrv = FakeNamesrv(nursery)
     await namesrv.register("T", version=1)
-    nursery.start_soon(scan_silent_brokers, namesrv.routes)
+    nursery.start_soon(scan_silent_brokers, namesrv.routes, Counter())
     version = registration(version=1).topic_config_serialize_wrapper.data_version.encode()
     for _ in range(5):
         await trio.sleep(60)

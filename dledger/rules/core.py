@@ -1,0 +1,172 @@
+"""What all parts of a member's rules share: identity, term, vote, role, the log, calls in flight, actions of the turn.
+
+Theory: `term` and `vote` change only in `raise_term` and `vote_for`, which also ask for their storage. `role` changes
+only in `to_candidate`, `follow` and `lead`. A leader always leads a term that it raised itself and for which it asked
+afterwards, so no member leads one term twice; that is why index and term name an entry within a group without Java
+members. Only one turn at a time runs, and nothing here waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from triomq.dledger.rules.actions import (
+    Action,
+    Committed,
+    Drop,
+    Reply,
+    Role,
+    RoleChanged,
+    Send,
+    Shortened,
+    StoreTerm,
+)
+from triomq.dledger.rules.log import Log
+from triomq.dledger.rules.timing import DEFAULT, Timing
+from triomq.dledger.wire.bodies import Entry, Request, Response
+
+Handler: TypeAlias = Callable[[Response | None, int], None]
+"""What is done with the answer to a call, and the time; None stands for no answer."""
+
+NEVER = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What a member is configured with. `members` maps ids, its own included, to addresses. With `is_sync_flush` a copy
+    counts when it is on the member's disk, otherwise when it is written."""
+
+    group: str
+    self_id: str
+    members: dict[str, str]
+    is_sync_flush: bool = False
+    preferred: tuple[str, ...] = ()
+    timing: Timing = DEFAULT
+
+    @property
+    def peers(self) -> list[str]:
+        return [member for member in self.members if member != self.self_id]
+
+    @property
+    def quorum(self) -> int:
+        return len(self.members) // 2 + 1
+
+
+class Core:
+    """The state that the parts share."""
+
+    __slots__ = (
+        "_calls",
+        "_next_call",
+        "actions",
+        "committed",
+        "draw",
+        "leader",
+        "log",
+        "peers",
+        "quorum",
+        "role",
+        "self_id",
+        "setup",
+        "taking_term",
+        "term",
+        "timing",
+        "vote",
+    )
+
+    def __init__(self, setup: Setup, log: Log, draw: Callable[[int, int], int], stored: StoreTerm) -> None:
+        self.setup = setup
+        self.timing = setup.timing
+        self.self_id = setup.self_id
+        self.peers = setup.peers
+        self.quorum = setup.quorum
+        self.log = log
+        self.draw = draw
+        self.term = stored.term
+        self.vote = stored.vote
+        self.role = Role.CANDIDATE
+        self.leader: str | None = None
+        self.committed = -1
+        self.taking_term = -1  # the term in which this member takes over the leadership that was handed to it
+        self.actions: list[Action] = []
+        self._calls: dict[int, Handler] = {}
+        self._next_call = 0
+
+    # Messages.
+
+    def call(self, to: str, request: Request, handler: Handler) -> None:
+        self._next_call += 1
+        self._calls[self._next_call] = handler
+        self.actions.append(Send(self._next_call, to, request))
+
+    def answered(self, call: int, response: Response | None, now: int) -> None:
+        handler = self._calls.pop(call, None)
+        if handler is not None:
+            handler(response, now)
+
+    def reply(self, ticket: object, response: Response) -> None:
+        self.actions.append(Reply(ticket, response))
+
+    def drop(self, ticket: object) -> None:
+        self.actions.append(Drop(ticket))
+
+    # Term and vote.
+
+    def raise_term(self, term: int, vote: str | None = None) -> None:
+        assert term > self.term
+        self.term = term
+        self.vote = vote
+        self.actions.append(StoreTerm(term, vote))
+
+    def vote_for(self, candidate: str) -> None:
+        if self.vote != candidate:
+            self.vote = candidate
+            self.actions.append(StoreTerm(self.term, candidate))
+
+    # Role.
+
+    def to_candidate(self, term: int) -> None:
+        """Follow and lead nobody, in a term that is at least the present one."""
+        if term > self.term:
+            self.raise_term(term)
+        self._become(Role.CANDIDATE, None)
+
+    def follow(self, leader: str) -> None:
+        self._become(Role.FOLLOWER, leader)
+
+    def lead(self) -> None:
+        self._become(Role.LEADER, self.self_id)
+
+    def _become(self, role: Role, leader: str | None) -> None:
+        if (role, leader) != (self.role, self.leader):
+            self.role = role
+            self.leader = leader
+            self.actions.append(RoleChanged(role, self.term, leader))
+
+    # The log.
+
+    @property
+    def copied_index(self) -> int:
+        """The last index of which this member has a copy that counts."""
+        return self.log.synced_index if self.setup.is_sync_flush else self.log.end_index
+
+    def commit(self, index: int) -> None:
+        """Raise the committed index, at most to the end of the log."""
+        index = min(index, self.log.end_index)
+        if index > self.committed:
+            self.committed = index
+            self.actions.append(Committed(index))
+
+    def shorten(self, end_index: int) -> None:
+        """Cut the log behind an index; the committed index never stays behind the end."""
+        self.log.cut(end_index)
+        self.committed = min(self.committed, end_index)
+        self.actions.append(Shortened(end_index))
+
+    def reset(self, entry: Entry) -> None:
+        """Begin the log with an entry of the leader, with which it has nothing in common. Raises LogRefused."""
+        self.log.reset(entry)
+        self.committed = min(self.committed, entry.index - 1)
+        self.actions.append(Shortened(-1))

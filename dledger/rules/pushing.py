@@ -1,0 +1,217 @@
+"""The leader's side of one follower: COMPARE until both logs are known to agree up to an index, TRUNCATE what the
+follower has behind it, then APPEND.
+
+`_stretch` numbers the time between two changes of state; an answer to a call of an earlier stretch is ignored. APPENDs
+are batches that are not waited for, up to a bound. Any answer other than SUCCESS, and any missing one, begins a new
+COMPARE: repeating only the push in question can leave a follower behind that has lost another one.
+
+RocketMQ steps back one entry a question to find where two logs part. Here the steps double, and then the place is found
+by halving: what agrees at an index agrees before it.
+"""
+
+from __future__ import annotations
+
+import enum
+
+from triomq.dledger.rules.actions import Role
+from triomq.dledger.rules.core import NEVER, Core
+from triomq.dledger.wire import bodies, codes
+from triomq.dledger.wire.bodies import Entry, PushResponse, Response
+
+
+class _State(enum.Enum):
+    COMPARE = "COMPARE"
+    TRUNCATE = "TRUNCATE"
+    APPEND = "APPEND"
+
+
+class Pusher:
+    """One follower, as long as this member leads one term. `watermark`: the last index of which it has a copy that
+    counts, as far as it has said so in this term."""
+
+    __slots__ = (
+        "_agreed",
+        "_committed_sent",
+        "_core",
+        "_differs",
+        "_next",
+        "_outstanding",
+        "_paused_until",
+        "_peer",
+        "_pushed_at",
+        "_state",
+        "_step",
+        "_stretch",
+        "_term",
+        "_trouble_at",
+        "watermark",
+    )
+
+    def __init__(self, core: Core, peer: str) -> None:
+        self._core = core
+        self._term = core.term
+        self._peer = peer
+        self._stretch = 0
+        self._paused_until = 0
+        self._pushed_at = 0
+        self._trouble_at = -NEVER
+        self._committed_sent = -1
+        self.watermark = -1
+        self._compare_from(core.log.end_index)
+
+    # Changes of state.
+
+    def _begin(self, state: _State, index: int) -> None:
+        """Enter a state; `_next` is the index of the next entry to be sent in it."""
+        self._stretch += 1
+        self._state = state
+        self._next = index
+        self._outstanding = 0
+
+    def _compare_from(self, index: int) -> None:
+        self._begin(_State.COMPARE, index)
+        self._agreed = -1  # the largest index that is known to agree
+        self._differs = -1  # the smallest that is known to differ
+        self._step = 1
+
+    def _compare_again(self, now: int) -> None:
+        """Begin again: at once after the first trouble in half a second, otherwise after a pause."""
+        pause_ms = self._core.timing.push_pause_ms
+        self._compare_from(self._core.log.end_index)
+        self._paused_until = now + pause_ms if now < self._trouble_at + pause_ms else now
+        self._trouble_at = now
+
+    def _append_from(self, index: int) -> None:
+        self.watermark = max(self.watermark, index - 1)
+        self._begin(_State.APPEND, index)
+
+    # Sending.
+
+    def wake_at(self) -> int:
+        if self._outstanding:
+            return NEVER
+        if self._state is not _State.APPEND:
+            return self._paused_until if self._core.log.end_index >= 0 else NEVER
+        if self._committed_sent < self._core.committed:
+            return self._pushed_at + self._core.timing.commit_push_ms
+        return NEVER
+
+    def pump(self, now: int) -> None:
+        """Send whatever may be sent at present."""
+        if self._state is not _State.APPEND:
+            if not self._outstanding and now >= self._paused_until:
+                self._ask(now)
+            return
+        log = self._core.log
+        while self._next <= log.end_index and self._outstanding < self._core.timing.max_outstanding:
+            if self._next < log.begin_index:
+                self._compare_again(now)
+                return
+            batch = self._batch()
+            self._next = batch[-1].index + 1
+            self._push(bodies.PUSH_APPEND, batch, now)
+        if self._committed_sent < self._core.committed and now >= self._pushed_at + self._core.timing.commit_push_ms:
+            self._push(bodies.PUSH_COMMIT, [], now)
+
+    def _ask(self, now: int) -> None:
+        """Send the next COMPARE or TRUNCATE."""
+        log = self._core.log
+        if log.end_index < 0:
+            self._next = 0  # nothing to compare before there is a first entry
+            return
+        if self._next < log.begin_index:
+            self._begin(_State.TRUNCATE, log.begin_index)
+        kind = bodies.PUSH_COMPARE if self._state is _State.COMPARE else bodies.PUSH_TRUNCATE
+        self._push(kind, [log.entry(min(self._next, log.end_index))], now)
+
+    def _batch(self) -> list[Entry]:
+        timing = self._core.timing
+        log = self._core.log
+        batch: list[Entry] = []
+        size = 0
+        while self._next + len(batch) <= log.end_index and len(batch) < timing.max_batch_entries:
+            entry = log.entry(self._next + len(batch))
+            size += entry.size
+            if batch and size > timing.max_batch_bytes:
+                break
+            batch.append(entry)
+        return batch
+
+    def _push(self, kind: str, entries: list[Entry], now: int) -> None:
+        core = self._core
+        self._pushed_at = now
+        self._committed_sent = core.committed
+        request = bodies.push_request(
+            kind,
+            group=core.setup.group,
+            leader=core.self_id,
+            follower=self._peer,
+            term=self._term,
+            committed=core.committed,
+            entries=entries,
+        )
+        stretch = self._stretch
+        if kind == bodies.PUSH_COMMIT:
+            core.call(self._peer, request, lambda answer, at: None)
+            return
+        self._outstanding += 1
+        last = entries[-1].index
+        core.call(self._peer, request, lambda answer, at: self._answered(stretch, last, answer, at))
+
+    # Answers.
+
+    def _answered(self, stretch: int, last: int, answer: Response | None, now: int) -> None:
+        core = self._core
+        if stretch != self._stretch or core.role is not Role.LEADER or core.term != self._term:
+            return
+        self._outstanding -= 1
+        if not isinstance(answer, PushResponse):
+            self._compare_again(now)
+        elif self._state is _State.APPEND:
+            self._appended(last, answer, now)
+        elif self._state is _State.TRUNCATE:
+            if answer.code == codes.SUCCESS:
+                self._append_from(last + 1)
+            else:
+                self._compare_again(now)
+        elif answer.code == codes.SUCCESS:
+            self._agrees(last, answer)
+        elif answer.code == codes.INCONSISTENT_STATE:
+            self._disagrees(last, answer)
+        else:
+            self._compare_again(now)
+
+    def _appended(self, last: int, answer: PushResponse, now: int) -> None:
+        if answer.code == codes.SUCCESS:
+            self.watermark = max(self.watermark, last)
+        else:
+            self._compare_again(now)
+
+    def _agrees(self, index: int, answer: PushResponse) -> None:
+        self._agreed = index
+        if answer.end_index == index:
+            self._append_from(index + 1)
+        elif self._differs in (-1, index + 1):
+            self._begin(_State.TRUNCATE, index)
+        else:
+            self._begin(_State.COMPARE, (index + self._differs) // 2)
+
+    def _disagrees(self, index: int, answer: PushResponse) -> None:
+        """Choose the next index to compare from the range of the follower's indexes in its answer."""
+        log = self._core.log
+        floor = max(log.begin_index, answer.begin_index)
+        if answer.end_index < log.begin_index or answer.begin_index > log.end_index:
+            self._begin(_State.TRUNCATE, log.begin_index)
+        elif index > answer.end_index:
+            self._begin(_State.COMPARE, answer.end_index)
+        elif index <= floor:
+            self._begin(_State.TRUNCATE, log.begin_index)
+        else:
+            self._differs = index
+            if self._agreed < 0:
+                self._begin(_State.COMPARE, max(floor, index - self._step))
+                self._step *= 2
+            elif index - self._agreed == 1:
+                self._begin(_State.TRUNCATE, self._agreed)
+            else:
+                self._begin(_State.COMPARE, (index + self._agreed) // 2)

@@ -1,0 +1,48 @@
+"""Times and limits of the rules. The defaults are DLedger 0.3.1.2's, where mixed groups depend on them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Milliseconds on a member's own monotonic clock, and limits."""
+
+    heartbeat_ms: int = 2000
+    lost_after_ms: int = 6000
+    """A leader without a quorum of heartbeat answers, and a follower without heartbeats, give up after that long."""
+    vote_wait_low_ms: int = 300
+    vote_wait_high_ms: int = 999
+    """A candidate waits for a random time between both, so that two rarely ask for votes at the same moment."""
+    first_wait_ms: int = 150
+    """The random wait of a member that has just started, or that knows that its leader's process is gone."""
+    look_ms: int = 500
+    """The time for members to say whom they follow before a candidate raises its term."""
+    vote_round_ms: int = 2000
+    longer_log_wait_ms: int = 1000
+    """An additional wait of a candidate whose log is shorter than that of others, which should go first."""
+    append_wait_ms: int = 2500
+    push_pause_ms: int = 500
+    """After a COMPARE or TRUNCATE without a usable answer."""
+    commit_push_ms: int = 100
+    """Followers receive a new committed index at the latest after that long; RocketMQ waits for a second."""
+    hole_ms: int = 1000
+    """A push that waits for a missing one before it makes the leader compare."""
+    transfer_wait_ms: int = 1000
+    transfer_ms: int = 2500
+    max_behind: int = 1000
+    """A member that is further behind cannot take over the leadership."""
+    max_pending: int = 10_000
+    """Appends that wait for their quorum at the leader."""
+    max_outstanding: int = 256
+    """Unanswered pushes to one follower; RocketMQ's followers accept 1,000."""
+    max_waiting: int = 2048
+    """Pushes out of order that wait at a follower; twice what a leader of RocketMQ sends unanswered."""
+    max_batch_bytes: int = 131_072
+    max_batch_entries: int = 1024
+    max_immediate_rounds: int = 20
+    """Vote rounds in a row without a wait, for peers that are about to raise their term."""
+
+
+DEFAULT = Timing()

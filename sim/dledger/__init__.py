@@ -1,0 +1,12 @@
+"""The rules of a DLedger group under a seeded scheduler (bin/simulate-dledger, docs/internals/dledger.md).
+
+    world      one seed from start to verdict: events, clients, faults        __main__   the command line
+    node       a member's process: its clock, its log, the actions of its rules
+    network    messages that are late, lost, doubled, or cut off in one direction
+    disk       a log in memory that loses what is not synced, fills up, or fails
+    checks     what must hold after each step
+    planted    bugs put in on purpose, each of which some seed must find
+
+Only the rules are the real code (dledger/rules). Everything else is a list in memory and a heap of events, so that a
+seed takes some hundredths of a second.
+"""

@@ -1,0 +1,206 @@
+"""A member's process: its clock, its log, and the actions that its rules ask for.
+
+A process may end between any two actions of a turn; what follows is then not done. Its clock begins anywhere and runs
+up to a tenth too fast or too slow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import TYPE_CHECKING
+
+from sim.dledger.checks import Violation
+from sim.dledger.disk import MemoryLog
+from triomq.dledger.rules.actions import (
+    Action,
+    Committed,
+    Reply,
+    Role,
+    RoleChanged,
+    Send,
+    Settled,
+    Shortened,
+    StoreTerm,
+)
+from triomq.dledger.rules.core import Setup
+from triomq.dledger.rules.member import Member
+from triomq.dledger.wire.bodies import Request, Response
+
+if TYPE_CHECKING:
+    from sim.dledger.world import World
+
+OFFICE_MS = 30
+
+
+class Ticket:
+    """A request of another member that waits for its answer."""
+
+    __slots__ = ("call", "incarnation", "source")
+
+    def __init__(self, source: str, incarnation: int, call: int) -> None:
+        self.source = source
+        self.incarnation = incarnation
+        self.call = call
+
+
+class Node:
+    """One member over all its lives."""
+
+    def __init__(self, world: World, setup: Setup, choose: Random, make: Callable[..., Member]) -> None:
+        self._world = world
+        self._choose = choose
+        self._make = make
+        self.setup = setup
+        self.name = setup.self_id
+        self.log = MemoryLog(choose)
+        self.rate = choose.uniform(0.9, 1.1)
+        self.shift = choose.randrange(1_000_000)
+        self.incarnation = 0
+        self.is_up = False
+        self.is_paused = False
+        self._stored = StoreTerm(0, None)
+        self._saved_committed = -1
+        self._open: dict[object, tuple[bytes, int]] = {}
+        self._calls: set[int] = set()
+        self._next_offsets: dict[str, int] = {}
+        self.wake: float = -1
+        self.in_office = False
+        self.member: Member
+
+    def now(self) -> int:
+        return int(self._world.now * self.rate) + self.shift
+
+    def start(self) -> None:
+        self.is_up = True
+        self.is_paused = False
+        self.incarnation += 1
+        committed = min(self._saved_committed, self.log.end_index)
+        self.member = self._make(self.setup, self.log, self._choose.randint, self._stored, committed, self.now())
+        self._world.checks.restarted(self.name, self.member.committed)
+        self._world.checks.changed(self.name, self.log)
+        self.turn()
+
+    def stop(self, *, is_power_loss: bool) -> None:
+        self.is_up = False
+        self.in_office = False
+        self._open.clear()
+        self._calls.clear()
+        self.log.stop(is_power_loss=is_power_loss)
+        self.log.is_refusing = False
+
+    # Events.
+
+    def request(self, ticket: Ticket, request: Request) -> None:
+        self.member.requested(ticket, request, self.now())
+        self.turn()
+
+    def answer(self, call: int, response: Response | None) -> None:
+        if call in self._calls:
+            self._calls.remove(call)
+            self.member.answered(call, response, self.now())
+            self.turn()
+
+    def end_sync(self) -> None:
+        self.log.end_sync()
+        self.member.synced()
+        self.turn()
+
+    def take_office(self, term: int) -> None:
+        if self.member.role is Role.LEADER and self.member.term == term:
+            self.member.take_office(term)
+            self.in_office = True
+            self._next_offsets = dict(self.log.counts)
+            if self._world.opens_terms:
+                self.propose(1)  # commits entries of older terms without waiting for a client
+
+    def propose(self, count: int) -> None:
+        for _ in range(count):
+            queue = self._choose.choice("AB")
+            offset = self._next_offsets.get(queue, 0)
+            self._next_offsets[queue] = offset + 1
+            ticket, body = self._world.next_body(queue, offset)
+            self._open[ticket] = (body, self.now())
+            self.member.propose(ticket, body)
+        self.turn()
+
+    # Actions.
+
+    def turn(self) -> None:
+        if not self.is_up:
+            return
+        world = self._world
+        actions = self.member.turn(self.now())
+        for action in actions:
+            if world.crash_rate and self._choose.random() < world.crash_rate:
+                world.checks.changed(self.name, self.log)
+                world.crash(self)
+                return
+            self._perform(action)
+        self._check_log()
+        if self.member.committed > self.log.end_index:
+            raise Violation(f"committed is in the log: {self.name} has {self.log.end_index}")
+        if self.member.committed > self._saved_committed and self._choose.random() < 0.05:
+            self._saved_committed = self.member.committed
+        if self.log.needs_sync:
+            self.log.begin_sync()
+            world.later(self._choose.randint(1, 12), self, "sync", self.incarnation)
+        self._schedule()
+
+    def _perform(self, action: Action) -> None:
+        world = self._world
+        if world.trace is not None:
+            world.note(self.name, action)
+        if isinstance(action, Send):
+            self._calls.add(action.call)
+            world.send(self, action)
+        elif isinstance(action, Reply):
+            if isinstance(action.ticket, Ticket):
+                world.respond(self, action.ticket, action.response)
+        elif isinstance(action, StoreTerm):
+            self._stored = action
+        elif isinstance(action, RoleChanged):
+            self._change_role(action)
+        elif isinstance(action, Committed):
+            self._check_log()
+            world.checks.committed(self.name, action.index, self.member.term, self.log)
+        elif isinstance(action, Shortened):
+            self._saved_committed = min(self._saved_committed, action.index)
+        elif isinstance(action, Settled):
+            self._settle(action)
+
+    def _change_role(self, action: RoleChanged) -> None:
+        world = self._world
+        self.in_office = False
+        if action.role is Role.LEADER:
+            world.counts["leaders"] += 1
+            self._check_log()
+            world.checks.leads(self.name, action.term, self.log)
+            world.later(OFFICE_MS, self, "office", action.term)
+
+    def _check_log(self) -> None:
+        if self.log.added or self.log.removed:
+            self._world.checks.changed(self.name, self.log)
+
+    def _settle(self, action: Settled) -> None:
+        body, _ = self._open.pop(action.ticket)
+        counts = self._world.counts
+        counts[f"settled {action.code}"] += 1
+        if action.code == 200:
+            self._check_log()
+            self._world.checks.acknowledge(self.name, action.index, body)
+        elif action.index < 0:
+            self._next_offsets = dict(self.log.counts)
+
+    def check_settled(self) -> None:
+        """Every append has its result in time."""
+        late = self.now() - self.setup.timing.append_wait_ms - 100
+        for body, since in self._open.values():
+            if since < late:
+                raise Violation(f"appends are answered: {self.name} left {body!r} without an answer")
+
+    def _schedule(self) -> None:
+        at = max((self.member.wake_at - self.shift + 0.01) / self.rate, self._world.now + 0.1)
+        if at != self.wake and at < 1e12:
+            self.wake = at
+            self._world.wake(self, at)

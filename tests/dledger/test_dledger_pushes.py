@@ -1,0 +1,535 @@
+"""How entries come to followers, and when they are committed and acknowledged."""
+
+from __future__ import annotations
+
+import pytest
+from dledger_lab import GROUP, Lab, body, entry
+
+from triomq.dledger.rules.actions import Committed, Drop, Role
+from triomq.dledger.rules.timing import Timing
+from triomq.dledger.wire import codes
+from triomq.dledger.wire.bodies import (
+    PUSH_APPEND,
+    PUSH_COMMIT,
+    PUSH_COMPARE,
+    PUSH_TRUNCATE,
+    AppendRequest,
+    AppendResponse,
+    GetRequest,
+    GetResponse,
+    MetadataResponse,
+    TransferRequest,
+    TransferResponse,
+    VoteRequest,
+    VoteResponse,
+)
+
+
+def following(*terms: int, term: int = 1, **setup: object) -> Lab:
+    """Return a follower of n1 in this term with a log of these terms, which n1 has not compared."""
+    lab = Lab(terms=terms, term=term, **setup)
+    lab.follow(term)
+    return lab
+
+
+def proven(*terms: int, term: int = 1, **setup: object) -> Lab:
+    """The same after n1 has compared the last entry."""
+    lab = following(*terms, term=term, **setup)
+    last = lab.log.entry(lab.log.end_index)
+    assert lab.pushed(PUSH_COMPARE, last, term=term).code == codes.SUCCESS
+    return lab
+
+
+# The follower.
+
+
+def test_a_follower_takes_no_append_before_its_leader_has_compared() -> None:
+    """Its end may be another leader's: nothing in an APPEND says what is before it."""
+    lab = following(0)
+    assert lab.pushed(PUSH_APPEND, entry(1, 1)).code == codes.INCONSISTENT_STATE
+    assert lab.pushed(PUSH_COMPARE, entry(0, 0)).code == codes.SUCCESS
+    answer = lab.pushed(PUSH_APPEND, entry(1, 1))
+    assert (answer.code, answer.index, answer.begin_index, answer.end_index) == (codes.SUCCESS, 1, 0, 1)
+
+
+def test_a_comparison_of_an_earlier_entry_proves_nothing_about_the_end() -> None:
+    lab = following(0, 0, 0)
+    assert lab.pushed(PUSH_COMPARE, entry(1, 0)).code == codes.SUCCESS
+    assert lab.pushed(PUSH_APPEND, entry(3, 1)).code == codes.INCONSISTENT_STATE
+
+
+@pytest.mark.parametrize("other", [{"text": b"A:1:y"}, {"term": 0}, {"pos": 51}])
+def test_entries_are_the_same_only_with_equal_bytes_term_and_position(other: dict[str, object]) -> None:
+    lab = following(1, 1)
+    options = {"term": 1, **other}
+    assert lab.pushed(PUSH_COMPARE, entry(1, **options)).code == codes.INCONSISTENT_STATE
+
+
+def test_a_follower_truncates_what_its_leader_does_not_have() -> None:
+    lab = following(0, 0, 0, term=1)
+    assert lab.pushed(PUSH_TRUNCATE, entry(0, 0)).end_index == 0
+    assert lab.pushed(PUSH_APPEND, entry(1, 1), entry(2, 1)).end_index == 2
+
+
+def test_a_truncation_that_comes_late_removes_nothing_that_is_proven() -> None:
+    lab = proven(0, 0, 0)
+    assert lab.pushed(PUSH_TRUNCATE, entry(0, 0)).code == codes.SUCCESS
+    assert lab.log.end_index == 2
+
+
+def test_a_truncation_of_an_older_leader_is_refused() -> None:
+    lab = following(0, 0, term=2)
+    assert lab.pushed(PUSH_TRUNCATE, entry(0, 0), term=1).code == codes.INCONSISTENT_STATE
+    assert lab.pushed(PUSH_TRUNCATE, entry(0, 0), term=2, leader="n2").code == codes.INCONSISTENT_STATE
+    assert lab.log.end_index == 1
+
+
+def test_committed_never_stays_behind_the_end_of_a_truncated_log() -> None:
+    """D2: a leader of RocketMQ can replace what another called committed; this member could never lead afterwards."""
+    lab = proven(0, 0, 0)
+    lab.pushed(PUSH_COMMIT, committed=2)
+    assert lab.member.committed == 2
+    lab.follow(2, "n2")
+    lab.pushed(PUSH_TRUNCATE, entry(0, 0), term=2, leader="n2")
+    assert (lab.log.end_index, lab.member.committed) == (0, 0)
+
+
+def test_a_log_with_nothing_in_common_begins_with_the_leaders_entry() -> None:
+    lab = following(0, 0)
+    far = entry(7, 1, pos=4096)
+    assert lab.pushed(PUSH_TRUNCATE, far).code == codes.SUCCESS
+    assert (lab.log.begin_index, lab.log.end_index, lab.member.committed) == (7, 7, -1)
+
+
+def test_what_is_before_the_leaders_first_entry_stays_only_if_it_is_proven() -> None:
+    """The logs may have parted there, which a leader without those entries cannot see."""
+    lab = following(0, 0, 0)
+    other = entry(1, 1)
+    assert lab.pushed(PUSH_TRUNCATE, other).code == codes.SUCCESS
+    assert (lab.log.begin_index, lab.log.end_index) == (1, 1)
+
+
+def test_a_disk_that_refuses_the_first_entry_of_another_log_keeps_the_old_one() -> None:
+    """A member without entries would vote for candidates that lack what it had."""
+    lab = following(0, 0)
+    lab.log.is_refusing = True
+    assert lab.pushed(PUSH_TRUNCATE, entry(7, 1, pos=4096)).code == codes.INCONSISTENT_STATE
+    assert lab.log.end_index == 1
+
+
+def test_pushes_that_come_early_wait_for_those_before_them() -> None:
+    lab = proven(1)
+    assert lab.pushed(PUSH_APPEND, entry(3, 1)) is None
+    assert lab.pushed(PUSH_APPEND, entry(2, 1)) is None
+    lab.pushed(PUSH_APPEND, entry(1, 1))
+    assert lab.log.end_index == 3
+    assert [answer.index for answer in lab.replies[-3:]] == [1, 2, 3]
+
+
+def test_a_batch_that_begins_with_known_entries_adds_the_rest() -> None:
+    lab = proven(1, 1)
+    answer = lab.pushed(PUSH_APPEND, entry(1, 1), entry(2, 1), entry(3, 1))
+    assert (answer.code, answer.end_index) == (codes.SUCCESS, 3)
+
+
+def test_a_known_entry_that_differs_makes_the_leader_compare() -> None:
+    lab = proven(1, 1)
+    assert lab.pushed(PUSH_APPEND, entry(1, 1, text=b"A:1:z")).code == codes.INCONSISTENT_STATE
+    assert lab.pushed(PUSH_APPEND, entry(2, 1)).code == codes.INCONSISTENT_STATE
+
+
+def test_a_missing_push_makes_the_leader_compare_after_a_second() -> None:
+    """D26, D5: one of those that wait says so; whatever comes next does, until the leader has compared."""
+    lab = proven(1)
+    assert lab.pushed(PUSH_APPEND, entry(2, 1)) is None
+    assert lab.pushed(PUSH_APPEND, entry(3, 1)) is None
+    lab.turn(1000)
+    assert [answer.code for answer in lab.replies[-1:]] == [codes.INCONSISTENT_STATE]
+    assert any(isinstance(action, Drop) for action in lab.actions)
+    assert lab.pushed(PUSH_APPEND, entry(0, 1)).code == codes.INCONSISTENT_STATE
+    lab.pushed(PUSH_COMPARE, entry(0, 1))
+    assert lab.pushed(PUSH_APPEND, entry(1, 1), entry(2, 1)).end_index == 2
+
+
+def test_early_pushes_have_a_bound() -> None:
+    lab = proven(1, timing=Timing(max_waiting=2))
+    for index in (3, 4):
+        assert lab.pushed(PUSH_APPEND, entry(index, 1)) is None
+    assert lab.pushed(PUSH_APPEND, entry(5, 1)).code == codes.PUSH_REQUEST_IS_FULL
+    assert lab.pushed(PUSH_APPEND, entry(3, 1)).code == codes.REPEATED_PUSH
+
+
+def test_an_entry_at_another_position_is_refused_before_it_is_written() -> None:
+    lab = proven(1)
+    assert lab.pushed(PUSH_APPEND, entry(1, 1, pos=4096)).code == codes.INCONSISTENT_STATE
+    assert lab.log.end_index == 0
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [(entry(1, 1), entry(3, 1)), (entry(1, 1), entry(2, 0)), (entry(1, 9),)],
+    ids=["a gap", "a term that falls", "a term of the future"],
+)
+def test_entries_that_no_leader_sends_are_refused(entries: tuple[object, ...]) -> None:
+    lab = proven(1)
+    assert lab.pushed(PUSH_APPEND, *entries).code == codes.INCONSISTENT_STATE
+
+
+def test_a_follower_commits_what_it_has_of_what_the_leader_committed() -> None:
+    lab = proven(1)
+    lab.pushed(PUSH_APPEND, entry(1, 1), committed=9)
+    assert lab.member.committed == 1
+    lab.pushed(PUSH_COMMIT, committed=0)
+    assert lab.member.committed == 1
+
+
+def test_a_commit_says_nothing_about_entries_that_are_not_compared() -> None:
+    lab = following(0, 0)
+    lab.pushed(PUSH_COMMIT, committed=1)
+    assert lab.member.committed == -1
+
+
+def test_who_follows_nobody_takes_no_pushes() -> None:
+    lab = Lab(terms=(1,), term=1)
+    assert lab.pushed(PUSH_COMPARE, entry(0, 1)).code == codes.NOT_FOLLOWER
+
+
+def test_a_push_without_an_entry_is_refused() -> None:
+    lab = proven(1)
+    assert lab.pushed(PUSH_APPEND).code == codes.UNEXPECTED_ARGUMENT
+
+
+def test_with_sync_flush_a_follower_answers_when_its_copy_is_on_the_disk() -> None:
+    """D24."""
+    lab = proven(1, is_sync_flush=True)
+    assert lab.pushed(PUSH_APPEND, entry(1, 1)) is None
+    assert lab.pushed(PUSH_APPEND, entry(2, 1)) is None
+    lab.log.synced_index = 1
+    lab.member.synced()
+    lab.turn()
+    assert [answer.index for answer in lab.replies[-1:]] == [1]
+
+
+# The leader.
+
+
+def test_a_leader_that_was_elected_takes_appends_when_it_is_in_office() -> None:
+    """D9: queue offsets are known only then."""
+    lab = Lab()
+    lab.turn(1000)
+    lab.member.propose("early", body(0))
+    lab.turn()
+    assert [(one.code, one.index) for one in lab.settled] == [(codes.NOT_LEADER, -1)]
+    lab = Lab()
+    term = lab.lead()
+    lab.member.take_office(term - 1)
+    lab.member.propose("now", body(0))
+    lab.turn()
+    assert lab.log.end_index == 0
+
+
+def test_office_is_taken_in_the_term_for_which_the_offsets_were_computed() -> None:
+    lab = Lab()
+    lab.turn(1000)
+    lab.answer(lab.sent[0], MetadataResponse(group=GROUP))
+    lab.answer(lab.calls(VoteRequest)[0], VoteResponse(vote_result=codes.ACCEPT))
+    lab.member.take_office(0)
+    lab.member.propose("early", body(0))
+    lab.turn()
+    assert [(one.code, one.index) for one in lab.settled] == [(codes.LEADER_NOT_READY, -1)]
+
+
+def test_the_appends_of_a_turn_are_one_push_to_each_follower() -> None:
+    """D12."""
+    lab = Lab()
+    lab.lead()
+    lab.member.propose(0, body(0))
+    lab.turn()
+    lab.align("n1")
+    for at in range(1, 6):
+        lab.member.propose(at, body(at))
+    lab.turn()
+    (push,) = lab.pushes(PUSH_APPEND)
+    assert [one.index for one in push.request.batch_entry] == [1, 2, 3, 4, 5]
+    assert (push.request.batch, push.request.count, push.request.total_size) == (True, 5, 5 * 53)
+
+
+def test_an_append_is_acknowledged_when_a_quorum_has_it() -> None:
+    lab = Lab()
+    lab.lead()
+    lab.member.propose("one", body(0))
+    lab.turn()
+    assert lab.settled == []
+    lab.align("n1")
+    assert [(one.ticket, one.code, one.index) for one in lab.settled] == [("one", codes.SUCCESS, 0)]
+    assert Committed(0) in lab.actions
+
+
+def test_entries_of_older_terms_are_committed_with_one_of_the_own_term_only() -> None:
+    """D1."""
+    lab = Lab(terms=(1, 1), term=1)
+    term = lab.lead()
+    lab.reply_push(lab.pushes(PUSH_COMPARE)[0], codes.SUCCESS, begin=0, end=1)
+    assert lab.member.committed == -1
+    lab.member.propose("own", body(2))
+    lab.turn()
+    lab.reply_push(lab.pushes(PUSH_APPEND)[0], codes.SUCCESS, begin=0, end=2)
+    assert lab.log.entry(2).term == term
+    assert lab.member.committed == 2
+
+
+def test_with_sync_flush_the_leaders_own_copy_counts_when_it_is_on_the_disk() -> None:
+    """D24."""
+    lab = Lab(is_sync_flush=True)
+    lab.lead()
+    lab.member.propose("one", body(0))
+    lab.turn()
+    lab.align("n1")
+    assert lab.member.committed == -1
+    lab.log.synced_index = 0
+    lab.member.synced()
+    lab.turn()
+    assert lab.member.committed == 0
+
+
+def test_an_append_without_a_quorum_is_answered_after_its_time_and_stays() -> None:
+    lab = Lab()
+    lab.lead()
+    lab.member.propose("one", body(0))
+    lab.turn()
+    lab.beat()
+    lab.turn(2500)
+    assert [(one.code, one.index) for one in lab.settled] == [(codes.WAIT_QUORUM_ACK_TIMEOUT, 0)]
+    assert lab.log.end_index == 0
+
+
+def test_a_leader_that_is_deposed_answers_all_appends_at_once() -> None:
+    """D6."""
+    lab = Lab()
+    term = lab.lead()
+    lab.member.propose("one", body(0))
+    lab.turn()
+    lab.ask(lab.vote_request(term=term + 1))
+    assert [(one.code, one.index) for one in lab.settled] == [(codes.TERM_CHANGED, 0)]
+
+
+def test_a_leader_whose_disk_refuses_takes_nothing_and_steps_down() -> None:
+    """D14."""
+    lab = Lab()
+    lab.lead()
+    lab.log.is_refusing = True
+    lab.member.propose("one", body(0))
+    lab.turn()
+    assert [(one.code, one.index) for one in lab.settled] == [(codes.DISK_FULL, -1)]
+    assert lab.member.role is Role.CANDIDATE
+
+
+def test_appends_that_wait_have_a_bound() -> None:
+    lab = Lab(timing=Timing(max_pending=2))
+    lab.lead()
+    for at in range(3):
+        lab.member.propose(at, body(at))
+    lab.turn()
+    assert [(one.ticket, one.code) for one in lab.settled] == [(2, codes.LEADER_PENDING_FULL)]
+
+
+@pytest.mark.parametrize("code", [codes.REPEATED_PUSH, codes.INCONSISTENT_STATE, None])
+def test_a_push_that_did_not_succeed_makes_the_leader_compare(code: int | None) -> None:
+    """D26, and D5 as the leader: repeating only that push leaves a follower behind that lacks another one."""
+    lab = Lab()
+    lab.lead()
+    lab.member.propose(0, body(0))
+    lab.turn()
+    lab.align("n1")
+    lab.member.propose(1, body(1))
+    lab.turn()
+    (push,) = lab.pushes(PUSH_APPEND)
+    if code is None:
+        lab.answer(push, None)
+    else:
+        lab.reply_push(push, code)
+    lab.turn(500)
+    assert [one.request.entry.index for one in lab.pushes(PUSH_COMPARE)] == [1]
+
+
+def test_the_answer_to_a_push_of_before_a_comparison_does_not_count() -> None:
+    lab = Lab()
+    lab.lead()
+    lab.member.propose(0, body(0))
+    lab.turn()
+    lab.align("n1")
+    for at in (1, 2):
+        lab.member.propose(at, body(at))
+        lab.turn()
+    first, second = lab.pushes(PUSH_APPEND)
+    lab.reply_push(first, codes.INCONSISTENT_STATE)
+    lab.reply_push(second, codes.SUCCESS, end=2)
+    assert lab.member.committed == 0
+
+
+def test_the_place_where_two_logs_part_is_found_by_doubling_and_halving() -> None:
+    lab = Lab(terms=(1,) * 1000, term=1)
+    lab.lead()
+    part, questions = 300, 0
+    while pushes := lab.pushes(PUSH_COMPARE):
+        index = pushes[0].request.entry.index
+        lab.reply_push(pushes[0], codes.SUCCESS if index <= part else codes.INCONSISTENT_STATE, begin=0, end=1200)
+        questions += 1
+    assert [one.request.entry.index for one in lab.pushes(PUSH_TRUNCATE)] == [part]
+    assert questions < 25
+
+
+def test_unanswered_pushes_to_a_follower_have_a_bound() -> None:
+    lab = Lab(timing=Timing(max_outstanding=3))
+    lab.lead()
+    lab.member.propose(0, body(0))
+    lab.turn()
+    lab.align("n1")
+    for at in range(1, 9):
+        lab.member.propose(at, body(at))
+        lab.turn()
+    assert len(lab.pushes(PUSH_APPEND)) == 3
+    lab.reply_push(lab.pushes(PUSH_APPEND)[0], codes.SUCCESS, end=1)
+    assert [one.index for one in lab.pushes(PUSH_APPEND)[-1].request.entries] == [4, 5, 6, 7, 8]
+
+
+def test_a_batch_has_a_bound_in_bytes() -> None:
+    lab = Lab(timing=Timing(max_batch_bytes=110))
+    lab.lead()
+    lab.member.propose(0, body(0))
+    lab.turn()
+    lab.align("n1")
+    for at in range(1, 4):
+        lab.member.propose(at, body(at))
+    lab.turn()
+    assert [len(one.request.entries) for one in lab.pushes(PUSH_APPEND)] == [2, 1]
+
+
+def test_followers_hear_of_a_commit_without_another_append() -> None:
+    lab = Lab()
+    lab.lead()
+    lab.member.propose(0, body(0))
+    lab.turn()
+    lab.align("n1")
+    assert lab.member.committed == 0
+    lab.turn(100)
+    assert [one.request.commit_index for one in lab.pushes(PUSH_COMMIT)] == [0]
+
+
+def test_get_returns_one_entry_of_the_leader() -> None:
+    lab = Lab(terms=(1,), term=1)
+    lab.lead()
+    request = GetRequest(begin_index=0, group=GROUP, remote_id="n0")
+    assert lab.ask(request) == GetResponse(entries=[entry(0, 1)], group=GROUP)
+    beyond = GetRequest(begin_index=1, group=GROUP, remote_id="n0")
+    assert lab.ask(beyond).code == codes.INDEX_OUT_OF_RANGE
+
+
+def test_an_append_over_the_wire_is_answered_when_it_is_committed() -> None:
+    lab = Lab()
+    lab.lead()
+    assert lab.ask(AppendRequest(body=body(0), group=GROUP, remote_id="n0")) is None
+    lab.align("n1")
+    assert AppendResponse(group=GROUP, index=0) in lab.replies
+    assert lab.settled == []
+
+
+# Handing the leadership over.
+
+
+def in_step(preferred: tuple[str, ...] = ()) -> Lab:
+    """Return a leader whose follower n1 has everything."""
+    lab = Lab(preferred=preferred)
+    lab.lead()
+    lab.member.propose(0, body(0))
+    lab.turn()
+    lab.align("n1")
+    return lab
+
+
+def transfer(lab: Lab, **changes: object) -> TransferRequest:
+    values = {"remote_id": "n0", "term": lab.member.term, "transfer_id": "n0", "transferee_id": "n1", **changes}
+    return TransferRequest(group=GROUP, local_id="admin", **values)
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"transferee_id": "n9"}, codes.UNKNOWN_MEMBER),
+        ({"term": 0}, codes.INCONSISTENT_TERM),
+        ({"transfer_id": "n1", "transferee_id": "n2"}, codes.UNEXPECTED_ARGUMENT),
+    ],
+)
+def test_a_transfer_that_cannot_be_is_refused(changes: dict[str, object], code: int) -> None:
+    lab = in_step()
+    assert lab.ask(transfer(lab, **changes)).code == code
+
+
+def test_a_leader_takes_no_appends_while_it_hands_over_and_takes_them_again_if_that_fails() -> None:
+    lab = in_step()
+    assert lab.ask(transfer(lab)) is None
+    assert lab.ask(transfer(lab)).code == codes.LEADER_TRANSFERRING
+    lab.member.propose("meanwhile", body(1))
+    lab.turn()
+    assert [one.code for one in lab.settled[1:]] == [codes.LEADER_TRANSFERRING]
+    (call,) = lab.calls(TransferRequest)
+    assert (call.to, call.request.take_leadership_ledger_index) == ("n1", 0)
+    lab.answer(call, TransferResponse(code=codes.TAKE_LEADERSHIP_FAILED, term=1))
+    assert lab.replies[-1].code == codes.TAKE_LEADERSHIP_FAILED
+    lab.member.propose("afterwards", body(1))
+    lab.turn()
+    assert lab.log.end_index == 1
+
+
+def test_an_orderly_stop_hands_over_to_the_follower_with_the_longest_copy() -> None:
+    """D25."""
+    lab = in_step()
+    assert lab.member.hand_over()
+    lab.turn()
+    assert [call.to for call in lab.calls(TransferRequest)] == ["n1"]
+    assert not Lab().member.hand_over()
+
+
+def test_a_leader_that_is_not_preferred_hands_over_to_one_that_is() -> None:
+    lab = in_step(preferred=("n1",))
+    lab.turn(1000)
+    assert [call.to for call in lab.calls(TransferRequest)] == ["n1"]
+    preferred = in_step(preferred=("n0", "n1"))
+    preferred.turn(1000)
+    assert preferred.calls(TransferRequest) == []
+
+
+def test_a_member_takes_over_when_it_has_the_leaders_last_entry() -> None:
+    lab = proven(1)
+    request = transfer(lab, transfer_id="n1", transferee_id="n0", take_leadership_ledger_index=1)
+    assert lab.ask(request) is None
+    assert lab.member.role is Role.FOLLOWER
+    lab.pushed(PUSH_APPEND, entry(1, 1))
+    assert [call.request.term for call in lab.calls(VoteRequest)] == [2, 2]
+    lab.answer(lab.calls(VoteRequest)[0], VoteResponse(vote_result=codes.ACCEPT))
+    lab.turn()
+    assert lab.replies[-1] == TransferResponse(term=2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [({"transfer_id": "n2"}, codes.INCONSISTENT_LEADER), ({"term": 5}, codes.INCONSISTENT_TERM)],
+)
+def test_a_member_takes_over_from_its_leader_only(changes: dict[str, object], code: int) -> None:
+    lab = proven(1)
+    assert lab.ask(transfer(lab, **{"transfer_id": "n1", "transferee_id": "n0", **changes})).code == code
+
+
+def test_a_member_that_does_not_get_the_last_entry_in_time_stays_a_follower() -> None:
+    lab = proven(1)
+    lab.ask(transfer(lab, transfer_id="n1", transferee_id="n0", take_leadership_ledger_index=1))
+    lab.turn(1000)
+    assert lab.replies[-1] == TransferResponse(code=codes.TAKE_LEADERSHIP_FAILED, term=1)
+    assert lab.member.role is Role.FOLLOWER
+
+
+def test_while_it_takes_over_a_member_gives_no_vote_to_an_equal_candidate() -> None:
+    lab = proven(1)
+    lab.ask(transfer(lab, transfer_id="n1", transferee_id="n0", take_leadership_ledger_index=0))
+    assert lab.member.term == 2
+    assert lab.ask(lab.vote_request(term=2, leader_id="n2")).vote_result == codes.REJECT_ALREADY_VOTED

@@ -1,0 +1,57 @@
+"""Groups keep their promises under a seeded scheduler; bugs that are put in on purpose are found."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from sim.dledger.__main__ import explain, first_failure, run_one, totals
+from sim.dledger.planted import BUGS
+from sim.dledger.world import FAULTS, run_seed
+
+SEEDS = 400
+PLANTED_SEEDS = 200
+FOUND = {
+    948: "a follower that the disk refused its first new entry had removed its old ones",
+    3132: "a follower whose log had parted before the leader's first entry kept what is before that",
+}
+"""Seeds that found a fault once."""
+
+
+@pytest.mark.slow
+def test_groups_keep_their_promises_through_every_kind_of_fault() -> None:
+    counts: Counter[str] = Counter()
+    for seed in range(SEEDS):
+        _, problem, found = run_one(seed)
+        assert problem is None, "\n".join(explain(seed))
+        counts += found
+    assert min(counts[kind] for kind in (*FAULTS, "leaders", "kills", "power failures", "lost", "doubled", "late")) > 0
+    assert f"{SEEDS} seeds, 0 failed" in totals(counts, SEEDS, 0, 1.0)
+
+
+@pytest.mark.parametrize("seed", FOUND)
+def test_a_seed_that_found_a_fault_holds(seed: int) -> None:
+    assert run_one(seed)[1] is None, FOUND[seed]
+
+
+@pytest.mark.parametrize("name", BUGS)
+def test_a_bug_that_is_put_in_on_purpose_is_found(name: str) -> None:
+    bug = BUGS[name]
+    with bug.planted():
+        found = first_failure([bug.seed], bug.faults) or first_failure(range(PLANTED_SEEDS), bug.faults)
+    assert found is not None
+
+
+def test_a_seed_does_the_same_each_time() -> None:
+    first, second = run_seed(7)[1], run_seed(7)[1]
+    assert first.counts == second.counts
+    assert first.checks.truth == second.checks.truth
+    assert run_seed(8)[1].checks.truth != first.checks.truth
+
+
+def test_a_seed_that_fails_is_explained_by_its_last_events() -> None:
+    with BUGS["wins_with_half"].planted():
+        lines = list(explain(BUGS["wins_with_half"].seed))
+    assert "Violation" in lines[0]
+    assert 10 < len(lines) <= 41
