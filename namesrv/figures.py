@@ -42,7 +42,7 @@ class NamesrvFigures:
 
     def families(self) -> Iterator[Family]:
         """Yield what only NameServers have."""
-        info = self._routes.cluster_info()
+        info = self._routes.brokers.cluster_info()
         now = trio.current_time()
         brokers = [
             (data.cluster or "", name, broker_id, address)
@@ -58,7 +58,7 @@ class NamesrvFigures:
 
         def last_heard(broker: tuple[str, str, int, str]) -> tuple[str, float] | None:
             cluster, name, broker_id, address = broker
-            seen = self._routes.last_seen(address)
+            seen = self._routes.brokers.last_seen(address)
             text = labels(cluster=cluster, broker=name, broker_id=str(broker_id))
             return None if seen is None else (text, now - seen)
 
