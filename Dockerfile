@@ -11,6 +11,7 @@ COPY protocol ./protocol
 COPY daemon ./daemon
 COPY dledger ./dledger
 COPY remoting ./remoting
+COPY monitoring ./monitoring
 COPY store ./store
 COPY namesrv ./namesrv
 COPY broker ./broker

@@ -48,20 +48,22 @@ def chosen_brokers(run: Run) -> dict[str, str]:
     return {name: masters.get(name, name) for name in wanted} or masters
 
 
-def group_names(run: Run) -> list[str]:
-    """Return the groups that brokers know, and those with a retry topic."""
+def group_names(run: Run, masters: dict[str, str] | None = None) -> list[str]:
+    """Return the groups that brokers know, all masters or these, and those with a retry topic."""
     found = {topic.removeprefix(RETRY_PREFIX) for topic in all_topics(run.session) if topic.startswith(RETRY_PREFIX)}
-    for address in master_table(run).values():
+    for address in (master_table(run) if masters is None else masters).values():
         found |= set(bodies.loads(run.session.call(address, 201).body).get("subscriptionGroupTable", {}))
     return sorted(found)
 
 
-def progress(run: Run, group: str, topic: str | None = None) -> dict[QueueKey, dict[str, Any]]:
-    """Return GET_CONSUME_STATS of all masters by queue; empty for a group without offsets. A request with a topic in it
-    would also get the queues of a topic that the group never read.
+def progress(
+    run: Run, group: str, topic: str | None = None, *, masters: dict[str, str] | None = None
+) -> dict[QueueKey, dict[str, Any]]:
+    """Return GET_CONSUME_STATS of all masters, or of these, by queue; empty for a group without offsets. A request with
+    a topic in it would also get the queues of a topic that the group never read.
     """
     found: dict[QueueKey, dict[str, Any]] = {}
-    for address in master_table(run).values():
+    for address in (master_table(run) if masters is None else masters).values():
         try:
             body = bodies.loads(run.session.call(address, 208, {"consumerGroup": group}).body)
         except Refused:

@@ -1,7 +1,8 @@
 """Requests to NameServers and brokers: one blocking connection to each address, opened when it is first needed.
 
-The session sends one request at a time and waits for its response. It discards responses with another number, which
-belong to requests that timed out. One thread, one owner; `with` closes the connections.
+`request` and `call` send one request and wait for its response. They discard responses with another number, which
+belong to requests that timed out. `begin` and `next_response` are for several requests in flight. One thread, one
+owner; `with` closes the connections.
 """
 
 from __future__ import annotations
@@ -63,21 +64,36 @@ class Connection:
         self._socket.close()
 
     def call(self, code: int, fields: dict[str, str], body: bytes, timeout_seconds: float, language: str) -> Response:
-        self._opaque += 1
         deadline = time.monotonic() + timeout_seconds
+        opaque = self.begin(code, fields, body, timeout_seconds, language)
+        while True:
+            response = self.next_response(deadline, timeout_seconds)
+            if response.opaque == opaque:
+                return response
+
+    def begin(self, code: int, fields: dict[str, str], body: bytes, timeout_seconds: float, language: str) -> int:
+        """Send a request and return its number without waiting for the response."""
+        self._opaque += 1
         try:
             self._socket.settimeout(timeout_seconds)
             self._socket.sendall(encode_request(code, self._opaque, fields, body, language))
-            while True:
-                response = decode_response(self._read_frame(deadline))
-                if response.opaque == self._opaque:
-                    return response
-        except TimeoutError as error:
-            raise Unreachable(f"{self._address} did not respond within {timeout_seconds:g} s") from error
         except OSError as error:
-            raise Unreachable(f"the connection to {self._address} broke: {_reason(error)}") from error
-        except ValueError as error:
-            raise Unreachable(f"{self._address} does not speak RocketMQ's protocol: {error}") from error
+            raise self._unreachable(error, timeout_seconds) from error
+        return self._opaque
+
+    def next_response(self, deadline: float, timeout_seconds: float) -> Response:
+        """Return the next response, to whichever request; `timeout_seconds` is for the text of an error."""
+        try:
+            return decode_response(self._read_frame(deadline))
+        except (OSError, ValueError) as error:
+            raise self._unreachable(error, timeout_seconds) from error
+
+    def _unreachable(self, error: OSError | ValueError, timeout_seconds: float) -> Unreachable:
+        if isinstance(error, TimeoutError):
+            return Unreachable(f"{self._address} did not respond within {timeout_seconds:g} s")
+        if isinstance(error, OSError):
+            return Unreachable(f"the connection to {self._address} broke: {_reason(error)}")
+        return Unreachable(f"{self._address} does not speak RocketMQ's protocol: {error}")
 
     def _read_frame(self, deadline: float) -> bytes:
         size = int.from_bytes(self._read(4, deadline), "big")
@@ -155,19 +171,48 @@ class Session:
         response = self.response_instead(address, code, fields or {}, body)
         if response is not None:
             return response
+        connection = self._connection(address)
+        try:
+            texts = self._texts(code, fields, body)
+            return connection.call(code, texts, body, timeout_seconds or self._timeout_seconds, language)
+        except Unreachable:
+            self._forget(address)
+            raise
+
+    def begin(self, address: str, code: int, fields: dict[str, Any] | None = None, body: bytes = b"") -> int:
+        """Send a request and return its number; `next_response` has the responses. Not for sessions that only plan."""
+        if self.response_instead(address, code, fields or {}, body) is not None:
+            raise AdminError(f"request {code} is only planned, and has no response")
+        connection = self._connection(address)
+        try:
+            return connection.begin(code, self._texts(code, fields, body), body, self._timeout_seconds, LANGUAGE)
+        except Unreachable:
+            self._forget(address)
+            raise
+
+    def next_response(self, address: str, *, timeout_seconds: float | None = None) -> Response:
+        """Return the next response to a request of `begin`, in any order and whatever its code."""
+        seconds = timeout_seconds or self._timeout_seconds
+        connection = self._connection(address)
+        try:
+            return connection.next_response(time.monotonic() + seconds, seconds)
+        except Unreachable:
+            self._forget(address)
+            raise
+
+    def _texts(self, code: int, fields: dict[str, Any] | None, body: bytes) -> dict[str, str]:
         texts = {key: _text(value) for key, value in (fields or {}).items() if value is not None}
-        if self._credentials is not None:
-            texts = _signed(code, texts, body, self._credentials)
+        return texts if self._credentials is None else _signed(code, texts, body, self._credentials)
+
+    def _connection(self, address: str) -> Connection:
         connection = self._connections.get(address)
         if connection is None:
             connection = Connection(address, self._timeout_seconds, tls=self._tls, ca_file=self._ca_file)
             self._connections[address] = connection
-        try:
-            return connection.call(code, texts, body, timeout_seconds or self._timeout_seconds, language)
-        except Unreachable:
-            connection.close()
-            del self._connections[address]
-            raise
+        return connection
+
+    def _forget(self, address: str) -> None:
+        self._connections.pop(address).close()
 
     def call(
         self,

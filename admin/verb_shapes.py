@@ -71,12 +71,13 @@ VERB_SHAPES: dict[str, dict[str, Any]] = {
     },
     "top": {
         "kind": "string", "name": "string", "brokerId?": "integer", "address?": "string", "responds?": "boolean",
-        "inTps?": "number", "outTps?": "number", "sendQueue?": "integer", "pullQueue?": "integer",
-        "writeMs?": "integer", "diskPercent?": "number", "backlog?": "integer", "behindMs?": "integer",
-        "grew?": "integer?",
+        "inTps?": "number?", "outTps?": "number?", "messages?": "integer", "sendQueue?": "integer",
+        "pullQueue?": "integer", "writeMs?": "integer", "diskPercent?": "number", "backlog?": "integer",
+        "behindMs?": "integer", "grew?": "integer?",
     },
     "bench": {
-        "kind": "string", "connections": "integer", "size": "integer", "messages": "integer", "seconds": "number",
+        "kind": "string", "connections": "integer", "window": "integer", "size": "integer", "messages": "integer",
+        "seconds": "number",
         "messagesPerSecond": "number", "mebibytesPerSecond": "number", "p50Ms": "number?", "p90Ms": "number?",
         "p99Ms": "number?", "maxMs": "number?", "errors": "integer",
     },

@@ -92,10 +92,11 @@ VERBS: tuple[VerbRow, ...] = (
         *_THRESHOLDS, ("broker", "b", "NAME...", "a broker that must be registered"),
     ), ""),
     ("doctor", "", "Examine everything: what is wrong, why it matters, what mends it; exits with 0, 1 or 2", (), ""),
-    ("top", "", "Show brokers, their rates, and the groups that are furthest behind, drawn again each second", (
-        ("once", "", "", "show it once"),
+    ("top", "", "Show brokers, the busiest topics, and the groups that are furthest behind, drawn again each second", (
+        ("once", "", "", "show it once, after an interval in which rates are measured"),
         ("interval", "i", "SECONDS", "the time between two pictures (1)"),
-        ("groups", "g", "N", "at most N groups (10)"),
+        ("topics", "t", "N", "at most N topics (10; on a terminal, what it has room for)"),
+        ("groups", "g", "N", "at most N groups (the same)"),
     ), ""),
     ("backup", "DIR", "Save topics, groups, offsets, accounts and settings of a cluster in a directory", (
         ("cluster", "c", "NAME", "only this cluster"),
@@ -109,10 +110,11 @@ VERBS: tuple[VerbRow, ...] = (
         ("map", "", "OLD=NEW...", "restore the broker OLD of the backup into the broker NEW"),
         ("all", "", "", "show also what is the same"),
     ), "yes"),
-    ("bench", "[KIND]", "Measure a bounded load on a topic of its own: send, receive, or both at once", (
+    ("bench", "[KIND]", "Measure a bounded load on a topic of its own: send, receive, both at once, or latency", (
         ("count", "", "N", "this many messages (10000, at most 1000000)"),
         ("size", "", "BYTES", "bytes of a body (1024)"),
         ("connections", "", "N", "connections of each kind, a queue for each (4, at most 64)"),
+        ("window", "w", "N", "when sending, N requests in flight on each connection (1, at most 256)"),
         ("seconds", "s", "N", "stop after this time (30)"),
         ("cluster", "c", "NAME", "only the brokers of this cluster"),
     ), ""),

@@ -1,8 +1,8 @@
 """Measure the CPU time of mqadmin commands, compared with an empty Python program: the minimum of several runs.
 
-    python benchmarks/admin.py [--runs N]
+    python benchmarks/admin.py [--runs N] [--java]
 
-`clusterList` needs a cluster; this program runs one.
+`clusterList` needs a cluster; this program runs one. With --java, RocketMQ's own mqadmin runs there, too.
 """
 
 from __future__ import annotations
@@ -22,13 +22,16 @@ sys.path.insert(0, str(ROOT / "src"))
 MQADMIN = ("-c", "import sys; from triomq.admin.__main__ import main; sys.exit(main())")
 
 
+JAVA = ROOT / "tests" / "apache" / "peer"
+
+
 def least_cpu_ms(words: list[str], runs: int) -> float:
     """Return user and system time of a child process in ms, the smallest of `runs`."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     found = []
     for _ in range(runs):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run([sys.executable, "-P", *words], env=environment, stdout=subprocess.DEVNULL, check=True)
+        subprocess.run(words, env=environment, stdout=subprocess.DEVNULL, check=True)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         found.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
     return min(found) * 1000
@@ -39,7 +42,8 @@ def main() -> int:
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=15)
-    runs = parser.parse_args().runs
+    parser.add_argument("--java", action="store_true", help="also RocketMQ's mqadmin; needs Java 17 and Maven")
+    options = parser.parse_args()
     with LocalCluster() as cluster:
         server = ["-n", cluster.name_server]
         programs = {
@@ -51,9 +55,13 @@ def main() -> int:
             "mqadmin lag": [*MQADMIN, "lag", *server],
             "mqadmin printMsg": [*MQADMIN, "printMsg", "-t", "TBW102", *server],
         }
+        commands = {name: [sys.executable, "-P", *words] for name, words in programs.items()}
+        if options.java:
+            subprocess.run([JAVA, "fetch"], stdout=subprocess.DEVNULL, check=True)
+            commands["RocketMQ's clusterList"] = [str(JAVA), "admin", "clusterList", *server]
         base = 0.0
-        for name, words in programs.items():
-            cost = least_cpu_ms(words, runs)
+        for name, words in commands.items():
+            cost = least_cpu_ms(words, options.runs)
             base = base or cost
             print(f"{name:22} {cost:7.1f} ms  {cost / base:5.2f}")
     return 0

@@ -24,40 +24,47 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from types import FrameType
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import structlog
 import trio
 
+from benchmarks.hot_path_roads import (
+    DELAY_LEVEL,
+    QUEUES,
+    STORED_FOR_PULLS,
+    TAGS,
+    TOPIC,
+    WORKLOADS,
+    Turns,
+    Workload,
+    commit_frame,
+    in_turns,
+    reads,
+    send_frame,
+    waiting_pull_frame,
+)
 from triomq.broker.assembly.processors import register
-from triomq.broker.assembly.serving import build_serving
-from triomq.broker.assembly.tables import Surroundings, Tables, build_tables
+from triomq.broker.assembly.serving import Serving, build_serving
+from triomq.broker.assembly.tables import Surroundings, build_tables
 from triomq.broker.configuration import Configuration
 from triomq.broker.extensions import Extensions
 from triomq.daemon.clock import system_now_ms
 from triomq.daemon.run import settle_memory
 from triomq.protocol.address import HostPort
-from triomq.protocol.codes import RequestCode
-from triomq.protocol.command import JSON, ROCKETMQ, RemotingCommand
-from triomq.protocol.frame import encode_frame
+from triomq.protocol.command import JSON
 from triomq.protocol.speedups import running_build
+from triomq.protocol.system_topics import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
 from triomq.remoting.client import open_client
 from triomq.remoting.config import ClientSettings
 from triomq.remoting.connection import Connection
 from triomq.remoting.connection_settings import ConnectionSettings
 from triomq.remoting.processor_table import ProcessorTable
 from triomq.remoting.turn import Turn
+from triomq.store.delay import DelayLevels
 from triomq.store.disk.files import Files
 
 T = TypeVar("T")
-
-TOPIC = "HotPath"
-GROUP = "hot-path"
-QUEUES = 4
-STORED_FOR_PULLS = 16_384
-TAGS = 10
-SQL = "k = 3 AND region IN ('eu', 'us')"
-
 
 class Dropped:
     """A transport that discards everything at once and counts the bytes."""
@@ -79,47 +86,6 @@ class Dropped:
 
 
 @dataclass(frozen=True)
-class Workload:
-    """`connections` bring `window` requests each with one read, all in one turn. Sends have as many `tags`, and values
-    of the property k; pulls get one message of that number."""
-
-    name: str
-    kind: str
-    serialize_type: int
-    connections: int
-    window: int
-    body_bytes: int = 1024
-    batch: int = 1
-    requests: int = 8192
-    tags: int = 0
-    subscription: str = "*"
-    expression_type: str = "TAG"
-
-
-WORKLOADS = (
-    Workload("send json 4x64", "send", JSON, 4, 64),
-    Workload("send binary 4x64", "send", ROCKETMQ, 4, 64),
-    Workload("send json 64x1", "send", JSON, 64, 1),
-    Workload("send binary 128 B", "send", ROCKETMQ, 4, 64, body_bytes=128),
-    Workload("pull batch 32", "pull", JSON, 4, 1, batch=32, requests=512),
-    Workload("pull batch 1", "pull", JSON, 4, 1, requests=4096),
-    Workload("pull tag 1 of 10", "pull", JSON, 4, 1, batch=32, requests=512, tags=TAGS, subscription="t3"),
-    Workload(
-        "pull SQL92 1 of 10",
-        "pull",
-        JSON,
-        4,
-        1,
-        batch=32,
-        requests=256,
-        tags=TAGS,
-        subscription=SQL,
-        expression_type="SQL92",
-    ),
-)
-
-
-@dataclass(frozen=True)
 class Measured:
     """CPU time of one message in us, and as a multiple of one step of the calibration loop."""
 
@@ -128,8 +94,42 @@ class Measured:
     ratio: float
 
 
+class Meter(Protocol):
+    """Measures what runs inside of its `with` blocks."""
+
+    def __enter__(self) -> object: ...
+    def __exit__(self, *exception: object) -> None: ...
+
+
+class CpuTime:
+    """CPU seconds of this process inside of the `with` blocks."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __enter__(self) -> CpuTime:
+        self.seconds -= time.process_time()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.seconds += time.process_time()
+
+
+class SkippingClock:
+    """The system's clock, ahead by what was skipped."""
+
+    def __init__(self) -> None:
+        self._skipped_ms = 0
+
+    def now_ms(self) -> int:
+        return system_now_ms() + self._skipped_ms
+
+    def skip(self, milliseconds: int) -> None:
+        self._skipped_ms += milliseconds
+
+
 class Steps:
-    """Count what runs inside of the `with` block: instructions of Python functions, and calls of C functions."""
+    """Count what runs inside of the `with` blocks: instructions of Python functions, and calls of C functions."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -170,61 +170,15 @@ def calibration_seconds(steps: int = 40_000) -> float:
     return time.process_time() - began
 
 
-def send_frame(workload: Workload, number: int) -> bytes:
-    text = f"UNIQ_KEY\x01{number % 4:016X}{number:016X}\x02KEYS\x01k{number}\x02WAIT\x01true\x02TAGS\x01t"
-    if workload.tags:
-        tag = number // QUEUES % workload.tags
-        text += f"{tag}\x02k\x01{tag}\x02region\x01eu"
-    text += "\x02"
-    queue, born = str(number % QUEUES), str(1_700_000_000_000 + number)
-    values = (GROUP, TOPIC, "TBW102", str(QUEUES), queue, "0", born, "0", text)
-    fields = {**dict(zip("abcdefghi", values, strict=True)), "j": "0", "k": "false", "m": "false"}
-    return _frame(workload, RequestCode.SEND_MESSAGE_V2, number, fields, b"x" * workload.body_bytes)
-
-
-def pull_frame(workload: Workload, number: int) -> bytes:
-    looked_at = workload.batch * max(1, workload.tags)
-    stored = STORED_FOR_PULLS // QUEUES // looked_at * looked_at
-    fields = {
-        "consumerGroup": GROUP,
-        "topic": TOPIC,
-        "queueId": str(number % QUEUES),
-        "queueOffset": str(number // QUEUES * looked_at % stored),
-        "maxMsgNums": str(workload.batch),
-        "sysFlag": "4",
-        "commitOffset": "0",
-        "suspendTimeoutMillis": "0",
-        "subscription": workload.subscription,
-        "subVersion": "0",
-        "expressionType": workload.expression_type,
-    }
-    return _frame(workload, RequestCode.PULL_MESSAGE, number, fields, b"")
-
-
-def _frame(workload: Workload, code: int, number: int, fields: dict[str, str], body: bytes) -> bytes:
-    return encode_frame(
-        RemotingCommand(
-            code, opaque=number, body=body, serialize_type=workload.serialize_type, ext_fields=fields, language=0
-        )
-    )
-
-
-def reads(workload: Workload) -> list[list[bytes]]:
-    """Yield, turn by turn, the bytes that each connection's read returns."""
-    make = send_frame if workload.kind == "send" else pull_frame
-    frames = [make(workload, number) for number in range(workload.requests)]
-    turn = workload.connections * workload.window
-    return [
-        [b"".join(frames[at : at + workload.window]) for at in range(begin, begin + turn, workload.window)]
-        for begin in range(0, len(frames), turn)
-    ]
-
-
 class HotPath:
     """A broker whose connections the benchmark feeds."""
 
-    def __init__(self, tables: Tables, turn: Turn, table: ProcessorTable, nursery: trio.Nursery) -> None:
-        self._tables = tables
+    def __init__(
+        self, serving: Serving, clock: SkippingClock, turn: Turn, table: ProcessorTable, nursery: trio.Nursery
+    ) -> None:
+        self._tables = serving.tables
+        self._delivery = serving.delivery
+        self._clock = clock
         self._turn = turn
         self._table = table
         self._nursery = nursery
@@ -246,54 +200,107 @@ class HotPath:
             self._connections.append(connection)
             self._transports.append(transport)
 
-    def run(self, turns: list[list[bytes]]) -> float:
-        """Return the CPU seconds of these turns."""
+    def run(self, workload: Workload, meter: Meter) -> None:
+        """Let one round of a workload go through the broker; `meter` is entered for what is measured."""
+        if workload.kind == "transaction":
+            self._run_transactions(workload, meter)
+        elif workload.kind == "delivery":
+            self._feed(reads(workload))
+            levels = DelayLevels(self._tables.configuration.store.message_delay_level)
+            self._clock.skip(2 * levels.delay_ms(DELAY_LEVEL))
+            with meter:
+                while self._is_delivery_behind():
+                    self._delivery.deliver(DELAY_LEVEL)
+        elif workload.kind == "long poll":
+            turns = self._long_polls(workload)
+            with meter:
+                self._feed(turns)
+        else:
+            turns = reads(workload)
+            with meter:
+                self._feed(turns)
+
+    def _feed(self, turns: Turns) -> None:
         turn, connections = self._turn, self._connections
-        began = time.process_time()
         for data_of_connections in turns:
             turn.begin()
             for connection, data in zip(connections, data_of_connections, strict=False):
                 connection.receive(data)
             turn.end()
-        return time.process_time() - began
+
+    def _is_delivery_behind(self) -> bool:
+        next_offset, end = self._delivery.progress().get(DELAY_LEVEL, (0, 1))
+        return next_offset < end
+
+    def _run_transactions(self, workload: Workload, meter: Meter) -> None:
+        reading = self._tables.store.reading
+        halves = reading.max_offset(TRANS_HALF_TOPIC, 0)
+        turns = reads(workload)
+        with meter:
+            self._feed(turns)
+        entries = reading.queue_entries(TRANS_HALF_TOPIC, 0, halves, workload.requests)
+        ends = [
+            commit_frame(workload, number, halves + number, physical_offset)
+            for number, (physical_offset, _, _) in enumerate(entries)
+        ]
+        turns = in_turns(workload, ends)
+        with meter:
+            self._feed(turns)
+
+    def _long_polls(self, workload: Workload) -> Turns:
+        """A pull at the end of a queue, then the message that ends its wait, and so on."""
+        ends = [self._tables.store.reading.max_offset(TOPIC, queue_id) for queue_id in range(QUEUES)]
+        turns: Turns = []
+        for number in range(workload.requests):
+            pull = waiting_pull_frame(workload, number, ends[number % QUEUES] + number // QUEUES)
+            turns += [[pull], [send_frame(workload, number)]]
+        return turns
 
     def taken_bytes(self) -> int:
         return sum(transport.taken_bytes for transport in self._transports)
 
-    def messages(self) -> tuple[int, int]:
-        """Return the numbers of messages put and got since the start."""
-        return self._tables.stats.put_total, self._tables.stats.get_total
+    def messages(self, workload: Workload) -> int:
+        """Return how many messages a workload of this kind has moved since the start."""
+        if workload.kind in ("pull", "long poll"):
+            return self._tables.stats.get_total
+        topic, queues = (SCHEDULE_TOPIC, [DELAY_LEVEL - 1]) if workload.kind == "delayed" else (TOPIC, range(QUEUES))
+        return sum(self._tables.store.reading.max_offset(topic, queue_id) for queue_id in queues)
 
 
 def measure(path: HotPath, workload: Workload, rounds: int) -> Measured:
     """Return the best round. Raises RuntimeError when messages are missing."""
     path.connect(workload.connections)
-    turns = reads(workload)
     messages = workload.requests * workload.batch
-    before = path.messages()
-    seconds = calibration = float("inf")
-    path.run(turns[: len(turns) // 4 + 1])
-    warm = path.messages()
+    calibration = float("inf")
+    path.run(replace(workload, requests=max(workload.requests // 4, 1)), CpuTime())
+    before = path.messages(workload)
+    times = []
     for _ in range(rounds):
         gc.collect()
         calibration = min(calibration, calibration_seconds())
-        seconds = min(seconds, path.run(turns))
-    after = path.messages()
-    counted = (after[0] - warm[0]) if workload.kind == "send" else (after[1] - warm[1])
-    if counted != messages * rounds or before == after:
-        raise RuntimeError(f"{workload.name}: {counted} messages instead of {messages * rounds}")
+        times.append(CpuTime())
+        path.run(workload, times[-1])
+    _check_count(workload, path.messages(workload) - before, rounds)
+    seconds = min(each.seconds for each in times)
     return Measured(workload, seconds / messages * 1e6, seconds / messages / (calibration / 40_000))
 
 
 def count_steps(path: HotPath, workload: Workload) -> float:
-    """Return the steps per message of a turn other than the first."""
+    """Return the steps per message of a turn other than the first. Raises RuntimeError when messages are missing."""
     path.connect(workload.connections)
-    turns = reads(replace(workload, requests=2 * workload.connections * workload.window))
-    path.run(turns)
-    before = sum(path.messages())
-    with Steps() as steps:
-        path.run(turns)
-    return steps.count / (sum(path.messages()) - before)
+    few = replace(workload, requests=2 * workload.connections * workload.window)
+    path.run(few, Steps())
+    before = path.messages(workload)
+    steps = Steps()
+    path.run(few, steps)
+    _check_count(few, path.messages(workload) - before, 1)
+    return steps.count / (few.requests * few.batch)
+
+
+def _check_count(workload: Workload, counted: int, rounds: int) -> None:
+    expected = workload.requests * workload.batch * rounds
+    if counted != expected:
+        raise RuntimeError(f"{workload.name}: {counted} messages instead of {expected}")
 
 
 async def for_each(workloads: tuple[Workload, ...], look: Callable[[HotPath, Workload], T], root: str) -> list[T]:
@@ -304,21 +311,26 @@ async def for_each(workloads: tuple[Workload, ...], look: Callable[[HotPath, Wor
         "storePathRootDir": root,
         "mappedFileSizeCommitLog": str(1 << 30),
         "enablePropertyFilter": "true",
-        "brokerFastFailureEnable": "false",  # a stalled machine must cost time, not messages
+        # A stalled machine must cost time, not messages.
+        "brokerFastFailureEnable": "false",
+        "osPageCacheBusyTimeOutMills": "600000",
     }
     configuration = Configuration.from_values(values)
     turn = Turn()
     turn.limit_seconds = math.inf  # here, too: every turn handles everything
     table = ProcessorTable()
-    tables = build_tables(Surroundings(configuration, turn, system_now_ms, Files(), None, Extensions()))
+    clock = SkippingClock()
+    tables = build_tables(Surroundings(configuration, turn, clock.now_ms, Files(), None, Extensions()))
     await tables.store.load()
     try:
         async with open_client(ClientSettings()) as client, trio.open_nursery() as nursery:
-            register(build_serving(tables, 10_911, client), table, ProcessorTable())
-            path = HotPath(tables, turn, table, nursery)
+            serving = build_serving(tables, 10_911, client)
+            await serving.prepare()
+            register(serving, table, ProcessorTable())
+            path = HotPath(serving, clock, turn, table, nursery)
             if any(workload.kind == "pull" for workload in workloads):
                 path.connect(4)
-                path.run(reads(Workload("", "send", JSON, 4, 64, requests=STORED_FOR_PULLS, tags=TAGS)))
+                path.run(Workload("", "send", JSON, 4, 64, requests=STORED_FOR_PULLS, tags=TAGS), CpuTime())
             settle_memory()
             return [look(path, workload) for workload in workloads]
     finally:

@@ -352,6 +352,13 @@ class BrokerSettings:
         maximum=3_600_000,
     )
 
+    metrics_ask_clients: bool = setting(
+        "metricsAskClients",
+        True,
+        meaning="with metricsPort, ask each push consumer once a minute for its rates, as rocketmq-exporter does; of "
+        "several brokers with the same consumers one is enough (TrioMQ only)",
+    )
+
     extensions: str = setting(
         "extensions",
         "",

@@ -14,7 +14,8 @@ A request that fails gets an error response; a part that fails ends the broker, 
 from __future__ import annotations
 
 import socket
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from typing import TYPE_CHECKING
 
 import structlog
 import trio
@@ -41,6 +42,9 @@ from triomq.remoting.turn import Turn
 from triomq.store.disk.files import Files
 from triomq.store.disk.worker_thread import Offload
 from triomq.store.errors import StoreError
+
+if TYPE_CHECKING:
+    from triomq.monitoring.monitoring import Monitoring
 
 log = structlog.get_logger("triomq.broker")
 
@@ -76,6 +80,7 @@ class BrokerController:
         self._files = files or Files()
         self._offload = offload
         self._ha_port: network.Listening | None = None
+        self._monitoring: Monitoring | None = None
 
     @property
     def address(self) -> str:
@@ -102,63 +107,69 @@ class BrokerController:
     async def _live(self, stop: trio.Event, task_status: trio.TaskStatus[str]) -> None:
         """Run the broker's whole life, shielded from the cancellation that ends it, so that it stops in order."""
         with trio.CancelScope(shield=True):
-            turn = Turn()
-            table, fast_table = ProcessorTable(), ProcessorTable()
-            extensions = self._extensions or Extensions.load(self.configuration)
-            settings = self.configuration.server
-            memory = budget_of(settings.max_request_bytes, settings.max_frame_bytes)
-            tables = build_tables(
-                Surroundings(
-                    self.configuration, turn, self._now_ms, self._files, self._offload, extensions, memory.tables
-                )
-            )
-            tls = TlsSettings.from_values(self.configuration.properties)
-            certificates = ServerCertificates(tls)
-            server = RemotingServer(
-                settings,
-                turn,
-                events=tables.listeners,
-                tls_mode=tls.mode,
-                tls_context=certificates.context,
-                serialize_type=self.configuration.serialize_type,
-                memory=memory,
-            )
-            self._bind(server, table, fast_table)
-            refusal = await self._load(tables, stop)
-            if refusal is not None or stop.is_set():
-                server.stop_listening()
-                self._close_ha_port()
-                await tables.store.close()
-                if refusal is not None:
-                    raise StartError(str(refusal), ExitCode.REFUSED)
-                return
-            try:
-                load_tables(tables)
-                dialing = self._client_certificates(tls)
-                async with trio.open_nursery() as store_nursery, self._open_client(dialing) as client:
-                    await store_nursery.start(tables.store.run)
-                    self.serving = serving = build_serving(tables, self.port, client)
-                    register(serving, table, fast_table)
-                    await serving.prepare()
-                    add_tasks(serving)
-                    follow_settings(serving)
-                    if self._on_jump is not None:
-                        for heard in (tables.listeners.time_jumped, server.time_jumped, client.time_jumped):
-                            self._on_jump(heard)
-                    async with trio.open_nursery() as background:
-                        background.start_soon(certificates.watch)
-                        if dialing is not None:
-                            background.start_soon(dialing.watch)
-                        await self._run(server, serving, background, stop, task_status)
-                        background.cancel_scope.cancel()
-                    persist_tables(tables)
-                    store_nursery.cancel_scope.cancel()
-            finally:
-                self._close_ha_port()
-                if turn.failure is not None:  # work for messages of that turn is unfinished
-                    tables.store.fail("the end of a turn", turn.failure)
-                await tables.store.close()
-                log.info("broker stopped", address=self.address)
+            async with AsyncExitStack() as stack:
+                await self._open_monitoring(stack)
+                await self._live_on(stop, task_status)
+
+    async def _live_on(self, stop: trio.Event, task_status: trio.TaskStatus[str]) -> None:
+        turn = Turn()
+        table, fast_table = ProcessorTable(), ProcessorTable()
+        extensions = self._extensions or Extensions.load(self.configuration)
+        settings = self.configuration.server
+        memory = budget_of(settings.max_request_bytes, settings.max_frame_bytes)
+        tables = build_tables(
+            Surroundings(self.configuration, turn, self._now_ms, self._files, self._offload, extensions, memory.tables)
+        )
+        tls = TlsSettings.from_values(self.configuration.properties)
+        certificates = ServerCertificates(tls)
+        server = RemotingServer(
+            settings,
+            turn,
+            events=tables.listeners,
+            tls_mode=tls.mode,
+            tls_context=certificates.context,
+            serialize_type=self.configuration.serialize_type,
+            memory=memory,
+        )
+        self._bind(server, table, fast_table)
+        refusal = await self._load(tables, stop)
+        if refusal is not None or stop.is_set():
+            server.stop_listening()
+            self._close_ha_port()
+            await tables.store.close()
+            if refusal is not None:
+                raise StartError(str(refusal), ExitCode.REFUSED)
+            return
+        try:
+            load_tables(tables)
+            dialing = self._client_certificates(tls)
+            async with trio.open_nursery() as store_nursery, self._open_client(dialing) as client:
+                await store_nursery.start(tables.store.run)
+                self.serving = serving = build_serving(tables, self.port, client)
+                register(serving, table, fast_table)
+                await serving.prepare()
+                add_tasks(serving)
+                follow_settings(serving)
+                if self._on_jump is not None:
+                    for heard in (tables.listeners.time_jumped, server.time_jumped, client.time_jumped):
+                        self._on_jump(heard)
+                async with trio.open_nursery() as background:
+                    for watched in (certificates, *filter(None, [dialing])):
+                        background.start_soon(watched.watch)
+                    if self._monitoring is not None:
+                        from triomq.broker.assembly.watching import watch
+
+                        watch(self._monitoring, serving, server, memory, [table, fast_table], background)
+                    await self._run(server, serving, background, stop, task_status)
+                    background.cancel_scope.cancel()
+                persist_tables(tables)
+                store_nursery.cancel_scope.cancel()
+        finally:
+            self._close_ha_port()
+            if turn.failure is not None:  # work for messages of that turn is unfinished
+                tables.store.fail("the end of a turn", turn.failure)
+            await tables.store.close()
+            log.info("broker stopped", address=self.address)
 
     @staticmethod
     async def _load(tables: Tables, stop: trio.Event) -> StoreError | None:
@@ -195,14 +206,30 @@ class BrokerController:
             serving.start(background, self._ha_port)
             await serving.registration.start()
             log.info("broker started", address=self.address, version=__version__, build=running_build())
+            self._tell(None)
             task_status.started(self.address)
             await stop.wait()
             log.info("broker stops", address=self.address)
+            self._tell("the broker stops")
             await server.drain(DRAIN_SECONDS)
             clients.cancel_scope.cancel()
         serving.store.commit()
         await serving.replication.log_server.drain(DRAIN_SECONDS)
         await serving.registration.stop()
+
+    async def _open_monitoring(self, stack: AsyncExitStack) -> None:
+        """Open metricsPort until the stack is closed; without it nothing of it is imported."""
+        settings = self.configuration.server
+        if settings.metrics_port:
+            from triomq.monitoring.monitoring import Monitoring
+
+            monitoring = Monitoring(settings.metrics_address, settings.metrics_port)
+            self._monitoring = await stack.enter_async_context(monitoring.serving())
+
+    def _tell(self, state: str | None) -> None:
+        """Tell probes why the broker is not ready; None: it is, as far as its start and stop are concerned."""
+        if self._monitoring is not None:
+            self._monitoring.state = state
 
     def _client_certificates(self, tls: TlsSettings) -> ClientCertificates | None:
         """Return what the client presents and trusts, or None if it does not use TLS."""

@@ -167,7 +167,7 @@ class DelayedDelivery:
         while True:
             try:
                 if await self._wait_for_due(level):
-                    failures = 0 if self._deliver(level, failures) else failures + 1
+                    failures = 0 if self.deliver(level, failures) else failures + 1
                     if failures:
                         await trio.sleep(self._retry_ms(failures) / 1000)
                     else:
@@ -221,7 +221,7 @@ class DelayedDelivery:
             code = self._levels.deliver_at(level, store_timestamp_at(record)) if record is not None else now_ms
         return code if code <= now_ms + self._levels.delay_ms(level) else now_ms
 
-    def _deliver(self, level: int, failures: int = 0) -> bool:
+    def deliver(self, level: int, failures: int = 0) -> bool:
         """Deliver due messages, up to the limit of one pass. Return False if the store refused a message, as it did
         `failures` times before.
 

@@ -37,29 +37,32 @@ BREATH_SECONDS = 0.1
 
 REJECT = "[REJECTREQUEST]system busy, start flow control for a while"
 CLEAN = "broker busy, start flow control for a while, period in queue: {waited_ms}ms, size of queue: {size}"
+TOO_OLD = "[TIMEOUT_CLEAN_QUEUE]"
 _ALWAYS = -1.0
 
 
 class Gate:
     """The check that requests of one pool pass: it returns None to accept one, a remark to refuse it."""
 
-    __slots__ = ("_pool", "_turn", "limit_seconds", "refused")
+    __slots__ = ("_pool", "_turn", "limit_seconds", "refused", "too_old")
 
     def __init__(self, pool: Pool, turn: Turn) -> None:
         self._pool = pool
         self._turn = turn
         self.limit_seconds = inf
         self.refused = 0
+        self.too_old = 0  # those of them that had waited too long
 
     def __call__(self) -> str | None:
         now = self._pool.now = self._turn.time()
         waited = now - self._turn.arrived
         if waited <= self.limit_seconds:
             return None
-        return self.refuse("[TIMEOUT_CLEAN_QUEUE]", waited)
+        return self.refuse(TOO_OLD, waited)
 
     def refuse(self, prefix: str, waited_seconds: float) -> str:
         self.refused += 1
+        self.too_old += prefix == TOO_OLD
         return prefix + CLEAN.format(waited_ms=round(waited_seconds * 1000), size=self._pool.in_flight)
 
 
@@ -104,7 +107,7 @@ class SendGate(Gate):
         if waited <= self.limit_seconds:
             return None
         if self.limit_seconds >= 0:
-            return self.refuse("[TIMEOUT_CLEAN_QUEUE]", waited)
+            return self.refuse(TOO_OLD, waited)
         return self._while_busy(now, waited)
 
     def _while_busy(self, now: float, waited: float) -> str | None:
@@ -114,7 +117,7 @@ class SendGate(Gate):
         if self._busy_since is None or now - self._busy_since > BREATH_SECONDS:
             self._busy_since = None
             self.limit_seconds = self._wait_seconds
-            return None if waited <= self._wait_seconds else self.refuse("[TIMEOUT_CLEAN_QUEUE]", waited)
+            return None if waited <= self._wait_seconds else self.refuse(TOO_OLD, waited)
         began = self._turn.arrived
         if self._drained_turn is None:
             self._drained_turn = began
@@ -172,6 +175,10 @@ class Limits:
     def refused(self) -> dict[str, int]:
         """Return pool name -> number of refused requests."""
         return {name: gate.refused for name, gate in self._gates.items()}
+
+    def too_old(self) -> dict[str, int]:
+        """Return pool name -> number of requests refused because they had waited for too long."""
+        return {name: gate.too_old for name, gate in self._gates.items()}
 
     def log_refusals(self) -> None:
         """Log one line if requests were refused since the last one. A task calls this every second."""

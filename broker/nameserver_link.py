@@ -61,6 +61,7 @@ class NameServerLink:
         self.address = address
         self.is_complete = False
         self.is_unreachable = False
+        self.responded_at: float | None = None
         self._requests = requests
         self._send = send
         self._timeout_seconds = timeout_seconds
@@ -141,6 +142,7 @@ class NameServerLink:
 
     def responded(self) -> None:
         """Note that the NameServer responded."""
+        self.responded_at = trio.current_time()
         if self.is_unreachable:
             self.is_unreachable = False
             log.info("NameServer responds again", nameserver=self.address)

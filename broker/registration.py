@@ -80,6 +80,14 @@ class Registration:
         configured = self._configuration.broker.namesrv_addr
         return split_addresses(configured) if configured else self._fetched
 
+    def states(self, now: float) -> list[tuple[str, bool, float | None]]:
+        """Return for each NameServer its address, whether it has accepted everything, and how many seconds ago it
+        responded last, None if it never did."""
+        return [
+            (link.address, link.is_complete, None if link.responded_at is None else now - link.responded_at)
+            for link in self._links()
+        ]
+
     # -- the broker's life -------------------------------------------------------------------------------------------
 
     async def start(self) -> None:

@@ -9,8 +9,10 @@ without those paths everything is in memory, so that many NameServers fit into o
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import structlog
 import trio
@@ -28,12 +30,15 @@ from triomq.protocol.speedups import running_build
 from triomq.remoting.certificates import ClientCertificates, ServerCertificates
 from triomq.remoting.config import ServerSettings
 from triomq.remoting.connection import Connection
-from triomq.remoting.memory import budget_of
+from triomq.remoting.memory import MemoryBudget, budget_of
 from triomq.remoting.processor_table import ProcessorTable
 from triomq.remoting.server import RemotingServer
 from triomq.remoting.table_memory import TableMemory
 from triomq.remoting.tls import TlsError, TlsSettings
 from triomq.remoting.turn import Turn
+
+if TYPE_CHECKING:
+    from triomq.monitoring.monitoring import Monitoring
 
 log = structlog.get_logger("triomq.namesrv")
 
@@ -45,17 +50,19 @@ DRAIN_SECONDS = 2.0
 
 
 class BrokerConnections:
-    """Removes a broker from the route table as soon as its connection closes."""
+    """Removes a broker from the route table as soon as its connection closes. `dropped` counts them."""
 
-    def __init__(self, routes: RouteTable) -> None:
-        self._routes = routes
+    def __init__(self, routes: RouteTable, dropped: Counter[str]) -> None:
+        self.routes = routes
+        self.dropped = dropped
 
     def connection_opened(self, connection: Connection) -> None:
         pass
 
     def connection_closed(self, connection: Connection) -> None:
-        gone = self._routes.drop_owner(connection)
+        gone = self.routes.drop_owner(connection)
         if gone:
+            self.dropped["closed"] += len(gone)
             reason = connection.close_reason
             log.warning("brokers removed: their connection closed", addresses=",".join(gone), reason=reason)
 
@@ -81,20 +88,19 @@ async def serve(
     config = config or RuntimeConfig(settings, server_settings)
     tls = tls or TlsSettings()
     dialing = _client_certificates(settings, tls)
+    dropped = Counter[str]()
     async with AsyncExitStack() as stack:
+        monitoring = await _open_monitoring(server_settings, stack)
         ask = await _product_environment(settings, address_server or AddressServer(), dialing, stack)
         kept = memory.tables.account("kept routes")
         processor = NamesrvProcessor(routes, kv_config, config, ask_product_environment=ask, account=kept)
         table = ProcessorTable()
         processor.register_all(table)
         certificates = ServerCertificates(tls)
+        turn = Turn()
+        events = BrokerConnections(routes, dropped)
         server = RemotingServer(
-            server_settings,
-            Turn(),
-            events=BrokerConnections(routes),
-            tls_mode=tls.mode,
-            tls_context=certificates.context,
-            memory=memory,
+            server_settings, turn, events=events, tls_mode=tls.mode, tls_context=certificates.context, memory=memory
         )
         port = _bind(server, server_settings, table)
         if on_jump is not None:
@@ -108,9 +114,10 @@ async def serve(
                 async with trio.open_nursery() as connections:
                     await connections.start(server.serve)
                     log.info("NameServer started", port=port, version=__version__, build=running_build())
+                    _show(monitoring, events, server, turn, memory, port, server_settings.metrics_max_series)
                     task_status.started(port)
                     async with trio.open_nursery() as background:
-                        background.start_soon(scan_silent_brokers, routes)
+                        background.start_soon(scan_silent_brokers, routes, dropped)
                         background.start_soon(log_kv_config, kv_config)
                         for watched in (certificates, *filter(None, [dialing])):
                             background.start_soon(watched.watch)
@@ -129,6 +136,32 @@ def _load_kv_config(settings: NamesrvSettings, memory: TableMemory) -> KvConfig:
     return kv_config
 
 
+async def _open_monitoring(settings: ServerSettings, stack: AsyncExitStack) -> Monitoring | None:
+    """Open metricsPort until the stack is closed; without it nothing of it is imported."""
+    if not settings.metrics_port:
+        return None
+    from triomq.monitoring.monitoring import Monitoring
+
+    return await stack.enter_async_context(Monitoring(settings.metrics_address, settings.metrics_port).serving())
+
+
+def _show(
+    monitoring: Monitoring | None,
+    brokers: BrokerConnections,
+    server: RemotingServer,
+    turn: Turn,
+    memory: MemoryBudget,
+    port: int,
+    limit: int,
+) -> None:
+    """Fill the pages of metricsPort."""
+    if monitoring is not None:
+        from triomq.namesrv.figures import NamesrvFigures
+
+        figures = NamesrvFigures(brokers.routes, brokers.dropped, port=port, limit=limit)
+        figures.show(monitoring, server, turn, memory)
+
+
 async def _tell_cancelled(stopping: trio.Event) -> None:
     try:
         await trio.sleep_forever()
@@ -136,11 +169,12 @@ async def _tell_cancelled(stopping: trio.Event) -> None:
         stopping.set()
 
 
-async def scan_silent_brokers(routes: RouteTable) -> None:
+async def scan_silent_brokers(routes: RouteTable, dropped: Counter[str]) -> None:
     """Every ten seconds, forget brokers that have not registered for two minutes and close their connections."""
     await trio.sleep(SCAN_FIRST_SECONDS)
     while True:
         for address, owner in routes.drop_silent(trio.current_time()):
+            dropped["timeout"] += 1
             log.warning("broker removed: it has not registered for too long", address=address)
             if isinstance(owner, Connection):
                 owner.close("the broker has not registered for too long")

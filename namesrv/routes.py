@@ -175,6 +175,11 @@ class RouteTable:
         if live is not None:
             live.last_seen = now
 
+    def last_seen(self, address: str) -> float | None:
+        """Return when a live broker registered last."""
+        live = self._live.get(address)
+        return live.last_seen if live is not None else None
+
     def data_version(self, address: str) -> DataVersion | None:
         live = self._live.get(address)
         return live.data_version if live is not None else None
@@ -240,19 +245,12 @@ class RouteTable:
         return list(found)
 
     def any_broker_address(self) -> str | None:
-        for brokers in self._brokers.values():
-            for address in brokers.addresses.values():
-                return address
-        return None
+        return next((address for brokers in self._brokers.values() for address in brokers.addresses.values()), None)
 
     def topics_by_flag(self, mask: int, flag: int) -> list[str]:
         """Return topics whose first queue data has topicSysFlag & mask == flag."""
-        found = []
-        for topic, queues in self._queues.items():
-            first = next(iter(queues.values()))
-            if first.topic_sys_flag & mask == flag:
-                found.append(topic)
-        return found
+        firsts = ((topic, next(iter(queues.values()))) for topic, queues in self._queues.items())
+        return [topic for topic, first in firsts if first.topic_sys_flag & mask == flag]
 
     def sizes(self) -> dict[str, int]:
         """Return entries per table, for the log."""

@@ -109,7 +109,9 @@ class Admission:
         # Oldest first, all of them and by address. Those that spoke since are removed later.
         self._silent: dict[Place, None] = {}
         self._silent_of: dict[str, dict[Place, None]] = {}
-        self._refused: Counter[str] = Counter()
+        self.refused: Counter[str] = Counter()
+        """Reason -> connections that got no place: address, all or descriptors."""
+        self._refused: Counter[str] = Counter()  # those of them that are not logged yet
         self._refused_remote = ""
 
     def __len__(self) -> int:
@@ -200,6 +202,7 @@ class Admission:
             place.shift(seconds)
 
     def _refuse(self, ip: str, reason: str) -> None:
+        self.refused[reason] += 1
         self._refused[reason] += 1
         self._refused_remote = ip
 

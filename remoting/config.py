@@ -107,6 +107,25 @@ class ServerSettings:
     max_frame_bytes: int = setting(
         "frameMaxLength", 16 * 1024 * 1024, meaning="largest frame in bytes (TrioMQ only)", minimum=1024
     )
+    metrics_port: int = setting(
+        "metricsPort",
+        0,
+        meaning="TCP port of the pages /metrics, /health/live and /health/ready; 0 = none (TrioMQ only)",
+        minimum=0,
+        maximum=65535,
+    )
+    metrics_address: str = setting(
+        "metricsAddress",
+        "127.0.0.1",
+        meaning="address that metricsPort listens on; its pages have no login; empty = all (TrioMQ only)",
+    )
+    metrics_max_series: int = setting(
+        "metricsMaxSeries",
+        10_000,
+        meaning="most series of one metric in a scrape; triomq_series_dropped_total counts what is left out "
+        "(TrioMQ only)",
+        minimum=1,
+    )
 
 
 @dataclass(frozen=True)

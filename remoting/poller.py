@@ -81,6 +81,7 @@ class SocketTransport:
         self.has_more = len(data) == limit_bytes
         self.connection.last_active = now
         self.requests = self.connection.receive(data)
+        self.connection.turn.received(self.requests, len(data))
 
     def took(self, seconds: float) -> None:
         """Note how long the last read took."""
@@ -111,6 +112,7 @@ class SocketTransport:
         self.connection.wrote(self._backlog_bytes)
 
     def write(self, data: bytes) -> None:
+        self.connection.turn.sent_bytes += len(data)
         if self._backlog:
             self._backlog.append(memoryview(data))
             self._backlog_bytes += len(data)

@@ -101,6 +101,8 @@ class ProcessorTable:
     def __init__(self) -> None:
         self._entries: dict[int, _Entry] = {}
         self._before: list[BeforeHook] = []
+        self.errors: dict[tuple[int, int], int] = {}
+        """(request code, response code) -> responses of processors that are not SUCCESS; bounded by both tables."""
 
     def register(
         self, codes: Iterable[int] | int, processor: Processor, pool: Pool | None = None, order: int = 0
@@ -154,6 +156,8 @@ class ProcessorTable:
         if result is None:
             return
         if isinstance(result, RemotingCommand):
+            if result.code:
+                self._count(request, result)
             connection.answer(request, result)
             return
         token = object()
@@ -181,7 +185,14 @@ class ProcessorTable:
                 pool.left(token)
             connection.hold(-held_bytes)
         if response is not None:
+            if response.code:
+                self._count(request, response)
             connection.answer(request, response)
+
+
+    def _count(self, request: RemotingCommand, response: RemotingCommand) -> None:
+        key = (request.code, response.code)
+        self.errors[key] = self.errors.get(key, 0) + 1
 
 
 def error_response(connection: Connection, request: RemotingCommand, error: Exception) -> RemotingCommand:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 import socket
 import ssl
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Protocol
@@ -109,12 +110,19 @@ class RemotingServer:
         self._connections: dict[Connection, Place] = {}
         self._poller: Poller | None = None
         self._nursery: trio.Nursery | None = None
+        self.opened = Counter[int]()
+        """Local port -> connections that were opened."""
         self._tls_failed = HandshakeLog("a TLS handshake failed")
         self._plain_refused = HandshakeLog("a connection without TLS was closed")
 
     @property
     def connections(self) -> frozenset[Connection]:
         return frozenset(self._connections)
+
+    @property
+    def refused_connections(self) -> Counter[str]:
+        """Return limit -> connections that were closed because of it."""
+        return self._admission.refused
 
     def bind(self, port: int, table: ProcessorTable) -> int:
         """Listen on a TCP port (0: any free one) for requests to `table`. Return the port. Raise OSError if taken."""
@@ -209,6 +217,7 @@ class RemotingServer:
         )
         place.hand_over(connection, was_heard=was_heard)
         self._connections[connection] = place
+        self.opened[local.port] += 1
         self._events.connection_opened(connection)
         return connection
 

@@ -33,6 +33,7 @@ class StreamTransport:
         self.scope = trio.CancelScope()
 
     def write(self, data: bytes) -> None:
+        self._connection.turn.sent_bytes += len(data)
         self._output.append(data)
         self._output_bytes += len(data)
         self._wakeup.set()
@@ -65,7 +66,7 @@ class StreamTransport:
                 return
             turn.begin()
             connection.last_active = turn.began
-            connection.receive(bytes(data))
+            turn.received(connection.receive(bytes(data)), len(data))
             turn.end()
 
     async def write_loop(self) -> None:

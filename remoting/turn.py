@@ -10,7 +10,8 @@ connection after another and one turn after another; between two of its turns th
 Sends go before pulls: thousands of pulls of a consumer that catches up would make each turn so long that producers,
 which wait for a response before they send again, come to a stand. So while sends arrive, and in a long turn, a pull
 waits, and `run` handles the waiting pulls in turns of a *slice*. While sends arrive, a slice is a part of the time that
-they took since the last one, so that they have the greater part of the loop.
+they took since the last one, so that they have the greater part of the loop. A pull that comes while none waits, in a
+turn that has no sends so far, is a slice of its own and need not wait: a consumer that has just got a message sends it.
 
 Output produced outside of a turn (by an async processor or a timer) is batched in the same way: the first response
 wakes the task in `run`, which ends a turn of its own.
@@ -65,7 +66,8 @@ class Turn:
     or for a postponed request as much earlier as the requests ahead of it in its own read have taken. `limit_seconds`
     is the time limit of a turn. `now` is when its clock was last read, which is before each request. `has_sends` is set
     when a send is handled. `failure` is what a hook raised: its work will never be finished, so responses that claim
-    success must never be sent."""
+    success must never be sent. `on_end`, if set, is called at the end of each turn with the seconds since it began.
+    What was received and sent is counted for each read and write of a socket."""
 
     def __init__(self, clock: Callable[[], float] | None = None) -> None:
         self.began = inf
@@ -81,12 +83,22 @@ class Turn:
         self._has_clock = clock is not None
         self._stop_after = LONG_TURN_SECONDS
         self._is_slice = False
+        self._has_pull = False
         self._slice_bytes = 0
         self._most_slice_bytes = QUIET_SLICE_BYTES
         self._busy_until = -inf
         self._busy_seconds = 0.0
         self.has_sends = False
         self.failure: BaseException | None = None
+        self.on_end: Callable[[float], None] | None = None
+        self.received_requests = 0
+        self.received_bytes = 0
+        self.sent_bytes = 0
+
+    def received(self, requests: int, size_bytes: int) -> None:
+        """Count what one read brought."""
+        self.received_requests += requests
+        self.received_bytes += size_bytes
 
     def before_flush(self, hook: Callable[[], None]) -> None:
         """Call `hook` at the end of every turn, before anything is sent. It must not await. If it raises, nothing of
@@ -135,7 +147,13 @@ class Turn:
         """Return whether a pull must wait for a slice (`postpone`), so that sends need not wait for it."""
         if not self._running or self._is_slice or self.limit_seconds == inf:
             return False
-        return self.began <= self._busy_until or self._clock() - self.began > QUIET_SLICE_SECONDS
+        if self.began > self._busy_until:
+            return self._clock() - self.began > QUIET_SLICE_SECONDS
+        if self._has_pull or self.has_sends or self._postponed:
+            return True
+        self._has_pull = True
+        self._busy_seconds = 0.0
+        return False
 
     def begin(self) -> None:
         if not self._has_clock:
@@ -143,12 +161,14 @@ class Turn:
             self._clock = trio.lowlevel.current_clock().current_time  # a third of the cost of trio.current_time
         self.began = self.arrived = self.look()
         self._stop_after = self.limit_seconds
+        self._has_pull = False
         self._running = True
 
     def end(self) -> None:
         """Finish the turn. If a hook raises, raise its exception now and at every later call."""
         if self.failure is not None:
             raise self.failure
+        has_begun = self._running
         self._running = True
         try:
             for hook in self._before_flush:
@@ -169,6 +189,8 @@ class Turn:
             now = self._clock()
             self._busy_until = now + BUSY_SECONDS
             self._busy_seconds += max(0.0, now - self.began)
+        if has_begun and self.on_end is not None:
+            self.on_end(self._clock() - self.began)
 
     async def run(self) -> None:
         """Run turns for output produced outside of a driver's turn and for postponed requests, until cancelled."""

@@ -39,7 +39,7 @@ from triomq.store.replica import Replica
 from triomq.store.results import MessageToStore, PutResult, RecoveryReport
 from triomq.store.upkeep.administration import Upkeep
 from triomq.store.upkeep.backlog import Backlog
-from triomq.store.upkeep.flush import Flush
+from triomq.store.upkeep.flush import Flush, SyncObserver
 from triomq.store.upkeep.opening import Opening
 from triomq.store.upkeep.progress import LogLines, ProgressListener
 from triomq.store.upkeep.recovery import clean_note
@@ -241,6 +241,10 @@ class MessageStore:
         """The reason why puts are refused at present (disk full, broken, closed, slave), or None."""
         return self._refusals.first
 
+    def refusals(self) -> dict[str, str]:
+        """Return every reason why puts are refused at present, by its cause: closed, role, disk, log, broken."""
+        return self._refusals.texts()
+
     @property
     def has_stuck_buffer(self) -> bool:
         """With transientStorePoolEnable: accepted messages cannot be written at present (a full disk)."""
@@ -250,6 +254,10 @@ class MessageStore:
     def is_broken(self) -> bool:
         """A write or sync failed, or a commit raised an unexpected exception; only a restart helps."""
         return self._fail_stop.reason is not None
+
+    def observe_syncs(self, observer: SyncObserver) -> None:
+        """Have each sync reported."""
+        self._flush.on_synced = observer
 
     def fail(self, doing: str, error: BaseException) -> None:
         """Fail the store because `error` ended `doing`, work that its messages needed, as if a commit had failed.

@@ -112,6 +112,14 @@ class Reading:
         Raises ValueError for a name that cannot be a queue."""
         return self._queues.get(topic, queue_id).end_mark
 
+    def ends(self, topic: str) -> dict[int, int]:
+        """Return queue id -> max offset of the topic's queues."""
+        return {queue.queue_id: queue.end for queue in self._queues.of_topic(topic)}
+
+    def stored_entries(self, topic: str) -> int:
+        """Return the number of entries in the files of the topic's queues."""
+        return sum([queue.end - queue.first_in_files for queue in self._queues.of_topic(topic)])
+
     def queue_entries(self, topic: str, queue_id: int, queue_offset: int, count: int) -> list[tuple[int, int, int]]:
         """Return (physical offset, size, tags code) of at most `count` consecutive entries of one queue file, for
         QUERY_CONSUME_QUEUE and delay delivery. A filler has the size 0x7FFFFFFF."""

@@ -24,5 +24,9 @@ class Refusals:
             self._texts[cause] = text
         self.first = next(iter(self._texts.values()), None)
 
+    def texts(self) -> dict[str, str]:
+        """Return cause -> text, the oldest first."""
+        return dict(self._texts)
+
     def has(self, cause: str) -> bool:
         return cause in self._texts

@@ -20,6 +20,11 @@ ROOT = Path(__file__).resolve().parent.parent
 STEPS = {
     "send json 4x64": 3129,
     "send binary 128 B": 4224,
+    "batch send 32": 1594,
+    "transaction 4x64": 9088,
+    "delayed send 4x64": 3634,
+    "delayed, due at once": 2751,
+    "long poll": 7717,
     "pull batch 32": 263,
     "pull batch 1": 2060,
     "pull tag 1 of 10": 945,

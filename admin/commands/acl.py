@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+
 from triomq.admin import bodies
+from triomq.admin.errors import UsageError
 from triomq.admin.java_text import date_time, iso_time
 
 TYPE_CHECKING = False
@@ -11,11 +14,13 @@ if TYPE_CHECKING:
 
     from triomq.admin.run import Run
 
+MAX_SECRET_CHARACTERS = 4096
+
 
 def update_acl_config(run: Run) -> None:
     fields: dict[str, Any] = {
         "accessKey": run.get("a"),
-        "secretKey": run.get("s"),
+        "secretKey": _secret(run.get("s")),
         "whiteRemoteAddress": run.get("w") or None,
         "admin": run.flag("m") if run.has("m") else None,
         "defaultTopicPerm": run.get("i") or None,
@@ -32,6 +37,20 @@ def update_acl_config(run: Run) -> None:
     # Java prints the identity of an object here, which differs each time.
     run.out.text("org.apache.rocketmq.common.PlainAccessConfig@0")
     run.out.item(accessKey=run.get("a"), updated=True)
+
+
+def _secret(text: str) -> str:
+    """Return the secret; "-" stands for the first line of standard input. RocketMQ has no secret as short as that."""
+    if text != "-":
+        return text
+    if sys.stdin.isatty():
+        import getpass
+
+        return getpass.getpass("Secret key: ").strip()
+    secret = sys.stdin.readline(MAX_SECRET_CHARACTERS).strip()
+    if not secret:
+        raise UsageError("the secret key is empty: standard input has none")
+    return secret
 
 
 def delete_acl_config(run: Run) -> None:

@@ -95,14 +95,17 @@ def _reset_offline(run: Run, group: str, topic: str, moment: int, force: bool, h
 
 
 def _present_offsets(run: Run, address: str, group: str, topic: str) -> list[tuple[int, int, int]]:
-    """Return (queue id, end of the queue, offset of the group) at one broker; a group without offsets is at 0."""
+    """Return (queue id, end of the queue, offset of the group) at one broker, in HashMap's order. For a group without
+    offsets they are in the order of the queue ids, and 0.
+    """
     try:
         stats = bodies.loads(run.session.call(address, 208, {"consumerGroup": group, "topic": topic}).body)
         rows = queue_items(stats.get("offsetTable", {}))
     except AdminError:
         rows = []
     if rows:
-        return sorted((queue[2], row["brokerOffset"], row["consumerOffset"]) for queue, row in rows)
+        rows = hash_ordered(rows, [queue_hash(*queue) for queue, _ in rows])
+        return [(queue[2], row["brokerOffset"], row["consumerOffset"]) for queue, row in rows]
     table = bodies.loads(run.session.call(address, 202, {"topic": topic}).body).get("offsetTable", {})
     if not table:
         raise NotFound(f"topic {topic!r} has no queues at {address}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 
+from triomq.admin import bodies
 from triomq.admin.cluster_view import members, offset_of_time, progress, topic_queues, when
 from triomq.admin.commands.offsets import set_offset
 from triomq.admin.errors import AdminError, NotFound, UsageError
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
     from triomq.admin.cluster_view import QueueKey
     from triomq.admin.run import Run
+
+    Move = tuple[QueueKey, str, int | None, int]  # queue, address, offset before and after
 
 COLUMNS = {
     "group": "GROUP", "topic": "TOPIC", "brokerName": "BROKER", "queueId": "QUEUE", "before": "BEFORE",
@@ -67,7 +70,7 @@ def offsets_reset(run: Run) -> None:
     if not target:
         raise UsageError("--to is missing: first, last, a time, an offset, +N or -N")
     present = progress(run, group, topic)
-    moves: list[tuple[QueueKey, str, int | None, int]] = []
+    moves: list[Move] = []
     for name, number, address, first, end in topic_queues(run, topic):
         if run.has("queue") and number != run.number("queue", 0):
             continue
@@ -81,7 +84,8 @@ def offsets_reset(run: Run) -> None:
         raise NotFound(f"topic {topic!r} has no such queue")
     online = members(run, group)
     if online:
-        _reset_members(run, group, topic, target, sorted(online))
+        _check_members(run, group, target, sorted(online))
+        _reset_members(run, group, topic, target, moves)
     else:
         for queue, address, _, after in moves:
             set_offset(run, address, group, queue[0], queue[2], after)
@@ -100,18 +104,30 @@ def _target(run: Run, text: str, queue: Queue, ends: tuple[int, int], before: in
     return offset_of_time(run, queue, when(text), ends[1])
 
 
-def _reset_members(run: Run, group: str, topic: str, target: str, online: list[str]) -> None:
-    """Have the brokers tell the members (INVOKE_BROKER_TO_RESET_OFFSET), which works for times only."""
+def _check_members(run: Run, group: str, target: str, online: list[str]) -> None:
+    """Raise AdminError for a reset that members do not learn about: they would overwrite the offsets."""
     if run.has("queue") or run.has("broker") or (target.lstrip("+-").isdecimal() and len(target) < 13):
         raise AdminError(
             f"members of group {group!r} are online ({', '.join(online[:3])}) and would overwrite the offsets: "
             "stop them, or reset the whole topic to first, last or a time"
         )
+
+
+def _reset_members(run: Run, group: str, topic: str, target: str, moves: list[Move]) -> None:
+    """Have the brokers tell the members (INVOKE_BROKER_TO_RESET_OFFSET), which works for times only. A broker refuses
+    it while a queue has no stored offset, as with members that began a moment ago; such a queue gets its new one first.
+    """
+    stored: dict[str, dict[str, int]] = {}
+    for (_, _, number), address, _, after in moves:
+        if address not in stored:
+            table = bodies.loads(run.session.call(address, 43).body).get("offsetTable", {})
+            stored[address] = table.get(f"{topic}@{group}", {})
+        if str(number) not in stored[address]:
+            set_offset(run, address, group, topic, number, after)
     moment = {"first": 0, "last": NEWEST}.get(target)
     fields = {"topic": topic, "group": group, "timestamp": when(target) if moment is None else moment, "isForce": True}
-    for data in run.session.route(topic)["brokerDatas"]:
-        if "0" in data["brokerAddrs"]:
-            run.session.call(data["brokerAddrs"]["0"], 222, fields, timeout_seconds=15)
+    for address in stored:
+        run.session.call(address, 222, fields, timeout_seconds=15)
 
 
 def _moved(group: str, queue: QueueKey, before: int | None, after: int) -> dict[str, Any]:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 # `order` is not among them: brokers take it from the pairs of ORDER_TOPIC_CONFIG at each registration.
 TOPIC_FIELDS = ("readQueueNums", "writeQueueNums", "perm", "topicSysFlag")
+SETTINGS_STAY = ("The settings of brokers are left alone, because they have paths and addresses of one machine: "
+                 "compare them with the backup, and change them with `mqadmin config set`.")  # fmt: skip
 CREATED, CHANGED, KEPT, SAME, FAILED = "created", "changed", "kept", "same", "failed"
 COLUMNS = {"kind": "KIND", "name": "NAME", "brokerName": "BROKER", "result": "RESULT", "before": "PRESENT",
            "after": "BACKUP"}  # fmt: skip
@@ -40,6 +42,8 @@ def restore(run: Run) -> None:
     restorer.everything(directory)
     shown = [item for item in restorer.items if run.has("all") or item["result"] != SAME]
     run.out.table(COLUMNS, shown)
+    if any(broker["settings"] for broker in saved["brokers"].values()):
+        run.out.line(SETTINGS_STAY)
     counts = {result: sum([item["result"] == result for item in restorer.items])
               for result in (CREATED, CHANGED, KEPT, SAME, FAILED)}  # fmt: skip
     run.out.line(", ".join([f"{count} {result}" for result, count in counts.items() if count]) or "nothing in it")

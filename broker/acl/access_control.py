@@ -10,6 +10,7 @@ remark even names the place in RocketMQ's source that refuses, since RocketMQ's 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable
 
 import structlog
@@ -42,6 +43,7 @@ _BAD_SIGNATURE = _PLACE.format(method="validate", line=683)
 _NOT_ADMIN = _PLACE.format(method="checkPerm", line=580)
 _NO_DEFAULT = _PLACE.format(method="checkPerm", line=605)
 _NO_PERMISSION = _PLACE.format(method="checkPerm", line=610)
+_REASONS = {_NO_KEY: "no_access_key", _NO_ACCOUNT: "unknown_access_key", _BAD_SIGNATURE: "bad_signature"}
 
 
 class AccessControl:
@@ -59,6 +61,8 @@ class AccessControl:
     ) -> None:
         self._table = table
         self._refusals = RefusalLog(time.monotonic)
+        self.refused = Counter[str]()
+        """Reason -> requests: no_access_key, unknown_access_key, bad_signature or no_permission."""
         self._bound = BoundSignatures(now_ms)
         self._failures = failures
         self._reply_topic = reply_topic(cluster)
@@ -211,4 +215,5 @@ class AccessControl:
 
     def _refusal(self, connection: Connection, request: RemotingCommand, text: str, place: str) -> AccessDenied:
         self._refusals.refused(connection.remote.text, request.code, text)
+        self.refused[_REASONS.get(place, "no_permission")] += 1
         return AccessDenied(f"{text}, {place}")

@@ -31,6 +31,10 @@ class QuotaRefusals:
         """Count a pull that waits for its share."""
         self._delayed[kind, quota] = self._delayed.get((kind, quota), 0) + 1
 
+    def counts(self) -> tuple[dict[tuple[str, str], int], dict[tuple[str, str], int]]:
+        """Return (kind, quota) -> requests refused, and -> pulls delayed."""
+        return dict(self._refused), dict(self._delayed)
+
     def values(self) -> dict[str, str]:
         """Return the counters that are above 0, under their keys in the runtime information."""
         refused = {f"quotaRefused_{kind}_{quota}": str(count) for (kind, quota), count in self._refused.items()}

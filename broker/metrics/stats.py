@@ -69,18 +69,10 @@ class BrokerStats:
         self._overflow = Flow(self.spans)
         self._broker_put = Flow(self.spans)
         self._broker_get = Flow(self.spans)
-        self.put_total = 0
-        self.put_failed_times = 0
-        self.stored_total = 0
-        self.stored_size_total_bytes = 0
-        self.get_total = 0
-        self.internal_get_total = 0
-        self.get_found_times = 0
-        self.get_missed_times = 0
-        self.put_total_yesterday_morning = 0
-        self.put_total_today_morning = 0
-        self.get_total_yesterday_morning = 0
-        self.get_total_today_morning = 0
+        self.put_total = self.stored_total = self.stored_size_total_bytes = self.put_failed_times = 0
+        self.get_total = self.internal_get_total = self.get_found_times = self.get_missed_times = 0
+        self.put_total_yesterday_morning = self.put_total_today_morning = 0
+        self.get_total_yesterday_morning = self.get_total_today_morning = 0
 
     # -- counting ----------------------------------------------------------------------------------------------------
 
@@ -185,6 +177,14 @@ class BrokerStats:
         self._gather_broker()
         flow.gather()
         return flow.messages if column == MESSAGES else flow.size_bytes
+
+    def keys(self, name: str) -> list[str]:
+        """Return the keys of TOPIC_PUT_NUMS, GROUP_GET_NUMS or SNDBCK_PUT_NUMS under which something was counted."""
+        if name == TOPIC_PUT_NUMS:
+            return list(self._topics)
+        if name == GROUP_GET_NUMS:
+            return [f"{topic}@{group}" for topic, group in self._groups]
+        return [key for counted, key in self._others if counted == name]
 
     def queues_read(self) -> list[tuple[str, str, int]]:
         """Return (group, topic, queue id) of each queue that a group pulled from."""

@@ -90,6 +90,8 @@ class StoreMetrics:
         self.boot_ms = now_ms()
         self.put_max_ms = 0
         self.get_max_ms = 0
+        self.on_put_commit: Callable[[float], None] | None = None
+        """Called with the seconds of each commit that stored something."""
 
     def timed(self, commit: Callable[[], None], on_commit: Callable[[float], None]) -> Callable[[], None]:
         """Return `commit` with its duration measured; `on_commit` receives the duration in ms."""
@@ -109,6 +111,8 @@ class StoreMetrics:
         count = puts - self._timed_puts
         if count > 0:
             self._timed_puts = puts
+            if self.on_put_commit is not None:
+                self.on_put_commit(elapsed_ms / 1000)
             self._times.add(int(elapsed_ms), count)
             if elapsed_ms > self.put_max_ms:
                 self.put_max_ms = int(elapsed_ms)

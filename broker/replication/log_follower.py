@@ -101,6 +101,11 @@ class LogFollower:
         return None if self._following is not None and self.agrees else self._refused
 
     @property
+    def is_following(self) -> bool:
+        """Return whether there is a connection to the master."""
+        return self._following is not None
+
+    @property
     def agrees(self) -> bool:
         """Return whether the log is known to match the present master's, as far as it goes. True while the log is
         empty."""

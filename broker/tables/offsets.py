@@ -88,6 +88,10 @@ class OffsetTable:
             return {0: self._lmq_entries[key]} if key in self._lmq_entries else {}
         return dict(self._entries.get(key, {}))
 
+    def groups(self) -> list[str]:
+        """Return the groups that have committed offsets."""
+        return list(self._topics_by_group)
+
     def topics_of_group(self, group: str) -> list[str]:
         """Return the topics for which the group has committed offsets."""
         return sorted(self._topics_by_group.get(group, ()))

@@ -20,6 +20,7 @@ from triomq.protocol.bodies.offset import (
 )
 from triomq.protocol.bodies.queue_lock import LockBatchRequestBody, UnlockBatchRequestBody
 from triomq.protocol.bodies.route import ClusterInfo
+from triomq.protocol.bodies.running_info import ClientRates
 from triomq.protocol.bodies.subscription_group import SubscriptionGroupConfig, SubscriptionGroupWrapper
 from triomq.protocol.bodies.topic_config import DataVersion, RegisterBrokerBody, TopicConfigSerializeWrapper
 from triomq.protocol.codes import RequestCode as Code
@@ -38,6 +39,7 @@ REQUEST_BODIES: Final[dict[int, tuple[type[Body], ...]]] = {
 
 RESPONSE_BODIES: Final[dict[int, tuple[type[Body], ...]]] = {
     Code.GET_CONSUMER_STATUS_FROM_CLIENT: (GetConsumerStatusBody,),
+    Code.GET_CONSUMER_RUNNING_INFO: (ClientRates,),
     Code.REGISTER_BROKER: (KVTable,),
     Code.QUERY_DATA_VERSION: (DataVersion,),
     Code.GET_ALL_TOPIC_CONFIG: (TopicConfigSerializeWrapper,),

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
 from triomq.protocol.bodies.base import Body
-from triomq.protocol.bounds import Int32, Int64
+from triomq.protocol.bounds import Bound, Int32, Int64, TopicName, in_frame
 from triomq.protocol.message_queue import MessageQueue
 from triomq.protocol.subscription import SubscriptionData
+
+FailedCount = Annotated[Int64, Bound("messages that a client failed to consume", beyond="left out of the metrics")]
+Rate = Annotated[float, Bound("a rate of a client", limit="a double", beyond="shown as it is")]
 
 PROP_NAMESERVER_ADDR: Final = "PROP_NAMESERVER_ADDR"
 PROP_THREADPOOL_CORE_SIZE: Final = "PROP_THREADPOOL_CORE_SIZE"
@@ -49,6 +52,17 @@ class ConsumeStatus(Body, frozen=True, kw_only=True, gc=False):
     pull_tps: float = msgspec.field(default=0.0, name="pullTPS")
 
 
+class TopicRates(Body, frozen=True, kw_only=True, gc=False):
+    """`ConsumeStatus` as a broker reads it, with bounds."""
+
+    consume_failed_msgs: FailedCount = 0
+    consume_failed_tps: Rate = msgspec.field(default=0.0, name="consumeFailedTPS")
+    consume_ok_tps: Rate = msgspec.field(default=0.0, name="consumeOKTPS")
+    consume_rt: Rate = msgspec.field(default=0.0, name="consumeRT")
+    pull_rt: Rate = msgspec.field(default=0.0, name="pullRT")
+    pull_tps: Rate = msgspec.field(default=0.0, name="pullTPS")
+
+
 class ConsumerRunningInfo(Body, frozen=True, kw_only=True):
     """The state of one consumer. `jstack`: the stacks of its threads, only if the request has jstack_enable."""
 
@@ -57,6 +71,12 @@ class ConsumerRunningInfo(Body, frozen=True, kw_only=True):
     properties: dict[str, str] = {}
     status_table: dict[str, ConsumeStatus] = {}
     subscription_set: list[SubscriptionData] = []
+
+
+class ClientRates(Body, frozen=True, kw_only=True):
+    """The part of `ConsumerRunningInfo` that a broker reads: the rates of each topic."""
+
+    status_table: Annotated[dict[TopicName, TopicRates], in_frame("topics of a consumer")] = {}
 
 
 class ConsumeMessageDirectlyResult(Body, frozen=True, kw_only=True):

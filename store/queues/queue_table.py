@@ -88,6 +88,10 @@ class QueueTable:
         for of_topic in list(self._by_topic.values()):
             yield from list(of_topic.values())
 
+    def of_topic(self, topic: str) -> list[ConsumeQueue]:
+        """Return the queues of a topic that exist in memory or on disk."""
+        return list(self._by_topic.get(topic, {}).values())
+
     def newest_entry(self) -> tuple[int, int, int] | None:
         """Return (physical offset, size, tags code) of the entry of the newest record, or None without entries."""
         newest: ConsumeQueue | None = None

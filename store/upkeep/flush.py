@@ -40,6 +40,9 @@ from triomq.store.queues.index_file import IndexFile
 log = structlog.get_logger("triomq.store.flush")
 
 
+SyncObserver = Callable[[str, float, bool], None]
+"""Called after each sync: of what ("commitlog", "consumequeue", "index"), seconds, whether it failed."""
+
 RETRY_SECONDS = 0.1
 """The pause after a sync of the log that could not begin."""
 # Files closed after a sync that could not begin: one for each descriptor that it needs, file and directory.
@@ -73,6 +76,7 @@ class Flush:
         "_queues",
         "_root",
         "_settings",
+        "on_synced",
     )
 
     def __init__(
@@ -99,6 +103,7 @@ class Flush:
         self._offload = offload
         self._offload_log = offload_log
         self._last_store_timestamp = last_store_timestamp
+        self.on_synced: SyncObserver | None = None
         self._kernel_sync: KernelSync | None = None
         self._is_short = False
         self._log_lock = trio.Lock()
@@ -160,6 +165,7 @@ class Flush:
             store_timestamp = self._last_store_timestamp()
             directories = sorted(self._log.unsynced_directories)
             self._log.unsynced_directories.clear()
+            began = trio.current_time()
             try:
                 await self._sync_log(self._log.files_between(self._marks.flushed.value, target), directories)
             except SyncNotBegun as error:
@@ -167,8 +173,10 @@ class Flush:
                 self._not_begun("commit log", error)
                 return False
             except OSError as error:
+                self._synced("commitlog", began, has_failed=True)
                 self._fail_stop.broke(f"the commit log cannot be synced: {error}")
                 return True
+            self._synced("commitlog", began)
             self._checkpoint.log_ms = max(self._checkpoint.log_ms, store_timestamp)
             self._has_begun()
             self._marks.flushed.advance(target)
@@ -192,6 +200,10 @@ class Flush:
             return file.is_linked
         except OSError as error:
             raise _unless_temporary(error) from None
+
+    def _synced(self, what: str, began: float, *, has_failed: bool = False) -> None:
+        if self.on_synced is not None:
+            self.on_synced(what, trio.current_time() - began, has_failed)
 
     def _not_begun(self, what: str, error: SyncNotBegun) -> None:
         for _ in range(_CLOSED_FOR_A_SYNC):
@@ -272,6 +284,7 @@ class Flush:
             self._queues.unsynced_directories.clear()
             ends = [queue.end for queue in dirty]
             files = _unsynced_files(dirty)
+            began = trio.current_time()
             try:
                 if len(files) + len(directories) > _SYNC_ONE_BY_ONE:
                     with trio.CancelScope(shield=True):
@@ -283,8 +296,10 @@ class Flush:
                 self._not_begun("consume queues", error)
                 return False
             except OSError as error:
+                self._synced("consumequeue", began, has_failed=True)
                 self._fail_stop.broke(f"the consume queues cannot be synced: {error}")
                 return True
+            self._synced("consumequeue", began)
             self._has_begun()
             for queue, end in zip(dirty, ends, strict=True):
                 queue.synced_end = max(queue.synced_end, end)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_admin_verbs import SETTINGS, items, lines, set_offset
+from verb_calls import SETTINGS, items, lines, set_offset
 
 from triomq.admin import backup_file
 from triomq.admin.__main__ import main
@@ -25,12 +25,6 @@ MINIMAL: dict[str, Any] = {
     "clusters": {}, "brokers": {}, "kv": {}, "messages": {},
 }  # fmt: skip
 BROKER: dict[str, Any] = {"settings": {}, "topics": {}, "groups": {}, "offsets": {}, "acl": None}
-
-
-@pytest.fixture(autouse=True)
-def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.delenv("MQADMIN_CONTEXT", raising=False)
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +117,9 @@ def test_what_differs_is_shown_and_kept_until_it_may_be_overwritten(
     assert items(["offsets", "show", "billing"], capsys)[0]["offset"] == 3
     found = items(["restore", str(tmp_path / "b"), "--yes", "--all"], capsys)
     assert {item["result"] for item in found} == {"same"}
-    assert lines(["restore", str(tmp_path / "b"), "--yes"], capsys)[-1] == f"{len(found)} same"
+    *_, settings, counts = lines(["restore", str(tmp_path / "b"), "--yes"], capsys)
+    assert counts == f"{len(found)} same"
+    assert "settings of brokers are left alone, because" in settings
 
 
 def test_a_plan_changes_nothing_and_a_script_needs_yes(
@@ -220,6 +216,39 @@ def test_accounts_come_back_and_their_secrets_are_never_shown(
     printed = capsys.readouterr()
     assert "that of the backup" in printed.out
     assert "another-secret" not in printed.out + printed.err
+
+
+def test_everything_that_a_cluster_has_comes_back_in_an_empty_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture, tmp_path: Path
+) -> None:
+    def guarded_cluster(name: str) -> LocalCluster:
+        home = tmp_path / name
+        (home / "conf").mkdir(parents=True)
+        (home / "conf" / "plain_acl.yml").write_text("globalWhiteRemoteAddresses: [127.0.0.1]\naccounts: []\n")
+        (home / "conf" / "plain_acl.yml").chmod(0o600)
+        return LocalCluster(settings={**SETTINGS, "aclEnable": "true", "rocketmqHome": str(home)})
+
+    with guarded_cluster("full") as full:
+        choose(full, monkeypatch)
+        fill(monkeypatch, capsys)
+        words = ["updateAclConfig", "-c", "DefaultCluster", "-a", "billing-app", "-s", SECRET, "-t", "Orders=SUB"]
+        assert main([*words, "-g", "billing=SUB", "-i", "DENY"]) == 0
+        assert main(["updateOrderConf", "-t", "Reports", "-m", "put", "-v", "broker-a:1"]) == 0
+        assert main(["updateGlobalWhiteAddr", "-c", "DefaultCluster", "-g", "127.0.0.1,10.0.0.*"]) == 0
+        assert main(["backup", str(tmp_path / "one"), *BACKUP, "--secrets"]) == 0
+    saved = content(tmp_path / "one")
+    [broker] = saved["brokers"].values()
+    counts = [len(broker[kind]) for kind in ("topics", "groups", "offsets")]
+    assert (counts, len(broker["acl"]["accounts"]), broker["acl"]["whiteAddresses"]) == (
+        [2, 1, 1], 1, ["10.0.0.*", "127.0.0.1"],
+    )  # fmt: skip
+    assert saved["kv"] == {"own": {"colour": "red;blue"}, "ORDER_TOPIC_CONFIG": {"Reports": "broker-a:1"}}
+    assert saved["messages"]["Orders"]["lines"].count("\n") == 5
+    with guarded_cluster("empty") as empty:
+        choose(empty, monkeypatch)
+        assert main(["restore", str(tmp_path / "one"), "--yes", "--overwrite"]) == 0
+        assert main(["backup", str(tmp_path / "two"), *BACKUP, "--secrets"]) == 0
+    assert content(tmp_path / "two") == saved
 
 
 # -- the file ----------------------------------------------------------------------------------------------------------

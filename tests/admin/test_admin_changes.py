@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from fake_cluster import MESSAGE_ID, FakeCluster, fake_cluster
+from verb_calls import typed
 
 from triomq.admin import execute
 from triomq.admin.__main__ import main
@@ -271,3 +272,39 @@ def test_not_on_a_terminal_it_acts_at_once_as_rocketmq_does(
     assert main([*DELETE, "-n", cluster.address]) == 0
     assert cluster.codes - READING == {215, 216}
     assert capsys.readouterr().err == ""
+
+
+# -- offsets of a group without members --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("words", ["resetOffsetByTime -s 0", "skipAccumulatedMessage"])
+def test_queues_are_moved_and_printed_in_the_order_of_rocketmqs_map(
+    words: str, cluster: FakeCluster, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """RocketMQ's tool printed queue 1 of this topic at this broker before queue 0."""
+    row = {"brokerOffset": 5, "consumerOffset": 2, "lastTimestamp": 0}
+    queues = [{"topic": "Commands_1", "brokerName": "broker-a", "queueId": number} for number in (0, 1)]
+    stats = {"offsetTable": {json.dumps(queue): row for queue in queues}}
+    monkeypatch.setattr(cluster, "_bodies", lambda bodies=cluster._bodies: {**bodies(), 208: stats})
+    cluster.refusals[222] = (206, "nobody is online")
+    assert main([*words.split(), "-g", "G", "-t", "Commands_1", "-n", cluster.address, "--output", "json"]) == 0
+    assert [item["queueId"] for item in json.loads(capsys.readouterr().out)] == [1, 0]
+    assert [fields["queueId"] for code, fields, _ in cluster.requests if code == 15] == ["1", "0"]
+
+
+# -- secrets -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_secret_can_come_from_standard_input_and_no_plan_shows_it(
+    cluster: FakeCluster, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["updateAclConfig", "-a", "shop", "-s", "-", "-c", "C", "-n", cluster.address]
+    for options in (["--dry-run"], []):
+        typed(b"a-secret-of-the-shop\nmore\n", monkeypatch)
+        assert main([*words, *options]) == 0
+    assert [fields["secretKey"] for code, fields, _ in cluster.requests if code == 50] == ["a-secret-of-the-shop"]
+    printed = capsys.readouterr()
+    assert "a-secret-of-the-shop" not in printed.out + printed.err
+    typed(b"", monkeypatch)
+    assert main(words) == 2
+    assert "the secret key is empty" in capsys.readouterr().err

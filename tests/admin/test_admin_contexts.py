@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from fake_cluster import FakeCluster, fake_cluster
-from test_admin_json import check
+from verb_calls import check
 
 from triomq.admin import contexts
 from triomq.admin.__main__ import main

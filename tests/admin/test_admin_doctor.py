@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from fake_cluster import FakeCluster, by_queue, fake_cluster
-from test_admin_json import check
+from verb_calls import check
 
 from triomq.admin.__main__ import main
 from triomq.admin.diagnosis import CRITICAL, INFORMATION, WARNING
@@ -105,6 +105,12 @@ def slow(patient: Patient) -> None:
     patient.bodies[28]["table"]["pageCacheLockTimeMills"] = "1500"
 
 
+def slow_writes(patient: Patient) -> None:
+    patient.bodies[28]["table"]["putMessageDistributeTime"] = (
+        "[<=0ms]:900 [0~10ms]:80 [10~50ms]:0 [50~100ms]:0 [100~200ms]:10 [200~500ms]:8 [500ms~1s]:2 [1~2s]:0 "
+    )
+
+
 def advertised(patient: Patient) -> None:
     patient.bodies[106]["brokerAddrTable"]["c"] = {
         "brokerName": "c", "cluster": "C", "brokerAddrs": {"0": "127.0.0.1:1"},
@@ -169,6 +175,7 @@ FAULTS: list[tuple[Callable[[Patient], None], str, str, str]] = [
     (full, "disk", CRITICAL, "mqadmin deleteExpiredCommitLog -b "),
     (waiting, "send-wait", WARNING, "mqadmin brokerStatus -b "),
     (slow, "slow-disk", WARNING, "iostat"),
+    (slow_writes, "slow-writes", WARNING, "mqadmin selftest DIR"),
     (advertised, "broker-unreachable", CRITICAL, "set brokerIP1 in broker.conf of c"),
     (no_broker, "no-broker", CRITICAL, "mqbroker -n "),
     (no_master, "no-master", CRITICAL, "start the master of c"),
@@ -195,6 +202,15 @@ def test_each_fault_is_found_with_what_mends_it(
     assert [item["severity"] for item in found] == [severity]
     assert mend in found[0]["mend"]
     assert found[0]["why"]
+
+
+@pytest.mark.parametrize("times", ["[<=0ms]:991 [0~10ms]:0 [10~50ms]:0 [50~100ms]:0 [100~200ms]:0 [200~500ms]:9 ",
+                                   "[<=0ms]:991 [0~10ms]:0 [10~50ms]:0 [50~100ms]:0 [100~200ms]:500 [200~500ms]:0 ",
+                                   "[<=0ms]:9991 [0~10ms]:0 [10~50ms]:0 [50~100ms]:0 [100~200ms]:0 [200~500ms]:50 ",
+                                   "", "null"])  # fmt: skip
+def test_a_few_slow_writes_are_no_finding(times: str, patient: Patient, capsys: Capture) -> None:
+    patient.bodies[28]["table"]["putMessageDistributeTime"] = times
+    assert findings(patient.address, capsys, 0) == []
 
 
 def test_a_slave_that_is_behind(patient: Patient, capsys: Capture) -> None:

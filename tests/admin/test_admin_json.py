@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 from admin_replay import recorded_runs, replayed
 from fake_cluster import FakeCluster, fake_cluster
 from test_admin_changes import CHANGING, ENDLESS, EVERY, words_of
+from verb_calls import SCHEMAS, check
 
 from triomq.admin import execute
 from triomq.admin.__main__ import main
@@ -22,8 +22,6 @@ from triomq.admin.output import JSON, Output, printable, table_lines
 from triomq.admin.schema import names, schema_files
 from triomq.admin.verb_table import VERBS
 
-SCHEMAS = Path(__file__).resolve().parents[2] / "docs" / "reference" / "mqadmin-schemas"
-
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeCluster]:
@@ -31,14 +29,6 @@ def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeClu
     monkeypatch.setattr(messages, "BODY_DIRECTORY", str(tmp_path / "bodies"))
     with fake_cluster() as found:
         yield found
-
-
-def check(name: str, text: str) -> list[dict[str, Any]]:
-    """Fail unless the output fits the schema file of a command. Return its items."""
-    schema = json.loads((SCHEMAS / f"{name.replace(' ', '-')}.json").read_text())
-    items: list[dict[str, Any]] = json.loads(text)
-    jsonschema.Draft202012Validator(schema).validate(items)
-    return items
 
 
 def test_the_schema_files_are_those_of_the_declarations_and_every_command_has_one() -> None:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 from fake_cluster import TEXTS, FakeCluster, fake_cluster
-from test_admin_verbs import SETTINGS, items, set_offset
+from verb_calls import items, set_offset
 
 from triomq import blocking
 from triomq.admin.__main__ import main
@@ -15,19 +12,7 @@ from triomq.testing import LocalCluster
 
 Capture = pytest.CaptureFixture[str]
 RECEIVE_SECONDS = 30.0
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[LocalCluster]:
-    with LocalCluster(settings=SETTINGS) as found:
-        yield found
-
-
-@pytest.fixture(autouse=True)
-def environment(cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("NAMESRV_ADDR", cluster.name_server)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    monkeypatch.delenv("MQADMIN_CONTEXT", raising=False)
+at_cluster = pytest.mark.usefixtures("at_cluster")
 
 
 @pytest.fixture
@@ -53,6 +38,7 @@ def received(consumer: blocking.PushConsumer, count: int) -> list[str]:
     return found
 
 
+@at_cluster
 def test_a_reset_to_a_time_reaches_members_that_are_online(
     topic: str, cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
@@ -66,6 +52,44 @@ def test_a_reset_to_a_time_reaches_members_that_are_online(
         assert received(consumer, 3) == ["x", "x", "x"]
 
 
+@at_cluster
+def test_a_reset_reaches_members_that_have_stored_no_offset_yet(
+    topic: str, cluster: LocalCluster, capsys: Capture
+) -> None:
+    items(["send", topic, "x", "-c", "3"], capsys)
+    with blocking.PushConsumer("beginners", name_server=cluster.name_server) as consumer:
+        consumer.subscribe(topic)
+        assert received(consumer, 3) == ["x", "x", "x"]
+        assert main(["offsets", "reset", "beginners", topic, "--to", "first", "--yes"]) == 0
+        assert received(consumer, 3) == ["x", "x", "x"]
+
+
+class Members(FakeCluster):
+    """Group G has a member, and these stored offsets of topic T."""
+
+    def __init__(self, stored: dict[str, int]) -> None:
+        super().__init__()
+        self.stored = stored
+
+    def _bodies(self) -> dict[int, object]:
+        return {**super()._bodies(), 43: {"offsetTable": {"T@G": self.stored, "T@other": {"0": 1, "1": 1}}}}
+
+
+@pytest.mark.parametrize(
+    ("stored", "given"), [({"0": 2, "1": 2}, []), ({"0": 2}, ["1"]), ({}, ["0", "1"])], ids=["all", "one", "none"],
+)  # fmt: skip
+def test_a_queue_without_an_offset_gets_one_before_members_hear_of_the_reset(
+    stored: dict[str, int], given: list[str], capsys: Capture
+) -> None:
+    with fake_cluster(Members(stored)) as fake:
+        moved = items(["offsets", "reset", "G", "T", "--to", "last", "--yes", "-n", fake.address], capsys)
+    assert [item["offset"] for item in moved] == [5, 5]
+    sent = [(code, fields.get("queueId"), fields.get("commitOffset")) for code, fields, _ in fake.requests]
+    changes = [each for each in sent if each[0] in (15, 222)]
+    assert changes == [*[(15, number, "5") for number in given], (222, None, None)]
+
+
+@at_cluster
 @pytest.mark.parametrize("words", ["--to 1", "--to +1", "--to -1", "--to first --queue 0", "--to last -b broker-a"])
 def test_members_that_are_online_are_not_reset_to_what_they_would_overwrite(
     words: str, topic: str, cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch, capsys: Capture
@@ -84,6 +108,7 @@ def test_members_that_are_online_are_not_reset_to_what_they_would_overwrite(
 # -- tail --group ------------------------------------------------------------------------------------------------------
 
 
+@at_cluster
 def test_tail_begins_where_a_group_is_and_moves_it_nowhere(
     topic: str, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:

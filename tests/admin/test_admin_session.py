@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import struct
 import threading
@@ -254,6 +255,61 @@ def test_a_topic_that_does_not_exist_exits_with_3(capsys: pytest.CaptureFixture[
     printed = capsys.readouterr()
     assert printed.out == ""
     assert printed.err == "mqadmin topicRoute: no NameServer has a route of topic 'T': does it exist?\n"
+
+
+def silent(connection: socket.socket) -> None:
+    read_request(connection)
+    connection.recv(1)  # until the other end gives up
+
+
+def slow(connection: socket.socket) -> None:
+    _, opaque = read_request(connection)
+    connection.sendall(response(opaque)[:20])
+    connection.recv(1)
+
+
+def gone(connection: socket.socket) -> None:
+    _, opaque = read_request(connection)
+    connection.sendall(response(opaque)[:20])
+
+
+@pytest.mark.parametrize(
+    ("peer", "status", "says"),
+    [
+        (silent, 4, "did not respond within 0.2 s"),
+        (slow, 4, "did not respond within 0.2 s"),
+        (gone, 4, "broke: closed by the peer"),
+        (responding(2, "[OVERLOAD]system busy, start flow control for a while"), 1, "refused: [OVERLOAD]system busy"),
+        (responding(3, "request type 28 not supported"), 1, "refused: request type 28 not supported (code 3)"),
+        (responding(16, "no permission"), 5, "refused: no permission (code 16)"),
+        (responding(0, "", b"<html>"), 1, "is not JSON"),
+    ],
+    ids=["silent", "slow", "gone", "busy", "of-another-version", "forbidden", "nonsense"],
+)
+def test_each_way_in_which_a_broker_fails_is_one_sentence_and_its_exit_status(
+    peer: Peer, status: int, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with listening(peer) as address:
+        assert main(["brokerStatus", "-b", address, "--timeout", "0.2"]) == status
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("mqadmin brokerStatus: ")
+    assert printed.err.count("\n") == 1
+    assert says in printed.err
+
+
+def test_a_command_that_one_of_two_brokers_refuses_exits_with_6_and_names_it(
+    capsys: pytest.CaptureFixture[str]
+) -> None:
+    with listening(responding()) as well, listening(responding(1, "the disk is full")) as ill:
+        brokers = {name: {"brokerName": name, "cluster": "C", "brokerAddrs": {"0": address}}
+                   for name, address in (("a", ill), ("b", well))}  # fmt: skip
+        info = json.dumps({"brokerAddrTable": brokers, "clusterAddrTable": {"C": ["a", "b"]}}).encode()
+        with listening(responding(body=info)) as name_server:
+            assert main(["updateSubGroup", "-g", "G", "-c", "C", "-n", name_server]) == 6
+    printed = capsys.readouterr()
+    assert f"create subscription group to {well} success." in printed.out
+    assert printed.err == f"mqadmin updateSubGroup: {ill} refused: the disk is full (code 1)\n"
 
 
 def test_global_options_stand_before_or_behind_the_command(capsys: pytest.CaptureFixture[str]) -> None:

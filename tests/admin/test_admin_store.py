@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from test_admin_json import check
+from verb_calls import check
 
 from triomq.admin.__main__ import main
 from triomq.testing import LocalCluster

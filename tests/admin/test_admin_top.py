@@ -8,74 +8,200 @@ import pty
 import signal
 import subprocess
 import sys
+import termios
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fake_cluster import FakeCluster, by_queue, fake_cluster
-from test_admin_json import check
+from hypothesis import given
+from hypothesis import strategies as st
+from verb_calls import check
 
 from triomq.admin.__main__ import main
 from triomq.admin.run import Run
+from triomq.admin.verbs import top_rates
+from triomq.admin.verbs.top_rates import Rates, graph
 
 ROOT = Path(__file__).resolve().parents[2]
 Capture = pytest.CaptureFixture[str]
 
 
+class Busy(FakeCluster):
+    """`end` is the next offset of both queues of topic T, and group G has read as far as `read`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.end, self.read = 5, 2
+
+    def _bodies(self) -> dict[int, Any]:
+        ends = {"minOffset": 0, "maxOffset": self.end, "lastUpdateTimestamp": 1}
+        row = {"brokerOffset": self.end, "consumerOffset": self.read, "lastTimestamp": 1}
+        return {**super()._bodies(), 202: {"offsetTable": by_queue(ends)}, 208: {"offsetTable": by_queue(row)}}
+
+
 @pytest.fixture
-def cluster() -> Iterator[FakeCluster]:
-    with fake_cluster() as found:
+def cluster() -> Iterator[Busy]:
+    with fake_cluster(Busy()) as found:
+        assert isinstance(found, Busy)
         yield found
 
 
-def test_once_shows_brokers_and_the_groups_that_are_behind(cluster: FakeCluster, capsys: Capture) -> None:
+class Pauses:
+    """Stands for the waits between pictures: two seconds pass, and the cluster gets work. The last one is Ctrl-C."""
+
+    def __init__(self, cluster: Busy, monkeypatch: pytest.MonkeyPatch, *, count: int = 99) -> None:
+        self.waited: list[float] = []
+        self._cluster = cluster
+        self._count = count
+        self._now = 100.0
+        monkeypatch.setattr(Run, "pause", lambda _, seconds: self._pause(seconds))
+        monkeypatch.setattr(top_rates, "monotonic", lambda: self._now)
+
+    def _pause(self, seconds: float) -> None:
+        self.waited.append(seconds)
+        if len(self.waited) == self._count:
+            raise KeyboardInterrupt
+        self._now += 2.0
+        self._cluster.end += 4
+        self._cluster.read += 1
+
+
+def test_once_measures_for_an_interval_and_shows_brokers_topics_and_groups(
+    cluster: Busy, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses = Pauses(cluster, monkeypatch)
     assert main(["top", "--once", "-n", cluster.address, "--output", "json"]) == 0
-    broker, group = check("top", capsys.readouterr().out)
+    broker, topic, group = check("top", capsys.readouterr().out)
+    assert pauses.waited == [1.0]
     assert (broker["kind"], broker["name"], broker["responds"], broker["diskPercent"]) == ("broker", "b", True, 10.0)
-    assert (group["kind"], group["name"], group["backlog"], group["grew"]) == ("group", "G", 6, None)
+    assert topic == {"kind": "topic", "name": "T", "inTps": 4.0, "outTps": 1.0, "messages": 18}
+    assert (group["kind"], group["name"], group["backlog"], group["grew"]) == ("group", "G", 12, 6)
     assert main(["top", "--once", "-n", cluster.address]) == 0
     printed = capsys.readouterr().out
     assert printed.startswith("BROKER  ID  ADDRESS")
+    assert "\nTOPIC  IN/S  OUT/S  MESSAGES\nT      4.00   1.00        26\n" in printed
     assert "\x1b" not in printed
 
 
-def test_a_broker_that_is_gone_is_a_line_and_not_the_end(cluster: FakeCluster, capsys: Capture) -> None:
+def test_a_broker_that_refuses_is_a_line_and_not_the_end(
+    cluster: Busy, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Pauses(cluster, monkeypatch)
     cluster.refusals[28] = (1, "no")
     assert main(["top", "--once", "-n", cluster.address, "--output", "json"]) == 0
     assert check("top", capsys.readouterr().out)[0]["responds"] is False
 
 
-def test_the_next_round_shows_how_much_a_backlog_grew(
-    cluster: FakeCluster, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+def test_a_master_that_is_gone_is_a_line_and_the_others_are_shown(
+    cluster: Busy, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    waited: list[float] = []
+    Pauses(cluster, monkeypatch)
+    there = {"brokerName": "b", "cluster": "C", "brokerAddrs": {"0": cluster.address}}
+    gone = {"brokerName": "gone", "cluster": "C", "brokerAddrs": {"0": "127.0.0.1:1"}}
+    both = {"brokerAddrTable": {"b": there, "gone": gone}, "clusterAddrTable": {"C": ["b", "gone"]}}
+    monkeypatch.setattr(cluster, "_bodies", lambda bodies=cluster._bodies: {**bodies(), 106: both})
+    assert main(["top", "--once", "-n", cluster.address, "--output", "json"]) == 0
+    first, second, topic, group = check("top", capsys.readouterr().out)
+    assert (first["responds"], second["responds"]) == (True, False)
+    assert (topic["inTps"], group["backlog"]) == (4.0, 12)
 
-    def pause(self: Run, seconds: float) -> None:
-        waited.append(seconds)
-        if len(waited) == 2:
-            raise KeyboardInterrupt
-        row = {"brokerOffset": 9, "consumerOffset": 2, "lastTimestamp": 1}
-        monkeypatch.setattr(
-            cluster, "_bodies", lambda bodies=cluster._bodies: {**bodies(), 208: {"offsetTable": by_queue(row)}}
-        )
 
-    monkeypatch.setattr(Run, "pause", pause)
+def test_each_picture_shows_what_changed_since_the_last(
+    cluster: Busy, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses = Pauses(cluster, monkeypatch, count=3)
     assert main(["top", "--interval", "0.5", "-n", cluster.address, "--output", "jsonl"]) == 130
     items = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [item["grew"] for item in items if item["kind"] == "group"] == [None, 8]
-    assert waited == [0.5, 0.5]
+    assert [item["grew"] for item in items if item["kind"] == "group"] == [None, 6, 6]
+    assert [item["inTps"] for item in items if item["kind"] == "topic"] == [None, 4.0, 4.0]
+    assert [item["outTps"] for item in items if item["kind"] == "topic"] == [None, 1.0, 1.0]
+    assert pauses.waited == [0.5, 0.5, 0.5]
+
+
+def test_the_numbers_of_topics_and_groups_are_chosen(
+    cluster: Busy, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Pauses(cluster, monkeypatch)
+    words = ["top", "--once", "-n", cluster.address, "--output", "json"]
+    assert main([*words, "--topics", "0", "--groups", "0"]) == 0
+    assert [item["kind"] for item in check("top", capsys.readouterr().out)] == ["broker"]
+    assert main([*words, "--topics", "-1"]) == 2
+    assert main([*words, "--groups", "-1"]) == 2
+
+
+# -- rates and graphs --------------------------------------------------------------------------------------------------
+
+
+def test_the_busiest_topic_is_first_and_one_that_begins_anew_has_no_rate_below_0(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rates = Rates()
+    now = iter([0.0, 2.0, 3.0])
+    monkeypatch.setattr(top_rates, "monotonic", lambda: next(now))
+    first = rates.items({"idle": (9, 9, 0), "busy": (1, 100, 100), "gone": (1, 1, 1)})
+    assert [(item["name"], item["inTps"]) for item in first] == [("idle", None), ("busy", None), ("gone", None)]
+    second = rates.items({"idle": (9, 9, 0), "busy": (1, 110, 104), "new": (1, 1, 0)})
+    assert [(item["name"], item["inTps"], item["outTps"]) for item in second] == [
+        ("busy", 5.0, 2.0), ("idle", 0.0, 0.0), ("new", None, None),
+    ]  # fmt: skip
+    third = rates.items({"busy": (0, 0, 0)})
+    assert (third[0]["inTps"], third[0]["outTps"]) == (0.0, 0.0)
+    assert rates.history("busy") == [5.0, 0.0]
+    assert rates.history("idle") == rates.history("gone") == []  # forgotten with their topics
+
+
+def test_a_history_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    rates = Rates()
+    now = iter(range(1000))
+    monkeypatch.setattr(top_rates, "monotonic", lambda: float(next(now)))
+    for number in range(top_rates.HISTORY + 5):
+        rates.items({"T": (0, number * number, 0)})
+    assert len(rates.history("T")) == top_rates.HISTORY
+    assert rates.history("T")[-1] == 2.0 * (top_rates.HISTORY + 5) - 3
+
+
+def test_only_so_many_topics_are_asked_for(cluster: Busy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(top_rates, "MAX_TOPICS", 2)
+    names = ["d", "b", "%RETRY%G", "%DLQ%G", "a", "c"]
+    monkeypatch.setattr(cluster, "_bodies", lambda bodies=cluster._bodies: {**bodies(), 206: {"topicList": names}})
+    Pauses(cluster, monkeypatch)
+    assert main(["top", "--once", "-n", cluster.address]) == 0
+    assert {fields["topic"] for code, fields, _ in cluster.requests if code == 202} == {"a", "b"}
+
+
+@given(st.lists(st.floats(0, 1e9), max_size=40))
+def test_a_graph_has_a_bar_for_each_rate_and_higher_ones_are_not_lower(rates: list[float]) -> None:
+    for encoding in ("utf-8", "ascii", None, "nosuch"):
+        bars = top_rates.BARS if encoding == "utf-8" else top_rates.PLAIN_BARS
+        heights = [bars.index(bar) for bar in graph(rates, encoding)]
+        assert len(heights) == len(rates)
+        assert all(low <= high for low, high in zip(*_in_order(rates, heights), strict=False))
+        assert [height == 0 for height in heights] == [rate == 0 for rate in rates]
+        assert not any(rates) or max(heights) == len(bars) - 1
+
+
+def _in_order(rates: list[float], heights: list[int]) -> tuple[list[int], list[int]]:
+    """Return the heights by rate, and the same without the first."""
+    ordered = [height for _, height in sorted(zip(rates, heights, strict=True))]
+    return ordered, ordered[1:]
+
+
+# -- the terminal ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("text", ["0", "x", "3601"])
-def test_the_interval_has_bounds(text: str, cluster: FakeCluster) -> None:
+def test_the_interval_has_bounds(text: str, cluster: Busy) -> None:
     assert main(["top", "--interval", text, "-n", cluster.address]) == 2
 
 
-def test_ctrl_c_leaves_the_terminal_with_its_cursor(cluster: FakeCluster) -> None:
+def test_the_picture_fits_the_terminal_and_ctrl_c_leaves_it_with_its_cursor(cluster: Busy) -> None:
     main_end, program_end = pty.openpty()
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "TERM": "xterm"}
+    termios.tcsetwinsize(program_end, (12, 40))
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "TERM": "xterm", "PYTHONUTF8": "1"}
     with subprocess.Popen(
-        [sys.executable, "-P", "-m", "triomq.admin", "top", "-n", cluster.address],
+        [sys.executable, "-P", "-m", "triomq.admin", "top", "-i", "0.1", "-n", cluster.address],
         stdin=program_end,
         stdout=program_end,
         stderr=program_end,
@@ -83,7 +209,8 @@ def test_ctrl_c_leaves_the_terminal_with_its_cursor(cluster: FakeCluster) -> Non
     ) as process:
         os.close(program_end)
         shown = b""
-        while b"GROUP" not in shown:
+        while shown.count(b"GROUP") < 3:
+            cluster.end += 1  # messages arrive while it watches
             shown += os.read(main_end, 65536)
         process.send_signal(signal.SIGINT)
         while True:
@@ -96,6 +223,11 @@ def test_ctrl_c_leaves_the_terminal_with_its_cursor(cluster: FakeCluster) -> Non
             shown += data
         assert process.wait(30) == 130
     os.close(main_end)
-    assert b"\x1b[?25l" in shown
     assert shown.endswith(b"\x1b[?25h")
     assert b"Traceback" not in shown
+    picture = shown.split(b"\x1b[?25l\x1b[H\x1b[J")[2].decode()
+    lines = picture.removesuffix("\x1b[?25h").split("\r\n")
+    assert len(lines) <= 12
+    assert all(len(line) <= 40 for line in lines)
+    assert any(line.startswith("TOPIC") and "MESSAGES  IN/S" in line for line in lines)
+    assert "█" in picture

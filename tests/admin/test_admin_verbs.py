@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import json
-import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from test_admin_json import check
+from verb_calls import SETTINGS, items, lines, set_offset, typed
 
 from triomq.admin.__main__ import main
 from triomq.admin.verb_table import VERBS
@@ -18,20 +14,7 @@ from triomq.admin.verbs import function_of
 from triomq.testing import LocalCluster
 
 Capture = pytest.CaptureFixture[str]
-SETTINGS = {"autoCreateTopicEnable": "false", "configUpdateWithoutAcl": "true", "traceTopicEnable": "true"}
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[LocalCluster]:
-    with LocalCluster(settings=SETTINGS) as found:
-        yield found
-
-
-@pytest.fixture(autouse=True)
-def environment(cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("NAMESRV_ADDR", cluster.name_server)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    monkeypatch.delenv("MQADMIN_CONTEXT", raising=False)
+pytestmark = pytest.mark.usefixtures("at_cluster")
 
 
 @pytest.fixture
@@ -41,37 +24,6 @@ def topic(request: pytest.FixtureRequest, capsys: Capture) -> str:
     assert main(["updateTopic", "-c", "DefaultCluster", "-t", name, "-r", "2", "-w", "2"]) == 0
     capsys.readouterr()
     return name
-
-
-def items(words: list[str], capsys: Capture, *, status: int = 0) -> list[dict[str, Any]]:
-    """Run a verb. Return its items, which fit its schema."""
-    capsys.readouterr()
-    assert main([*words, "--output", "json"]) == status
-    name = next(row[0] for row in VERBS if row[0].split() in (words[:1], words[:2]))
-    # The cluster is in this process; its log may stand before the array.
-    _, begin, rest = ("\n" + capsys.readouterr().out).partition("\n[")
-    while begin and not rest.startswith(("\n", "]")):
-        _, begin, rest = rest.partition("\n[")
-    return check(name, f"[{rest}")
-
-
-def lines(words: list[str], capsys: Capture, *, status: int = 0) -> list[str]:
-    capsys.readouterr()
-    assert main(words) == status
-    return capsys.readouterr().out.splitlines()
-
-
-def typed(data: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
-
-
-def set_offset(group: str, topic: str, offset: int, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
-    """Store an offset for queue 0 of a topic, as a consumer does."""
-    [broker] = {item["brokerName"] for item in items(["config", "get", "brokerName"], capsys)}
-    line = {"group": group, "topic": topic, "brokerName": broker, "queueId": 0, "offset": offset}
-    typed(json.dumps(line).encode(), monkeypatch)
-    assert main(["offsets", "import", "-", "--yes"]) == 0
-    capsys.readouterr()
 
 
 def test_every_verb_of_the_table_has_a_function() -> None:

@@ -1,4 +1,5 @@
-"""A NameServer and a broker as processes on free ports with their own store: TrioMQ's or the real Apache ones.
+"""A NameServer and a broker as processes on free ports with their own store: TrioMQ's or the real Apache ones (4.9.7,
+or 5.3.3 as `apache5`).
 
 Both kinds get the same configuration keys, so every scenario can run against both. A run against Apache's validates the
 test.
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import interop_wire as wire
+from apache5_peer import broker_command, namesrv_command
 from apache_peer import find_peer
 from free_ports import PortTaken, free_port
 from interop_processes import Child, wait_until
@@ -101,8 +103,8 @@ class Cluster:
         namesrv_port, broker_port = free_port(), free_port()
         self.namesrv_address = f"127.0.0.1:{namesrv_port}"
         self.broker_address = f"127.0.0.1:{broker_port}"
-        commands = self._apache_commands if self.target == "apache" else self._triomq_commands
-        namesrv_argv, broker_argv = commands(namesrv_port, broker_port)
+        commands = {"apache": self._apache_commands, "apache5": self._apache5_commands}
+        namesrv_argv, broker_argv = commands.get(self.target, self._triomq_commands)(namesrv_port, broker_port)
         self.namesrv = Daemon(namesrv_argv, self.directory / "namesrv", self.namesrv_address)
         self.broker = Daemon(broker_argv, self.directory / "broker", self.broker_address)
 
@@ -113,6 +115,13 @@ class Cluster:
         return (
             [str(peer), "namesrv", str(self.directory / "namesrv"), str(namesrv_port)],
             [str(peer), "broker", str(self.directory / "broker"), str(broker_port), self.namesrv_address, *pairs],
+        )
+
+    def _apache5_commands(self, namesrv_port: int, broker_port: int) -> tuple[list[str], list[str]]:
+        broker = self.directory / "broker"
+        return (
+            namesrv_command(self.directory / "namesrv", namesrv_port),
+            broker_command(broker, broker_port, self.namesrv_address, self.settings),
         )
 
     def _triomq_commands(self, namesrv_port: int, broker_port: int) -> tuple[list[str], list[str]]:

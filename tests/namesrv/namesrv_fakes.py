@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -86,7 +87,7 @@ class FakeNamesrv:
             account=self.memory.account("kept routes"),
         )
         self.processor.register_all(self.table)
-        self.events = BrokerConnections(self.routes)
+        self.events = BrokerConnections(self.routes, Counter())
         self.peer = self.connect()
 
     def connect(self, port: int = 40000) -> FakeConnection:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from collections import Counter
 from functools import partial
 from pathlib import Path
 
@@ -51,7 +52,7 @@ async def test_a_silent_broker_is_dropped_after_two_minutes(
     silent, lively = namesrv.connect(1), namesrv.connect(2)
     await namesrv.register("T", connection=silent)
     await namesrv.register("U", name="b-b", address="10.0.0.2:10911", connection=lively)
-    nursery.start_soon(scan_silent_brokers, namesrv.routes)
+    nursery.start_soon(scan_silent_brokers, namesrv.routes, Counter())
     for _ in range(4):
         await trio.sleep(30)
         await namesrv.register("U", name="b-b", address="10.0.0.2:10911", connection=lively)
@@ -68,7 +69,7 @@ async def test_the_connection_of_a_silent_broker_is_closed(
     namesrv = FakeNamesrv(nursery)
     monkeypatch.setattr(controller, "Connection", type(namesrv.peer))
     await namesrv.register("T")
-    nursery.start_soon(scan_silent_brokers, namesrv.routes)
+    nursery.start_soon(scan_silent_brokers, namesrv.routes, Counter())
     await trio.sleep(130)
     assert (namesrv.peer.is_open, namesrv.peer.close_reason) == (False, "the broker has not registered for too long")
     nursery.cancel_scope.cancel()
@@ -79,7 +80,7 @@ async def test_a_query_of_an_unchanged_data_version_keeps_a_broker_alive(
 ) -> None:
     namesrv = FakeNamesrv(nursery)
     await namesrv.register("T", version=1)
-    nursery.start_soon(scan_silent_brokers, namesrv.routes)
+    nursery.start_soon(scan_silent_brokers, namesrv.routes, Counter())
     version = registration(version=1).topic_config_serialize_wrapper.data_version.encode()
     for _ in range(5):
         await trio.sleep(60)

@@ -111,11 +111,11 @@ async def test_producers_keep_most_of_their_rate_while_a_consumer_catches_up(
 async def test_a_send_behind_pulls_of_its_own_connection_overtakes_them(bench: Bench, mock_clock: MockClock) -> None:
     link = bench.connect()
     bench.read((link, requests(SEND, 1)))
-    bench.read((link, requests(PULL, 5) + requests(SEND, 2)))
-    assert bench.handled == [SEND] * 3
+    bench.read((link, requests(SEND, 1) + requests(PULL, 5) + requests(SEND, 2)))
+    assert bench.handled == [SEND] * 4
     assert link.is_read
     await trio.testing.wait_all_tasks_blocked()
-    assert bench.handled == [SEND] * 3 + [PULL] * 5
+    assert bench.handled == [SEND] * 4 + [PULL] * 5
 
 
 async def test_without_sends_pulls_are_handled_at_once_up_to_a_slice(bench: Bench, mock_clock: MockClock) -> None:
@@ -143,18 +143,44 @@ async def test_a_while_after_the_last_send_pulls_need_not_wait_any_more(bench: B
     link = bench.connect()
     bench.read((link, requests(SEND, 1)))
     bench.clock.jump(0.9 * BUSY_SECONDS)
-    bench.read((link, requests(PULL, 1)))
-    assert bench.count(PULL) == 0
+    bench.read((link, requests(PULL, 2)))
+    assert bench.count(PULL) == 1
     await trio.testing.wait_all_tasks_blocked()
     bench.clock.jump(0.2 * BUSY_SECONDS)
-    bench.read((link, requests(PULL, 1)))
-    assert bench.count(PULL) == 2
+    bench.read((link, requests(PULL, 2)))
+    assert bench.count(PULL) == 4
+
+
+async def test_while_sends_arrive_the_first_pull_of_a_turn_need_not_wait(bench: Bench, mock_clock: MockClock) -> None:
+    """A consumer that has got a message asks for the next one; a slice for that would cost another pass of the loop."""
+    producer, consumers = bench.connect(), [bench.connect() for _ in range(2)]
+    for number in range(1, 4):
+        bench.read((producer, requests(SEND, 1)))
+        bench.read((consumers[0], requests(PULL, 1)))
+        assert bench.count(PULL) == number
+    bench.read(*[(consumer, requests(PULL, 1)) for consumer in consumers])
+    assert bench.count(PULL) == 4, "one in a turn"
+    bench.read((consumers[0], requests(PULL, 1)))
+    assert bench.count(PULL) == 4, "none overtakes those that wait"
+    bench.slice()
+    bench.read((producer, requests(SEND, 1)), (consumers[0], requests(PULL, 1)))
+    assert bench.count(PULL) == 6, "none makes a send of its turn wait"
+
+
+async def test_a_pull_that_need_not_wait_is_a_slice(bench: Bench, mock_clock: MockClock) -> None:
+    """The time that sends took before it does not count for the next slice."""
+    producers, consumer = bench.connect(), bench.connect()
+    bench.read((producers, requests(SEND, 1000)))
+    bench.read((consumer, requests(PULL, 900)))
+    before = bench.count(PULL)
+    bench.slice()
+    assert LEAST_SLICE_SECONDS <= (bench.count(PULL) - before) * PULL_SECONDS <= LEAST_SLICE_SECONDS + 2 * PULL_SECONDS
 
 
 async def test_a_socket_is_not_read_while_very_many_pulls_wait(bench: Bench, mock_clock: MockClock) -> None:
     link = bench.connect()
     bench.read((link, requests(SEND, 1)))
-    bench.read((link, requests(PULL, READ_AHEAD_REQUESTS - 1)))
+    bench.read((link, requests(SEND, 1) + requests(PULL, READ_AHEAD_REQUESTS - 1)))
     assert link.is_read
     bench.read((link, requests(PULL, 1)))
     assert not link.is_read
@@ -171,12 +197,12 @@ async def test_a_socket_is_not_read_while_long_pulls_wait(bench: Bench, mock_clo
     """Their bodies count, and so do the fields of their headers."""
     length = READ_AHEAD_BYTES // 4
     long = new_request(PULL, body=bytes(length)) if is_body else new_request(PULL, ext_fields={"f": "x" * length})
-    link = bench.connect()
-    bench.read((link, requests(SEND, 1)))
+    producer, link = bench.connect(), bench.connect()
+    bench.read((producer, requests(SEND, 1)))
     for number in range(4):
         assert link.is_read
         assert bench.memory.held_bytes >= number * length
-        bench.read((link, encode_frame(long)))
+        bench.read((producer, requests(SEND, 1)), (link, encode_frame(long)))
     assert not link.is_read
     assert READ_AHEAD_BYTES <= bench.memory.held_bytes < 1.1 * READ_AHEAD_BYTES
     await trio.testing.wait_all_tasks_blocked()

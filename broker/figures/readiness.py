@@ -1,0 +1,61 @@
+"""The checks of /health/ready for a broker. Each reads what the broker keeps anyway."""
+
+from __future__ import annotations
+
+import trio
+
+from triomq.broker.assembly.serving import Serving
+from triomq.monitoring.health import Check
+from triomq.store.config import BrokerRole
+
+_NOT_OF_THE_STORE = ("disk", "role")
+"""Causes of refusals that have a check of their own, or are no fault."""
+
+
+class Readiness:
+    def __init__(self, serving: Serving) -> None:
+        self._serving = serving
+
+    def store(self) -> Check:
+        """The store is open and accepts messages, apart from what other checks say."""
+        found = [text for cause, text in self._serving.store.refusals().items() if cause not in _NOT_OF_THE_STORE]
+        return Check("store", not found, "; ".join(found) or "open")
+
+    def disk(self) -> Check:
+        """The disk has room (diskSpaceWarningLevelRatio)."""
+        text = self._serving.store.refusals().get("disk")
+        return Check("disk", text is None, text or "has room")
+
+    def registration(self) -> Check:
+        """A NameServer has accepted a registration within the last two periods."""
+        registration = self._serving.registration
+        links = registration.states(trio.current_time())
+        if not links:
+            return Check("registration", True, "no NameServer is configured")
+        limit = 2 * self._serving.tables.configuration.broker.registration_period_ms / 1000
+        fresh = [name for name, is_complete, ago in links if is_complete and ago is not None and ago <= limit]
+        if fresh:
+            return Check("registration", True, f"registered at {', '.join(fresh)}")
+        addresses = ", ".join(address for address, *_ in links)
+        return Check("registration", False, f"not registered within {limit:g} s at any of {addresses}")
+
+    def replication(self) -> Check:
+        """A synchronous master has a slave that is near; a slave follows its master."""
+        replication, settings = self._serving.replication, self._serving.tables.configuration.store
+        if settings.broker_role is BrokerRole.SYNC_MASTER:
+            is_near = replication.log_server.is_near(self._serving.store.reading.max_physical_offset)
+            limit = settings.ha_slave_fallbehind_max_bytes
+            return Check("replication", is_near, "a slave is near" if is_near else f"no slave within {limit} bytes")
+        if settings.broker_role is not BrokerRole.SLAVE:
+            return Check("replication", True, "needs no slave")
+        refused = replication.follower.refused
+        if refused is not None:
+            return Check("replication", False, refused)
+        follows = replication.follower.is_following
+        return Check("replication", follows, "follows the master" if follows else "not connected to the master")
+
+    def sends(self) -> Check:
+        """startAcceptSendRequestTimeStamp has passed."""
+        begins_ms = self._serving.tables.configuration.broker.start_accept_send_request_time_stamp
+        is_past = self._serving.tables.now_ms() >= begins_ms
+        return Check("sends", is_past, "accepted" if is_past else f"accepted from {begins_ms} ms since 1970")

@@ -1,0 +1,126 @@
+"""The topics and groups of one scrape: what several families show of each is computed once.
+
+The first family that walks over them computes, step by step, and the others read the result; so the families of one
+scrape agree. At most `limit` topics, and pairs of a topic and a group, are computed; `left_out` counts the others.
+
+How long a message has been waiting is read from the log, and for a group that does not move only once: `ages` keeps the
+store time of the message at a committed offset for the next scrape, for the pairs that were shown last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from triomq.broker.tables.metadata import Metadata
+from triomq.protocol.clock import NowMs
+from triomq.protocol.system_topics import DLQ_PREFIX, RETRY_PREFIX
+from triomq.store.reading import Reading
+
+OFFLINE_MODEL = "CLUSTERING"
+Ages = dict[tuple[str, str, int], tuple[int, int]]
+"""(group, topic, queue id) -> queue offset and store time (ms) of the first message that the group lacks."""
+
+
+@dataclass(slots=True)
+class TopicFigures:
+    """One topic. `end` is the sum of the max offsets of its queues."""
+
+    name: str
+    end: int
+
+
+@dataclass(slots=True)
+class PairFigures:
+    """A group and a topic that it consumes or has consumed. `lag` is what the group lacks, `consumed` what it has
+    committed, both over all queues; `age_ms` is how long the oldest message that it lacks has been stored."""
+
+    group: str
+    topic: str
+    consumed: int
+    lag: int
+    age_ms: int
+    members: int
+    is_broadcasting: bool
+
+    @property
+    def is_retry(self) -> bool:
+        return self.topic.startswith(RETRY_PREFIX)
+
+
+class Snapshot:
+    """See the module's docstring. Made for one scrape."""
+
+    def __init__(self, metadata: Metadata, reading: Reading, *, now_ms: NowMs, limit: int, ages: Ages) -> None:
+        self._metadata = metadata
+        self._reading = reading
+        self._now_ms = now_ms()
+        self._limit = limit
+        self._known = ages
+        self.ages: Ages = {}
+        self.topics: list[TopicFigures] = []
+        self.topics_left_out = 0
+        self.pairs: list[PairFigures] = []
+        self.pairs_left_out = 0
+
+    def steps(self) -> Iterator[int]:
+        """Compute everything; yields 0 where the work may be interrupted."""
+        names = list(self._metadata.topics.names())
+        self.topics_left_out = max(0, len(names) - self._limit)
+        for name in names[: self._limit]:
+            self.topics.append(TopicFigures(name, sum(self._reading.ends(name).values())))
+            yield 0
+        groups = dict.fromkeys([*self._metadata.groups.names(), *self._metadata.offsets.groups()])
+        groups.update(dict.fromkeys([group.name for group in self._metadata.consumers.groups()]))
+        for group in groups:
+            topics = self._topics_of(group)
+            room = self._limit - len(self.pairs)
+            self.pairs_left_out += max(0, len(topics) - room)
+            yield 0
+            for topic in topics[:room]:
+                pair = self._pair(group, topic)
+                if pair is not None:
+                    self.pairs.append(pair)
+                yield 0
+
+    def _topics_of(self, group: str) -> list[str]:
+        """Return the topics of a group: of its members' subscriptions, or without members those that it committed
+        offsets for."""
+        online = self._metadata.consumers.get(group)
+        if online is not None and online.subscriptions:
+            return list(online.subscriptions)
+        return self._metadata.offsets.topics_of_group(group)
+
+    def _pair(self, group: str, topic: str) -> PairFigures | None:
+        """Return the figures of a pair; None if the topic does not exist, or holds dead letters."""
+        if topic.startswith(DLQ_PREFIX) or self._metadata.topics.get(topic) is None:
+            return None
+        online = self._metadata.consumers.get(group)
+        model = online.consumption.message_model if online is not None else OFFLINE_MODEL
+        offsets = self._metadata.offsets.queues(group, topic)
+        ends = self._reading.ends(topic)
+        consumed = lag = 0
+        oldest_ms = self._now_ms
+        for queue_id, end in ends.items():
+            offset = max(0, offsets.get(queue_id, 0))
+            lag += end - offset
+            if offset < end:
+                oldest_ms = min(oldest_ms, self._stored_at(group, topic, queue_id, offset))
+        for queue_id, offset in offsets.items():
+            consumed += max(0, offset)
+            if queue_id not in ends:
+                lag -= max(0, offset)
+        members = len(online.channels) if online is not None else 0
+        age_ms = max(0, self._now_ms - oldest_ms)
+        return PairFigures(group, topic, consumed, lag, age_ms, members, model == "BROADCASTING")
+
+    def _stored_at(self, group: str, topic: str, queue_id: int, offset: int) -> int:
+        """Return the store time of the first message that the group lacks in a queue."""
+        offset = max(offset, self._reading.min_offset(topic, queue_id))
+        key = (group, topic, queue_id)
+        known = self._known.get(key)
+        if known is None or known[0] != offset:
+            stored_ms = self._reading.store_time_at(topic, queue_id, offset)
+            known = (offset, stored_ms if stored_ms >= 0 else self._now_ms)
+        self.ages[key] = known
+        return known[1]
