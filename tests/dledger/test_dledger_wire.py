@@ -10,7 +10,6 @@ from golden_data import golden_lines
 
 from triomq.dledger.wire import bodies, codes
 from triomq.dledger.wire.bodies import PUSH_APPEND, PUSH_COMMIT, REQUESTS, RESPONSES, PushRequest
-from triomq.protocol.bodies.base import Body
 from triomq.protocol.errors import BodyError
 from triomq.protocol.frame import FrameDecoder
 
@@ -30,7 +29,7 @@ def body_of(frame: dict[str, Any]) -> bytes:
     return data[8 + (int.from_bytes(data[4:8], "big") & 0xFFFFFF) :]
 
 
-def record_of(frame: dict[str, Any]) -> type[Body]:
+def record_of(frame: dict[str, Any]) -> Any:
     request = REQUESTS[getattr(codes, name_of(frame))]
     return RESPONSES[request] if frame["type"] == "response" else request
 
