@@ -23,8 +23,9 @@ from triomq.protocol.address import HostPort
 from triomq.protocol.bodies import fastjson
 from triomq.protocol.bodies.kv_table import KVTable
 from triomq.protocol.bodies.name_list import TopicList
+from triomq.protocol.bodies.registration import OldRegistration
 from triomq.protocol.bodies.route import ClusterInfo, TopicRouteData
-from triomq.protocol.bodies.topic_config import DataVersion, TopicConfig, TopicConfigSerializeWrapper
+from triomq.protocol.bodies.topic_config import DataVersion, TopicConfig
 from triomq.protocol.codes import RequestCode, ResponseCode
 from triomq.protocol.command import RemotingCommand, new_request
 from triomq.protocol.headers.registry import REQUEST_HEADERS
@@ -238,7 +239,7 @@ async def test_the_compressed_body(namesrv: FakeNamesrv) -> None:
     found = await route(namesrv, "T")
     assert found is not None
     assert found.queue_datas[0].read_queue_nums == 3
-    assert namesrv.routes.data_version("10.0.0.1:10911") == DataVersion(counter=7, timestamp=1_700_000_000_000)
+    assert namesrv.routes.brokers.data_version("10.0.0.1:10911") == DataVersion(counter=7, timestamp=1_700_000_000_000)
 
 
 async def test_the_body_of_brokers_older_than_3_0_11(namesrv: FakeNamesrv) -> None:
@@ -253,7 +254,7 @@ async def test_a_registration_without_a_body_only_registers_the_broker(namesrv: 
     fields = {**broker_fields(), "haServerAddr": "10.0.0.1:10912"}
     assert (await namesrv.ask(RequestCode.REGISTER_BROKER, fields)).code == SUCCESS
     assert namesrv.routes.topics() == []
-    assert namesrv.routes.data_version("10.0.0.1:10911") == DataVersion()
+    assert namesrv.routes.brokers.data_version("10.0.0.1:10911") == DataVersion()
 
 
 async def test_a_oneway_registration_counts_and_is_not_answered(namesrv: FakeNamesrv) -> None:
@@ -643,7 +644,7 @@ async def test_a_nameserver_refuses_what_is_beyond_a_bound_and_serves_others(nam
             body = body_text(one, 1)
         else:
             continue  # a response to a broker
-        version = 1 if one.record is TopicConfigSerializeWrapper else 407
+        version = 1 if one.record is OldRegistration else 407
         answer = await namesrv.ask(RequestCode(code), fields, body, version=version)
         if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
             continue
