@@ -323,8 +323,8 @@ def _audit(
 
 
 async def _own_step() -> None:
-    """Wait for a step: all changes of one write continue at the same moment. Who is cancelled is not stopped, because the
-    change that was made is noted in any case."""
+    """Wait for a step: all changes of one write continue at the same moment. Who is cancelled is not stopped, because
+    the change that was made is noted in any case."""
     with trio.CancelScope(shield=True):
         await next_step()
 
