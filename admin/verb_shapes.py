@@ -72,7 +72,8 @@ VERB_SHAPES: dict[str, dict[str, Any]] = {
     "top": {
         "kind": "string", "name": "string", "brokerId?": "integer", "address?": "string", "responds?": "boolean",
         "inTps?": "number?", "outTps?": "number?", "messages?": "integer", "sendQueue?": "integer",
-        "pullQueue?": "integer", "writeMs?": "integer", "diskPercent?": "number", "backlog?": "integer",
+        "pullQueue?": "integer", "writeMs?": "integer", "writeP99Ms?": "integer?",
+        "diskPercent?": "number", "backlog?": "integer",
         "behindMs?": "integer", "grew?": "integer?",
     },
     "bench": {

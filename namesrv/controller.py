@@ -25,6 +25,7 @@ from triomq.namesrv.processor import AskProductEnvironment, NamesrvProcessor
 from triomq.namesrv.product_environment import AddressServer, ProductEnvironment
 from triomq.namesrv.routes import RouteTable
 from triomq.namesrv.runtime_config import RuntimeConfig
+from triomq.namesrv.upkeep import RouteUpkeep, log_kv_config, scan_silent_brokers
 from triomq.protocol.clock import OnJump
 from triomq.protocol.speedups import running_build
 from triomq.remoting.certificates import ClientCertificates, ServerCertificates
@@ -42,11 +43,9 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("triomq.namesrv")
 
-SCAN_FIRST_SECONDS = 5.0
-SCAN_PERIOD_SECONDS = 10.0
-KV_LOG_FIRST_SECONDS = 60.0
-KV_LOG_PERIOD_SECONDS = 600.0
 DRAIN_SECONDS = 2.0
+MOST_SHOWN = 20
+"""Addresses of one line of the log."""
 
 
 class BrokerConnections:
@@ -64,7 +63,8 @@ class BrokerConnections:
         if gone:
             self.dropped["closed"] += len(gone)
             reason = connection.close_reason
-            log.warning("brokers removed: their connection closed", addresses=",".join(gone), reason=reason)
+            shown = ",".join(gone[:MOST_SHOWN]) + (f" and {len(gone) - MOST_SHOWN} more" if gone[MOST_SHOWN:] else "")
+            log.warning("brokers removed: their connection closed", addresses=shown, reason=reason)
 
 
 async def serve(
@@ -83,7 +83,7 @@ async def serve(
     them. Raises StartError if it cannot start.
     """
     memory = budget_of(server_settings.max_request_bytes, server_settings.max_frame_bytes)
-    routes = RouteTable(account=memory.tables.account("routes"))
+    routes = _make_routes(memory.tables)
     kv_config = _load_kv_config(settings, memory.tables)
     config = config or RuntimeConfig(settings, server_settings)
     tls = tls or TlsSettings()
@@ -93,9 +93,8 @@ async def serve(
         monitoring = await _open_monitoring(server_settings, stack)
         ask = await _product_environment(settings, address_server or AddressServer(), dialing, stack)
         kept = memory.tables.account("kept routes")
-        processor = NamesrvProcessor(routes, kv_config, config, ask_product_environment=ask, account=kept)
         table = ProcessorTable()
-        processor.register_all(table)
+        NamesrvProcessor(routes, kv_config, config, ask_product_environment=ask, account=kept).register_all(table)
         certificates = ServerCertificates(tls)
         turn = Turn()
         events = BrokerConnections(routes, dropped)
@@ -104,7 +103,7 @@ async def serve(
         )
         port = _bind(server, server_settings, table)
         if on_jump is not None:
-            on_jump(routes.time_jumped)
+            on_jump(routes.brokers.time_jumped)
             on_jump(server.time_jumped)
         stopping = trio.Event()
         async with trio.open_nursery() as nursery:
@@ -117,6 +116,7 @@ async def serve(
                     _show(monitoring, events, server, turn, memory, port, server_settings.metrics_max_series)
                     task_status.started(port)
                     async with trio.open_nursery() as background:
+                        background.start_soon(RouteUpkeep(routes).run)
                         background.start_soon(scan_silent_brokers, routes, dropped)
                         background.start_soon(log_kv_config, kv_config)
                         for watched in (certificates, *filter(None, [dialing])):
@@ -127,6 +127,10 @@ async def serve(
                     await server.drain(DRAIN_SECONDS)
                     connections.cancel_scope.cancel()
             nursery.cancel_scope.cancel()
+
+
+def _make_routes(memory: TableMemory) -> RouteTable:
+    return RouteTable(account=memory.account("routes"), incoming_account=memory.account("registrations in progress"))
 
 
 def _load_kv_config(settings: NamesrvSettings, memory: TableMemory) -> KvConfig:
@@ -167,27 +171,6 @@ async def _tell_cancelled(stopping: trio.Event) -> None:
         await trio.sleep_forever()
     finally:
         stopping.set()
-
-
-async def scan_silent_brokers(routes: RouteTable, dropped: Counter[str]) -> None:
-    """Every ten seconds, forget brokers that have not registered for two minutes and close their connections."""
-    await trio.sleep(SCAN_FIRST_SECONDS)
-    while True:
-        for address, owner in routes.drop_silent(trio.current_time()):
-            dropped["timeout"] += 1
-            log.warning("broker removed: it has not registered for too long", address=address)
-            if isinstance(owner, Connection):
-                owner.close("the broker has not registered for too long")
-        await trio.sleep(SCAN_PERIOD_SECONDS)
-
-
-async def log_kv_config(kv_config: KvConfig) -> None:
-    """Log the key-value table every ten minutes."""
-    await trio.sleep(KV_LOG_FIRST_SECONDS)
-    while True:
-        for namespace, key, value in kv_config.items():
-            log.info("key-value entry", namespace=namespace, key=key, value=value)
-        await trio.sleep(KV_LOG_PERIOD_SECONDS)
 
 
 def _bind(server: RemotingServer, settings: ServerSettings, table: ProcessorTable) -> int:

@@ -11,7 +11,7 @@ from typing import cast
 
 import structlog
 
-from triomq.namesrv.routes import BrokerKey
+from triomq.namesrv.brokers import BrokerKey
 from triomq.remoting.connection import Connection
 
 log = structlog.get_logger("triomq.namesrv.processor")

@@ -42,7 +42,7 @@ class NamesrvFigures:
 
     def families(self) -> Iterator[Family]:
         """Yield what only NameServers have."""
-        info = self._routes.cluster_info()
+        info = self._routes.brokers.cluster_info()
         now = trio.current_time()
         brokers = [
             (data.cluster or "", name, broker_id, address)
@@ -58,7 +58,7 @@ class NamesrvFigures:
 
         def last_heard(broker: tuple[str, str, int, str]) -> tuple[str, float] | None:
             cluster, name, broker_id, address = broker
-            seen = self._routes.last_seen(address)
+            seen = self._routes.brokers.last_seen(address)
             text = labels(cluster=cluster, broker=name, broker_id=str(broker_id))
             return None if seen is None else (text, now - seen)
 
@@ -70,7 +70,7 @@ class NamesrvFigures:
         yield counter(
             "triomq_namesrv_brokers_dropped_total",
             "Brokers that were lost: their connection closed, or they were silent for too long.",
-            [(labels(reason=reason), count) for reason, count in sorted(self._dropped.items())],
+            [(labels(reason=reason), self._dropped[reason]) for reason in ("closed", "timeout")],
         )
         yield gauge("triomq_namesrv_topics", "Topics with a route.", one(self._routes.sizes()["topics"]))
         yield gauge("triomq_namesrv_routes", "Pairs of a topic and a broker name.", one(self._routes.route_count))

@@ -10,7 +10,6 @@ table responds with code 3, "request type <n> not supported", as brokers do; all
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
@@ -18,18 +17,19 @@ import structlog
 import trio
 
 from triomq.daemon.audit import State, audit_line
-from triomq.namesrv.displaced import close_displaced
 from triomq.namesrv.kv_config import KvConfig
+from triomq.namesrv.registration import Registrar
 from triomq.namesrv.route_limits import RouteLimits
-from triomq.namesrv.routes import UNIT_FLAG, UNIT_SUB_FLAG, BrokerKey, MasterAddress, RouteTable
+from triomq.namesrv.routes import UNIT_FLAG, UNIT_SUB_FLAG, RouteTable
 from triomq.namesrv.runtime_config import RuntimeConfig
-from triomq.protocol.bodies.kv_table import ORDER_TOPIC_CONFIG, KVTable
+from triomq.namesrv.stepwise import in_steps
+from triomq.protocol.bodies.kv_table import ORDER_TOPIC_CONFIG
 from triomq.protocol.bodies.name_list import TopicList
 from triomq.protocol.bodies.route import TopicRouteData
-from triomq.protocol.bodies.topic_config import DataVersion, RegisterBrokerBody, TopicConfigSerializeWrapper
+from triomq.protocol.bodies.topic_config import DataVersion
 from triomq.protocol.codes import RequestCode, ResponseCode
 from triomq.protocol.command import RemotingCommand, new_response
-from triomq.protocol.errors import HeaderFieldError, RequestRefused
+from triomq.protocol.errors import BodyError, HeaderFieldError, RequestRefused
 from triomq.protocol.headers.namesrv import (
     AddWritePermOfBrokerRequestHeader,
     AddWritePermOfBrokerResponseHeader,
@@ -43,20 +43,17 @@ from triomq.protocol.headers.namesrv import (
     PutKVConfigRequestHeader,
     QueryDataVersionRequestHeader,
     QueryDataVersionResponseHeader,
-    RegisterBrokerRequestHeader,
-    RegisterBrokerResponseHeader,
-    UnRegisterBrokerRequestHeader,
     WipeWritePermOfBrokerRequestHeader,
     WipeWritePermOfBrokerResponseHeader,
 )
 from triomq.remoting.connection import Connection
 from triomq.remoting.processor_table import Pool, Processor, ProcessorTable
+from triomq.remoting.step_line import next_step
 from triomq.remoting.table_memory import TableAccount, TableMemory
 
 log = structlog.get_logger("triomq.namesrv.processor")
 audit = structlog.get_logger("triomq.namesrv.audit")
 
-FIRST_VERSION_WITH_REGISTER_BODY = 37  # V3_0_11; older brokers send a TopicConfigSerializeWrapper
 FIRST_VERSION_WITH_STANDARD_JSON = 401  # V4_9_4
 
 MAX_KEPT_ANSWERS = 20_000
@@ -64,8 +61,11 @@ MAX_KEPT_BYTES = 64 * 1024**2
 """Encoded routes that are kept, as long as the tables have memory. One of them may name every broker."""
 _KEPT_ANSWER_COST = 200
 
-MAX_FILTER_SERVERS = 64
-"""Filter servers of one broker."""
+MAX_VERSION_BYTES = 4096
+"""Bytes of the version that a broker asks about."""
+
+SHOWN_CHARACTERS = 1000
+"""Characters of a value of the key-value table in the audit log."""
 
 AskProductEnvironment = Callable[[RemotingCommand], Awaitable[bytes | None]]
 """Asks another environment for a route (clusterTest): the TopicRouteData body, or None."""
@@ -90,10 +90,11 @@ class NamesrvProcessor:
         account: TableAccount | None = None,
     ) -> None:
         self._routes = routes
+        self._registrar = Registrar(routes, kv_config)
         self._kv_config = kv_config
         self._config = config
         self._ask_product_environment = ask_product_environment
-        self._kept_answers: dict[tuple[str, bool], bytes] = {}
+        self._kept_answers: dict[tuple[str, object], bytes] = {}
         self._kept_revision = -1
         self.kept_bytes = 0
         self._account = account if account is not None else TableMemory().account("kept routes")
@@ -104,8 +105,8 @@ class NamesrvProcessor:
         at_once: dict[RequestCode, Processor] = {
             RequestCode.GET_KV_CONFIG: self._get_kv,
             RequestCode.GET_KVLIST_BY_NAMESPACE: self._get_kv_namespace,
-            RequestCode.REGISTER_BROKER: self._register_broker,
-            RequestCode.UNREGISTER_BROKER: self._unregister_broker,
+            RequestCode.REGISTER_BROKER: self._registrar.register,
+            RequestCode.UNREGISTER_BROKER: self._registrar.unregister,
             RequestCode.QUERY_DATA_VERSION: self._query_data_version,
             RequestCode.GET_ROUTEINFO_BY_TOPIC: self._get_route,
             RequestCode.GET_BROKER_CLUSTER_INFO: self._get_cluster_info,
@@ -140,63 +141,15 @@ class NamesrvProcessor:
 
     # Brokers.
 
-    def _register_broker(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        header = request.header(RegisterBrokerRequestHeader)
-        if header.body_crc32 and header.body_crc32 != zlib.crc32(request.body) & 0x7FFFFFFF:
-            raise RequestRefused(ResponseCode.SYSTEM_ERROR, "crc32 not match")
-        body = _registration(request, header.compressed)
-        topics = body.topic_config_serialize_wrapper
-        broker = _broker_key(connection, header)
-        if len(body.filter_server_list) > MAX_FILTER_SERVERS:
-            reason = f"{len(body.filter_server_list)} filter servers, the limit is {MAX_FILTER_SERVERS}"
-            raise RequestRefused(ResponseCode.SYSTEM_ERROR, reason)
-        is_new = self._routes.data_version(broker.address) is None
-        owners = self._routes.owners(broker)
-        master = self._routes.register(
-            broker,
-            ha_address=header.ha_server_addr,
-            data_version=topics.data_version,
-            topics=topics.topic_config_table,
-            filter_servers=body.filter_server_list,
-            owner=connection,
-            now=trio.current_time(),
-        )
-        if is_new:
-            log.info(
-                "broker registered",
-                name=broker.name,
-                id=broker.id,
-                address=broker.address,
-                cluster=broker.cluster,
-                topics=len(topics.topic_config_table),
-            )
-        close_displaced(owners, self._routes.owners(broker), connection, broker)
-        return self._registered(request, master)
-
-    def _registered(self, request: RemotingCommand, master: MasterAddress) -> RemotingCommand:
-        order_topics = self._kv_config.namespace(ORDER_TOPIC_CONFIG)
-        return new_response(
-            request,
-            header=RegisterBrokerResponseHeader(ha_server_addr=master.ha_address, master_addr=master.address),
-            body=b"" if order_topics is None else KVTable(table=dict(order_topics)).encode(),
-        )
-
-    def _unregister_broker(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        header = request.header(UnRegisterBrokerRequestHeader)
-        broker = _broker_key(connection, header)
-        owners = self._routes.owners(broker)
-        self._routes.unregister(broker)
-        log.info("broker unregistered", name=broker.name, id=broker.id, address=broker.address)
-        close_displaced(owners, self._routes.owners(broker), connection, broker)
-        return new_response(request)
-
     def _query_data_version(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         header = request.header(QueryDataVersionRequestHeader)
+        if len(request.body) > MAX_VERSION_BYTES:
+            raise BodyError(f"a DataVersion of {len(request.body)} bytes was sent; the limit is {MAX_VERSION_BYTES}")
         theirs = DataVersion.decode_request(request.body)
-        is_changed = self._routes.is_changed(header.broker_addr, theirs)
+        is_changed = self._routes.brokers.is_changed(header.broker_addr, theirs)
         if not is_changed:
-            self._routes.seen(header.broker_addr, trio.current_time())
-        ours = self._routes.data_version(header.broker_addr)
+            self._routes.brokers.seen(header.broker_addr, trio.current_time())
+        ours = self._routes.brokers.data_version(header.broker_addr)
         return new_response(
             request,
             header=QueryDataVersionResponseHeader(changed=is_changed),
@@ -231,36 +184,44 @@ class NamesrvProcessor:
             order_topic_conf = self._kv_config.get(ORDER_TOPIC_CONFIG, topic)
             route = self._routes.route(topic)
             return None if route is None else _encode_route(route, is_standard, order_topic_conf)
+        return self._kept_answer((topic, is_standard), lambda: self._encode_route(topic, is_standard))
+
+    def _encode_route(self, topic: str, is_standard: bool) -> bytes | None:
+        route = self._routes.route(topic)
+        return None if route is None else _encode_route(route, is_standard, None)
+
+    def _kept_answer(self, key: tuple[str, object], make: Callable[[], bytes | None]) -> bytes | None:
+        """Return the response of this key as it was made since the last change of the routes."""
         is_full = len(self._kept_answers) >= MAX_KEPT_ANSWERS or self.kept_bytes >= MAX_KEPT_BYTES
         if self._kept_revision != self._routes.revision or is_full:
             self._kept_answers.clear()
             self.kept_bytes = 0
             self._account.set(0)
             self._kept_revision = self._routes.revision
-        answer = self._kept_answers.get((topic, is_standard))
+        answer = self._kept_answers.get(key)
         if answer is None:
-            route = self._routes.route(topic)
-            if route is None:
-                return None
-            answer = _encode_route(route, is_standard, None)
-            if self._account.fits(_KEPT_ANSWER_COST + len(answer)):
-                self._kept_answers[topic, is_standard] = answer
+            answer = make()
+            if answer is not None and self._account.fits(_KEPT_ANSWER_COST + len(answer)):
+                self._kept_answers[key] = answer
                 self.kept_bytes += len(answer)
                 self._account.set(_KEPT_ANSWER_COST * len(self._kept_answers) + self.kept_bytes)
         return answer
 
     def _get_cluster_info(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        return new_response(request, body=self._routes.cluster_info().encode())
+        body = self._kept_answer(("", "brokers"), lambda: self._routes.brokers.cluster_info().encode())
+        return new_response(request, body=body or b"")
 
     def _get_all_topics(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        return _topic_list(request, self._routes.topics())
+        body = self._kept_answer(("", "topics"), lambda: TopicList(topic_list=self._routes.topics()).encode())
+        return new_response(request, body=body or b"")
 
     def _get_topics_by_cluster(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         header = request.header(GetTopicsByClusterRequestHeader)
         return _topic_list(request, self._routes.topics_of_cluster(header.cluster))
 
     def _get_system_topics(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        topics = TopicList(topic_list=self._routes.system_topics(), broker_addr=self._routes.any_broker_address())
+        brokers = self._routes.brokers
+        topics = TopicList(topic_list=brokers.system_topics(), broker_addr=brokers.any_broker_address())
         return new_response(request, body=topics.encode())
 
     def _get_unit_topics(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
@@ -278,17 +239,23 @@ class NamesrvProcessor:
         _audit(connection, request, "topic deleted", topic=header.topic, cluster=header.cluster_name or "all")
         return new_response(request)
 
-    def _wipe_write_perm(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        header = request.header(WipeWritePermOfBrokerRequestHeader)
-        count = self._routes.wipe_write_perm(header.broker_name)
-        _audit(connection, request, "write permission removed", name=header.broker_name, topics=count)
-        return new_response(request, header=WipeWritePermOfBrokerResponseHeader(wipe_topic_count=count))
+    def _wipe_write_perm(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | _LaterAnswer:
+        name = request.header(WipeWritePermOfBrokerRequestHeader).broker_name
 
-    def _add_write_perm(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        header = request.header(AddWritePermOfBrokerRequestHeader)
-        count = self._routes.add_write_perm(header.broker_name)
-        _audit(connection, request, "write permission added", name=header.broker_name, topics=count)
-        return new_response(request, header=AddWritePermOfBrokerResponseHeader(add_topic_count=count))
+        def answer(count: int) -> RemotingCommand:
+            _audit(connection, request, "write permission removed", name=name, topics=count)
+            return new_response(request, header=WipeWritePermOfBrokerResponseHeader(wipe_topic_count=count))
+
+        return in_steps(self._routes.wiping_write_perm(name), answer)
+
+    def _add_write_perm(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | _LaterAnswer:
+        name = request.header(AddWritePermOfBrokerRequestHeader).broker_name
+
+        def answer(count: int) -> RemotingCommand:
+            _audit(connection, request, "write permission added", name=name, topics=count)
+            return new_response(request, header=AddWritePermOfBrokerResponseHeader(add_topic_count=count))
+
+        return in_steps(self._routes.adding_write_perm(name), answer)
 
     # Key-value table and configuration.
 
@@ -296,8 +263,9 @@ class NamesrvProcessor:
         header = request.header(PutKVConfigRequestHeader)
         key = header.key
         known = await self._kv_config.put(header.namespace, key, header.value)
-        before = {key: known} if known is not None else None
-        act, after = "key-value entry set", {key: header.value}
+        await _own_step()
+        before = {key: _shown(known)} if known is not None else None
+        act, after = "key-value entry set", {key: _shown(header.value)}
         _audit(connection, request, act, namespace=header.namespace, key=key, before=before, after=after)
         return new_response(request)
 
@@ -305,8 +273,9 @@ class NamesrvProcessor:
         header = request.header(DeleteKVConfigRequestHeader)
         key = header.key
         known = await self._kv_config.delete(header.namespace, key)
+        await _own_step()
         if known is not None:
-            act, before = "key-value entry deleted", {key: known}
+            act, before = "key-value entry deleted", {key: _shown(known)}
             _audit(connection, request, act, namespace=header.namespace, key=key, before=before)
         return new_response(request)
 
@@ -323,10 +292,10 @@ class NamesrvProcessor:
 
     def _get_kv_namespace(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         header = request.header(GetKVListByNamespaceRequestHeader)
-        table = self._kv_config.namespace(header.namespace)
-        if table is None:
+        body = self._kv_config.encoded(header.namespace)
+        if body is None:
             raise RequestRefused(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {header.namespace}")
-        return new_response(request, body=KVTable(table=dict(table)).encode())
+        return new_response(request, body=body)
 
     def _get_config(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         return new_response(request, body=self._config.listing())
@@ -353,24 +322,16 @@ def _audit(
     audit.info(act, remote=connection.remote.text, code=request.code, **subject, **audit_line(before, after))
 
 
-def _broker_key(
-    connection: Connection, header: RegisterBrokerRequestHeader | UnRegisterBrokerRequestHeader
-) -> BrokerKey:
-    names = connection.peer_names
-    origin = f"certificate {','.join(sorted(names))}" if names else connection.remote.ip
-    return BrokerKey(header.cluster_name, header.broker_name, header.broker_id, header.broker_addr, origin)
+async def _own_step() -> None:
+    """Wait for a step: all changes of one write continue at the same moment. Who is cancelled is not stopped, because
+    the change that was made is noted in any case."""
+    with trio.CancelScope(shield=True):
+        await next_step()
 
 
-def _registration(request: RemotingCommand, compressed: bool) -> RegisterBrokerBody:
-    if not request.body:
-        return RegisterBrokerBody()
-    if request.version < FIRST_VERSION_WITH_REGISTER_BODY:
-        return RegisterBrokerBody(
-            topic_config_serialize_wrapper=TopicConfigSerializeWrapper.decode_request(request.body)
-        )
-    if compressed:
-        return RegisterBrokerBody.decode_compressed(request.body)
-    return RegisterBrokerBody.decode_request(request.body)
+def _shown(value: str) -> str:
+    """Return what the audit log has of a value."""
+    return value if len(value) <= SHOWN_CHARACTERS else f"{value[:SHOWN_CHARACTERS]}... ({len(value)} characters)"
 
 
 def _encode_route(route: TopicRouteData, is_standard: bool, order_topic_conf: str | None) -> bytes:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
 from dataclasses import dataclass
 
-TOPIC_COST = 480
-ROUTE_COST = 120
+TOPIC_COST = 300
+ROUTE_COST = 200
 BROKER_COST = 1600
-"""About the memory of a topic, of its queues at one broker name, and of a broker, which has two entries. Their names
-have the longest lengths at most."""
+"""About the memory of a topic without its name, of its queues at one broker name, and of a broker, which has two
+entries, with names of the longest lengths."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,10 +18,3 @@ class RouteLimits:
     topic_count: int = 500_000
     broker_count: int = 20_000
     route_count: int = 2_000_000
-
-
-def route_cost(broker_name: str, known: Container[str] | None) -> int:
-    """Return the memory that a topic at a broker adds; `known` are the brokers that have the topic, if any."""
-    if known is None:
-        return TOPIC_COST + ROUTE_COST
-    return 0 if broker_name in known else ROUTE_COST

@@ -6,6 +6,7 @@ import re
 
 from triomq.admin.cluster_view import attempt, broker_table, now_ms
 from triomq.admin.diagnosis import CRITICAL, WARNING, Finding
+from triomq.admin.write_times import counts_of, longer_than
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,9 +19,7 @@ DISK_WARNING, DISK_CRITICAL = 0.75, 0.9
 WAIT_MS = 200
 PAGE_CACHE_MS = 1_000
 BEHIND_BYTES = 16 * 1024 * 1024
-FIRST_SLOW_BUCKET = 5  # of the times of writes: 200 to 500 ms
-SLOW_WRITES, SLOW_SHARE = 10, 0.01
-_BUCKETS = re.compile(r"\]:(\d+)")
+SLOW_MS, SLOW_WRITES, SLOW_SHARE = 200, 10, 0.01
 _RUNTIME = re.compile(r"(\d+) days, (\d+) hours, (\d+) minutes, (\d+) seconds")
 
 
@@ -77,12 +76,12 @@ def _broker(name: str, address: str, table: dict[str, str]) -> Iterator[Finding]
 
 
 def _slow_writes(name: str, address: str, table: dict[str, str]) -> Iterator[Finding]:
-    """Judge how long the broker's writes took: `[<=0ms]:7 [0~10ms]:2 ...`, at a TrioMQ broker in the last minute."""
-    counts = [int(count) for count in _BUCKETS.findall(table.get("putMessageDistributeTime", ""))]
-    slow = sum(counts[FIRST_SLOW_BUCKET:])
+    counts = counts_of(table)
+    slow = longer_than(counts, SLOW_MS)
     if slow >= SLOW_WRITES and slow >= SLOW_SHARE * sum(counts):
         yield Finding(
-            WARNING, "slow-writes", name, f"{slow} of {sum(counts)} writes of broker {name} took 200 ms or more",
+            WARNING, "slow-writes", name,
+            f"{slow} of {sum(counts)} writes of broker {name} took longer than {SLOW_MS} ms",
             "producers wait for them, and with SYNC_FLUSH every message does",
             f"mqadmin selftest DIR on the disk of {address} measures it; keep other programs off it: iostat -x 1",
         )  # fmt: skip

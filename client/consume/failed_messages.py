@@ -40,7 +40,9 @@ class FailedMessages:
     ) -> bool:
         """Hand a failed message to its broker, or else to any broker as a new message of the retry topic. Return False
         (and log it) when neither worked. `reason`: why it goes to the dead letter topic."""
-        if reason is not None and await self._bury(message, max_times, reason):
+        # A message that comes back with a reason was not moved by its broker, so that must take it back.
+        is_new = reason is not None and DEAD_LETTER_REASON not in message.properties
+        if is_new and await self._bury(message, max_times, reason or ""):
             return True
         try:
             address = await self._client.master_of(broker_name)
@@ -94,7 +96,8 @@ def retry_message(group: str, failed: MessageExt, delay_level: int, max_times: i
         properties.pop(name, None)
     properties.setdefault(names.ORIGIN_MESSAGE_ID, failed.msg_id)
     properties[names.RETRY_TOPIC] = failed.topic
-    times = max_times if delay_level < 0 else failed.reconsume_times + 1
+    # More than the limit, not as many: 5.x moves a message to the dead letter topic only then.
+    times = max_times + 1 if delay_level < 0 else failed.reconsume_times + 1
     properties[names.RECONSUME_TIME] = str(times)
     properties[names.MAX_RECONSUME_TIMES] = str(max_times)
     properties[names.DELAY] = str(delay_level if delay_level > 0 else 3 + failed.reconsume_times)

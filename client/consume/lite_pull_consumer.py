@@ -20,12 +20,14 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Unpack
+from typing import Generic, Unpack
 
 import trio
 
 from triomq.client.consume.assigned import AssignedQueue
+from triomq.client.consume.failed_messages import DEFAULT_MAX_RECONSUME_TIMES, FailedMessages
 from triomq.client.consume.group_consumer import GroupConsumer, GroupSettings
+from triomq.client.consume.payloads import Payloads
 from triomq.client.core import requests
 from triomq.client.core.allocation import Strategy
 from triomq.client.core.config import ClientOptions
@@ -34,8 +36,10 @@ from triomq.client.core.errors import ConfigurationError, MQClientError
 from triomq.client.core.hooks import FilterHook
 from triomq.client.core.log import get_logger
 from triomq.client.core.results import ConsumeFromWhere, MessageModel
+from triomq.client.core.type_variables import T
 from triomq.client.instance.client import Client
 from triomq.client.instance.subscribing import subscription
+from triomq.client.payloads.serializer import Serializer
 from triomq.protocol.bodies.heartbeat import CONSUME_ACTIVELY
 from triomq.protocol.bodies.running_info import ConsumeMessageDirectlyResult
 from triomq.protocol.codes import ResponseCode
@@ -51,7 +55,7 @@ log = get_logger("triomq.client.lite_pull")
 MAX_WAITING_PULLS = 1000
 
 
-class LitePullConsumer(GroupConsumer):
+class LitePullConsumer(GroupConsumer, Generic[T]):
     """Polls messages of its share of the queues, or of queues assigned by hand (RocketMQ: DefaultLitePullConsumer).
 
     Messages are pulled in the background up to a limit, and `poll` returns them. With `auto_commit` (the default), what
@@ -74,6 +78,7 @@ class LitePullConsumer(GroupConsumer):
         auto_commit: bool = True,
         auto_commit_seconds: float = 5.0,
         filter_hooks: Iterable[FilterHook] = (),
+        serializer: Serializer[T] | None = None,
         **options: Unpack[ClientOptions],
     ) -> None:
         super().__init__(
@@ -91,6 +96,8 @@ class LitePullConsumer(GroupConsumer):
                 filter_hooks=filter_hooks,
             ),
         )
+        self._payloads = None if serializer is None else Payloads(serializer)
+        self._failed = FailedMessages(self._client, self.group)
         self.auto_commit = auto_commit
         self.auto_commit_seconds = auto_commit_seconds
         self._assigned_by_hand: set[MessageQueue] | None = None
@@ -144,7 +151,7 @@ class LitePullConsumer(GroupConsumer):
 
     # Reading.
 
-    async def poll(self, timeout_seconds: float = 5.0) -> list[MessageExt]:
+    async def poll(self, timeout_seconds: float = 5.0) -> list[MessageExt[T]]:
         """Return the messages of one pull (at most `rules.pull_batch_size`, of one queue) as soon as there are some; an
         empty list when the time has passed."""
         self._open_nursery()
@@ -320,12 +327,21 @@ class LitePullConsumer(GroupConsumer):
     # Inside.
 
     async def _submit(self, assigned: AssignedQueue, messages: Sequence[MessageExt]) -> None:
+        if self._payloads is not None:
+            messages = await self._payloads.keep_right(assigned, messages, self._bury)
         while len(self._waiting) >= MAX_WAITING_PULLS and not assigned.dropped:
             self._taken = trio.Event()
             await self._taken.wait()
         if messages and not assigned.dropped:
             self._waiting.append((assigned, messages))
             self._arrived.set()
+
+    async def _bury(self, assigned: AssignedQueue, message: MessageExt, reason: str) -> bool:
+        if self.is_broadcasting:
+            log.warning("a broadcast message is wrong; it is dropped", group=self.group, reason=reason)
+            return True
+        broker_name = assigned.queue.broker_name
+        return await self._failed.deliver_again(message, broker_name, -1, DEFAULT_MAX_RECONSUME_TIMES, reason)
 
     def _skipped(self, assigned: AssignedQueue) -> None:
         """Advance the position to `next_offset`, as if the messages before it had been polled."""

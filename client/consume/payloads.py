@@ -2,14 +2,17 @@
 
 Such a message would fail again at each delivery, so it goes to the dead letter topic at once, with the reason. A
 serializer that cannot work for now (its schema registry is away) says nothing about the message: that one is delivered
-again later.
+again later. Consumers that poll have no later delivery, so there both wait, and their queue with them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
+import trio
+
+from triomq.client.consume.assigned import AssignedQueue
 from triomq.client.consume.delivery import Delivery
 from triomq.client.core.errors import WrongPayload
 from triomq.client.core.log import get_logger
@@ -20,6 +23,8 @@ log = get_logger("triomq.client.consume")
 
 V = TypeVar("V")
 
+AGAIN_SECONDS = 5.0
+"""Pause of a polling consumer before it tries again what did not work."""
 WrongMessage = tuple[MessageExt, str]
 """A message whose body is wrong, and why."""
 
@@ -39,6 +44,30 @@ class Payloads(Decoder[V]):
             else:
                 right.append(message)
         return right, wrong
+
+    async def keep_right(
+        self,
+        assigned: AssignedQueue,
+        messages: Sequence[MessageExt],
+        bury: Callable[[AssignedQueue, MessageExt, str], Awaitable[bool]],
+    ) -> list[MessageExt]:
+        """Set the values of messages that a poll is to return; take the wrong ones out of the window when `bury` has
+        stored them as dead letters. Wait until all of that has worked, or the queue is dropped."""
+        right: list[MessageExt] = []
+        for message in messages:
+            while not assigned.dropped:
+                try:
+                    await self.decode(message)
+                    right.append(message)
+                    break
+                except WrongPayload as error:
+                    if await bury(assigned, message, str(error)):
+                        assigned.window.remove([message])
+                        break
+                except Exception as error:
+                    log.warning("the serializer failed; its queue waits", queue=str(assigned.queue), error=repr(error))
+                await trio.sleep(AGAIN_SECONDS)
+        return right
 
     async def fits(self, delivery: Delivery[Any]) -> bool:
         """Set the value of a message that the application is about to receive; settle it and return False when there

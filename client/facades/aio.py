@@ -161,7 +161,7 @@ class PullConsumer(AioFacade, PullConsumerFacade):
     """See `triomq.PullConsumer`."""
 
 
-class LitePullConsumer(AioFacade, LitePullConsumerFacade):
+class LitePullConsumer(AioFacade, LitePullConsumerFacade[T]):
     """See `triomq.LitePullConsumer`."""
 
 

@@ -155,7 +155,7 @@ class PullConsumer(BlockingFacade, PullConsumerFacade):
     """See `triomq.PullConsumer`."""
 
 
-class LitePullConsumer(BlockingFacade, LitePullConsumerFacade):
+class LitePullConsumer(BlockingFacade, LitePullConsumerFacade[T]):
     """See `triomq.LitePullConsumer`."""
 
 

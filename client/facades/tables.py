@@ -122,12 +122,12 @@ class PullConsumerFacade(Facade):
     send_back = waiting(PullConsumer.send_back)
 
 
-class LitePullConsumerFacade(Facade):
+class LitePullConsumerFacade(Facade, Generic[T]):
     """`triomq.LitePullConsumer`."""
 
-    _core: LitePullConsumer
+    _core: LitePullConsumer[T]
 
-    @constructs(LitePullConsumer)
+    @constructs(LitePullConsumer[T])
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(LitePullConsumer(*args, **options))
 
@@ -135,7 +135,7 @@ class LitePullConsumerFacade(Facade):
     unsubscribe = plain(LitePullConsumer.unsubscribe)
     assign = waiting(LitePullConsumer.assign)
     queues = waiting(LitePullConsumer.queues)
-    poll = waiting(LitePullConsumer.poll)
+    poll = waiting(LitePullConsumer[T].poll)
     pause = plain(LitePullConsumer.pause)
     resume = plain(LitePullConsumer.resume)
     seek = waiting(LitePullConsumer.seek)

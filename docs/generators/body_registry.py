@@ -19,10 +19,11 @@ from triomq.protocol.bodies.offset import (
     ResetOffsetBodyForC,
 )
 from triomq.protocol.bodies.queue_lock import LockBatchRequestBody, UnlockBatchRequestBody
+from triomq.protocol.bodies.registration import OldRegistration, Registration
 from triomq.protocol.bodies.route import ClusterInfo
 from triomq.protocol.bodies.running_info import ClientRates
 from triomq.protocol.bodies.subscription_group import SubscriptionGroupConfig, SubscriptionGroupWrapper
-from triomq.protocol.bodies.topic_config import DataVersion, RegisterBrokerBody, TopicConfigSerializeWrapper
+from triomq.protocol.bodies.topic_config import DataVersion, TopicConfigSerializeWrapper
 from triomq.protocol.codes import RequestCode as Code
 
 REQUEST_BODIES: Final[dict[int, tuple[type[Body], ...]]] = {
@@ -31,7 +32,7 @@ REQUEST_BODIES: Final[dict[int, tuple[type[Body], ...]]] = {
     Code.LOCK_BATCH_MQ: (LockBatchRequestBody,),
     Code.UNLOCK_BATCH_MQ: (UnlockBatchRequestBody,),
     Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: (SubscriptionGroupConfig,),
-    Code.REGISTER_BROKER: (RegisterBrokerBody, TopicConfigSerializeWrapper),
+    Code.REGISTER_BROKER: (Registration, OldRegistration),
     Code.QUERY_DATA_VERSION: (DataVersion,),
     Code.RESET_CONSUMER_CLIENT_OFFSET: (ResetOffsetBody, ResetOffsetBodyForC),
 }

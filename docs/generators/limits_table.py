@@ -39,6 +39,7 @@ _CLIENTS = "tests/broker/test_broker_client_processors.py::"
 _CLIENT_TABLES = "tests/broker/test_broker_client_tables.py::"
 _KEPT = "tests/broker/test_broker_kept_tables.py::"
 _FILTERS = "tests/broker/test_broker_filter_bounds.py::"
+_REGISTRATION = "tests/protocol/test_protocol_registration.py::"
 _BOUNDS = "tests/broker/test_broker_bounds.py::"
 _BODIES = "tests/protocol/test_protocol_bodies.py::"
 _FASTJSON = "tests/protocol/test_protocol_fastjson.py::"
@@ -65,10 +66,15 @@ CONSTANTS: tuple[Constant, ...] = (
              _FASTJSON + "test_nesting_is_bounded"),
     Constant("protocol.bodies.fastjson_reader", "MAX_EXPANDED_NODES", "values that JSON references expand to",
              "refused", _FASTJSON + "test_references_cannot_explode"),
-    Constant("protocol.bodies.topic_config", "MAX_INFLATED_BYTES", "bytes of a compressed registration, inflated",
-             "refused", _BODIES + "test_compressed_registration_refusals"),
-    Constant("protocol.bodies.topic_config", "MAX_INFLATED_TOPICS", "topics of a compressed registration", "refused",
-             "tests/protocol/test_protocol_bounds.py::test_a_compressed_registration_has_a_bounded_number_of_topics"),
+    Constant("protocol.bodies.registration", "MAX_INFLATED_BYTES", "bytes of a compressed registration, inflated",
+             "refused", _REGISTRATION + "test_a_compressed_registration_inflates_to_a_bounded_size"),
+    Constant("protocol.bodies.registration", "MAX_REGISTERED_TOPICS", "topics of a registration", "refused",
+             _REGISTRATION + "test_a_registration_has_a_bounded_number_of_topics"),
+    Constant("protocol.bodies.registration", "MAX_LENIENT_REGISTRATION_BYTES",
+             "bytes of a registration that is not standard JSON", "refused",
+             _REGISTRATION + "test_a_registration_that_is_not_standard_json_is_short"),
+    Constant("protocol.bodies.registration", "MAX_PIECE_BYTES", "bytes of a line of a compressed registration",
+             "refused", _REGISTRATION + "test_a_piece_of_a_compressed_registration_is_bounded"),
     Constant("broker.processors.client", "MAX_HEARTBEAT_BYTES", "bytes of a heartbeat", "refused as SYSTEM_BUSY",
              _CLIENTS + "test_a_heartbeat_beyond_a_limit_registers_nothing"),
     Constant("broker.processors.client", "MAX_SUBSCRIPTIONS", "subscriptions of one heartbeat",
@@ -162,8 +168,10 @@ CONSTANTS: tuple[Constant, ...] = (
     Constant("remoting.connection_tasks", "MAX_TASKS", "requests of one connection that run as tasks", "they wait",
              "tests/remoting/test_remoting_tasks.py::"
              "test_requests_beyond_the_bound_wait_in_order_and_the_socket_with_them"),
-    Constant("namesrv.processor", "MAX_FILTER_SERVERS", "filter servers of one broker", "refused",
+    Constant("namesrv.registration", "MAX_FILTER_SERVERS", "filter servers of one broker", "refused",
              "tests/namesrv/test_namesrv_processor.py::test_a_registration_with_a_name_too_long_is_refused"),
+    Constant("namesrv.processor", "MAX_VERSION_BYTES", "bytes of the data version that a broker asks about", "refused",
+             "tests/namesrv/test_namesrv_processor.py::test_a_data_version_is_short"),
     Constant("namesrv.processor", "MAX_KEPT_ANSWERS", "encoded routes that are kept", "made again when asked for",
              "tests/namesrv/test_namesrv_processor.py::test_encoded_routes_are_kept_up_to_a_size"),
     Constant("namesrv.processor", "MAX_KEPT_BYTES", "bytes of encoded routes that are kept",

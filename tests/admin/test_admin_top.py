@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from verb_calls import check
 
+from triomq.admin import write_times
 from triomq.admin.__main__ import main
 from triomq.admin.run import Run
 from triomq.admin.verbs import top_rates
@@ -76,6 +77,7 @@ def test_once_measures_for_an_interval_and_shows_brokers_topics_and_groups(
     broker, topic, group = check("top", capsys.readouterr().out)
     assert pauses.waited == [1.0]
     assert (broker["kind"], broker["name"], broker["responds"], broker["diskPercent"]) == ("broker", "b", True, 10.0)
+    assert broker["writeP99Ms"] is None  # it counts no writes
     assert topic == {"kind": "topic", "name": "T", "inTps": 4.0, "outTps": 1.0, "messages": 18}
     assert (group["kind"], group["name"], group["backlog"], group["grew"]) == ("group", "G", 12, 6)
     assert main(["top", "--once", "-n", cluster.address]) == 0
@@ -129,6 +131,39 @@ def test_the_numbers_of_topics_and_groups_are_chosen(
     assert [item["kind"] for item in check("top", capsys.readouterr().out)] == ["broker"]
     assert main([*words, "--topics", "-1"]) == 2
     assert main([*words, "--groups", "-1"]) == 2
+
+
+# -- the times of writes -----------------------------------------------------------------------------------------------
+
+BUCKETS = ("<=0ms", "0~10ms", "10~50ms", "50~100ms", "100~200ms", "200~500ms", "500ms~1s", "1~2s", "2~3s", "3~4s",
+           "4~5s", "5~10s", "10s~")  # fmt: skip
+
+
+def times_text(counts: list[int]) -> str:
+    return "".join([f"[{name}]:{count} " for name, count in zip(BUCKETS, counts, strict=True)])
+
+
+@given(st.lists(st.integers(0, 1000), min_size=13, max_size=13), st.integers(1, 100))
+def test_the_time_of_writes_is_one_that_their_share_does_not_exceed(counts: list[int], percent: int) -> None:
+    found = write_times.percentile_ms(write_times.counts_of({"putMessageDistributeTime": times_text(counts)}), percent)
+    if not sum(counts):
+        assert found is None
+        return
+    assert found is not None
+    within = sum(counts) - write_times.longer_than(counts, found)
+    assert within * 100 >= percent * sum(counts) or found == 10_000
+    below = write_times.EDGES_MS[: write_times.EDGES_MS.index(found)]
+    assert all((sum(counts) - write_times.longer_than(counts, edge)) * 100 < percent * sum(counts) for edge in below)
+
+
+def test_the_slow_writes_of_a_broker_are_shown(
+    cluster: Busy, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Pauses(cluster, monkeypatch)
+    table = {"table": {"putMessageDistributeTime": times_text([900, 80, 0, 0, 0, 20, 0, 0, 0, 0, 0, 0, 0])}}
+    monkeypatch.setattr(cluster, "_bodies", lambda bodies=cluster._bodies: {**bodies(), 28: table})
+    assert main(["top", "--once", "-n", cluster.address, "--output", "json"]) == 0
+    assert check("top", capsys.readouterr().out)[0]["writeP99Ms"] == 500
 
 
 # -- rates and graphs --------------------------------------------------------------------------------------------------

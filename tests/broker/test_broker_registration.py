@@ -13,6 +13,7 @@ import trio
 import trio.testing
 from broker_fakes import FakeClock
 from golden_data import golden_frames
+from registrations_read import compressed_registration
 from trio.testing import MockClock
 
 from triomq.broker.address_server import AddressServer
@@ -126,7 +127,7 @@ def surround(nursery: trio.Nursery) -> Surround:
 def body_of(command: RemotingCommand) -> RegisterBrokerBody:
     header = command.header(RegisterBrokerRequestHeader)
     assert header.body_crc32 == zlib.crc32(command.body) & 0x7FFFFFFF
-    decode = RegisterBrokerBody.decode_compressed if header.compressed else RegisterBrokerBody.decode
+    decode = compressed_registration if header.compressed else RegisterBrokerBody.decode
     return decode(command.body)
 
 

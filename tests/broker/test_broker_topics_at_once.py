@@ -17,9 +17,10 @@ from trio.testing import MockClock
 from triomq.broker.configuration import Configuration
 from triomq.broker.registration import Registration
 from triomq.broker.tables.topics import TopicTable
+from triomq.namesrv.brokers import BrokerKey
 from triomq.namesrv.config import NamesrvSettings
 from triomq.namesrv.controller import serve
-from triomq.namesrv.routes import BrokerKey, RouteTable
+from triomq.namesrv.routes import RouteTable
 from triomq.protocol.bodies.route import TopicRouteData
 from triomq.protocol.bodies.topic_config import RegisterBrokerBody, TopicConfig
 from triomq.protocol.codes import RequestCode

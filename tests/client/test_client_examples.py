@@ -23,6 +23,8 @@ EXPECTED = {
     "asyncio_client.py": ["the sum is 45"],
     "blocking_client.py": ["topic with 2 queues", "the sum is 45", "left to consume: 0"],
     "embedded_cluster.py": ["Hello world"],
+    "typed_messages.py": ["order 17 of Zoe costs 42", "seventeen", "Json: Expected `int`, got `str`"],
+    "application.py": ["example-shop books 4", "example-shop books 9", "example-shop books 16", "closed"],
     "virtual_time.py": ["tried 17 times", "a minute before two hours: []", "after two hours: ['order 2']"],
 }
 

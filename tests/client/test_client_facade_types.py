@@ -114,6 +114,8 @@ async def typed() -> None:
 
 
 def typed_and_blocking() -> None:
+    with blocking.LitePullConsumer("report", serializer=Json(Order)) as poller:
+        print([message.value.number for message in poller.poll()])
     with blocking.Producer("orders", serializer=Json(Order)) as producer:
         producer.send(producer.message("Orders", Order(17), delay_level=3))
         print(producer.request_value("Rpc", Order(17), Text()).value.upper())

@@ -13,6 +13,8 @@ import struct
 from collections.abc import Callable
 from types import ModuleType
 
+from registrations_read import compressed_registration, read_all
+
 from triomq.broker.replication import frames
 from triomq.broker.replication.frames import ReportDecoder, TransferDecoder
 from triomq.protocol import address, bodies, compression, entries, java_properties, message_id, record
@@ -20,7 +22,7 @@ from triomq.protocol.address import HostPort
 from triomq.protocol.bodies import base as body_base
 from triomq.protocol.bodies import fastjson_reader, fastjson_writer, heartbeat, route, topic_config
 from triomq.protocol.bodies.base import Body
-from triomq.protocol.bodies.topic_config import RegisterBrokerBody
+from triomq.protocol.bodies.registration import read_old_registration, read_registration
 from triomq.protocol.errors import BodyError, FrameError, HeaderFieldError, ProtocolError, RecordError
 from triomq.protocol.headers import base, registry
 from triomq.protocol.headers.base import Header
@@ -81,13 +83,16 @@ def json_bodies(data: bytes) -> None:
 
 
 def registration_body(data: bytes) -> None:
-    """The registration of a broker, before its compression."""
+    """The registration of a broker: plain, and before and after its compression."""
+    for read in (read_registration, read_old_registration):
+        with contextlib.suppress(BodyError):
+            read_all(read(data))
     with contextlib.suppress(BodyError):
-        RegisterBrokerBody.decode_compressed(data)
+        compressed_registration(data)
     with contextlib.suppress(BodyError):
-        found = RegisterBrokerBody.decode_compressed(compression.compress(data))
+        found = compressed_registration(compression.compress(data))
         text = found.encode_compressed()
-        assert RegisterBrokerBody.decode_compressed(text).encode_compressed() == text
+        assert compressed_registration(text).encode_compressed() == text
 
 
 def properties_text(data: bytes) -> None:

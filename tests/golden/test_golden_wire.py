@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 from golden_data import golden_lines, golden_store
+from registrations_read import compressed_registration
 
 from triomq.protocol import signature
 from triomq.protocol.bodies import (
@@ -302,7 +303,7 @@ def test_compressed_registrations_are_read_and_written_alike(recorded: dict[str,
     assert len(packed) >= 2
     for item in packed:
         inflated = bytes.fromhex(item.facts["body_inflated_hex"])
-        body = topic_config.RegisterBrokerBody.decode_compressed(item.command.body)
+        body = compressed_registration(item.command.body)
         written = body.encode_compressed()
         assert zlib.decompress(written) == inflated
         assert len(body.topic_config_serialize_wrapper.topic_config_table) == 32

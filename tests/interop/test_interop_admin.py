@@ -16,7 +16,10 @@ import pytest
 from interop_cluster import BROKER_NAME, CLUSTER_NAME, Cluster, running_cluster
 from interop_drivers import Driver
 from interop_mqadmin import JavaAdmin
+from interop_processes import wait_until
 from test_interop_mqadmin_commands import Shop
+
+from triomq.admin.command import overview
 
 PROJECT = Path(__file__).resolve().parents[2]
 
@@ -139,6 +142,8 @@ def shop(cluster: Cluster, admin: JavaAdmin, java4: Driver, tmp_path_factory: py
 
 @pytest.fixture(scope="module")
 def names(shop: Shop, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    progress = ("consumerProgress", "-g", shop.group)
+    wait_until(lambda: "Diff Total: 0" in ours(shop, *progress).stdout, 30, "the group has stored that it read all")
     listed = ours(shop, "consumerConnection", "-g", shop.group).stdout.splitlines()
     by_offset = ours(shop, "queryMsgByOffset", "-t", shop.topic, "-b", BROKER_NAME, "-i", "0", "-o", "0").stdout
     [offset_id] = re.findall(r"OffsetID: +(\w+)", by_offset)
@@ -248,6 +253,8 @@ def test_both_print_the_same_where_there_is_access_control(
 
 def test_every_command_runs_side_by_side(admin: JavaAdmin) -> None:
     """startMonitoring prints nothing until it is stopped, and clusterRT has a test of its own."""
-    listed = set(re.findall(r"^   (\w+) ", admin.run(), re.MULTILINE))
+    printed = admin.run()
+    assert overview().strip("\n") == printed
+    listed = set(re.findall(r"^   (\w+) ", printed, re.MULTILINE))
     compared = {line.split()[0] for line in (*READING, *[line for _, line in (*CHANGING, *GUARDED)])}
     assert listed - compared == {"clusterRT", "startMonitoring"}

@@ -14,6 +14,7 @@ from triomq.namesrv.kv_config import KvConfig
 from triomq.namesrv.processor import AskProductEnvironment, NamesrvProcessor
 from triomq.namesrv.routes import RouteTable
 from triomq.namesrv.runtime_config import RuntimeConfig
+from triomq.namesrv.upkeep import RouteUpkeep
 from triomq.protocol.address import HostPort
 from triomq.protocol.bodies.topic_config import (
     DataVersion,
@@ -74,11 +75,13 @@ class FakeNamesrv:
         extra: dict[str, str] | None = None,
     ) -> None:
         self.nursery = nursery
-        self.routes = RouteTable()
+        self.memory = TableMemory()
+        self.in_progress = TableMemory()
+        self.routes = RouteTable(incoming_account=self.in_progress.account("registrations in progress"))
+        nursery.start_soon(RouteUpkeep(self.routes).run)
         self.kv_config = kv_config or KvConfig(None)
         self.config = RuntimeConfig(settings or NamesrvSettings(), ServerSettings(listen_port=9876), extra=extra)
         self.table = ProcessorTable()
-        self.memory = TableMemory()
         self.processor = NamesrvProcessor(
             self.routes,
             self.kv_config,

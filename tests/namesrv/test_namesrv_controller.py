@@ -14,11 +14,12 @@ from namesrv_fakes import FakeNamesrv, broker_fields, registration
 from structlog.testing import capture_logs
 
 from triomq.daemon.errors import ExitCode, StartError
-from triomq.namesrv import controller
+from triomq.namesrv import upkeep
 from triomq.namesrv.config import NamesrvSettings
-from triomq.namesrv.controller import log_kv_config, scan_silent_brokers, serve
+from triomq.namesrv.controller import serve
 from triomq.namesrv.kv_config import KvConfig
 from triomq.namesrv.product_environment import AddressServer, ProductEnvironment
+from triomq.namesrv.upkeep import log_kv_config, scan_silent_brokers
 from triomq.protocol.bodies.name_list import TopicList
 from triomq.protocol.codes import RequestCode, ResponseCode
 from triomq.protocol.command import RemotingCommand, new_request
@@ -67,7 +68,7 @@ async def test_the_connection_of_a_silent_broker_is_closed(
     nursery: trio.Nursery, autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     namesrv = FakeNamesrv(nursery)
-    monkeypatch.setattr(controller, "Connection", type(namesrv.peer))
+    monkeypatch.setattr(upkeep, "Connection", type(namesrv.peer))
     await namesrv.register("T")
     nursery.start_soon(scan_silent_brokers, namesrv.routes, Counter())
     await trio.sleep(130)

@@ -13,8 +13,8 @@ import trio
 from golden_data import golden_lines
 from namesrv_fakes import FakeConnection, FakeNamesrv, ha_address
 
+from triomq.namesrv.brokers import BrokerKey
 from triomq.namesrv.config import NamesrvSettings
-from triomq.namesrv.routes import BrokerKey
 from triomq.protocol.bodies import fastjson
 from triomq.protocol.bodies.kv_table import ORDER_TOPIC_CONFIG, KVTable
 from triomq.protocol.bodies.route import TopicRouteData

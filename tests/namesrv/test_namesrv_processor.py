@@ -23,8 +23,9 @@ from triomq.protocol.address import HostPort
 from triomq.protocol.bodies import fastjson
 from triomq.protocol.bodies.kv_table import KVTable
 from triomq.protocol.bodies.name_list import TopicList
+from triomq.protocol.bodies.registration import OldRegistration
 from triomq.protocol.bodies.route import ClusterInfo, TopicRouteData
-from triomq.protocol.bodies.topic_config import DataVersion, TopicConfig, TopicConfigSerializeWrapper
+from triomq.protocol.bodies.topic_config import DataVersion, TopicConfig
 from triomq.protocol.codes import RequestCode, ResponseCode
 from triomq.protocol.command import RemotingCommand, new_request
 from triomq.protocol.headers.registry import REQUEST_HEADERS
@@ -238,7 +239,7 @@ async def test_the_compressed_body(namesrv: FakeNamesrv) -> None:
     found = await route(namesrv, "T")
     assert found is not None
     assert found.queue_datas[0].read_queue_nums == 3
-    assert namesrv.routes.data_version("10.0.0.1:10911") == DataVersion(counter=7, timestamp=1_700_000_000_000)
+    assert namesrv.routes.brokers.data_version("10.0.0.1:10911") == DataVersion(counter=7, timestamp=1_700_000_000_000)
 
 
 async def test_the_body_of_brokers_older_than_3_0_11(namesrv: FakeNamesrv) -> None:
@@ -253,7 +254,7 @@ async def test_a_registration_without_a_body_only_registers_the_broker(namesrv: 
     fields = {**broker_fields(), "haServerAddr": "10.0.0.1:10912"}
     assert (await namesrv.ask(RequestCode.REGISTER_BROKER, fields)).code == SUCCESS
     assert namesrv.routes.topics() == []
-    assert namesrv.routes.data_version("10.0.0.1:10911") == DataVersion()
+    assert namesrv.routes.brokers.data_version("10.0.0.1:10911") == DataVersion()
 
 
 async def test_a_oneway_registration_counts_and_is_not_answered(namesrv: FakeNamesrv) -> None:
@@ -314,6 +315,26 @@ async def test_query_data_version(namesrv: FakeNamesrv) -> None:
     assert answer.body == b'{"counter":1,"timestamp":1700000000000}'
     for body in (b"", b"[]", b"x"):
         assert (await namesrv.ask(RequestCode.QUERY_DATA_VERSION, broker_fields(), body)).code == ERROR
+
+
+async def test_a_data_version_is_short(namesrv: FakeNamesrv) -> None:
+    """Nothing of a long one is read."""
+    text = DataVersion(counter=1).encode()
+    for size, code in ((4096, SUCCESS), (4097, ERROR)):
+        answer = await namesrv.ask(RequestCode.QUERY_DATA_VERSION, broker_fields(), text.ljust(size))
+        assert answer.code == code
+    assert "the limit is 4096" in (answer.remark or "")
+
+
+async def test_lists_are_kept_until_something_changes(namesrv: FakeNamesrv) -> None:
+    codes = (RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, RequestCode.GET_BROKER_CLUSTER_INFO)
+    await namesrv.register("T")
+    before = namesrv.memory.held_bytes
+    first = [(await namesrv.ask(code)).body for code in codes]
+    assert namesrv.memory.held_bytes > before + sum(map(len, first))
+    assert [(await namesrv.ask(code)).body for code in codes] == first
+    await namesrv.register("U", name="b-b", address="b:1")
+    assert all(body not in first for body in [(await namesrv.ask(code)).body for code in codes])
 
 
 async def test_cluster_info(namesrv: FakeNamesrv) -> None:
@@ -616,6 +637,31 @@ async def test_administration_leaves_a_line_each(nursery: trio.Nursery) -> None:
     ]  # fmt: skip
 
 
+async def test_the_audit_log_has_the_beginning_of_a_long_value(namesrv: FakeNamesrv) -> None:
+    with capture_logs() as captured:
+        for value in ("v" * 1000, "w" * 60_000):
+            await namesrv.ask(RequestCode.PUT_KV_CONFIG, {"namespace": "N", "key": "k", "value": value})
+    lines = [line for line in captured if line["event"] == "key-value entry set"]
+    assert [line["after"] for line in lines] == [
+        {"k": "v" * 1000},
+        {"k": "w" * 1000 + "... (60000 characters)"},
+    ]
+
+
+async def test_a_change_is_in_the_audit_log_although_its_connection_closes(namesrv: FakeNamesrv) -> None:
+    request = new_request(RequestCode.PUT_KV_CONFIG, ext_fields={"namespace": "N", "key": "k", "value": "v"})
+    work = namesrv.processor._put_kv(namesrv.peer, request)  # type: ignore[arg-type]
+    with capture_logs() as captured, trio.CancelScope() as scope:
+        scope.cancel()
+        namesrv.kv_config.put = _put  # type: ignore[method-assign, assignment]
+        await work
+    assert [line["event"] for line in captured] == ["key-value entry set"]
+
+
+async def _put(namespace: str, key: str, value: str) -> None:
+    """A change that was made although its caller was cancelled meanwhile."""
+
+
 async def test_encoded_routes_are_kept_up_to_a_size(namesrv: FakeNamesrv, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of them may name every broker."""
     topics = [f"T{number}" for number in range(8)]
@@ -643,7 +689,7 @@ async def test_a_nameserver_refuses_what_is_beyond_a_bound_and_serves_others(nam
             body = body_text(one, 1)
         else:
             continue  # a response to a broker
-        version = 1 if one.record is TopicConfigSerializeWrapper else 407
+        version = 1 if one.record is OldRegistration else 407
         answer = await namesrv.ask(RequestCode(code), fields, body, version=version)
         if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
             continue

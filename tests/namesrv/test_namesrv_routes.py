@@ -8,8 +8,9 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from triomq.namesrv.brokers import SILENT_SECONDS, BrokerKey, MasterAddress
 from triomq.namesrv.route_limits import RouteLimits
-from triomq.namesrv.routes import SILENT_SECONDS, BrokerKey, MasterAddress, RouteTable
+from triomq.namesrv.routes import RouteTable
 from triomq.protocol.bodies.topic_config import DataVersion, TopicConfig
 from triomq.protocol.errors import RequestRefused
 
@@ -38,7 +39,7 @@ def register(
 
 
 def addresses(table: RouteTable) -> dict[str, dict[int, str]]:
-    return {name: dict(data.broker_addrs) for name, data in table.cluster_info().broker_addr_table.items()}
+    return {name: dict(data.broker_addrs) for name, data in table.brokers.cluster_info().broker_addr_table.items()}
 
 
 def test_topics_missing_from_a_registration_stay() -> None:
@@ -188,7 +189,7 @@ def test_the_last_address_of_a_name_takes_everything_along() -> None:
     assert addresses(table) == {"b-b": {0: "b:1"}}
     table.unregister(BrokerKey("C", "b-b", 0, "b:1"))
     assert table.sizes() == {"topics": 0, "broker_names": 0, "brokers": 0}
-    assert table.cluster_info().cluster_addr_table == {}
+    assert table.brokers.cluster_info().cluster_addr_table == {}
 
 
 def test_a_late_unregistration_does_not_remove_the_successor() -> None:
@@ -221,8 +222,8 @@ def test_a_broker_that_is_silent_for_too_long_is_dropped_with_its_owner() -> Non
     register(table, "U", name="b-b", address="b:1", now=50)
     assert table.drop_silent(SILENT_SECONDS) == []
     assert table.drop_silent(SILENT_SECONDS + 1) == [("a:1", owner)]
-    table.seen("b:1", 100)
-    table.seen("unknown:1", 100)
+    table.brokers.seen("b:1", 100)
+    table.brokers.seen("unknown:1", 100)
     assert table.drop_silent(100 + SILENT_SECONDS) == []
     assert table.topics() == ["U"]
 
@@ -235,7 +236,7 @@ def test_a_full_table_refuses_as_a_whole() -> None:
     with pytest.raises(RequestRefused, match="1 brokers are registered"):
         register(table, name="b-b", address="b:1")
     assert table.sizes() == {"topics": 2, "broker_names": 1, "brokers": 1}
-    assert not table.is_changed("a:1", DataVersion(counter=1, timestamp=1))
+    assert not table.brokers.is_changed("a:1", DataVersion(counter=1, timestamp=1))
 
 
 NAMES = st.sampled_from(["b-a", "b-b"])
@@ -295,7 +296,7 @@ class AnyOrderOfEvents(RuleBasedStateMachine):
 
     @invariant()
     def tables_agree(self) -> None:
-        info = self.table.cluster_info()
+        info = self.table.brokers.cluster_info()
         names = set(info.broker_addr_table)
         assert all(data.broker_addrs for data in info.broker_addr_table.values())
         assert all(info.cluster_addr_table.values())

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from triomq.namesrv.brokers import BrokerKey
 from triomq.namesrv.kv_config import KvConfig
 from triomq.namesrv.route_limits import BROKER_COST, ROUTE_COST, TOPIC_COST
-from triomq.namesrv.routes import BrokerKey, RouteTable
+from triomq.namesrv.routes import RouteTable
 from triomq.protocol.bodies.topic_config import DataVersion, TopicConfig
 from triomq.protocol.codes import ResponseCode
 from triomq.remoting.table_memory import MemoryShort, TableMemory
@@ -35,8 +37,9 @@ def counted(table: RouteTable) -> int:
     topics = table.topics()
     routes = [table.route(topic) for topic in topics]
     queues = sum(len(route.queue_datas) for route in routes if route is not None)
-    brokers = len(table.cluster_info().broker_addr_table)
-    return TOPIC_COST * len(topics) + ROUTE_COST * queues + 2 * BROKER_COST * brokers
+    brokers = len(table.brokers.cluster_info().broker_addr_table)
+    names = sum(map(sys.getsizeof, topics))
+    return TOPIC_COST * len(topics) + names + ROUTE_COST * queues + 2 * BROKER_COST * brokers
 
 
 @given(

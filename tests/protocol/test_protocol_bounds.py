@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-import zlib
 from typing import Annotated
 
 import msgspec
 import pytest
 from declared_values import body_text, bounded, header_fields, leaf, name_of
+from registrations_read import compressed_registration
 
 from docs.generators.declared_bounds import Declared, declared
 from triomq.protocol.bodies.base import MAX_LENIENT_BYTES, Body
 from triomq.protocol.bodies.heartbeat import HeartbeatData
-from triomq.protocol.bodies.topic_config import MAX_INFLATED_TOPICS, DataVersion, RegisterBrokerBody, TopicConfig
+from triomq.protocol.bodies.topic_config import DataVersion, RegisterBrokerBody, TopicConfig
 from triomq.protocol.bounds import Bound, TopicName
 from triomq.protocol.command import JSON, MSGPACK, ROCKETMQ, RemotingCommand
 from triomq.protocol.errors import BodyError, HeaderFieldError
@@ -106,22 +106,7 @@ def test_a_compressed_topic_has_the_bounds_of_a_plain_one(line: str) -> None:
 def test_a_compressed_filter_server_has_the_bounds_of_a_plain_one() -> None:
     body = RegisterBrokerBody(filter_server_list=["f" * 1025])
     with pytest.raises(BodyError, match="1024"):
-        RegisterBrokerBody.decode_compressed(body.encode_compressed())
-
-
-def test_a_compressed_registration_has_a_bounded_number_of_topics() -> None:
-    """Lines are short and compress well: 64 KiB hold millions of them."""
-    line = b"\0\0\0\x10T 1 1 6 SINGLE_T"
-    version = DataVersion().encode()
-
-    def registration(count: int) -> bytes:
-        head = len(version).to_bytes(4, "big") + version + count.to_bytes(4, "big")
-        return zlib.compress(head + line * count + b"\0\0\0\x04null")
-
-    wrapper = RegisterBrokerBody.decode_compressed(registration(1000)).topic_config_serialize_wrapper
-    assert list(wrapper.topic_config_table) == ["T"]
-    with pytest.raises(BodyError, match=f"{MAX_INFLATED_TOPICS + 1} topics, the limit is {MAX_INFLATED_TOPICS}"):
-        RegisterBrokerBody.decode_compressed(registration(MAX_INFLATED_TOPICS + 1))
+        compressed_registration(body.encode_compressed())
 
 
 def test_a_body_that_is_too_long_for_its_field_is_read_once() -> None:

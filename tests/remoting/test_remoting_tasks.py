@@ -19,7 +19,7 @@ from triomq.remoting.connection_settings import ConnectionSettings
 from triomq.remoting.connection_tasks import MAX_TASKS
 from triomq.remoting.processor_table import Pool, ProcessorTable
 from triomq.remoting.server import RemotingServer
-from triomq.remoting.step_line import PASS_SECONDS, StepLine, line_of_task, next_step
+from triomq.remoting.step_line import PASS_SECONDS, StepLine, line_of_task, next_step, next_step_of_many
 from triomq.remoting.turn import Turn
 
 WAITS = 2
@@ -203,6 +203,41 @@ async def test_the_steps_of_one_pass_of_the_loop_have_a_time(nursery: trio.Nurse
             tasks.start_soon(task, owner)
     assert sum(steps) == 60
     assert max(steps) == 2
+
+
+@pytest.mark.parametrize("tasks", [1, 2])
+async def test_short_parts_share_a_pass_until_its_time_is_over_or_another_waits(
+    nursery: trio.Nursery, tasks: int
+) -> None:
+    clock = Clock()
+    line = StepLine(clock)
+    parts: list[list[int]] = [[]]
+
+    async def task(owner: int) -> None:
+        line_of_task.set((line, owner))
+        await line.wait(owner)
+        for _ in range(60):
+            parts[-1].append(owner)
+            clock.now += 0.24 * PASS_SECONDS
+            await next_step_of_many()
+
+    async def passes() -> None:
+        while True:
+            await trio.lowlevel.checkpoint()
+            parts.append([])
+
+    nursery.start_soon(line.run)
+    nursery.start_soon(passes)
+    async with trio.open_nursery() as others:
+        for owner in range(tasks):
+            others.start_soon(task, owner)
+    taken = [one for one in parts if one]
+    assert sum(map(len, taken)) == 60 * tasks
+    assert max(map(len, taken)) <= 10  # two passes, when the other task of this test ran between them
+    if tasks == 1:
+        assert len(taken) <= 13
+    order = [owner for one in taken for owner in one]
+    assert tasks == 1 or sorted(order[:60]) != [order[0]] * 60, "the other one need not wait until all is done"
 
 
 @pytest.mark.parametrize("seconds", [0.0, 2 * PASS_SECONDS])
