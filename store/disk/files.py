@@ -21,6 +21,7 @@ import resource
 import shutil
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
 from triomq.store.disk.kernel_sync import KernelSync
@@ -289,7 +290,7 @@ class Files:
 def _path_of(fd: int) -> str | None:
     """Return the path of an open file, for the message of an error; the system does not name it for a descriptor."""
     try:
-        return os.readlink(f"/proc/self/fd/{fd}")
+        return str(Path(f"/proc/self/fd/{fd}").readlink())
     except OSError:
         return None
 
