@@ -52,6 +52,9 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--data", type=Path, default=Path("data"), help="directory of the store (default: ./data)")
     parser.add_argument("--namesrv-port", type=_port, default=9876, help="port of the NameServer (9876)")
     parser.add_argument("--listen-port", type=_port, default=10911, help="port of the broker (10911)")
+    parser.add_argument(
+        "--metrics-port", type=_port, default=5557, help="metrics of the broker (5557), one below of the NameServer"
+    )
     return parser.parse_args(arguments)
 
 
@@ -74,6 +77,7 @@ async def _serve(options: argparse.Namespace, data: Path, *, task_status: trio.T
                 "brokerIP1": "127.0.0.1",
                 "namesrvAddr": name_server,
                 "storePathRootDir": str(data / "store"),
+                "metricsPort": str(options.metrics_port),
             },
             source="bin/quickstart",
         )
@@ -87,7 +91,7 @@ async def _serve(options: argparse.Namespace, data: Path, *, task_status: trio.T
                     task_status.started("Done: both stop now.")
                     broker_nursery.cancel_scope.cancel()
                 else:
-                    task_status.started(_how_to_connect(name_server))
+                    task_status.started(_how_to_connect(name_server, options.metrics_port))
         finally:
             broker_stopped.set()
 
@@ -97,7 +101,9 @@ async def _namesrv(
 ) -> None:
     """Run the NameServer until the broker has stopped."""
     settings = NamesrvSettings(kv_config_path=str(data / "namesrv" / "kvConfig.json"))
-    server_settings = ServerSettings(listen_port=options.namesrv_port)
+    server_settings = ServerSettings(
+        listen_port=options.namesrv_port, metrics_port=max(0, options.metrics_port - 1)
+    )
     with trio.CancelScope(shield=True):
         async with trio.open_nursery() as nursery:
             task_status.started(await nursery.start(partial(serve_namesrv, settings, server_settings)))
@@ -124,13 +130,15 @@ async def _demonstrate(name_server: str) -> None:
                     break
 
 
-def _how_to_connect(name_server: str) -> str:
+def _how_to_connect(name_server: str, metrics_port: int) -> str:
+    metrics = f"  metrics http://127.0.0.1:{metrics_port}/metrics\n" if metrics_port else ""
     return (
         f"Connect any RocketMQ client to the NameServer {name_server}:\n"
         f'  Java    producer.setNamesrvAddr("{name_server}")\n'
         f'  Go      producer.WithNameServer([]string{{"{name_server}"}})\n'
         f'  Python  Producer("group", name_server="{name_server}")\n'
         f"  tools   mqadmin clusterList -n {name_server}\n"
+        f"{metrics}"
         "Serving until Ctrl-C."
     )
 

@@ -2,16 +2,19 @@
 
     mqhealth broker 10911               a broker on this machine
     mqhealth namesrv 10.0.0.1:9876      a NameServer on another machine
+    mqhealth ready 5557                 what a daemon says on its metricsPort: it is ready for clients
+    mqhealth live 5557                  the same: its event loop runs
 
-It sends one request of the protocol (to a broker: GET_BROKER_RUNTIME_INFO, to a NameServer: GET_BROKER_CLUSTER_INFO)
-and waits for its response, so an open port is not enough: the event loop must be running. A broker with access control
-refuses the request, which proves the same. Exit code 0: healthy; 1: not healthy, or wrong arguments, since Docker
-reserves 2.
+To a broker or NameServer it sends one request of the protocol (to a broker: GET_BROKER_RUNTIME_INFO, to a NameServer:
+GET_BROKER_CLUSTER_INFO) and waits for its response, so an open port is not enough: the event loop must be running. A
+broker with access control refuses the request, which proves the same. `ready` and `live` ask over HTTP. Exit code 0:
+healthy; 1: not healthy, or wrong arguments, since Docker reserves 2.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import socket
 import ssl
 import sys
@@ -23,7 +26,9 @@ from triomq.protocol.errors import ProtocolError
 from triomq.protocol.frame import FrameDecoder, encode_frame
 
 _REQUESTS = {"broker": RequestCode.GET_BROKER_RUNTIME_INFO, "namesrv": RequestCode.GET_BROKER_CLUSTER_INFO}
+_PAGES = {"ready": "/health/ready", "live": "/health/live"}
 _OPAQUE = 1
+_MAX_REPORT_BYTES = 65_536
 _MAX_RESPONSE_BYTES = 16 * 1024 * 1024
 _MAX_PIECES = 10_000
 
@@ -37,7 +42,7 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="mqhealth", description="Exit code 0 when a daemon responds to requests, otherwise 1."
     )
-    made.add_argument("kind", choices=sorted(_REQUESTS), help="broker or namesrv")
+    made.add_argument("kind", choices=[*sorted(_REQUESTS), *_PAGES], help="what to ask")
     made.add_argument("address", help="PORT of this machine, or HOST:PORT")
     made.add_argument("--timeout", type=float, default=5.0, metavar="SECONDS", help="of each step; default: 5")
     made.add_argument("--tls", action="store_true", help="connect with TLS; no certificate is checked")
@@ -64,6 +69,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def ask(kind: str, address: tuple[str, int], *, timeout_seconds: float, tls: bool = False) -> str:
     """Return one sentence about a healthy daemon, or raise Unhealthy. Each step waits `timeout_seconds` at most."""
+    if kind in _PAGES:
+        return _ask_page(kind, address, timeout_seconds)
     try:
         with socket.create_connection(address, timeout_seconds) as plain, _wrapped(plain, tls) as stream:
             request = new_request(_REQUESTS[kind])
@@ -77,6 +84,33 @@ def ask(kind: str, address: tuple[str, int], *, timeout_seconds: float, tls: boo
     if response.code == ResponseCode.NO_PERMISSION or "AclException" in (response.remark or ""):
         return f"{kind} responds and has access control"
     raise Unhealthy(f"response code {response.code}: {response.remark}")
+
+
+def _ask_page(kind: str, address: tuple[str, int], timeout_seconds: float) -> str:
+    """Ask a page of metricsPort. Its checks that fail are the reason of Unhealthy."""
+    import http.client  # only here: it takes longer to import than all the rest
+
+    connection = http.client.HTTPConnection(*address, timeout=timeout_seconds)
+    try:
+        connection.request("GET", _PAGES[kind])
+        response = connection.getresponse()
+        body = response.read(_MAX_REPORT_BYTES)
+    except (OSError, http.client.HTTPException) as error:
+        raise Unhealthy(str(error) or type(error).__name__) from None
+    finally:
+        connection.close()
+    if response.status == http.client.OK:
+        return f"the daemon is {kind}"
+    raise Unhealthy(_reasons(body) or f"HTTP status {response.status}")
+
+
+def _reasons(body: bytes) -> str:
+    """Return the details of the checks that fail, "" if the body is no report."""
+    try:
+        checks = json.loads(body)["checks"]
+        return "; ".join(f"{check['name']}: {check['detail']}" for check in checks if not check["ok"])
+    except (ValueError, KeyError, TypeError):
+        return ""
 
 
 def _wrapped(plain: socket.socket, tls: bool) -> socket.socket:

@@ -44,7 +44,7 @@ def server_families(server: RemotingServer, ports: Mapping[int, str]) -> Iterato
     yield counter(
         "triomq_connections_refused_total",
         "Connections that were closed at once because of a limit.",
-        [(labels(limit=limit), count) for limit, count in sorted(server.refused_connections.items())],
+        [(labels(limit=limit), server.refused_connections[limit]) for limit in ("address", "all", "descriptors")],
     )
 
 

@@ -70,7 +70,7 @@ class NamesrvFigures:
         yield counter(
             "triomq_namesrv_brokers_dropped_total",
             "Brokers that were lost: their connection closed, or they were silent for too long.",
-            [(labels(reason=reason), count) for reason, count in sorted(self._dropped.items())],
+            [(labels(reason=reason), self._dropped[reason]) for reason in ("closed", "timeout")],
         )
         yield gauge("triomq_namesrv_topics", "Topics with a route.", one(self._routes.sizes()["topics"]))
         yield gauge("triomq_namesrv_routes", "Pairs of a topic and a broker name.", one(self._routes.route_count))

@@ -66,7 +66,10 @@ def test_docker_compose() -> None:
         assert services[f"{name}-s"]["network_mode"] == f"service:{name}"
         assert services[f"{name}-s"]["profiles"] == ["2m-2s"]
         ports = [int(values["listenPort"]), int(slave["listenPort"])]
-        assert services[name]["ports"] == [f"{p}:{p}" for port in ports for p in (port, port - 2)]
+        of_clients = [f"{p}:{p}" for port in ports for p in (port, port - 2)]
+        of_operators = [f"127.0.0.1:{one['metricsPort']}:{one['metricsPort']}" for one in (values, slave)]
+        assert services[name]["ports"] == of_clients + of_operators
+    assert services["namesrv"]["ports"] == ["9876:9876", "127.0.0.1:5556:5556"]
 
 
 def test_every_service_is_built_here_checked_for_health_and_keeps_its_data() -> None:
@@ -76,11 +79,12 @@ def test_every_service_is_built_here_checked_for_health_and_keeps_its_data() -> 
         assert (service["build"], service["pull_policy"]) == (".", "build")
         assert service["volumes"] == [f"{name}:/var/lib/triomq"]
         assert name in document["volumes"]
-        content = document["configs"].get(name, {"content": "listenPort=9876"})["content"]
-        kind = "namesrv" if name == "namesrv" else "broker"
-        check = ["CMD", "python", "-m", "triomq.daemon.health", kind, java_properties.parse(content)["listenPort"]]
+        values = java_properties.parse(document["configs"][name]["content"])
+        check = ["CMD", "python", "-m", "triomq.daemon.health", "ready", values["metricsPort"]]
         assert service["healthcheck"]["test"] == check
-        waits_for = {other: {"condition": "service_healthy"} for other in ("namesrv", name.removesuffix("-s"))}
+        waits_for = {"namesrv": {"condition": "service_healthy"}}
+        if name.endswith("-s"):  # a synchronous master is ready when it has a slave
+            waits_for[name.removesuffix("-s")] = {"condition": "service_started"}
         expected = {other: wait for other, wait in waits_for.items() if other != name}
         assert service.get("depends_on", {}) == expected
 

@@ -19,6 +19,7 @@ from triomq.remoting.processor_table import ProcessorTable
 from triomq.store.config import BrokerRole
 
 _QUEUE_ENTRY_BYTES = 20
+REFUSALS = ("no_access_key", "unknown_access_key", "bad_signature", "no_permission")
 NO_ERRORS = (
     ResponseCode.PULL_NOT_FOUND,
     ResponseCode.PULL_RETRY_IMMEDIATELY,
@@ -174,7 +175,7 @@ class OwnFigures:
         yield counter(
             "triomq_auth_failures_total",
             "Requests that access control refused.",
-            [(labels(reason=reason), count) for reason, count in access.refused.items()] if access is not None else [],
+            [(labels(reason=reason), access.refused[reason]) for reason in REFUSALS] if access is not None else [],
         )
 
     # -- other brokers -------------------------------------------------------------------------------------------------

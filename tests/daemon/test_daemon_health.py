@@ -95,3 +95,48 @@ def test_a_closed_port(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize("arguments", ["", "broker", "x 1", "broker port", "broker 1 --timeout 0"])
 def test_wrong_arguments_are_1_because_docker_reserves_2(arguments: str) -> None:
     assert health.main(arguments.split()) == 1
+
+
+def page_peer(status: str, body: str) -> Iterator[int]:
+    """A server for one HTTP request. Yields its port."""
+
+    def serve() -> None:
+        connection, _ = listener.accept()
+        with connection:
+            received = b""
+            while b"\r\n\r\n" not in received:
+                received += connection.recv(4096)
+            assert received.startswith(b"GET /health/ready HTTP/1.1\r\n")
+            head = f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\n\r\n"
+            connection.sendall((head + body).encode())
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield listener.getsockname()[1]
+        thread.join(10)
+
+
+REPORT = (
+    '{"status": "not ready", "checks": [{"name": "a", "ok": true, "detail": "x"}, '
+    '{"name": "disk", "ok": false, "detail": "full"}]}'
+)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "code", "text"),
+    [
+        ("200 OK", '{"status": "ready", "checks": []}', 0, "the daemon is ready"),
+        ("503 Service Unavailable", REPORT, 1, "is not healthy: disk: full"),
+        ("503 Service Unavailable", "no report", 1, "is not healthy: HTTP status 503"),
+        ("404 Not Found", '{"checks": [3]}', 1, "is not healthy: HTTP status 404"),
+    ],
+)
+def test_a_daemon_is_as_ready_as_its_page_says(
+    capsys: pytest.CaptureFixture[str], status: str, body: str, code: int, text: str
+) -> None:
+    with contextmanager(page_peer)(status, body) as port:
+        assert health.main(["ready", str(port)]) == code
+    printed = capsys.readouterr()
+    assert text in printed.out + printed.err
+    assert health.main(["ready", str(port)]) == 1
