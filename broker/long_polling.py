@@ -4,9 +4,9 @@ A parked pull waits on its queue's watermark. When the queue grows, the store lo
 match answers the pull, otherwise it keeps waiting behind them. When its time is over, it is answered with what is there
 by then. There is no table to rescan: a queue without news costs nothing, however many pulls wait on it.
 
-One heap holds all deadlines; answered pulls stay in it until their time comes. The pull pool bounds the number of
-parked pulls. When it is full, or memory is tight, the connection that holds the most makes room for the others: its
-oldest pulls get their response early. Only the event loop touches any of this.
+One heap holds all deadlines; answered pulls stay in it until their time comes, or until they are the most. The pull
+pool bounds the number of parked pulls. When it is full, or memory is tight, the connection that holds the most makes
+room for the others: its oldest pulls get their response early. Only the event loop touches any of this.
 
 A pull that exceeds a quota is parked, too (`delay`): it waits for a time, whatever comes to its queue, and then runs
 again.
@@ -20,7 +20,7 @@ from functools import partial
 from heapq import heappop, heappush
 from itertools import count, islice
 from math import inf
-from typing import Final
+from typing import Final, TypeAlias
 
 import structlog
 import trio
@@ -44,6 +44,9 @@ LEAVE_SHARE: Final = 16
 
 LEAVE_AT_ONCE: Final = 32
 """More do not leave at a time: each reads its queue once more and has a response."""
+
+PURGE_AT_ONCE: Final = 512
+"""Deadlines that are looked at in a step when most belong to pulls that have their response."""
 
 FORGET_AT_ONCE: Final = 256
 """Pulls of closed connections that are forgotten in a step."""
@@ -98,6 +101,26 @@ class ParkedPull:
         self.waiter: Waiter | None = None
 
 
+_Deadline: TypeAlias = tuple[float, int, ParkedPull]
+
+
+class _Purge:
+    """Makes a heap of the deadlines of those that are still parked, in steps. Those that are parked meanwhile enter
+    both heaps."""
+
+    def __init__(self, deadlines: list[_Deadline]) -> None:
+        self.kept: list[_Deadline] = []
+        self._old = deadlines.copy()
+
+    def step(self) -> bool:
+        """Look at some of the old ones. Return whether all have been looked at."""
+        for entry in self._old[-PURGE_AT_ONCE:]:
+            if entry[2].is_parked:
+                heappush(self.kept, entry)
+        del self._old[-PURGE_AT_ONCE:]
+        return not self._old
+
+
 class LongPolling:
     """All parked pulls. `answer` runs a pull once more and sends its response, whatever it finds."""
 
@@ -105,12 +128,14 @@ class LongPolling:
         self._store = store
         self._pool = pool
         self._answer = answer
-        self._deadlines: list[tuple[float, int, ParkedPull]] = []
+        self._deadlines: list[_Deadline] = []
         self._numbers = count()
         self._by_connection: dict[Connection, dict[ParkedPull, None]] = {}  # the oldest first
         self._by_address: dict[str, dict[Connection, None]] = {}
         self._greediest: Connection | None = None
         self._greediest_held = 0
+        self._purge: _Purge | None = None
+        self._old_deadlines: list[_Deadline] = []
         self._gone: deque[ParkedPull] = deque()  # pulls of closed connections
         self._is_running = False
         self._sooner = trio.Event()
@@ -162,7 +187,10 @@ class LongPolling:
         mine[parked] = None
         if not self._deadlines or due < self._deadlines[0][0]:
             self._sooner.set()
-        heappush(self._deadlines, (due, next(self._numbers), parked))
+        entry = (due, next(self._numbers), parked)
+        heappush(self._deadlines, entry)
+        if self._purge is not None:
+            heappush(self._purge.kept, entry)
 
     def _check_memory(self, parked: ParkedPull) -> None:
         if parked.connection.hold(parked.held_bytes):
@@ -240,6 +268,7 @@ class LongPolling:
         for _, _, parked in self._deadlines:
             parked.deadline += seconds
         self._deadlines = [(due + seconds, number, parked) for due, number, parked in self._deadlines]
+        self._purge = None  # the next one begins with these
 
     def _wait(self, parked: ParkedPull) -> None:
         end = self._store.reading.queue_end(parked.header.topic, parked.header.queue_id)
@@ -307,9 +336,19 @@ class LongPolling:
         if parked.waiter is not None:
             parked.waiter.cancel()
             parked.waiter = None
-        if len(self._deadlines) > 1024 and len(self._deadlines) > 4 * self._pool.in_flight:
-            self._deadlines = [entry for entry in self._deadlines if entry[2].is_parked]
-            self._deadlines.sort()
+        if self._purge is None and len(self._deadlines) > max(PURGE_AT_ONCE, 4 * self._pool.in_flight):
+            self._purge = _Purge(self._deadlines)
+            while not self._is_running and (self._purge is not None or self._old_deadlines):
+                self._go_on_purging()
+            self._sooner.set()
+
+    def _go_on_purging(self) -> None:
+        """Do a step of clearing away the deadlines of pulls that have their response."""
+        del self._old_deadlines[-PURGE_AT_ONCE:]  # to free them all at once would take as long as to look at them
+        if self._purge is not None and not self._old_deadlines and self._purge.step():
+            self._old_deadlines, self._deadlines = self._deadlines, self._purge.kept
+            self._purge = None
+            self._sooner.set()
 
     async def run(self) -> None:
         """Respond to pulls whose time is over; runs until cancelled."""
@@ -323,11 +362,14 @@ class LongPolling:
         in_a_row = 0
         while True:
             self._forget_gone()
-            while self._deadlines and not self._deadlines[0][2].is_parked:
+            self._go_on_purging()
+            popped = 0
+            while self._deadlines and not self._deadlines[0][2].is_parked and popped < PURGE_AT_ONCE:
                 heappop(self._deadlines)
+                popped += 1
             self._sooner = trio.Event()
             due = self._deadlines[0][0] if self._deadlines else inf
-            if self._gone:
+            if self._gone or self._purge is not None or self._old_deadlines or popped == PURGE_AT_ONCE:
                 due = min(due, trio.current_time())
                 in_a_row = RESPONSES_IN_A_ROW
             elif due <= trio.current_time():

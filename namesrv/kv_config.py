@@ -6,8 +6,8 @@ A change is durable before it is visible: the new table goes into the file (a te
 restart, and after a failure memory and file still agree.
 
 The file is written as a whole, so changes that arrive while it is written share the next write. The text of each entry
-is kept as the file has it (`_next`), so that a change costs the event loop the text of
-its own entry and not that of the table.
+is kept as the file has it, so that a change costs the event loop the text of its own entry and not that of the table.
+The changes of one write enter the next table (`_next`) in steps, and so do the texts the list that the thread writes.
 
 Any code on the event loop may read it. Only `put` and `delete` change it; one of them at a time writes, for all, in a
 worker thread, which receives bytes and a path, nothing else.
@@ -15,7 +15,7 @@ worker thread, which receives bytes and a path, nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -28,6 +28,7 @@ from triomq.protocol.bodies.fastjson_writer import quote
 from triomq.protocol.bodies.kv_table import KVConfigSerializeWrapper
 from triomq.protocol.codes import ResponseCode
 from triomq.protocol.errors import BodyError, RequestRefused
+from triomq.remoting.step_line import next_step_of_many
 from triomq.remoting.table_memory import TableAccount, TableMemory
 
 log = structlog.get_logger("triomq.namesrv.kv_config")
@@ -41,9 +42,13 @@ ENTRY_COST = 300
 TEXT_COST = 4
 """About the memory of an entry, and of each byte of its texts: characters may take four bytes."""
 
-_Table = dict[str, dict[str, str]]
-_NextFile = dict[str, dict[str, tuple[str, bytes]]]
-"""Each value with the text of its entry in the file."""
+BLOCK_BYTES = 256 * 1024
+"""Texts of entries are joined to blocks of about this size, so that the thread has few of them to write."""
+
+_INDENT = b"\n\t\t\t"
+_Entry = tuple[str, bytes]
+"""A value, and the text of its entry in the file, without the indentation."""
+_Table = dict[str, dict[str, _Entry]]
 
 
 class _Change:
@@ -54,6 +59,8 @@ class _Change:
         self.key = key
         self.value = value
         self.before: str | None = None
+        self.entry: _Entry | None = None
+        self.entry_before: _Entry | None = None
         self.is_first_of_namespace = False
         self.is_done = False
         self.refusal: RequestRefused | None = None
@@ -75,7 +82,7 @@ class KvConfig:
         self.max_table_bytes = max_table_bytes
         self._account = account if account is not None else TableMemory().account("key-value entries")
         self._table: _Table = {}
-        self._next: _NextFile = {}
+        self._next: _Table = {}
         self._entry_count = self._text_bytes = 0  # of the next file
         self._waiting: list[_Change] = []
         self._writing = trio.Lock()
@@ -100,11 +107,18 @@ class KvConfig:
         log.warning("kvConfig.json is damaged; its backup is used", path=str(self.path), error=str(broken))
 
     def get(self, namespace: str, key: str) -> str | None:
-        return self._table.get(namespace, {}).get(key)
+        entry = self._table.get(namespace, {}).get(key)
+        return entry[0] if entry is not None else None
 
     def namespace(self, namespace: str) -> Mapping[str, str] | None:
         """Return all keys of a namespace; None if it never had one."""
-        return self._table.get(namespace)
+        entries = self._table.get(namespace)
+        return {key: value for key, (value, _) in entries.items()} if entries is not None else None
+
+    def encoded(self, namespace: str) -> bytes | None:
+        """Return all keys of a namespace as a KVTable; None if it never had one."""
+        entries = self._table.get(namespace)
+        return b'{"table":{%b}}' % b",".join([piece for _, piece in entries.values()]) if entries is not None else None
 
     async def put(self, namespace: str, key: str, value: str) -> str | None:
         """Set a value and persist the table; return the value before. Raises RequestRefused if the file cannot be
@@ -126,7 +140,7 @@ class KvConfig:
 
     def items(self) -> list[tuple[str, str, str]]:
         """Return (namespace, key, value) of every entry."""
-        return [(name, key, value) for name, table in self._table.items() for key, value in table.items()]
+        return [(name, key, value) for name, table in self._table.items() for key, (value, _) in table.items()]
 
     async def _change(self, change: _Change) -> str | None:
         """Write the changes that wait, or wait for the one that does. Return the value before. A caller that is
@@ -151,11 +165,19 @@ class KvConfig:
     async def _write_waiting(self) -> None:
         """Write all changes that wait at once, then show them. The lock is held."""
         changes, self._waiting = self._waiting, []
-        entered = [change for change in changes if self._enter(change)]
+        entered: list[_Change] = []
         is_written = False
         try:
+            for change in changes:
+                if self._enter(change):
+                    entered.append(change)
+                await next_step_of_many()
             if entered and self.path is not None:
-                await trio.to_thread.run_sync(write_atomically, self.path, self._file())
+                blocks = []
+                for block in self._file():
+                    blocks.append(block)
+                    await next_step_of_many()
+                await trio.to_thread.run_sync(write_atomically, self.path, blocks)
             is_written = True
         except OSError as error:
             error.__traceback__ = None  # it refers to this frame, and the thread's result to it
@@ -176,6 +198,7 @@ class KvConfig:
         """Make a change in the next file, behind those that are already in it. Return whether there is one."""
         namespace, key, value = change.namespace, change.key, change.value
         present = self._next.get(namespace, {}).get(key)
+        change.entry_before = present
         change.before = present[0] if present is not None else None
         if value is None:
             if present is None:
@@ -188,7 +211,8 @@ class KvConfig:
             change.refusal = refusal
             return False
         change.is_first_of_namespace = namespace not in self._next
-        self._set(namespace, key, value)
+        change.entry = _entry(key, value)
+        self._set(namespace, key, change.entry)
         return True
 
     def _check_room(self, namespace: str, key: str, value: str, before: str | None) -> None:
@@ -208,8 +232,8 @@ class KvConfig:
             self._account.check(ENTRY_COST + TEXT_COST * more, f"key {key[:200]!r}")
 
     def _undo(self, change: _Change) -> None:
-        if change.before is not None:
-            self._set(change.namespace, change.key, change.before)
+        if change.entry_before is not None:
+            self._set(change.namespace, change.key, change.entry_before)
             return
         self._remove(change.namespace, change.key)
         if change.is_first_of_namespace:
@@ -217,18 +241,17 @@ class KvConfig:
 
     def _show(self, change: _Change) -> None:
         entries = self._table.setdefault(change.namespace, {})
-        if change.value is None:
+        if change.entry is None:
             del entries[change.key]
         else:
-            entries[change.key] = change.value
+            entries[change.key] = change.entry
 
-    def _set(self, namespace: str, key: str, value: str) -> None:
+    def _set(self, namespace: str, key: str, entry: _Entry) -> None:
         if key in self._next.get(namespace, {}):
             self._remove(namespace, key, is_replaced=True)
-        piece = f"\n\t\t\t{quote(key)}:{quote(value)}".encode("utf-8", "replace")
-        self._next.setdefault(namespace, {})[key] = (value, piece)
+        self._next.setdefault(namespace, {})[key] = entry
         self._entry_count += 1
-        self._text_bytes += _size(namespace, key, value)
+        self._text_bytes += _size(namespace, key, entry[0])
 
     def _remove(self, namespace: str, key: str, *, is_replaced: bool = False) -> None:
         entries = self._next[namespace]
@@ -237,38 +260,50 @@ class KvConfig:
         if not is_replaced:  # its place in the file stays
             del entries[key]
 
-    def _file(self) -> list[bytes]:
-        """Return the pieces of the next file: KVConfigSerializeWrapper, in the pretty form. They are not joined, which
-        would take milliseconds."""
+    def _file(self) -> Iterator[bytes]:
+        """Yield the next file in blocks: KVConfigSerializeWrapper, in the pretty form. The largest is a block and one
+        entry long."""
         pieces = [b'{\n\t"configTable":{']
+        size = 0
+        between = b""
         for namespace, entries in self._next.items():
-            pieces.append(f"\n\t\t{quote(namespace)}:{{".encode("utf-8", "replace"))
+            pieces.append(between + f"\n\t\t{quote(namespace)}:{{".encode("utf-8", "replace"))
+            between = b""
             for _, piece in entries.values():
-                pieces += (piece, b",")
-            if entries:
-                pieces[-1] = b"\n\t\t"
-            pieces += (b"}", b",")
-        if self._next:
-            pieces[-1] = b"\n\t"
-        pieces.append(b"}\n}")
-        return pieces
+                pieces += (between, _INDENT, piece)
+                between = b","
+                size += len(piece) + ENTRY_COST
+                if size > BLOCK_BYTES:
+                    yield b"".join(pieces)
+                    pieces.clear()
+                    size = 0
+            pieces.append(b"\n\t\t}" if entries else b"}")
+            size += ENTRY_COST
+            between = b","
+        pieces.append(b"\n\t}\n}" if self._next else b"}\n}")
+        yield b"".join(pieces)
 
-    def _load_table(self, table: _Table) -> None:
-        self._table = table
-        self._next = {namespace: {} for namespace in table}
-        for namespace, key, value in self.items():
-            self._set(namespace, key, value)
+    def _load_table(self, table: dict[str, dict[str, str]]) -> None:
+        for namespace, values in table.items():
+            self._next[namespace] = {}
+            for key, value in values.items():
+                self._set(namespace, key, _entry(key, value))
+        self._table = {namespace: entries.copy() for namespace, entries in self._next.items()}
         self._count()
 
     def _count(self) -> None:
         self._account.set(ENTRY_COST * self._entry_count + TEXT_COST * self._text_bytes)
 
 
+def _entry(key: str, value: str) -> _Entry:
+    return value, f"{quote(key)}:{quote(value)}".encode("utf-8", "replace")
+
+
 def _size(namespace: str, key: str, value: str) -> int:
     return sum(len(text.encode("utf-8", "surrogatepass")) for text in (namespace, key, value))
 
 
-def _read(path: Path) -> _Table:
+def _read(path: Path) -> dict[str, dict[str, str]]:
     try:
         data = path.read_bytes()
     except OSError as error:

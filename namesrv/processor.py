@@ -23,13 +23,13 @@ from triomq.namesrv.route_limits import RouteLimits
 from triomq.namesrv.routes import UNIT_FLAG, UNIT_SUB_FLAG, RouteTable
 from triomq.namesrv.runtime_config import RuntimeConfig
 from triomq.namesrv.stepwise import in_steps
-from triomq.protocol.bodies.kv_table import ORDER_TOPIC_CONFIG, KVTable
+from triomq.protocol.bodies.kv_table import ORDER_TOPIC_CONFIG
 from triomq.protocol.bodies.name_list import TopicList
 from triomq.protocol.bodies.route import TopicRouteData
 from triomq.protocol.bodies.topic_config import DataVersion
 from triomq.protocol.codes import RequestCode, ResponseCode
 from triomq.protocol.command import RemotingCommand, new_response
-from triomq.protocol.errors import HeaderFieldError, RequestRefused
+from triomq.protocol.errors import BodyError, HeaderFieldError, RequestRefused
 from triomq.protocol.headers.namesrv import (
     AddWritePermOfBrokerRequestHeader,
     AddWritePermOfBrokerResponseHeader,
@@ -48,6 +48,7 @@ from triomq.protocol.headers.namesrv import (
 )
 from triomq.remoting.connection import Connection
 from triomq.remoting.processor_table import Pool, Processor, ProcessorTable
+from triomq.remoting.step_line import next_step
 from triomq.remoting.table_memory import TableAccount, TableMemory
 
 log = structlog.get_logger("triomq.namesrv.processor")
@@ -59,6 +60,12 @@ MAX_KEPT_ANSWERS = 20_000
 MAX_KEPT_BYTES = 64 * 1024**2
 """Encoded routes that are kept, as long as the tables have memory. One of them may name every broker."""
 _KEPT_ANSWER_COST = 200
+
+MAX_VERSION_BYTES = 4096
+"""Bytes of the version that a broker asks about."""
+
+SHOWN_CHARACTERS = 1000
+"""Characters of a value of the key-value table in the audit log."""
 
 AskProductEnvironment = Callable[[RemotingCommand], Awaitable[bytes | None]]
 """Asks another environment for a route (clusterTest): the TopicRouteData body, or None."""
@@ -87,7 +94,7 @@ class NamesrvProcessor:
         self._kv_config = kv_config
         self._config = config
         self._ask_product_environment = ask_product_environment
-        self._kept_answers: dict[tuple[str, bool], bytes] = {}
+        self._kept_answers: dict[tuple[str, object], bytes] = {}
         self._kept_revision = -1
         self.kept_bytes = 0
         self._account = account if account is not None else TableMemory().account("kept routes")
@@ -136,6 +143,8 @@ class NamesrvProcessor:
 
     def _query_data_version(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         header = request.header(QueryDataVersionRequestHeader)
+        if len(request.body) > MAX_VERSION_BYTES:
+            raise BodyError(f"a DataVersion of {len(request.body)} bytes was sent; the limit is {MAX_VERSION_BYTES}")
         theirs = DataVersion.decode_request(request.body)
         is_changed = self._routes.brokers.is_changed(header.broker_addr, theirs)
         if not is_changed:
@@ -175,29 +184,36 @@ class NamesrvProcessor:
             order_topic_conf = self._kv_config.get(ORDER_TOPIC_CONFIG, topic)
             route = self._routes.route(topic)
             return None if route is None else _encode_route(route, is_standard, order_topic_conf)
+        return self._kept_answer((topic, is_standard), lambda: self._encode_route(topic, is_standard))
+
+    def _encode_route(self, topic: str, is_standard: bool) -> bytes | None:
+        route = self._routes.route(topic)
+        return None if route is None else _encode_route(route, is_standard, None)
+
+    def _kept_answer(self, key: tuple[str, object], make: Callable[[], bytes | None]) -> bytes | None:
+        """Return the response of this key as it was made since the last change of the routes."""
         is_full = len(self._kept_answers) >= MAX_KEPT_ANSWERS or self.kept_bytes >= MAX_KEPT_BYTES
         if self._kept_revision != self._routes.revision or is_full:
             self._kept_answers.clear()
             self.kept_bytes = 0
             self._account.set(0)
             self._kept_revision = self._routes.revision
-        answer = self._kept_answers.get((topic, is_standard))
+        answer = self._kept_answers.get(key)
         if answer is None:
-            route = self._routes.route(topic)
-            if route is None:
-                return None
-            answer = _encode_route(route, is_standard, None)
-            if self._account.fits(_KEPT_ANSWER_COST + len(answer)):
-                self._kept_answers[topic, is_standard] = answer
+            answer = make()
+            if answer is not None and self._account.fits(_KEPT_ANSWER_COST + len(answer)):
+                self._kept_answers[key] = answer
                 self.kept_bytes += len(answer)
                 self._account.set(_KEPT_ANSWER_COST * len(self._kept_answers) + self.kept_bytes)
         return answer
 
     def _get_cluster_info(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        return new_response(request, body=self._routes.brokers.cluster_info().encode())
+        body = self._kept_answer(("", "brokers"), lambda: self._routes.brokers.cluster_info().encode())
+        return new_response(request, body=body or b"")
 
     def _get_all_topics(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        return _topic_list(request, self._routes.topics())
+        body = self._kept_answer(("", "topics"), lambda: TopicList(topic_list=self._routes.topics()).encode())
+        return new_response(request, body=body or b"")
 
     def _get_topics_by_cluster(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         header = request.header(GetTopicsByClusterRequestHeader)
@@ -247,8 +263,9 @@ class NamesrvProcessor:
         header = request.header(PutKVConfigRequestHeader)
         key = header.key
         known = await self._kv_config.put(header.namespace, key, header.value)
-        before = {key: known} if known is not None else None
-        act, after = "key-value entry set", {key: header.value}
+        await _own_step()
+        before = {key: _shown(known)} if known is not None else None
+        act, after = "key-value entry set", {key: _shown(header.value)}
         _audit(connection, request, act, namespace=header.namespace, key=key, before=before, after=after)
         return new_response(request)
 
@@ -256,8 +273,9 @@ class NamesrvProcessor:
         header = request.header(DeleteKVConfigRequestHeader)
         key = header.key
         known = await self._kv_config.delete(header.namespace, key)
+        await _own_step()
         if known is not None:
-            act, before = "key-value entry deleted", {key: known}
+            act, before = "key-value entry deleted", {key: _shown(known)}
             _audit(connection, request, act, namespace=header.namespace, key=key, before=before)
         return new_response(request)
 
@@ -274,10 +292,10 @@ class NamesrvProcessor:
 
     def _get_kv_namespace(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         header = request.header(GetKVListByNamespaceRequestHeader)
-        table = self._kv_config.namespace(header.namespace)
-        if table is None:
+        body = self._kv_config.encoded(header.namespace)
+        if body is None:
             raise RequestRefused(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {header.namespace}")
-        return new_response(request, body=KVTable(table=dict(table)).encode())
+        return new_response(request, body=body)
 
     def _get_config(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         return new_response(request, body=self._config.listing())
@@ -302,6 +320,18 @@ def _audit(
 ) -> None:
     """Note a change by administration. A NameServer has no accounts: the address is all that is known."""
     audit.info(act, remote=connection.remote.text, code=request.code, **subject, **audit_line(before, after))
+
+
+async def _own_step() -> None:
+    """Wait for a step: all changes of one write continue at the same moment. Who is cancelled is not stopped, because
+    the change that was made is noted in any case."""
+    with trio.CancelScope(shield=True):
+        await next_step()
+
+
+def _shown(value: str) -> str:
+    """Return what the audit log has of a value."""
+    return value if len(value) <= SHOWN_CHARACTERS else f"{value[:SHOWN_CHARACTERS]}... ({len(value)} characters)"
 
 
 def _encode_route(route: TopicRouteData, is_standard: bool, order_topic_conf: str | None) -> bytes:

@@ -19,7 +19,7 @@ from triomq.namesrv.brokers import BrokerKey, MasterAddress
 from triomq.namesrv.displaced import close_displaced
 from triomq.namesrv.kv_config import KvConfig
 from triomq.namesrv.routes import RouteTable
-from triomq.protocol.bodies.kv_table import ORDER_TOPIC_CONFIG, KVTable
+from triomq.protocol.bodies.kv_table import ORDER_TOPIC_CONFIG
 from triomq.protocol.bodies.registration import (
     Parts,
     RestOfRegistration,
@@ -123,11 +123,10 @@ class Registrar:
             return self._registered(request, await registration.run())
 
     def _registered(self, request: RemotingCommand, master: MasterAddress) -> RemotingCommand:
-        order_topics = self._kv_config.namespace(ORDER_TOPIC_CONFIG)
         return new_response(
             request,
             header=RegisterBrokerResponseHeader(ha_server_addr=master.ha_address, master_addr=master.address),
-            body=b"" if order_topics is None else KVTable(table=dict(order_topics)).encode(),
+            body=self._kv_config.encoded(ORDER_TOPIC_CONFIG) or b"",
         )
 
     def unregister(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | Later:

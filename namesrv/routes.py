@@ -269,7 +269,7 @@ class RouteTable:
         )
 
     def topics(self) -> list[str]:
-        return [topic for topic in self.topics_of.topics() if self.topics_of.names(topic)]
+        return self.topics_of.topics()
 
     def topics_of_cluster(self, cluster: str) -> list[str]:
         """Return topics with queues at any broker of the cluster; an unknown cluster has none."""

@@ -91,7 +91,9 @@ class TopicTables:
         return [name for name in ((listed,) if isinstance(listed, str) else listed) if self.get(name, topic)]
 
     def topics(self) -> list[str]:
-        """Return all topics that may be there: `names` says whether one is."""
+        """Return all topics that a broker has."""
+        if self._chores or self._incoming:
+            return [topic for topic in self._listing if self.names(topic)]
         return list(self._listing)
 
     def unlisted(self, topics: Iterable[str]) -> list[str]:

@@ -35,7 +35,7 @@ CALM_READ_REQUESTS = 16
 CALM_READ_SECONDS = 0.0005
 CALM_FOR_SECONDS = 0.1
 HASTY_RECEIVE_BYTES = 16 * 1024
-HASTY_SECONDS = 0.001
+HASTY_SECONDS = 0.0005
 MAX_EVENTS = 512
 # Polling again costs a tenth of a pass through the event loop. The bound keeps other tasks from starving.
 TURNS_IN_A_ROW = 8

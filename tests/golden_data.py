@@ -22,7 +22,7 @@ _directories: list[tempfile.TemporaryDirectory[str]] = []  # each is removed wit
 
 @cache
 def golden_group(name: str) -> Path:
-    """Return the unpacked directory of a group: ha, mqadmin, sql92, stores, wire."""
+    """Return the unpacked directory of a group: dledger, ha, mqadmin, sql92, stores, wire."""
     directory = tempfile.TemporaryDirectory(prefix=f"triomq-golden-{name}-")
     _directories.append(directory)
     with tarfile.open(ARCHIVES / f"{name}.tar.xz") as archive:

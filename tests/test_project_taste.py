@@ -25,7 +25,7 @@ ARROWS: dict[str, set[str]] = {
     "daemon": {"protocol"},
     "remoting": {"protocol"},
     "store": {"protocol"},
-    "dledger": {"protocol"},
+    "dledger": {"store", "protocol"},
     "monitoring": {"remoting", "protocol"},
     "namesrv": {"monitoring", "remoting", "protocol", "daemon"},
     "broker": {"monitoring", "store", "remoting", "protocol", "daemon"},

@@ -115,7 +115,9 @@ def _bash() -> str:
 
 
 def _zsh() -> str:
-    return "#compdef mqadmin\nautoload -U +X bashcompinit && bashcompinit\n" + _bash()
+    """Return a file for fpath. zsh runs it as a function at the first completion, which it must answer as well."""
+    first = '[ "${funcstack[1]}" = _mqadmin ] && _bash_complete -F _mqadmin\n'
+    return f"#compdef mqadmin\nautoload -U +X bashcompinit && bashcompinit\n{_bash()}{first}"
 
 
 def _fish() -> str:
@@ -136,6 +138,9 @@ def _fish() -> str:
             lines.append(f"complete -c mqadmin -n '{seen}' {flag}")
         if first_kind:
             lines.append(f"complete -c mqadmin -n '{seen}' -a '(mqadmin __complete {first_kind} 2>/dev/null)'")
+    for option in GLOBAL:
+        value = {"--output": " -x -a 'table json jsonl'", "--fields": " -x", "--timeout": " -x"}.get(option, "")
+        lines.append(f"complete -c mqadmin -l {option[2:]}{value}")
     for kind, words in _kinds_of_options().items():
         for each in words:
             name, _, option = each.partition(":")

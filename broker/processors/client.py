@@ -44,6 +44,9 @@ MAX_SUBSCRIPTIONS = 2000
 MAX_HEARTBEAT_BYTES = 1024 * 1024
 """Twice what that many subscriptions take. Decoding more would hold all other clients up."""
 
+SHORT_HEARTBEAT_BYTES: Final = 8192
+"""A longer heartbeat is decoded in a step of its own."""
+
 WORK_IN_A_STEP: Final = 8
 """Groups that one step of a heartbeat registers: some hundred microseconds. Other clients wait meanwhile."""
 
@@ -84,6 +87,22 @@ class ClientProcessor:
                 f"the heartbeat has {len(request.body)} bytes, the limit is {MAX_HEARTBEAT_BYTES}; spread the groups "
                 "over more clients",
             )
+        if len(request.body) > SHORT_HEARTBEAT_BYTES:
+            return self._steps.begin(connection, request, self._decode_and_register(connection, request))
+        data, client_id = self._decoded(request)
+        work = len(data.producer_data_set) + sum(map(_work_of, data.consumer_data_set))
+        steps = self._register(connection, request, data, client_id)
+        return self._done(connection, request, steps, work <= WORK_IN_A_STEP)
+
+    def _decode_and_register(self, connection: Connection, request: RemotingCommand) -> Iterator[None]:
+        """Decode a heartbeat when its turn has come: decoded it takes several times the memory of its bytes, and many
+        may wait."""
+        data, client_id = self._decoded(request)
+        yield
+        yield from self._register(connection, request, data, client_id)
+
+    def _decoded(self, request: RemotingCommand) -> tuple[HeartbeatData, str]:
+        """Return a heartbeat within its limits, and its client. Raises RequestRefused."""
         most_groups = self._configuration.broker.max_groups_per_client
         if request.body.count(b"{") > 2 * (most_groups + MAX_SUBSCRIPTIONS):  # each group and each subscription has one
             raise RequestRefused(
@@ -99,10 +118,7 @@ class ClientProcessor:
         if not all(names):
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, "a group of the heartbeat has no groupName")
         _check_names(data, data.client_id, names, most_groups)
-        work = len(data.producer_data_set) + sum(map(_work_of, data.consumer_data_set))
-        return self._done(
-            connection, request, self._register(connection, request, data, data.client_id), work <= WORK_IN_A_STEP
-        )
+        return data, data.client_id
 
     def _done(
         self, connection: Connection, request: RemotingCommand, steps: Iterator[None], is_short: bool
@@ -118,13 +134,16 @@ class ClientProcessor:
         self, connection: Connection, request: RemotingCommand, data: HeartbeatData, client_id: str
     ) -> Iterator[None]:
         """Register the client in its groups. An item ends a step."""
-        refusal: RequestRefused | None = None
+        # Not the exception itself: it would refer to this frame, and so keep the whole heartbeat until a collection.
+        refusal: tuple[int, str | None] | None = None
         work = 0
         for producer in data.producer_data_set:
             if self._may_join(connection, producer.group_name, self._producers):
                 self._producers.register(producer.group_name, connection, client_id, request.language, request.version)
             else:
-                refusal = refusal or self._too_many_groups(client_id)
+                error = self._too_many_groups(client_id)
+                refusal = refusal or (error.code, error.remark)
+                del error
             work += 1
             if work >= WORK_IN_A_STEP:
                 work = 0
@@ -135,13 +154,14 @@ class ClientProcessor:
                     raise self._too_many_groups(client_id)
                 self._register_consumer(connection, request, client_id, consumer)
             except RequestRefused as error:
-                refusal = refusal or error  # a full table refuses new groups; the client's other groups are registered
+                # A full table refuses new groups; the client's other groups are registered.
+                refusal = refusal or (error.code, error.remark)
             work += _work_of(consumer)
             if work >= WORK_IN_A_STEP:
                 work = 0
                 yield
         if refusal is not None:
-            raise refusal
+            raise RequestRefused(*refusal)
 
     def _may_join(self, connection: Connection, group: str, table: ConsumerTable | ProducerTable) -> bool:
         """Return whether the client is in the group, or in few enough of them to join another."""

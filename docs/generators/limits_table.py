@@ -170,6 +170,8 @@ CONSTANTS: tuple[Constant, ...] = (
              "test_requests_beyond_the_bound_wait_in_order_and_the_socket_with_them"),
     Constant("namesrv.registration", "MAX_FILTER_SERVERS", "filter servers of one broker", "refused",
              "tests/namesrv/test_namesrv_processor.py::test_a_registration_with_a_name_too_long_is_refused"),
+    Constant("namesrv.processor", "MAX_VERSION_BYTES", "bytes of the data version that a broker asks about", "refused",
+             "tests/namesrv/test_namesrv_processor.py::test_a_data_version_is_short"),
     Constant("namesrv.processor", "MAX_KEPT_ANSWERS", "encoded routes that are kept", "made again when asked for",
              "tests/namesrv/test_namesrv_processor.py::test_encoded_routes_are_kept_up_to_a_size"),
     Constant("namesrv.processor", "MAX_KEPT_BYTES", "bytes of encoded routes that are kept",

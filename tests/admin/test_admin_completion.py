@@ -95,6 +95,30 @@ def test_a_shell_accepts_its_script(shell: str, capsys: pytest.CaptureFixture[st
     subprocess.run([shell, "-n", str(tmp_path / "script")], check=True, timeout=60)
 
 
+@pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [("topicR", {"topicRoute"}), ("offsets re", {"reset"}), ("updateTopic --write", {"--writeQueueNums"}),
+     ("topicList --output js", {"json", "jsonl"}), ("nosuch --dr", {"--dry-run"}), ("topicRoute -t ", {"T"}),
+     ("lag ", {"G"})],
+)  # fmt: skip
+@pytest.mark.usefixtures("cluster", "program")
+def test_fish_completes(line: str, offered: set[str], capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "script").write_text(script("fish", capsys))
+    program = f"source {tmp_path}/script; complete -C 'mqadmin {line}'"
+    result = subprocess.run(["fish", "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert {text.split("\t")[0] for text in result.stdout.splitlines()} == offered
+
+
+def test_every_script_knows_the_global_options_and_zsh_answers_the_first_tab(
+    capsys: pytest.CaptureFixture[str]
+) -> None:
+    for shell in SHELLS:
+        text = script(shell, capsys)
+        assert all(f"{'-l ' if shell == 'fish' else '--'}{name}" in text for name in ("dry-run", "timeout", "fields"))
+    assert script("zsh", capsys).endswith("_bash_complete -F _mqadmin\n")
+
+
 def test_other_shells_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["completion", "tcsh"]) == 2
     assert "bash, zsh, fish" in capsys.readouterr().err

@@ -1,10 +1,13 @@
 """The processors for clients: heartbeats, offsets, locks, queries."""
 
+import gc
 import json
 import re
+from collections.abc import Coroutine
 from typing import Any
 
 import pytest
+import trio
 from broker_fakes import FakeClock, FakeConnection, FakeStore, request
 from broker_metadata import metadata
 from golden_data import golden_frames
@@ -12,7 +15,7 @@ from golden_data import golden_frames
 from triomq.broker.client_notifier import ClientNotifier
 from triomq.broker.config import BrokerSettings
 from triomq.broker.configuration import Configuration
-from triomq.broker.processors.client import MAX_HEARTBEAT_BYTES, ClientProcessor
+from triomq.broker.processors.client import MAX_HEARTBEAT_BYTES, SHORT_HEARTBEAT_BYTES, ClientProcessor
 from triomq.broker.processors.offset_admin import OffsetAdminProcessor
 from triomq.broker.processors.offsets import OffsetProcessor
 from triomq.broker.processors.query import QueryProcessor
@@ -23,6 +26,7 @@ from triomq.broker.tables.offsets import OffsetTable
 from triomq.broker.tables.producers import ProducerTable
 from triomq.broker.tables.queue_locks import QueueLockTable
 from triomq.broker.tables.topics import TopicTable
+from triomq.protocol.bodies.heartbeat import HeartbeatData
 from triomq.protocol.command import ROCKETMQ, RemotingCommand
 from triomq.protocol.errors import BodyError, HeaderFieldError, RequestRefused
 from triomq.protocol.message_queue import MessageQueue
@@ -106,7 +110,9 @@ def test_heartbeat_fills_the_tables_and_makes_the_retry_topic(around: Surroundin
 def refused_beat(around: Surroundings, **changes: Any) -> RequestRefused:
     body = json.dumps({**HEARTBEAT, **changes}).encode()
     with pytest.raises(RequestRefused) as refusal:
-        around.client.heartbeat(FakeConnection(), request(34, body=body))
+        answer = around.client.heartbeat(FakeConnection(), request(34, body=body))
+        if isinstance(answer, Coroutine):
+            answer.send(None)
     return refusal.value
 
 
@@ -168,6 +174,58 @@ def test_a_connection_is_in_few_groups_however_many_heartbeats_name_them() -> No
     around.producers.unregister("P", connection)
     around.beat(connection, consumerDataSet=consumers("c"), producerDataSet=[])
     assert around.consumers.get("c") is not None
+
+
+@pytest.mark.parametrize("kind", ["consumerDataSet", "producerDataSet"])
+def test_a_refused_heartbeat_leaves_nothing_to_the_garbage_collector(kind: str) -> None:
+    """A collection is rare, and hundreds of decoded heartbeats are hundreds of megabytes."""
+    around = Surroundings(max_groups_per_client=3)
+    connection = FakeConnection()
+    around.beat(connection, consumerDataSet=consumers("a", "b", "c"), producerDataSet=[])
+    body = json.dumps({**HEARTBEAT, "consumerDataSet": [], "producerDataSet": [], kind: consumers("d", "e")}).encode()
+    gc.collect()
+    gc.disable()
+    try:
+        remark = None
+        try:
+            around.client.heartbeat(connection, request(34, body=body))
+        except RequestRefused as error:
+            remark = error.remark
+        assert remark is not None
+        assert "maxGroupsPerClient" in remark
+        left = [each for each in gc.get_objects() if isinstance(each, RequestRefused | HeartbeatData)]
+        assert left == []
+    finally:
+        gc.enable()
+
+
+async def test_a_long_heartbeat_is_decoded_when_its_turn_has_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Decoded it takes several times its bytes, and a client may send many."""
+    around = Surroundings()
+    decoded: list[int] = []
+    decode = HeartbeatData.decode_request.__func__  # type: ignore[attr-defined]
+
+    def counted(cls: type[HeartbeatData], data: bytes) -> HeartbeatData:
+        decoded.append(len(data))
+        made: HeartbeatData = decode(cls, data)
+        return made
+
+    monkeypatch.setattr(HeartbeatData, "decode_request", classmethod(counted))
+    connection = FakeConnection()
+    long = json.dumps({**HEARTBEAT, "consumerDataSet": consumers(*[f"g{number}" * 10 for number in range(200)])})
+    assert len(long) > SHORT_HEARTBEAT_BYTES
+    waiting = [around.client.heartbeat(connection, request(34, body=long.encode())) for _ in range(5)]
+    assert decoded == []
+    async with trio.open_nursery() as nursery:
+        for number, each in enumerate(waiting):
+            assert isinstance(each, Coroutine)
+
+            async def run(each: Coroutine[Any, Any, RemotingCommand] = each, number: int = number) -> None:
+                assert (await each).code == 0
+                assert len(decoded) == number + 1, "one after the other"
+
+            nursery.start_soon(run)
+    assert len(decoded) == 5
 
 
 def test_the_longest_group_name_registers(around: Surroundings) -> None:

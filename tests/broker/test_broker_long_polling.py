@@ -20,6 +20,7 @@ from triomq.broker.long_polling import (
     LEAVE_AT_ONCE,
     LEAVE_SHARE,
     PARKED_BYTES,
+    PURGE_AT_ONCE,
     RESPONSES_IN_A_ROW,
     SCAN_ENTRIES,
     LongPolling,
@@ -334,6 +335,47 @@ async def test_no_more_than_a_few_leave_at_once(held: Held) -> None:
     for times in (1, 2):
         assert held.polling.make_room(FakeConnection("10.0.0.3:1"))  # type: ignore[arg-type]
         assert [parked.header.queue_offset for parked in held.answered] == list(range(times * LEAVE_AT_ONCE))
+    await held.lab.store.close()
+
+
+async def test_deadlines_of_answered_pulls_are_cleared_away_in_steps(
+    held: Held, nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+) -> None:
+    nursery.start_soon(held.polling.run)
+    await trio.testing.wait_all_tasks_blocked()
+    count = 6 * PURGE_AT_ONCE
+    held.pool.capacity = count + 100
+    mine, other = FakeConnection("10.0.0.1:1"), FakeConnection("10.0.0.2:1")
+    for number in range(20):
+        held.park(0, connection=other, wait_seconds=1 + number)
+    for number in range(count):
+        held.park(number + 1, connection=mine, wait_seconds=50 + number / count)
+    held.polling.connection_closed(mine)  # type: ignore[arg-type]
+    steps = before = old_before = 0
+    purge = None
+    for _ in range(100):
+        if held.polling._purge is not purge or purge is None:
+            purge = held.polling._purge
+        else:
+            steps += 1
+            assert before - len(purge._old) <= 2 * PURGE_AT_ONCE, "two passes may follow each other"
+            if steps == 3:  # in the middle
+                held.park(0, connection=other, wait_seconds=0.5)
+        before = len(purge._old) if purge is not None else 0
+        old = len(held.polling._old_deadlines)
+        assert old_before - old <= 2 * PURGE_AT_ONCE, "they are freed in steps as well"
+        old_before = old
+        await trio.lowlevel.checkpoint()
+    assert steps >= 4
+    assert held.polling._old_deadlines == []
+    assert len(held.polling._deadlines) <= PURGE_AT_ONCE + 21
+    began = trio.current_time()
+    await trio.sleep(0.75)
+    assert len(held.answered) == 1
+    await trio.sleep(60)
+    ends = [parked.deadline - began for parked in held.answered]
+    assert ends == sorted(ends)
+    assert len(ends) == 21
     await held.lab.store.close()
 
 

@@ -156,7 +156,7 @@ def test_a_transaction_commits_and_is_checked(triomq: Cluster) -> None:
 async def test_closing_finishes_messages_in_hand_and_stores_their_offsets(
     fakes: FakeCluster, autojump_clock: MockClock
 ) -> None:
-    fakes.broker.store("T", 0, b"1", b"2", b"3")
+    fakes.broker.store("T", 0, b"1", b"2")
     fakes.broker.store("U", 0, b"4")
     events: list[str] = []
     app = TrioMQ("p", name_server=NAME_SERVER)
@@ -166,7 +166,7 @@ async def test_closing_finishes_messages_in_hand_and_stores_their_offsets(
         yield "stock"
         events.append("stock closed")
 
-    rules = ConsumeRules(concurrency=2)
+    rules = ConsumeRules(concurrency=3)
 
     @app.consumer("T", group="G", retries=1, rules=rules, consume_from=FIRST)
     async def slow(message: MessageExt, stock: str, producer: Producer) -> None:
@@ -178,7 +178,7 @@ async def test_closing_finishes_messages_in_hand_and_stores_their_offsets(
     @app.consumer("U", group="H", consume_from=FIRST)
     async def other(message: MessageExt) -> None:
         await trio.sleep(1)
-        fakes.broker.store("U", 0, b"more")
+        fakes.broker.store("T", 0, b"while its consumer has not begun to close")
         events.append(f"{message.body.decode()} done")
 
     with pytest.raises(RuntimeError, match="the block ends by an error"):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import trio
+import trio.testing
 from client_cluster import LIMIT_SECONDS, Cluster, fresh, send_all, until
 from client_fakes import NAME_SERVER, FakeCluster, refuse
 from trio.testing import MockClock
@@ -289,6 +290,40 @@ async def test_two_messages_that_need_the_same_fetch_share_it(fakes: FakeCluster
     assert sorted(seen) == [1, 2, 3]
     assert len(serializer.fetched) == 1
     assert serializer.threads.isdisjoint({threading.get_ident()})
+
+
+async def test_a_message_whose_receiver_gives_up_goes_to_the_next(fakes: FakeCluster) -> None:
+    """The first task fetches, the second waits for the same schema and is cancelled."""
+    fakes.broker.store("T", 0, b"1", b"2")
+    began, may_go = threading.Event(), threading.Event()
+
+    class Held(Slow):
+        def fetch(self, body: bytes) -> None:
+            began.set()
+            may_go.wait(LIMIT_SECONDS)
+            super().fetch(body)
+
+    values: list[int] = []
+    with trio.fail_after(LIMIT_SECONDS):
+        async with consumer(Held()) as one, trio.open_nursery() as nursery:
+
+            async def receive(scope: trio.CancelScope) -> None:
+                with scope:
+                    delivery = await one.receive()
+                    values.append(delivery.message.value)
+                    delivery.ack()
+
+            nursery.start_soon(receive, trio.CancelScope())
+            await until(began.is_set)
+            gives_up = trio.CancelScope()
+            nursery.start_soon(receive, gives_up)
+            await trio.testing.wait_all_tasks_blocked()
+            gives_up.cancel()
+            await trio.testing.wait_all_tasks_blocked()
+            may_go.set()
+            await receive(trio.CancelScope())
+            await until(lambda: len(values) == 2)
+    assert sorted(values) == [1, 2]
 
 
 @pytest.mark.parametrize("loops", [False, True])

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from triomq.daemon.errors import StartError
 from triomq.namesrv import kv_config
 from triomq.namesrv.kv_config import KvConfig
-from triomq.protocol.bodies.kv_table import KVConfigSerializeWrapper
+from triomq.protocol.bodies.kv_table import KVConfigSerializeWrapper, KVTable
 from triomq.protocol.errors import RequestRefused
 
 Write = Callable[[Path, "bytes | Iterable[bytes]"], None]
@@ -277,3 +277,43 @@ def test_the_file_is_what_rocketmq_writes(steps: list[tuple[str, str, str | None
             assert written == KVConfigSerializeWrapper(config_table=table).encode_pretty()
 
     trio.run(run)
+
+
+async def test_the_changes_of_one_write_enter_the_table_in_steps(tmp_path: Path) -> None:
+    """A hundred values of 60 KB would otherwise hold all other clients up together."""
+    config = KvConfig(tmp_path / "kvConfig.json")
+    passes = 0
+    async with trio.open_nursery() as nursery:
+        for number in range(100):
+            nursery.start_soon(config.put, "N", f"k{number}", "v")
+        while len(config.items()) < 100:
+            await trio.lowlevel.checkpoint()
+            passes += 1
+    assert passes > 100
+
+
+async def test_a_large_file_is_written_in_few_blocks_that_are_made_in_steps() -> None:
+    config = KvConfig(None)
+    for number in range(3000):
+        await config.put("N" if number % 2 else "M", f"k{number}", "v" * 300)
+    blocks = list(config._file())
+    assert 3000 * 600 // kv_config.BLOCK_BYTES <= len(blocks) <= 10
+    assert max(map(len, blocks)) <= kv_config.BLOCK_BYTES + 1000
+    table: dict[str, dict[str, str]] = {"M": {}, "N": {}}
+    for namespace, key, value in config.items():
+        table[namespace][key] = value
+    assert b"".join(blocks) == KVConfigSerializeWrapper(config_table=table).encode_pretty()
+
+
+@given(st.dictionaries(st.text(max_size=4), st.text(max_size=4), max_size=5), st.booleans())
+def test_a_namespace_is_encoded_as_its_table(table: dict[str, str], is_loaded: bool) -> None:
+    async def run() -> bytes | None:
+        config = KvConfig(None)
+        if is_loaded:
+            config._load_table({"N": table})
+        for key, value in table.items():
+            await config.put("N", key, value)
+        assert config.encoded("M") is None
+        return config.encoded("N")
+
+    assert trio.run(run) == (KVTable(table=table).encode() if table or is_loaded else None)

@@ -317,6 +317,26 @@ async def test_query_data_version(namesrv: FakeNamesrv) -> None:
         assert (await namesrv.ask(RequestCode.QUERY_DATA_VERSION, broker_fields(), body)).code == ERROR
 
 
+async def test_a_data_version_is_short(namesrv: FakeNamesrv) -> None:
+    """Nothing of a long one is read."""
+    text = DataVersion(counter=1).encode()
+    for size, code in ((4096, SUCCESS), (4097, ERROR)):
+        answer = await namesrv.ask(RequestCode.QUERY_DATA_VERSION, broker_fields(), text.ljust(size))
+        assert answer.code == code
+    assert "the limit is 4096" in (answer.remark or "")
+
+
+async def test_lists_are_kept_until_something_changes(namesrv: FakeNamesrv) -> None:
+    codes = (RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, RequestCode.GET_BROKER_CLUSTER_INFO)
+    await namesrv.register("T")
+    before = namesrv.memory.held_bytes
+    first = [(await namesrv.ask(code)).body for code in codes]
+    assert namesrv.memory.held_bytes > before + sum(map(len, first))
+    assert [(await namesrv.ask(code)).body for code in codes] == first
+    await namesrv.register("U", name="b-b", address="b:1")
+    assert all(body not in first for body in [(await namesrv.ask(code)).body for code in codes])
+
+
 async def test_cluster_info(namesrv: FakeNamesrv) -> None:
     await namesrv.register("T")
     await namesrv.register(broker_id=1, address="10.0.0.2:10911")
@@ -615,6 +635,31 @@ async def test_administration_leaves_a_line_each(nursery: trio.Nursery) -> None:
             "before": {"orderMessageEnable": "false"}, "after": {"orderMessageEnable": "true"},
         },
     ]  # fmt: skip
+
+
+async def test_the_audit_log_has_the_beginning_of_a_long_value(namesrv: FakeNamesrv) -> None:
+    with capture_logs() as captured:
+        for value in ("v" * 1000, "w" * 60_000):
+            await namesrv.ask(RequestCode.PUT_KV_CONFIG, {"namespace": "N", "key": "k", "value": value})
+    lines = [line for line in captured if line["event"] == "key-value entry set"]
+    assert [line["after"] for line in lines] == [
+        {"k": "v" * 1000},
+        {"k": "w" * 1000 + "... (60000 characters)"},
+    ]
+
+
+async def test_a_change_is_in_the_audit_log_although_its_connection_closes(namesrv: FakeNamesrv) -> None:
+    request = new_request(RequestCode.PUT_KV_CONFIG, ext_fields={"namespace": "N", "key": "k", "value": "v"})
+    work = namesrv.processor._put_kv(namesrv.peer, request)  # type: ignore[arg-type]
+    with capture_logs() as captured, trio.CancelScope() as scope:
+        scope.cancel()
+        namesrv.kv_config.put = _put  # type: ignore[method-assign, assignment]
+        await work
+    assert [line["event"] for line in captured] == ["key-value entry set"]
+
+
+async def _put(namespace: str, key: str, value: str) -> None:
+    """A change that was made although its caller was cancelled meanwhile."""
 
 
 async def test_encoded_routes_are_kept_up_to_a_size(namesrv: FakeNamesrv, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,322 @@
+"""The ledger of one member on disk: data and index files, as DLedger 0.3.1.2 writes them.
+
+    <directory>/data/<20 digits>    entries and blanks; the name is the position of the first byte
+    <directory>/index/<20 digits>   32 bytes for each entry; the name is the index of the first one times 32
+    <directory>/reset-<20 digits>   ours: the first file of a ledger that replaces this one (see `reset`)
+
+It fulfils `rules.log.Log`. Changes are written before the call returns; `synced_index` says what a power failure
+cannot take, and only `sync` raises it. What a sync covers is decided before it begins. A disk that is full refuses a
+change and leaves the ledger as it was; one that fails makes it broken, and nothing is taken until a restart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from triomq.dledger.ledger import entry_format, recovery
+from triomq.dledger.ledger.records import is_whole_record
+from triomq.dledger.ledger.term_files import TermFiles
+from triomq.dledger.rules.log import LogRefused, PositionMismatch
+from triomq.dledger.wire.bodies import ENTRY_HEADER_BYTES, Entry
+from triomq.store.disk.file_sequence import FileSequence
+from triomq.store.disk.files import TEMPORARY, Files
+from triomq.store.disk.layout import file_name, start_offset
+from triomq.store.disk.mapped_file import OpenFiles
+
+INDEX_FILE_BYTES = 167_772_160
+LONGEST_ENTRY_BYTES = 4_194_304
+"""What RocketMQ's members can take, header included."""
+_RESET = "reset-"
+
+
+@dataclass
+class _End:
+    """Where a ledger ends."""
+
+    index: int
+    term: int
+    pos: int
+
+
+class Ledger:
+    """The entries of one member. Only its owner's thread touches it."""
+
+    __slots__ = (
+        "_broken",
+        "_data",
+        "_directory",
+        "_end",
+        "_files",
+        "_index",
+        "_is_full",
+        "_is_whole",
+        "_noted",
+        "_notes",
+        "_pool",
+        "_synced_to",
+        "begin_index",
+        "synced_index",
+    )
+
+    def __init__(
+        self,
+        files: Files,
+        directory: str,
+        data_file_bytes: int,
+        *,
+        is_whole: Callable[[Entry], bool] = is_whole_record,
+        index_file_bytes: int = INDEX_FILE_BYTES,
+    ) -> None:
+        self._files = files
+        self._is_whole = is_whole
+        self._directory = directory
+        self._pool = OpenFiles(files, 64)
+        self._data = FileSequence(self._pool, f"{directory}/data", data_file_bytes)
+        self._index = FileSequence(self._pool, f"{directory}/index", index_file_bytes)
+        self._end = _End(-1, -1, 0)
+        self._broken = False
+        self._is_full = False
+        self._notes = TermFiles(files, directory)
+        self._noted = (-1, -1)
+        self._synced_to: dict[str, int] = {}  # directory -> start of the file that was the last one in a sync
+        self.begin_index = -1
+        self.synced_index = -1
+
+    def open(self) -> None:
+        """Recover. Everything that is left is synced, so that it counts as copied. Raises StoreRefused and OSError."""
+        for part in ("data", "index"):
+            self._files.make_lasting_directories(f"{self._directory}/{part}")
+        self._finish_reset()
+        recovery.load(self._data, self._data.directory)
+        recovery.load(self._index, self._index.directory)
+        self._noted = self._notes.load_checkpoint()
+        found = recovery.recover(self._data, self._index, self._noted[0], self._is_whole)
+        self.begin_index = found.begin_index
+        self._end = _End(found.end_index, found.end_term, found.end_pos)
+        for file in (*self._data.files, *self._index.files):
+            self._files.datasync(file.fd())
+        self._sync_directories()
+        self.synced_index = found.end_index
+
+    def close(self) -> None:
+        self._pool.close_all()
+
+    # Reading.
+
+    @property
+    def end_index(self) -> int:
+        return self._end.index
+
+    @property
+    def end_term(self) -> int:
+        return self._end.term
+
+    @property
+    def end_pos(self) -> int:
+        """Where the next entry begins, unless it does not fit the file."""
+        return self._end.pos
+
+    @property
+    def can_append(self) -> bool:
+        return not self._broken and not self._is_full
+
+    def entry(self, index: int) -> Entry:
+        """Return an entry between begin and end."""
+        assert self.begin_index <= index <= self._end.index
+        pos, size = entry_format.place_of(recovery.unit_at(self._index, index))
+        file = self._data.find(pos)
+        assert file is not None
+        return entry_format.decode(file.pread(pos - file.start, size))
+
+    # Writing.
+
+    def append(self, term: int, bodies: list[bytes]) -> None:
+        """Append entries of a leader. Raises LogRefused."""
+        entries = []
+        index, pos = self._end.index, self._end.pos
+        for body in bodies:
+            index += 1
+            size = len(body) + ENTRY_HEADER_BYTES
+            pos = self._place(pos, size)
+            entries.append(Entry(body=body, index=index, pos=pos, size=size, term=term))
+            pos += size
+        self._write(entries)
+
+    def write(self, entries: list[Entry]) -> None:
+        """Append a leader's entries. Raises LogRefused, and PositionMismatch before anything is written."""
+        pos = self._end.pos
+        for entry in entries:
+            if entry.pos != self._place(pos, entry.size):
+                raise PositionMismatch(f"entry {entry.index} is at {entry.pos}, here it would be at {pos}")
+            pos = entry.pos + entry.size
+        self._write(entries)
+
+    def _place(self, pos: int, size: int) -> int:
+        """Return where an entry goes that follows `pos`: there, or at the start of the next file."""
+        file_size = self._data.file_size_bytes
+        if size > min(LONGEST_ENTRY_BYTES, file_size - entry_format.BLANK_BYTES):
+            raise LogRefused(f"an entry of {size} bytes is longer than members of RocketMQ can take")
+        left = file_size - pos % file_size
+        return pos if size + entry_format.BLANK_BYTES <= left else pos + left
+
+    def _write(self, entries: list[Entry]) -> None:
+        """Write entries, with one call for each file. Raises LogRefused with the ledger as before."""
+        if self._broken:
+            raise LogRefused("an earlier write or sync failed: restart this member")
+        before = self._end
+        try:
+            self._write_data(entries)
+            recovery.write_units(self._index, entries[0].index, b"".join(map(entry_format.unit_of, entries)))
+        except OSError as error:
+            self._take_back(before, error)
+            raise LogRefused(f"{self._directory}: {error}") from error
+        last = entries[-1]
+        self._is_full = False
+        self._end = _End(last.index, last.term, last.pos + last.size)
+        if before.index < 0:
+            self.begin_index = entries[0].index
+
+    def _write_data(self, entries: list[Entry]) -> None:
+        file_size = self._data.file_size_bytes
+        at = self._end.pos
+        pieces: list[bytes] = []
+        for entry in entries:
+            if entry.pos != at + sum(map(len, pieces)):
+                end = entry.pos - entry.pos % file_size
+                here = at + sum(map(len, pieces))
+                self._write_piece(at, [*pieces, entry_format.blank(end - here)])
+                at, pieces = entry.pos, []
+            pieces.append(entry_format.encode(entry))
+        self._write_piece(at, pieces)
+
+    def _write_piece(self, at: int, pieces: list[bytes]) -> None:
+        file = self._data.find(at)
+        if file is None:
+            file = self._data.make(at)
+        file.write(b"".join(pieces), at - file.start)
+
+    def _take_back(self, before: _End, error: OSError) -> None:
+        """Remove what a failed write has left. A disk that cannot even do that is broken."""
+        self._is_full = True
+        self._broken = error.errno not in TEMPORARY
+        try:
+            recovery.cut(self._data, self._index, before.index, before.pos)
+        except OSError:
+            self._broken = True
+
+    # Removing.
+
+    def cut(self, end_index: int) -> None:
+        """Remove all entries behind an index. Raises OSError, after which the ledger is broken."""
+        if end_index >= self._end.index:
+            return
+        if end_index < self.begin_index:
+            end = _End(-1, -1, self._data.first_start)
+        else:
+            last = self.entry(end_index)
+            end = _End(end_index, last.term, last.pos + last.size)
+        self.synced_index = min(self.synced_index, end.index)
+        self._synced_to.clear()
+        self._end = end
+        if end.index < 0:
+            self.begin_index = -1
+        try:
+            self._lower_note(end_index)
+            recovery.cut(self._data, self._index, end.index, end.pos)
+        except OSError:
+            self._broken = True
+            raise
+
+    def reset(self, entry: Entry) -> None:
+        """Replace everything by a ledger that begins with this entry. Raises LogRefused with the ledger as before.
+
+        The first file of the new ledger is on disk under another name before any old one is removed; a start that
+        finds it completes the change."""
+        if self._broken:
+            raise LogRefused("an earlier write or sync failed: restart this member")
+        file_size = self._data.file_size_bytes
+        start = entry.pos - entry.pos % file_size
+        path = f"{self._directory}/{_RESET}{file_name(start)}"
+        try:
+            self._lower_note(-1)
+            fd = self._files.create(f"{path}.tmp", file_size)
+            try:
+                self._files.pwrite(fd, entry_format.encode(entry), entry.pos - start)
+                self._files.datasync(fd)
+            finally:
+                self._files.close(fd)
+            self._files.rename(f"{path}.tmp", path)
+            self._files.sync_directory(self._directory)
+        except OSError as error:
+            self._is_full = True
+            self._broken = error.errno not in TEMPORARY
+            raise LogRefused(f"{self._directory}: {error}") from error
+        self._data.delete_all()
+        self._index.delete_all()
+        self._finish_reset()
+        recovery.load(self._data, self._data.directory)
+        recovery.write_units(self._index, entry.index, entry_format.unit_of(entry))
+        self._end = _End(entry.index, entry.term, entry.pos + entry.size)
+        self.begin_index = entry.index
+        self.synced_index = -1
+        self._synced_to.clear()
+
+    def _finish_reset(self) -> None:
+        """Complete a reset that has reached its new name, and remove one that has not."""
+        for name in self._files.list_directory(self._directory):
+            if not name.startswith(_RESET):
+                continue
+            path = f"{self._directory}/{name}"
+            if start_offset(name.removeprefix(_RESET)) is None:
+                self._files.unlink(path)
+                continue
+            for part in ("index", "data"):
+                for old in reversed(self._files.list_directory(f"{self._directory}/{part}")):
+                    self._files.unlink(f"{self._directory}/{part}/{old}")
+            self._sync_directories()
+            self._files.rename(path, f"{self._directory}/data/{name.removeprefix(_RESET)}")
+            self._sync_directories()
+
+    # Syncs.
+
+    def sync(self) -> None:
+        """Bring all entries to disk, and raise `synced_index`. Raises OSError; the ledger is broken then, because a
+        second sync would succeed without the pages that the first one lost."""
+        self._sync(self._data)
+        self.synced_index = self._end.index
+
+    @property
+    def noted_committed(self) -> int:
+        """The committed index of the last checkpoint; -1 if it is not of this ledger."""
+        return min(self._noted[1], self._end.index) if self._noted[1] >= self.begin_index >= 0 else -1
+
+    def save_checkpoint(self, committed: int) -> None:
+        """Sync everything and note the end: a recovery reads neither units nor bodies of what is before it. Raises
+        OSError like `sync`."""
+        end = self._end.index
+        self.sync()
+        self._sync(self._index)
+        self._noted = (end, committed)
+        self._notes.save_checkpoint(end, committed)
+
+    def _lower_note(self, end_index: int) -> None:
+        """Note a smaller end before anything behind it changes. Raises OSError."""
+        if self._noted[0] > end_index:
+            self._noted = (end_index, min(self._noted[1], end_index))
+            self._notes.save_checkpoint(*self._noted)
+
+    def _sync(self, sequence: FileSequence) -> None:
+        try:
+            for file in sequence.files:
+                if file.end > self._synced_to.get(sequence.directory, 0):
+                    self._files.datasync(file.fd())
+            self._files.sync_directory(sequence.directory)
+        except OSError:
+            self._broken = True
+            raise
+        self._synced_to[sequence.directory] = sequence.files[-1].start if sequence.files else 0
+
+    def _sync_directories(self) -> None:
+        for directory in (self._data.directory, self._index.directory, self._directory):
+            self._files.sync_directory(directory)
