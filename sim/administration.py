@@ -197,7 +197,7 @@ class Administration:
                 self._history.acknowledged.pop(key, None)
             if topic in self._history.doubtful:
                 return
-            self._history.deleted.update(old)
+            self._history.deleted.update(dict.fromkeys(old, trio.current_time()))
             await self._change(admin, topic, 1, permission.READ_WRITE)
             await self._fill(topic, "new", 3)
 

@@ -79,7 +79,7 @@ class Node:
                 self.failure = "it ended by itself"
         except Exception as error:
             self._trace.add(f"{self.name} ended: {in_words(error)}")
-            if not self._is_dying and not self._is_excused():
+            if not self._is_dying and not self._is_excused(ready.is_set()):
                 self.failure = in_words(error)
         finally:
             self.host.process_died()  # the system closes what the program left open
@@ -90,8 +90,8 @@ class Node:
     async def _serve(self, task_status: trio.TaskStatus[object]) -> None:
         raise NotImplementedError
 
-    def _is_excused(self) -> bool:
-        """Return whether the program may end by itself at present."""
+    def _is_excused(self, was_ready: bool) -> bool:
+        """Return whether the program may end by itself at present. `was_ready`: it had begun to serve."""
         return False
 
     async def stop(self) -> None:
@@ -204,8 +204,8 @@ class Broker(Node):
             self.disk.replace_unlinked()  # nobody starts a broker that lacks a file
         await super().start()
 
-    def _is_excused(self) -> bool:
-        return self.disk.is_full
+    def _is_excused(self, was_ready: bool) -> bool:
+        return self.disk.is_full or (self.disk.is_failing and not was_ready)  # a recovery must sync what it mends
 
     async def lose_power(self) -> None:
         """End the host at the next moment at which something waits for a sync, or in two seconds: most of the time

@@ -80,8 +80,8 @@ class History:
     """key of a transaction -> whether it commits; decided when it runs, the same in every check"""
     asked: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     """key of a transaction -> when a broker asked for its outcome"""
-    deleted: set[str] = field(default_factory=set)
-    """Keys of messages of topics that were deleted."""
+    deleted: dict[str, float] = field(default_factory=dict)
+    """Keys of messages of topics that were deleted -> when."""
     permissions: list[Permission] = field(default_factory=list)
     changing: list[tuple[float, float, bool]] = field(default_factory=list)
     """From when until when the guest's permission was being taken (False) or given."""

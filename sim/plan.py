@@ -145,6 +145,7 @@ def plan_of(seed: int, shape: Shape = ANY) -> Plan:
     is_sync = choose.random() < 0.6
     settings = {
         "flushDiskType": "SYNC_FLUSH" if is_sync else "ASYNC_FLUSH",
+        "flushCommitLogThoroughInterval": "1000",  # else a trickle of messages waits 10 s for its sync
         "transactionTimeOut": "3000",
         "transactionCheckInterval": "4000",
         "transactionCheckMax": "100",

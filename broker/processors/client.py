@@ -134,13 +134,16 @@ class ClientProcessor:
         self, connection: Connection, request: RemotingCommand, data: HeartbeatData, client_id: str
     ) -> Iterator[None]:
         """Register the client in its groups. An item ends a step."""
-        refusal: RequestRefused | None = None
+        # Not the exception itself: it would refer to this frame, and so keep the whole heartbeat until a collection.
+        refusal: tuple[int, str | None] | None = None
         work = 0
         for producer in data.producer_data_set:
             if self._may_join(connection, producer.group_name, self._producers):
                 self._producers.register(producer.group_name, connection, client_id, request.language, request.version)
             else:
-                refusal = refusal or self._too_many_groups(client_id)
+                error = self._too_many_groups(client_id)
+                refusal = refusal or (error.code, error.remark)
+                del error
             work += 1
             if work >= WORK_IN_A_STEP:
                 work = 0
@@ -151,13 +154,14 @@ class ClientProcessor:
                     raise self._too_many_groups(client_id)
                 self._register_consumer(connection, request, client_id, consumer)
             except RequestRefused as error:
-                refusal = refusal or error  # a full table refuses new groups; the client's other groups are registered
+                # A full table refuses new groups; the client's other groups are registered.
+                refusal = refusal or (error.code, error.remark)
             work += _work_of(consumer)
             if work >= WORK_IN_A_STEP:
                 work = 0
                 yield
         if refusal is not None:
-            raise refusal
+            raise RequestRefused(*refusal)
 
     def _may_join(self, connection: Connection, group: str, table: ConsumerTable | ProducerTable) -> bool:
         """Return whether the client is in the group, or in few enough of them to join another."""

@@ -21,6 +21,7 @@ import resource
 import shutil
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
 from triomq.store.disk.kernel_sync import KernelSync
@@ -64,15 +65,19 @@ class Files:
 
     def pwrite(self, fd: int, data: Data, at: int) -> None:
         """Write all of `data`. After an error any part of it may have been written."""
-        written = os.pwrite(fd, data, at)
-        if written == len(data):
-            return
-        view = memoryview(data)
-        while written < len(view):
-            step = os.pwrite(fd, view[written:], at + written)
-            if step == 0:
-                raise OSError(errno.EIO, "a write made no progress")
-            written += step
+        try:
+            written = os.pwrite(fd, data, at)
+            if written == len(data):
+                return
+            view = memoryview(data)
+            while written < len(view):
+                step = os.pwrite(fd, view[written:], at + written)
+                if step == 0:
+                    raise OSError(errno.EIO, "a write made no progress")
+                written += step
+        except OSError as error:
+            error.filename = _path_of(fd)
+            raise
 
     def pread(self, fd: int, size_bytes: int, at: int) -> bytes:
         """Return `size_bytes` bytes; fewer only at the end of the file."""
@@ -107,7 +112,11 @@ class Files:
             raise
 
     def datasync(self, fd: int) -> None:
-        os.fdatasync(fd)
+        try:
+            os.fdatasync(fd)
+        except OSError as error:
+            error.filename = _path_of(fd)
+            raise
 
     def kernel_sync(self) -> KernelSync | None:
         """Return a `datasync` without a thread, or None if the kernel lacks it or a subclass overrides `datasync`."""
@@ -276,6 +285,14 @@ class Files:
 
     def physical_memory_bytes(self) -> int:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _path_of(fd: int) -> str | None:
+    """Return the path of an open file, for the message of an error; the system does not name it for a descriptor."""
+    try:
+        return str(Path(f"/proc/self/fd/{fd}").readlink())
+    except OSError:
+        return None
 
 
 def _open_to_sync(path: str) -> int:

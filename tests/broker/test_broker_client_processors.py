@@ -1,5 +1,6 @@
 """The processors for clients: heartbeats, offsets, locks, queries."""
 
+import gc
 import json
 import re
 from collections.abc import Coroutine
@@ -173,6 +174,29 @@ def test_a_connection_is_in_few_groups_however_many_heartbeats_name_them() -> No
     around.producers.unregister("P", connection)
     around.beat(connection, consumerDataSet=consumers("c"), producerDataSet=[])
     assert around.consumers.get("c") is not None
+
+
+@pytest.mark.parametrize("kind", ["consumerDataSet", "producerDataSet"])
+def test_a_refused_heartbeat_leaves_nothing_to_the_garbage_collector(kind: str) -> None:
+    """A collection is rare, and hundreds of decoded heartbeats are hundreds of megabytes."""
+    around = Surroundings(max_groups_per_client=3)
+    connection = FakeConnection()
+    around.beat(connection, consumerDataSet=consumers("a", "b", "c"), producerDataSet=[])
+    body = json.dumps({**HEARTBEAT, "consumerDataSet": [], "producerDataSet": [], kind: consumers("d", "e")}).encode()
+    gc.collect()
+    gc.disable()
+    try:
+        remark = None
+        try:
+            around.client.heartbeat(connection, request(34, body=body))
+        except RequestRefused as error:
+            remark = error.remark
+        assert remark is not None
+        assert "maxGroupsPerClient" in remark
+        left = [each for each in gc.get_objects() if isinstance(each, RequestRefused | HeartbeatData)]
+        assert left == []
+    finally:
+        gc.enable()
 
 
 async def test_a_long_heartbeat_is_decoded_when_its_turn_has_come(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -363,3 +363,16 @@ def test_a_lock_is_released_whatever_number_its_descriptor_has(tmp_path: Path) -
     lock.release()
     lock.release()
     assert files.closed == [0, 0]  # the commit log's and the store's
+
+
+def test_an_error_of_a_write_or_a_sync_names_the_file() -> None:
+    """The system does not: it knows a descriptor only. Operators need the path."""
+    files = Files()
+    fd = files.open("/dev/full")
+    try:
+        with pytest.raises(OSError, match=r"No space left on device: '/dev/full'"):
+            files.pwrite(fd, b"x", 0)
+        with pytest.raises(OSError, match=r": '/dev/full'"):
+            files.datasync(fd)  # a device cannot be synced
+    finally:
+        files.close(fd)
