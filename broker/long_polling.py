@@ -338,9 +338,16 @@ class LongPolling:
             parked.waiter = None
         if self._purge is None and len(self._deadlines) > max(PURGE_AT_ONCE, 4 * self._pool.in_flight):
             self._purge = _Purge(self._deadlines)
-            while not self._is_running and (self._purge is not None or self._old_deadlines):
-                self._go_on_purging()
             self._sooner.set()
+            if not self._is_running:
+                self._purge_at_once()
+
+    def _purge_at_once(self) -> None:
+        while self._is_purging():
+            self._go_on_purging()
+
+    def _is_purging(self) -> bool:
+        return self._purge is not None or len(self._old_deadlines) > 0
 
     def _go_on_purging(self) -> None:
         """Do a step of clearing away the deadlines of pulls that have their response."""
@@ -369,7 +376,7 @@ class LongPolling:
                 popped += 1
             self._sooner = trio.Event()
             due = self._deadlines[0][0] if self._deadlines else inf
-            if self._gone or self._purge is not None or self._old_deadlines or popped == PURGE_AT_ONCE:
+            if self._gone or self._is_purging() or popped == PURGE_AT_ONCE:
                 due = min(due, trio.current_time())
                 in_a_row = RESPONSES_IN_A_ROW
             elif due <= trio.current_time():
