@@ -148,7 +148,7 @@ def test_messages_by_key_and_id(cluster: Cluster, admin: JavaAdmin, used_topic: 
     [[message_id, queue, offset]] = rows(admin.run("queryMsgByKey", "-t", used_topic, "-k", "admin-5", *here))
     assert (queue, offset) == ("1", "2")
     by_unique_id = admin.run("queryMsgByUniqueKey", "-t", used_topic, "-i", message_id, *here)
-    assert keys_of(by_unique_id) == keys_of(golden["queryMsgByUniqueKey"])
+    assert keys_of(by_unique_id) == keys_of(golden["queryMsgByUniqueKey"]), by_unique_id
     for line in (r"Topic: +" + used_topic, r"Tags: +\[b\]", r"Keys: +\[admin-5\]", r"Queue Offset: +2"):
         assert re.search(line, by_unique_id), f"no {line} in:\n{by_unique_id}"
     by_offset = admin.run("queryMsgByOffset", "-t", used_topic, "-b", BROKER_NAME, "-i", "1", "-o", "2", *here)

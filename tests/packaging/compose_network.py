@@ -181,8 +181,8 @@ class ComposeNetwork:
     def _publish(self) -> None:
         forwarded = []
         for name, address in self._addresses.items():
-            for pair in self._services[name]["ports"]:
-                outside, within = pair.split(":")
+            for published in self._services[name]["ports"]:
+                *_, outside, within = published.split(":")  # an address of the host may be in front
                 forwarded.append(f"{outside}:{address}:{within}")
         process = self._spawn("host", [sys.executable, "-c", FORWARDER, *forwarded], {})
         assert process.stdout is not None
