@@ -12,6 +12,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -127,15 +128,14 @@ class ComposeNetwork:
         variables = {**service.get("environment", {}), "HOME": str(volume), "TRIOMQ_LOG_DIR": "-"}
         return self._spawn(name, command, variables)
 
-    def wait_until_healthy(self, name: str, *, tries: int = 60) -> None:
-        """Run the health check of a service until it passes."""
+    def wait_until_healthy(self, name: str) -> None:
+        """Run the health check of a service until it passes, for at most a minute."""
         words = self._services[name]["healthcheck"]["test"]
         assert words[0] == "CMD"
-        for _ in range(tries):
-            done = self.run(name, words[1:])
-            if done.returncode == 0:
-                return
-        raise AssertionError(f"{name} is not healthy: {done.stderr}")
+        deadline = time.monotonic() + 60
+        while (done := self.run(name, words[1:])).returncode != 0 and time.monotonic() < deadline:
+            pass
+        assert done.returncode == 0, f"{name} is not healthy: {done.stderr}"
 
     def run(self, name: str, command: Sequence[str]) -> subprocess.CompletedProcess[str]:
         """Run a command to its end in the namespace of a service, or of the host."""

@@ -54,8 +54,12 @@ def test_a_message_goes_through_two_masters_and_their_slaves(tmp_path: Path) -> 
         "HOME": str(tmp_path),
     }
     with ComposeNetwork(compose_file(BROKER_ROLE="SYNC_MASTER"), tmp_path / "compose", variables) as network:
-        for name in ("namesrv", "broker-a", "broker-b", "broker-a-s", "broker-b-s"):
+        network.start("namesrv")
+        network.wait_until_healthy("namesrv")
+        brokers = ("broker-a", "broker-b", "broker-a-s", "broker-b-s")
+        for name in brokers:
             network.start(name)
+        for name in brokers:  # a synchronous master is healthy when it has its slave
             network.wait_until_healthy(name)
         done = network.run("host", [sys.executable, "-c", CLIENT])
         assert (done.returncode, done.stderr) == (0, "")
