@@ -77,8 +77,16 @@ def fragile_cluster(target: str, tmp_path_factory: pytest.TempPathFactory) -> It
 
 @pytest.fixture(scope="session")
 def admin(peer: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaAdmin]:
-    """The real Java mqadmin without account or TLS."""
+    """The real Java mqadmin without account or TLS, for `cluster`: queryMsgByUniqueKey remembers its NameServer."""
     admin = JavaAdmin(peer, tmp_path_factory.mktemp("mqadmin"))
+    yield admin
+    admin.close()
+
+
+@pytest.fixture(scope="module")
+def separate_admin(peer: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaAdmin]:
+    """The same in a process of its own: some of Java's commands work only once, or with one NameServer, per process."""
+    admin = JavaAdmin(peer, tmp_path_factory.mktemp("separate-mqadmin"))
     yield admin
     admin.close()
 

@@ -128,16 +128,10 @@ VALUES = (r"(?m)^(\S+) +: .*$", r"\1")
 
 
 @pytest.fixture(scope="module")
-def admin(peer: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaAdmin]:
-    """A separate process, because some of Java's commands work only once per process."""
-    tool = JavaAdmin(peer, tmp_path_factory.mktemp("both-mqadmin"))
-    yield tool
-    tool.close()
-
-
-@pytest.fixture(scope="module")
-def shop(cluster: Cluster, admin: JavaAdmin, java4: Driver, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
-    open_shop = Shop(cluster, admin, java4, tmp_path_factory.mktemp("both"))
+def shop(
+    cluster: Cluster, separate_admin: JavaAdmin, java4: Driver, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Shop]:
+    open_shop = Shop(cluster, separate_admin, java4, tmp_path_factory.mktemp("both"))
     yield open_shop
     open_shop.end()
 
@@ -241,21 +235,21 @@ def guarded(peer: Path, target: str, tmp_path_factory: pytest.TempPathFactory) -
 
 @pytest.mark.parametrize(("before", "line"), GUARDED)
 def test_both_print_the_same_where_there_is_access_control(
-    guarded: Cluster, admin: JavaAdmin, before: str, line: str
+    guarded: Cluster, separate_admin: JavaAdmin, before: str, line: str
 ) -> None:
     names = {"b": guarded.broker_address, "cluster": CLUSTER_NAME}
     words = line.format(**names).split()
     done = []
-    for run in (lambda: ours_at(guarded, *words), lambda: admin.run(*words, "-n", guarded.namesrv_address)):
+    for run in (lambda: ours_at(guarded, *words), lambda: separate_admin.run(*words, "-n", guarded.namesrv_address)):
         if before:
             assert ours_at(guarded, *before.format(**names).split()).returncode == 0
         done.append(run())
     assert_same(line, *done)
 
 
-def test_every_command_runs_side_by_side(admin: JavaAdmin) -> None:
+def test_every_command_runs_side_by_side(separate_admin: JavaAdmin) -> None:
     """startMonitoring prints nothing until it is stopped, and clusterRT has a test of its own."""
-    printed = admin.run()
+    printed = separate_admin.run()
     # Java's tool lists its commands once more for each time that it runs in one process.
     assert [*dict.fromkeys(printed.splitlines())] == [*dict.fromkeys(overview().strip("\n").splitlines())]
     listed = set(re.findall(r"^   (\w+) ", printed, re.MULTILINE))

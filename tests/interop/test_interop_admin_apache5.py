@@ -56,7 +56,9 @@ def fifth(peer: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clus
         yield running
 
 
-def test_both_tools_print_the_same_on_a_broker_of_version_5(fifth: Cluster, admin: JavaAdmin, tmp_path: Path) -> None:
+def test_both_tools_print_the_same_on_a_broker_of_version_5(
+    fifth: Cluster, separate_admin: JavaAdmin, tmp_path: Path
+) -> None:
     done = ours_at(fifth, "sendMessage", "-t", "Fifth", "-p", "hello", "-k", "key", "--output", "json")
     [sent] = json.loads(done.stdout)
     line = {"group": "fifth_group", "topic": "Fifth", "brokerName": BROKER_NAME, "queueId": 0, "offset": 1}
@@ -70,7 +72,7 @@ def test_both_tools_print_the_same_on_a_broker_of_version_5(fifth: Cluster, admi
     for text in LINES:
         words = text.format(**names).split()
         mine = ours_at(fifth, *words)
-        theirs = admin.run(*words, "-n", fifth.namesrv_address)
+        theirs = separate_admin.run(*words, "-n", fifth.namesrv_address)
         try:
             assert_same(text, mine, theirs)
         except AssertionError as error:
