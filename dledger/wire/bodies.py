@@ -49,69 +49,48 @@ class Entry(Body, frozen=True, kw_only=True):
         )
 
 
-class VoteRequest(Body, frozen=True, kw_only=True):
+class RequestOrResponse(Body, frozen=True, kw_only=True):
+    """The common members of all bodies."""
+
+    code: int = codes.SUCCESS
+    group: str | None = None
+    leader_id: str | None = None
+    local_id: str | None = None
+    remote_id: str | None = None
+    term: int = -1
+
+
+class VoteRequest(RequestOrResponse, frozen=True, kw_only=True):
     """VOTE: `leader_id` asks to become leader of `term`."""
 
-    code: int = codes.SUCCESS
-    group: str | None = None
-    leader_id: str | None = None
     ledger_end_index: int = -1
     ledger_end_term: int = -1
-    local_id: str | None = None
-    remote_id: str | None = None
-    term: int = -1
 
 
-class VoteResponse(Body, frozen=True, kw_only=True):
+class VoteResponse(RequestOrResponse, frozen=True, kw_only=True):
     """The answer to VOTE. Candidates read `term` only from those results that say it is larger than theirs."""
 
-    code: int = codes.SUCCESS
-    group: str | None = None
-    leader_id: str | None = None
-    local_id: str | None = None
-    remote_id: str | None = None
-    term: int = -1
     vote_result: str = codes.VOTE_UNKNOWN
 
 
-class HeartBeatRequest(Body, frozen=True, kw_only=True):
+class HeartBeatRequest(RequestOrResponse, frozen=True, kw_only=True):
     """HEART_BEAT of a leader."""
 
-    code: int = codes.SUCCESS
-    group: str | None = None
-    leader_id: str | None = None
-    local_id: str | None = None
-    remote_id: str | None = None
-    term: int = -1
 
-
-class HeartBeatResponse(Body, frozen=True, kw_only=True):
+class HeartBeatResponse(RequestOrResponse, frozen=True, kw_only=True):
     """The answer to HEART_BEAT; only with EXPIRED_TERM it has a term. Refusals before the handler name the group."""
 
-    code: int = codes.SUCCESS
-    group: str | None = None
-    leader_id: str | None = None
-    local_id: str | None = None
-    remote_id: str | None = None
-    term: int = -1
 
-
-class PushRequest(Body, frozen=True, kw_only=True):
+class PushRequest(RequestOrResponse, frozen=True, kw_only=True):
     """PUSH: one entry, several, or none (COMMIT). Make it with `push_request`: several members follow from others."""
 
     batch: bool = False
     batch_entry: list[Entry] = []
-    code: int = codes.SUCCESS
     commit_index: int = -1
     count: int = 0
     entry: Entry | None = None
     first_entry_index: int = -1
-    group: str | None = None
     last_entry_index: int = -1
-    leader_id: str | None = None
-    local_id: str | None = None
-    remote_id: str | None = None
-    term: int = -1
     total_size: int = 0
     type: str = PUSH_APPEND
 
@@ -123,117 +102,61 @@ class PushRequest(Body, frozen=True, kw_only=True):
         return [self.entry] if self.entry is not None else []
 
 
-class PushResponse(Body, frozen=True, kw_only=True):
+class PushResponse(RequestOrResponse, frozen=True, kw_only=True):
     """The answer to PUSH. `begin_index` and `end_index` are the follower's after it."""
 
     begin_index: int = 0
-    code: int = codes.SUCCESS
     count: int = 0
     end_index: int = 0
-    group: str | None = None
     index: int | None = None
-    leader_id: str | None = None
-    local_id: str | None = None
-    remote_id: str | None = None
-    term: int = -1
 
 
-class AppendRequest(Body, frozen=True, kw_only=True):
+class AppendRequest(RequestOrResponse, frozen=True, kw_only=True):
     """APPEND of a client of the ledger. Brokers append in process and never send it."""
 
     body: bytes | None = None
-    code: int = codes.SUCCESS
-    group: str | None = None
-    leader_id: str | None = None
-    local_id: str | None = None
-    remote_id: str | None = None
-    term: int = -1
 
 
-class AppendResponse(Body, frozen=True, kw_only=True):
+class AppendResponse(RequestOrResponse, frozen=True, kw_only=True):
     """The answer to APPEND, given when the entry is committed."""
 
-    code: int = codes.SUCCESS
-    group: str | None = None
     index: int = -1
-    leader_id: str | None = None
-    local_id: str | None = None
     pos: int = -1
-    remote_id: str | None = None
-    term: int = -1
 
 
-class GetRequest(Body, frozen=True, kw_only=True):
+class GetRequest(RequestOrResponse, frozen=True, kw_only=True):
     """GET: the entry at `begin_index`."""
 
     begin_index: int = -1
-    code: int = codes.SUCCESS
-    group: str | None = None
-    leader_id: str | None = None
-    local_id: str | None = None
     max_size: int = -1
-    remote_id: str | None = None
-    term: int = -1
 
 
-class GetResponse(Body, frozen=True, kw_only=True):
+class GetResponse(RequestOrResponse, frozen=True, kw_only=True):
     """The answer to GET: one entry, or none and a code."""
 
-    code: int = codes.SUCCESS
     entries: list[Entry] = []
-    group: str | None = None
-    leader_id: str | None = None
-    local_id: str | None = None
-    remote_id: str | None = None
-    term: int = -1
 
 
-class MetadataRequest(Body, frozen=True, kw_only=True):
+class MetadataRequest(RequestOrResponse, frozen=True, kw_only=True):
     """METADATA: who leads, and where the members are."""
 
-    code: int = codes.SUCCESS
-    group: str | None = None
-    leader_id: str | None = None
-    local_id: str | None = None
-    remote_id: str | None = None
-    term: int = -1
 
-
-class MetadataResponse(Body, frozen=True, kw_only=True):
+class MetadataResponse(RequestOrResponse, frozen=True, kw_only=True):
     """The answer to METADATA. `leader_id` is absent if the member knows none."""
 
-    code: int = codes.SUCCESS
-    group: str | None = None
-    leader_id: str | None = None
-    local_id: str | None = None
     peers: dict[str, str] | None = None
-    remote_id: str | None = None
-    term: int = -1
 
 
-class TransferRequest(Body, frozen=True, kw_only=True):
+class TransferRequest(RequestOrResponse, frozen=True, kw_only=True):
     """LEADERSHIP_TRANSFER, first to the leader `transfer_id`, then from it to the member that takes over."""
 
-    code: int = codes.SUCCESS
-    group: str | None = None
-    leader_id: str | None = None
-    local_id: str | None = None
-    remote_id: str | None = None
     take_leadership_ledger_index: int = 0
-    term: int = -1
     transfer_id: str | None = None
     transferee_id: str | None = None
 
 
-class TransferResponse(Body, frozen=True, kw_only=True):
+class TransferResponse(RequestOrResponse, frozen=True, kw_only=True):
     """The answer to LEADERSHIP_TRANSFER."""
-
-    code: int = codes.SUCCESS
-    group: str | None = None
-    leader_id: str | None = None
-    local_id: str | None = None
-    remote_id: str | None = None
-    term: int = -1
 
 
 Request: TypeAlias = (
