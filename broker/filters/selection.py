@@ -13,7 +13,7 @@ from functools import lru_cache
 from triomq.broker.configuration import Configuration
 from triomq.broker.errors import FilterError
 from triomq.broker.filters.message_filter import message_filter
-from triomq.broker.filters.sql92 import MAX_EXPRESSION_CHARACTERS
+from triomq.broker.filters.sql92 import MAX_EXPRESSION_CHARACTERS, REMEMBERED_CHARACTERS
 from triomq.broker.put_responses import FAQ
 from triomq.broker.tables import entry_costs
 from triomq.broker.tables.consumers import ConsumerTable
@@ -103,6 +103,18 @@ class FilterChooser:
         else:
             compiled = self._registered_filter(header)
         return message_filter(subscription, compiled, self._filters, support_retry=support_retry)
+
+    def must_compile(self, header: PullMessageRequestHeader) -> bool:
+        """Return whether `choose` would compile an expression that takes long."""
+        expression = header.subscription
+        return (
+            expression is not None
+            and len(expression) > REMEMBERED_CHARACTERS
+            and header.sys_flag & sys_flag.PULL_SUBSCRIPTION != 0
+            and header.expression_type == SQL92
+            and self._configuration.broker.enable_property_filter
+            and (header.topic, header.consumer_group, expression) not in self._kept
+        )
 
     def _compiled(self, topic: str, group: str, expression: str) -> ConsumerFilter:
         """Return the filter of an expression. The most recently used ones are kept."""

@@ -17,8 +17,10 @@ because of the latter, and so that a broker that filters nothing loads nothing.
 from __future__ import annotations
 
 import re
+from collections.abc import Generator
 from functools import lru_cache
 from typing import Final
+from weakref import WeakValueDictionary
 
 from triomq.broker.errors import FilterError
 from triomq.broker.filters.expression import (
@@ -44,6 +46,10 @@ from triomq.broker.filters.java_values import Kind
 MAX_EXPRESSION_CHARACTERS: Final = 32_767
 REMEMBERED_CHARACTERS: Final = 1024
 MAX_DEPTH: Final = 200
+MAX_CHAINED: Final = 50
+"""Comparisons whose left side is a comparison, as in `a = 1 = TRUE`. Each makes the tree one deeper."""
+TOKENS_IN_A_STEP: Final = 200
+"""Those that `compile_steps` reads in a step: a third of a millisecond."""
 
 _SKIPPED = re.compile(r"(?:[ \t\n\r\f]|--[^\n\r]*(?:\r\n|[\n\r])|/\*.*?\*/)+", re.DOTALL)
 _TOKEN = re.compile(
@@ -60,20 +66,68 @@ _WORDS: Final = frozenset({"NOT", "AND", "OR", "BETWEEN", "IN", "TRUE", "FALSE",
 _END: Final = "end of the expression"
 
 
+Parsing = Generator[None, None, Expression]
+"""A rule in progress. An item ends a step."""
+
+
+class Compiled:
+    """What came of a long expression: its tree, or why it has none."""
+
+    __slots__ = ("__weakref__", "_result")
+
+    def __init__(self, result: BooleanExpression | FilterError) -> None:
+        self._result = result
+
+    def tree(self) -> BooleanExpression:
+        if isinstance(self._result, FilterError):
+            raise FilterError(str(self._result))
+        return self._result
+
+
+_held: Final[WeakValueDictionary[str, Compiled]] = WeakValueDictionary()
+
+
 def compile_expression(text: str) -> BooleanExpression:
     """Return the tree of an expression. Raises FilterError with position and reason. Short expressions are cached."""
     if len(text) > MAX_EXPRESSION_CHARACTERS:
         raise FilterError(f"the expression has {len(text)} characters, {MAX_EXPRESSION_CHARACTERS} are allowed")
-    return _compiled(text) if len(text) <= REMEMBERED_CHARACTERS else _Parser(text).parse()
+    if len(text) <= REMEMBERED_CHARACTERS:
+        return _compiled(text)
+    found = _held.get(text)
+    return _all_of(_Parser(text).parse()) if found is None else found.tree()
+
+
+def compile_steps(text: str) -> Generator[None, None, Compiled | None]:
+    """Compile a long expression in steps; an item ends a step. As long as the caller holds what it returns,
+    `compile_expression` has its result at once, be it a failure. An expression of another length needs no steps."""
+    if not REMEMBERED_CHARACTERS < len(text) <= MAX_EXPRESSION_CHARACTERS:
+        return None
+    found = _held.get(text)
+    if found is None:
+        try:
+            found = Compiled((yield from _Parser(text).parse()))
+        except FilterError as error:
+            found = Compiled(error.with_traceback(None))
+        _held[text] = found
+    return found
 
 
 @lru_cache(maxsize=1024)
 def _compiled(text: str) -> BooleanExpression:
-    return _Parser(text).parse()
+    return _all_of(_Parser(text).parse())
+
+
+def _all_of(parsing: Generator[None, None, BooleanExpression]) -> BooleanExpression:
+    while True:
+        try:
+            next(parsing)
+        except StopIteration as end:
+            tree: BooleanExpression = end.value
+            return tree
 
 
 class _Parser:
-    """A recursive descent over lazily read tokens.
+    """A recursive descent over lazily read tokens. Each rule is a generator: a long expression is read in steps.
 
     `_type` is the current token's: a symbol, a word in upper case, or "integer", "double", "string", "property".
     """
@@ -82,12 +136,14 @@ class _Parser:
         self._text = text
         self._position = 0
         self._depth = 0
+        self._chained = 0
+        self._tokens_left = TOKENS_IN_A_STEP
         self._type = ""
         self._image = ""
         self._start = 0
 
-    def parse(self) -> BooleanExpression:
-        return as_boolean(self._or())
+    def parse(self) -> Generator[None, None, BooleanExpression]:
+        return as_boolean((yield from self._or()))
 
     # -- tokens --------------------------------------------------------------------------------------------------------
 
@@ -119,8 +175,15 @@ class _Parser:
     def _take(self) -> str:
         """Consume the next token; return its text."""
         self._peek()
+        self._tokens_left -= 1
         self._type = ""
         return self._image
+
+    def _is_step_over(self) -> bool:
+        if self._tokens_left > 0:
+            return False
+        self._tokens_left = TOKENS_IN_A_STEP
+        return True
 
     def _expect(self, *types: str) -> str:
         if self._peek() not in types:
@@ -135,53 +198,62 @@ class _Parser:
 
     # -- rules ---------------------------------------------------------------------------------------------------------
 
-    def _or(self) -> Expression:
+    def _or(self) -> Parsing:
         self._depth += 1
         if self._depth > MAX_DEPTH:
             raise FilterError(f"the expression is nested more than {MAX_DEPTH} deep")
-        first = self._and()
-        operands = [first]
+        first = yield from self._and()
+        operands: list[BooleanExpression] = []
         while self._peek() == "OR":
             self._take()
-            operands.append(self._and())
+            right = yield from self._and()
+            if not operands:
+                operands.append(as_boolean(first))
+            operands.append(as_boolean(right))
         self._depth -= 1
-        return first if len(operands) == 1 else Or(tuple(map(as_boolean, operands)))
+        return Or(tuple(operands)) if operands else first
 
-    def _and(self) -> Expression:
-        first = self._equality()
-        operands = [first]
+    def _and(self) -> Parsing:
+        first = yield from self._equality()
+        operands: list[BooleanExpression] = []
         while self._peek() == "AND":
             self._take()
-            operands.append(self._equality())
-        return first if len(operands) == 1 else And(tuple(map(as_boolean, operands)))
+            right = yield from self._equality()
+            if not operands:
+                operands.append(as_boolean(first))
+            operands.append(as_boolean(right))
+        return And(tuple(operands)) if operands else first
 
-    def _equality(self) -> Expression:
-        left = self._comparison()
+    def _equality(self) -> Parsing:
+        operand = left = yield from self._comparison()
         while True:
             token = self._peek()
+            if token not in ("=", "<>", "IS"):
+                return left
+            self._chained += left is not operand
+            if self._chained > MAX_CHAINED:
+                raise FilterError(f"{self._place()}: more than {MAX_CHAINED} comparisons stand behind others")
             if token == "=":
                 self._take()
-                left = equal(left, self._comparison())
+                left = equal(left, (yield from self._comparison()))
             elif token == "<>":
                 self._take()
-                left = Not(equal(left, self._comparison()))
-            elif token == "IS":
+                left = Not(equal(left, (yield from self._comparison())))
+            else:
                 self._take()
                 negated = self._peek() == "NOT"
                 if negated:
                     self._take()
                 self._expect("NULL") if negated else self._expect("NULL", "NOT")
                 left = Not(is_null(left)) if negated else is_null(left)
-            else:
-                return left
 
-    def _comparison(self) -> Expression:
-        left = self._unary()
+    def _comparison(self) -> Parsing:
+        left = yield from self._unary()
         while True:
             token = self._peek()
             if token in ("<", "<=", ">", ">="):
                 self._take()
-                left = ordered(left, token, self._unary())
+                left = ordered(left, token, (yield from self._unary()))
                 continue
             negated = token == "NOT"
             if negated:
@@ -190,53 +262,57 @@ class _Parser:
                 if token not in ("BETWEEN", "IN"):
                     self._expect("BETWEEN", "IN")
             if token == "BETWEEN":
-                left = self._between(left, negated)
+                left = yield from self._between(left, negated)
             elif token == "IN":
-                left = self._in(left, negated)
+                left = yield from self._in(left, negated)
             else:
                 return left
 
-    def _between(self, left: Expression, negated: bool) -> Expression:
+    def _between(self, left: Expression, negated: bool) -> Parsing:
         self._take()
-        low = self._unary()
+        low = yield from self._unary()
         self._expect("AND")
-        high = self._unary()
+        high = yield from self._unary()
         return not_between(left, low, high) if negated else between(left, low, high)
 
-    def _in(self, left: Expression, negated: bool) -> Expression:
+    def _in(self, left: Expression, negated: bool) -> Parsing:
         self._take()
         self._expect("(")
         texts = [_string(self._expect("string"))]
         while self._peek() == ",":
+            if self._is_step_over():
+                yield
             self._take()
             texts.append(_string(self._expect("string")))
         self._expect(")", ",")
         return within(left, texts, negated)
 
-    def _unary(self) -> Expression:
+    def _unary(self) -> Parsing:
         self._depth += 1
         if self._depth > MAX_DEPTH:
             raise FilterError(f"the expression is nested more than {MAX_DEPTH} deep")
+        if self._is_step_over():
+            yield
         token = self._peek()
         if token == "+":
             self._take()
-            found = self._unary()
+            found = yield from self._unary()
         elif token == "-":
             self._take()
-            found = Negate(self._unary())
+            found = Negate((yield from self._unary()))
         elif token == "NOT":
             self._take()
-            found = Not(as_boolean(self._unary()))
+            found = Not(as_boolean((yield from self._unary())))
         else:
-            found = self._primary()
+            found = yield from self._primary()
         self._depth -= 1
         return found
 
-    def _primary(self) -> Expression:
+    def _primary(self) -> Parsing:
         token = self._peek()
         if token == "(":
             self._take()
-            inner = self._or()
+            inner = yield from self._or()
             self._expect(")")
             return inner
         if token == "integer":

@@ -5,13 +5,19 @@ Only heartbeats add clients to the tables. A client sends one every 30 s, with i
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Generator, Iterator
 from typing import Any, Final
 
 from triomq.broker.configuration import Configuration
 from triomq.broker.errors import FilterError
 from triomq.broker.filters.selection import unknown_type
-from triomq.broker.filters.sql92 import MAX_EXPRESSION_CHARACTERS, compile_expression
+from triomq.broker.filters.sql92 import (
+    MAX_EXPRESSION_CHARACTERS,
+    REMEMBERED_CHARACTERS,
+    Compiled,
+    compile_expression,
+    compile_steps,
+)
 from triomq.broker.processors.steps import Steps
 from triomq.broker.tables.consumers import ConsumerTable, Consumption
 from triomq.broker.tables.metadata import Metadata
@@ -66,6 +72,7 @@ class ClientProcessor:
         self._groups = metadata.groups
         self._consumers = metadata.consumers
         self._producers = metadata.producers
+        self._filters = metadata.filters
         self._steps = Steps()
 
     def processors(self) -> dict[int, Processor]:
@@ -92,7 +99,8 @@ class ClientProcessor:
         data, client_id = self._decoded(request)
         work = len(data.producer_data_set) + sum(map(_work_of, data.consumer_data_set))
         steps = self._register(connection, request, data, client_id)
-        return self._done(connection, request, steps, work <= WORK_IN_A_STEP)
+        is_short = work <= WORK_IN_A_STEP and not any(map(_has_long_expression, data.consumer_data_set))
+        return self._done(connection, request, steps, is_short)
 
     def _decode_and_register(self, connection: Connection, request: RemotingCommand) -> Iterator[None]:
         """Decode a heartbeat when its turn has come: decoded it takes several times the memory of its bytes, and many
@@ -146,6 +154,7 @@ class ClientProcessor:
                 work = 0
                 yield
         for consumer in data.consumer_data_set:
+            compiled = yield from self._compile(consumer)
             try:
                 if not self._may_join(connection, consumer.group_name, self._consumers):
                     raise self._too_many_groups(client_id)
@@ -153,6 +162,7 @@ class ClientProcessor:
             except RequestRefused as error:
                 # A full table refuses new groups; the client's other groups are registered.
                 refusal = refusal or error
+            del compiled
             work += _work_of(consumer)
             if work >= WORK_IN_A_STEP:
                 work = 0
@@ -162,6 +172,14 @@ class ClientProcessor:
                 raise refusal
             finally:
                 del refusal  # it refers to this frame, and so would keep the whole heartbeat until a collection
+
+    def _compile(self, consumer: ConsumerData) -> Generator[None, None, list[Compiled | None]]:
+        """Compile the new long expressions of a group in steps. They are ready as long as what it returns is held."""
+        compiled: list[Compiled | None] = []
+        for subscription in consumer.subscription_data_set:
+            if self._filters.is_new(consumer.group_name, subscription):
+                compiled.append((yield from compile_steps(subscription.sub_string)))
+        return compiled
 
     def _may_join(self, connection: Connection, group: str, table: ConsumerTable | ProducerTable) -> bool:
         """Return whether the client is in the group, or in few enough of them to join another."""
@@ -219,7 +237,9 @@ class ClientProcessor:
             self._consumers.unregister(header.consumer_group, connection, notify=notify)
         yield
 
-    def check_config(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    def check_config(
+        self, connection: Connection, request: RemotingCommand
+    ) -> RemotingCommand | Coroutine[Any, Any, RemotingCommand]:
         """Handle CHECK_CLIENT_CONFIG: check whether the broker accepts this subscription."""
         subscription = CheckClientRequestBody.decode_request(request.body).subscription_data
         if subscription is None or subscription.is_tag:
@@ -231,11 +251,25 @@ class ClientProcessor:
             )
         if subscription.expression_type != SQL92:
             raise RequestRefused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, unknown_type(subscription.expression_type))
-        try:
-            compile_expression(subscription.sub_string)
-        except FilterError as error:
-            raise RequestRefused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
-        return new_response(request)
+        expression = subscription.sub_string
+        return self._done(connection, request, _check_expression(expression), len(expression) <= REMEMBERED_CHARACTERS)
+
+
+def _check_expression(expression: str) -> Iterator[None]:
+    compiled = yield from compile_steps(expression)
+    try:
+        compile_expression(expression)
+    except FilterError as error:
+        raise RequestRefused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
+    finally:
+        del compiled
+
+
+def _has_long_expression(consumer: ConsumerData) -> bool:
+    return any(
+        subscription.expression_type == SQL92 and len(subscription.sub_string) > REMEMBERED_CHARACTERS
+        for subscription in consumer.subscription_data_set
+    )
 
 
 def _work_of(consumer: ConsumerData) -> int:

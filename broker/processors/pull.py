@@ -7,18 +7,21 @@ parked until there is room for it or its time is over.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from functools import partial
 from time import perf_counter
-from typing import Final
+from typing import Any, Final
 
 import structlog
 import trio
 
 from triomq.broker.configuration import Configuration
 from triomq.broker.filters.selection import FilterChooser
+from triomq.broker.filters.sql92 import REMEMBERED_CHARACTERS
 from triomq.broker.long_polling import LongPolling, ParkedPull
 from triomq.broker.metrics.stats import BrokerStats
 from triomq.broker.metrics.store_metrics import StoreMetrics
+from triomq.broker.processors.steps import compile_first
 from triomq.broker.put_responses import FAQ
 from triomq.broker.quotas.quotas import Quotas
 from triomq.broker.tables.metadata import Metadata
@@ -80,9 +83,20 @@ class PullProcessor:
         self.quotas: Quotas | None = None  # None while there is no quota
         self.long_polling = LongPolling(store, pool, self._pull_again)
 
-    def __call__(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
-        """Return the response, or None for a pull that is held."""
+    def __call__(
+        self, connection: Connection, request: RemotingCommand
+    ) -> RemotingCommand | Coroutine[Any, Any, RemotingCommand | None] | None:
+        """Return the response, None for a pull that is held, or what compiles its long expression first."""
         header = request.header(PullMessageRequestHeader)
+        expression = header.subscription
+        if expression is not None and len(expression) > REMEMBERED_CHARACTERS and self._filters.must_compile(header):
+            self._check(connection, header)
+            return compile_first(expression, partial(self._pull, connection, request, header))
+        return self._pull(connection, request, header)
+
+    def _pull(
+        self, connection: Connection, request: RemotingCommand, header: PullMessageRequestHeader
+    ) -> RemotingCommand | None:
         group = self._check(connection, header)
         message_filter = self._filters.choose(header)
         if self.quotas is not None and self._must_wait(connection, request, header, self.quotas):

@@ -1,27 +1,45 @@
 """Long requests in steps, between which other tasks run.
 
 Walks over the queues of a topic, of which there may be 65,536, are a step every few queues. What is long only for some
-clients, such as the heartbeat of a thousand groups, runs here in `Steps`.
+clients, such as the heartbeat of a thousand groups, runs here in `Steps`. A long expression is compiled in steps, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterator
-from typing import Any, Final
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any, Final, TypeVar
 
 import trio
 
+from triomq.broker.filters.sql92 import compile_steps
 from triomq.protocol.command import RemotingCommand, new_response
 from triomq.remoting.connection import Connection
 from triomq.remoting.step_line import next_step
 
 QUEUES_IN_A_STEP: Final = 32
 
+Result = TypeVar("Result")
+
 
 async def end_of_step(queue_id: int) -> None:
     """Let other tasks run if this queue is the last of a step."""
     if queue_id % QUEUES_IN_A_STEP == QUEUES_IN_A_STEP - 1:
         await next_step()
+
+
+async def compile_first(expression: str, then: Callable[[], Result]) -> Result:
+    """Compile a long SQL92 expression in steps, then return what `then` returns, which finds it compiled."""
+    steps = compile_steps(expression)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            compiled = end.value
+            break
+        await next_step()
+    result = then()
+    del compiled  # it had to be held until here
+    return result
 
 
 class Steps:

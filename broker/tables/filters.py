@@ -163,6 +163,15 @@ class FilterTable:
     def _of_group(self, group: str) -> list[ConsumerFilter]:
         return [self._by_topic[topic][group] for topic in self._topics_of.get(group, ())]
 
+    def is_new(self, group: str, subscription: SubscriptionData) -> bool:
+        """Return whether `register` would compile this subscription."""
+        if subscription.expression_type != SQL92:
+            return False
+        known = self.get(subscription.topic, group)
+        return known is None or (
+            subscription.sub_version > known.client_version and subscription.sub_string != known.expression
+        )
+
     def _register(self, group: str, subscription: SubscriptionData) -> None:
         topic, version = subscription.topic, subscription.sub_version
         known = self.get(topic, group)

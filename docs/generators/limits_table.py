@@ -93,6 +93,8 @@ CONSTANTS: tuple[Constant, ...] = (
              _FILTERS + "test_an_expression_that_is_too_long_is_refused"),
     Constant("broker.filters.sql92", "MAX_DEPTH", "depth of an SQL92 expression", "refused",
              "tests/broker/test_broker_sql92.py::test_refusals_say_where_and_why"),
+    Constant("broker.filters.sql92", "MAX_CHAINED", "comparisons that stand behind another one", "refused",
+             "tests/broker/test_broker_sql92.py::test_refusals_say_where_and_why"),
     Constant("broker.filters.selection", "MAX_KEPT_CHARACTERS", "characters of expressions whose filters are kept",
              "the one used longest ago is forgotten",
              _FILTERS + "test_compiled_filters_are_kept_up_to_a_number_of_characters"),

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from triomq.broker.errors import FilterError
 from triomq.broker.filters.java_values import EvaluationError, compare_doubles, double_text, parse_double, parse_integer
-from triomq.broker.filters.sql92 import MAX_EXPRESSION_CHARACTERS, compile_expression
+from triomq.broker.filters.sql92 import MAX_CHAINED, MAX_DEPTH, MAX_EXPRESSION_CHARACTERS, compile_expression
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +51,9 @@ def test_every_recorded_case_compiles_and_evaluates_as_in_rocketmq(cases: list[d
         ("a BETWEEN 5 AND 'x'", "not an integer"),
         ("(" * 500 + "a = 1" + ")" * 500, "nested more than"),
         ("NOT " * 500 + "a", "nested more than"),
+        ("a = 1" + " = TRUE" * (MAX_CHAINED + 1), "stand behind others"),
+        ("a" + " IS NULL" * (MAX_CHAINED + 2), "stand behind others"),
+        ("(a = TRUE = TRUE) = TRUE OR " * (MAX_CHAINED + 1) + "b", "stand behind others"),
         ("a = '" + "x" * MAX_EXPRESSION_CHARACTERS + "'", "characters"),
     ],
 )
@@ -58,6 +61,18 @@ def test_refusals_say_where_and_why(text: str, reason: str) -> None:
     with pytest.raises(FilterError) as caught:
         compile_expression(text)
     assert reason in str(caught.value)
+
+
+def test_the_deepest_tree_is_evaluated_wherever_the_stack_is() -> None:
+    """A filter is evaluated in a commit, too, where an exception stops the store."""
+    nested = "NOT (" * (MAX_DEPTH // 6) + "b OR c AND (" * (MAX_DEPTH // 4 - 2)
+    text = nested + "a = TRUE" + " = TRUE" * MAX_CHAINED + ")" * nested.count("(")
+    tree = compile_expression(text)
+
+    def evaluate_below(frames: int) -> bool | None:
+        return evaluate_below(frames - 1) if frames else tree.evaluate({"a": "true", "b": "false", "c": "true"})
+
+    assert evaluate_below(200) is not None
 
 
 def test_long_chains_are_not_deep() -> None:
