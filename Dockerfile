@@ -12,6 +12,7 @@ COPY daemon ./daemon
 COPY dledger ./dledger
 COPY remoting ./remoting
 COPY monitoring ./monitoring
+COPY dashboard ./dashboard
 COPY store ./store
 COPY namesrv ./namesrv
 COPY broker ./broker

@@ -90,6 +90,7 @@ async def serve(
     dialing = _client_certificates(settings, tls)
     dropped = Counter[str]()
     async with AsyncExitStack() as stack:
+        _check_dashboard(server_settings)
         monitoring = await _open_monitoring(server_settings, stack)
         ask = await _product_environment(settings, address_server or AddressServer(), dialing, stack)
         kept = memory.tables.account("kept routes")
@@ -121,6 +122,10 @@ async def serve(
                         background.start_soon(log_kv_config, kv_config)
                         for watched in (certificates, *filter(None, [dialing])):
                             background.start_soon(watched.watch)
+                        if server_settings.dashboard_port:
+                            from triomq.namesrv.views import open_dashboard
+
+                            open_dashboard(routes, server_settings, certificates, port, background)
                         await stopping.wait()
                         background.cancel_scope.cancel()
                     log.info("NameServer stops", **routes.sizes())
@@ -147,6 +152,15 @@ async def _open_monitoring(settings: ServerSettings, stack: AsyncExitStack) -> M
     from triomq.monitoring.monitoring import Monitoring
 
     return await stack.enter_async_context(Monitoring(settings.metrics_address, settings.metrics_port).serving())
+
+
+def _check_dashboard(settings: ServerSettings) -> None:
+    if settings.dashboard_port:
+        from triomq.dashboard.exposure import objection
+
+        text = objection(settings, has_login=False)
+        if text is not None:
+            raise StartError(text)
 
 
 def _show(
