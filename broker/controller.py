@@ -163,10 +163,7 @@ class BrokerController:
                         from triomq.broker.assembly.watching import watch
 
                         watch(self._monitoring, serving, server, memory, [table, fast_table], background)
-                    if settings.dashboard_port:
-                        from triomq.broker.views.program import open_dashboard
-
-                        self.dashboard = open_dashboard(serving, server, certificates, background)
+                    self._open_dashboard(serving, server, certificates, background)
                     await self._run(server, serving, background, stop, task_status)
                     background.cancel_scope.cancel()
                 persist_tables(tables)
@@ -232,6 +229,15 @@ class BrokerController:
 
             monitoring = Monitoring(settings.metrics_address, settings.metrics_port)
             self._monitoring = await stack.enter_async_context(monitoring.serving())
+
+    def _open_dashboard(
+        self, serving: Serving, server: RemotingServer, certificates: ServerCertificates, background: trio.Nursery
+    ) -> None:
+        """Open dashboardPort; without it nothing of it is imported."""
+        if self.configuration.server.dashboard_port:
+            from triomq.broker.views.program import open_dashboard
+
+            self.dashboard = open_dashboard(serving, server, certificates, background)
 
     def _check_dashboard(self) -> None:
         settings = self.configuration.server

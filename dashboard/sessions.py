@@ -87,7 +87,7 @@ class Sessions:
         return token
 
     def find(self, token: str, accounts: Accounts) -> tuple[Session, Viewer] | None:
-        """Return the session of a token and its viewer as the account is now; None if there is none any more."""
+        """Return the session of a token and its viewer as the account is now; None if it has ended."""
         key = _digest(token)
         session = self._sessions.get(key)
         if session is None:

@@ -187,7 +187,7 @@ def test_the_rules_see_what_they_forbid() -> None:
     assert len(banned_calls(ROOT / "broker" / "x.py", bad)) == 2
     program = "from triomq.broker.x import y\nimport trio\nimport triomq.store.z\nfrom triomq import protocol"
     assert imported_packages(ast.parse(program)) == {"broker", "trio", "store", "protocol"}
-    imported = {"monitoring", "remoting", "daemon", "trio", "structlog"}
+    imported = {"dashboard", "monitoring", "remoting", "daemon", "trio", "structlog"}
     assert stale_arrows("namesrv", imported) == {"protocol"}
 
 
