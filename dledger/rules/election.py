@@ -2,8 +2,9 @@
 
 A candidate asks in two steps. First it looks round (METADATA): unless a quorum of members, itself included, says that
 it follows nobody, the candidate keeps its term and looks again later. A member that was cut off and comes back
-therefore deposes nobody. (One whose leader's process has ended need not look: there is nobody to depose.) Then it raises its term, votes for itself, makes both durable, and asks for votes. RocketMQ's
-members answer the first question like any other, so it needs nothing of them.
+therefore deposes nobody. One whose leader's process has ended need not look: there is nobody to depose. Then it raises
+its term, votes for itself, makes both durable, and asks for votes. RocketMQ's members answer the first question like
+any other, so it needs nothing of them.
 
 Answers to VOTE are RocketMQ's, rule for rule, since its candidates read them.
 """
