@@ -1,7 +1,7 @@
 """What a server sends: frames within the windows that the peer grants, in turns among the streams.
 
 Header blocks are sent at once. Data waits in its stream while the window of the stream or of the connection is used up,
-and so do the trailers behind it. The bytes that wait are bounded by whoever produces them (`Stream.pending_bytes`,
+and so do the trailers behind it. The owner bounds the bytes that wait (`Stream.pending_bytes`,
 `Sender.pending_bytes`).
 """
 

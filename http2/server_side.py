@@ -66,7 +66,7 @@ class ServerSide:
         self.is_closed = False
         self.last_stream_id = 0
         self._last_taken_id = 0  # of the last stream before `go_away`, which every GOAWAY names
-        values = {
+        values: dict[int, int] = {
             Setting.MAX_CONCURRENT_STREAMS: self._bounds.max_streams,
             Setting.INITIAL_WINDOW_SIZE: self._bounds.stream_window_bytes,
             Setting.MAX_HEADER_LIST_SIZE: MAX_FIELD_LIST_BYTES,

@@ -53,6 +53,7 @@ INTERFACES: dict[str, str] = {
     "client/compat/*.py": "the interface of the old rocketmq-client-python",
     "client/pytest_plugin.py": "fixtures and hooks of pytest",
     "dledger/ledger/ledger.py": "what tests open; no broker has a member yet",
+    "dledger/ledger/records.py": "the record of a new leader; no broker has a member yet",
     "dledger/ledger/term_files.py": "what tests read and write; no broker has a member yet",
     "dledger/rules/*.py": "bin/simulate-dledger and tests drive the rules; no broker has a member yet",
     "dledger/wire/bodies.py": "the bodies of all requests; no broker has a member yet",
