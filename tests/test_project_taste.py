@@ -23,6 +23,7 @@ ROOT = Path(__file__).resolve().parent.parent
 ARROWS: dict[str, set[str]] = {
     "protocol": set(),
     "http2": set(),
+    "grpc_front": {"http2"},
     "daemon": {"protocol"},
     "remoting": {"protocol"},
     "store": {"protocol"},
@@ -44,6 +45,7 @@ MORE_ARROWS: dict[str, set[str]] = {
 OTHERS: dict[str, set[str]] = {
     "protocol": {"msgspec", "msgpack", "lz4", "zstandard", "typing_extensions"},
     "http2": set(),
+    "grpc_front": set(),
     "daemon": {"structlog", "trio", "yaml"},
     "remoting": {"structlog", "trio", "outcome"},
     "store": {"structlog", "trio", "crcmod", "outcome"},

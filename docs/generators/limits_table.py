@@ -13,7 +13,7 @@ from importlib import import_module
 from docs.generators.declared_bounds import Declared, declared, records
 from triomq.protocol.codes import RequestCode
 
-ROOMS = ("protocol", "http2", "remoting", "broker", "namesrv")
+ROOMS = ("protocol", "http2", "grpc_front", "remoting", "broker", "namesrv")
 
 
 @dataclass(frozen=True)
@@ -166,6 +166,8 @@ CONSTANTS: tuple[Constant, ...] = (
     Constant("broker.replication.frames", "MAX_TAKEN_BYTES", "bytes of one transfer of a master to its slave",
              "the link is closed",
              "tests/replication/test_replication_frames.py::test_what_is_no_transfer_is_told"),
+    Constant("grpc_front.messages", "MAX_MESSAGES_AT_ONCE", "messages of gRPC in one read of a call", "the call fails",
+             "tests/grpc_front/test_grpc_front_messages.py::test_the_messages_of_one_read_are_bounded"),
     Constant("http2.frames", "MAX_FRAME_BYTES", "bytes of an HTTP/2 frame", "the connection is closed",
              _HTTP2 + "test_a_fault_of_the_connection_ends_it_with_its_reason"),
     Constant("http2.frames", "MAX_WINDOW", "bytes of a window of HTTP/2", "the stream or the connection is closed",
@@ -209,7 +211,8 @@ NOT_CHOSEN = {
     "broker.acl.access_table.MAX_FILES", "broker.acl.acl_file.MAX_FILE_BYTES", "broker.acl.spelling.MAX_REPORTED",
     "broker.filters.conditions.MAX_CONDITION_BYTES", "broker.filters.conditions.MAX_NAMES",
     "broker.filters.conditions.MAX_STACK", "broker.filters.message_filter.MAX_SORTED_CODES",
-    "broker.quotas.allowance.MAX_DIGITS", "broker.replication.ha_tls.MAX_NAMES_SHOWN",
+    "grpc_front.status.MAX_MESSAGE_BYTES", "broker.quotas.allowance.MAX_DIGITS",
+    "broker.replication.ha_tls.MAX_NAMES_SHOWN",
     "protocol.secret_text.MAX_SECRET_BYTES", "remoting.certificates.MAX_FILE_BYTES",
     "broker.hooks.MAX_OPEN_SENDS", "broker.metrics.stats_log.MAX_LINES", "broker.processors.send.MAX_RECONSUME_VERSION",
     "broker.registration_request.MAX_PLAIN_BYTES", "broker.replication.frames.MAX_SENT_BYTES",
