@@ -10,6 +10,7 @@ COPY src ./src
 COPY protocol ./protocol
 COPY daemon ./daemon
 COPY dledger ./dledger
+COPY http2 ./http2
 COPY remoting ./remoting
 COPY monitoring ./monitoring
 COPY store ./store

@@ -117,6 +117,10 @@ class Ledger:
         """Where the next entry begins, unless it does not fit the file."""
         return self._end.pos
 
+    def next_pos(self, body_bytes: int) -> int:
+        """Return the position of the next entry if its body is that long. Raises LogRefused."""
+        return self._place(self._end.pos, body_bytes + ENTRY_HEADER_BYTES)
+
     @property
     def can_append(self) -> bool:
         return not self._broken and not self._is_full
