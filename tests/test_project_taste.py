@@ -53,7 +53,7 @@ OTHERS: dict[str, set[str]] = {
     "monitoring": {"structlog", "trio", "h11"},
     "namesrv": {"structlog", "trio"},
     "broker": {"structlog", "trio", "msgspec", "yaml"},
-    "client": {"structlog", "trio", "msgspec", "pytest", "typing_extensions", "fastavro", "pydantic"},
+    "client": {"structlog", "trio", "msgspec", "pytest", "typing_extensions", "fastavro", "pydantic", "opentelemetry"},
     "spark": {"pyspark", "pyarrow"},
     "admin": {"yaml"},
 }
