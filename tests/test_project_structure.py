@@ -58,6 +58,8 @@ INTERFACES: dict[str, str] = {
     "dledger/rules/*.py": "bin/simulate-dledger and tests drive the rules; no broker has a member yet",
     "dledger/wire/bodies.py": "the bodies of all requests; no broker has a member yet",
     "dledger/wire/codes.py": "DLedger's tables of numbers and names, whole",
+    "grpc_front/*.py": "what tests drive; no daemon has a port for gRPC yet",
+    "http2/*.py": "what tests drive; no daemon has a port for HTTP/2 yet",
     "protocol/codes.py": "RocketMQ's table of numbers, whole",
     "protocol/message.py": "public as triomq.Message",
     "protocol/sys_flag.py": "RocketMQ's table of bits, whole",
