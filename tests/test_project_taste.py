@@ -22,6 +22,8 @@ ROOT = Path(__file__).resolve().parent.parent
 # package -> the rooms that it may import, and third-party packages.
 ARROWS: dict[str, set[str]] = {
     "protocol": set(),
+    "http2": set(),
+    "grpc_front": {"http2"},
     "daemon": {"protocol"},
     "remoting": {"protocol"},
     "store": {"protocol"},
@@ -43,6 +45,8 @@ MORE_ARROWS: dict[str, set[str]] = {
 }
 OTHERS: dict[str, set[str]] = {
     "protocol": {"msgspec", "msgpack", "lz4", "zstandard", "typing_extensions"},
+    "http2": set(),
+    "grpc_front": set(),
     "daemon": {"structlog", "trio", "yaml"},
     "remoting": {"structlog", "trio", "outcome"},
     "store": {"structlog", "trio", "crcmod", "outcome"},
@@ -51,7 +55,7 @@ OTHERS: dict[str, set[str]] = {
     "dashboard": {"structlog", "trio", "jinja2"},
     "namesrv": {"structlog", "trio"},
     "broker": {"structlog", "trio", "msgspec", "yaml"},
-    "client": {"structlog", "trio", "msgspec", "pytest", "typing_extensions", "fastavro", "pydantic"},
+    "client": {"structlog", "trio", "msgspec", "pytest", "typing_extensions", "fastavro", "pydantic", "opentelemetry"},
     "spark": {"pyspark", "pyarrow"},
     "admin": {"yaml"},
 }
