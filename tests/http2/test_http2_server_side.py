@@ -176,6 +176,17 @@ def test_what_a_stream_held_is_given_back_when_it_is_gone() -> None:
     assert len(pair.server) == 0
 
 
+def test_data_for_a_stream_that_is_gone_is_given_back_to_the_connection() -> None:
+    server = greeted(Bounds(connection_window_bytes=70_000))
+    server.receive(headers(1))
+    server.reset(1, ErrorCode.CANCEL)
+    for _ in range(20):
+        server.receive(data(1, bytes(10_000)))
+    updates = [payload for kind, _, _, payload in sent(server) if kind == frames.WINDOW_UPDATE]
+    assert sum(int.from_bytes(payload, "big") for payload in updates) > 130_000
+    assert not server.is_closed
+
+
 def test_padding_counts_for_the_window_and_is_given_back() -> None:
     server = greeted(Bounds(stream_window_bytes=2000, connection_window_bytes=70_000))
     server.receive(headers(1))
