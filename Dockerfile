@@ -14,6 +14,7 @@ COPY http2 ./http2
 COPY grpc_front ./grpc_front
 COPY remoting ./remoting
 COPY monitoring ./monitoring
+COPY dashboard ./dashboard
 COPY store ./store
 COPY namesrv ./namesrv
 COPY broker ./broker

@@ -320,6 +320,7 @@ LAYOUT_AND_PARTS = {
 CONNECTIONS = {
     "listenPort", "bindAddress", "serverMaxConnections", "serverMaxConnectionsPerAddress",
     "serverReservedDescriptors", "serverSilentSeconds", "maxRequestBytes", "frameMaxLength", "useTLS",
+    "dashboardPort", "dashboardAddress", "dashboardHosts", "dashboardTls", "dashboardInsecure",
     "metricsPort", "metricsAddress", "metricsMaxSeries", "metricsAskClients",
 }  # fmt: skip
 SYSTEM_PROPERTIES = {"rebalanceLockMaxLiveTime"}  # RocketMQ reads them only at the start and does not list them

@@ -279,6 +279,53 @@ def test_a_failed_sync_is_not_repeated(tmp_path: Path) -> None:
     assert (ledger.synced_index, ledger.can_append) == (-1, False)
 
 
+def test_what_is_written_during_a_sync_waits_for_the_next_one(tmp_path: Path) -> None:
+    ledger = opened(tmp_path)
+    ledger.append(1, [b"a"] * 3)
+    sync = ledger.begin_sync()
+    ledger.append(1, [b"b"])
+    sync.run()
+    assert ledger.synced_index == -1
+    ledger.end_sync(sync)
+    assert ledger.synced_index == 2
+
+
+def test_what_is_cut_during_a_sync_does_not_count_as_synced(tmp_path: Path) -> None:
+    ledger = opened(tmp_path)
+    ledger.append(1, [b"a"] * 5)
+    sync = ledger.begin_sync()
+    ledger.cut(1)
+    ledger.append(2, [b"b"] * 3)
+    sync.run()
+    ledger.end_sync(sync)
+    assert (ledger.synced_index, ledger.end_index) == (1, 4)
+
+
+def test_a_later_sync_leaves_out_files_that_are_on_disk(tmp_path: Path) -> None:
+    files = RecordingFiles()
+    ledger = opened(tmp_path, files)
+    for _ in range(2):
+        ledger.append(1, [b"x" * 400] * 6)
+        files.journal.clear()
+        sync = ledger.begin_sync()
+        sync.run()
+        ledger.end_sync(sync)
+    synced = [one.path[-5:] for one in files.journal if one.kind == "sync"]
+    assert synced == ["02048", "03072", "04096", "05120"]
+
+
+def test_a_sync_in_a_thread_that_fails_is_not_repeated(tmp_path: Path) -> None:
+    files = FailingFiles()
+    ledger = opened(tmp_path, files)
+    ledger.append(1, [b"a"])
+    files.where, files.sync_error = "/data/", errno.EIO
+    sync = ledger.begin_sync()
+    sync.run()
+    with pytest.raises(OSError, match="Input/output"):
+        ledger.end_sync(sync)
+    assert (ledger.synced_index, ledger.can_append) == (-1, False)
+
+
 def test_a_reset_that_the_disk_refuses_keeps_the_old_entries(tmp_path: Path) -> None:
     files = FailingFiles()
     ledger = opened(tmp_path, files)
