@@ -140,6 +140,17 @@ def test_streams_above_the_number_are_refused_and_the_others_go_on() -> None:
     assert len(server) == 2
 
 
+def test_streams_above_the_number_are_refused_up_to_a_number() -> None:
+    server = greeted(Bounds(max_streams=1))
+    events: list[Event] = []
+    for stream_id in range(1, 4 * MAX_IDLE_FRAMES, 2):
+        events = server.receive(headers(stream_id))
+        server.take_output()
+        if server.is_closed:
+            break
+    assert failure(events).code is ErrorCode.ENHANCE_YOUR_CALM
+
+
 def test_the_fields_of_a_refused_request_stay_in_the_table() -> None:
     server = greeted(Bounds(max_streams=1))
     first = encode_fields(REQUEST) + b"\x40\x03x-a\x011"

@@ -141,6 +141,37 @@ def test_streams_share_the_window_of_the_connection_frame_by_frame() -> None:
     assert {size for _, size in order} == {MAX_FRAME_BYTES}
 
 
+def test_streams_take_turns_when_the_window_grows_by_one_frame_at_a_time() -> None:
+    server = greeted()
+    server.receive(settings(window=1 << 20) + headers(1) + headers(3))
+    for stream_id in (1, 3):
+        server.respond(stream_id, encode_fields(OK))
+        server.send_data(stream_id, bytes(200_000))
+    sent(server)
+    order = []
+    for _ in range(4):
+        server.receive(number(frames.WINDOW_UPDATE, 0, MAX_FRAME_BYTES))
+        order += [stream for kind, _, stream, _ in sent(server) if kind == frames.DATA]
+    assert order == [1, 3, 1, 3]
+
+
+def test_frames_are_as_long_as_the_client_permits() -> None:
+    server = greeted()
+    server.receive(settings(frame=50_000) + headers(1))
+    server.respond(1, encode_fields(OK))
+    server.send_data(1, bytes(60_000))
+    output = server.take_output()
+    assert (50_000).to_bytes(3, "big") + b"\0\0" in output
+    assert (10_000).to_bytes(3, "big") + b"\0\0" in output
+
+
+def test_a_request_that_has_ended_gets_no_more_window() -> None:
+    server = greeted(Bounds(stream_window_bytes=10_000))
+    server.receive(headers(1) + data(1, bytes(9_000), END_STREAM))
+    server.consumed(1, 9_000)
+    assert sent(server) == []
+
+
 def test_the_window_of_a_client_grows_as_its_data_is_consumed() -> None:
     pair = Pair(Bounds(stream_window_bytes=20_000, connection_window_bytes=70_000))
     pair.client.send_headers(1, REQUEST)
@@ -174,6 +205,17 @@ def test_what_a_stream_held_is_given_back_when_it_is_gone() -> None:
         pair.client.reset_stream(stream_id)
         pair.exchange()
     assert len(pair.server) == 0
+
+
+def test_data_for_a_stream_that_is_gone_is_given_back_to_the_connection() -> None:
+    server = greeted(Bounds(connection_window_bytes=70_000))
+    server.receive(headers(1))
+    server.reset(1, ErrorCode.CANCEL)
+    for _ in range(20):
+        server.receive(data(1, bytes(10_000)))
+    updates = [payload for kind, _, _, payload in sent(server) if kind == frames.WINDOW_UPDATE]
+    assert sum(int.from_bytes(payload, "big") for payload in updates) > 130_000
+    assert not server.is_closed
 
 
 def test_padding_counts_for_the_window_and_is_given_back() -> None:
@@ -286,7 +328,8 @@ REFUSED_REQUESTS: list[list[Field]] = [
     REQUEST[1:],
     [field for field in REQUEST if field[0] != b":scheme"],
     [field for field in REQUEST if field[0] != b":path"],
-    [*REQUEST, (b":path", b"/late")],
+    [*REQUEST, (b":path", b"/again")],
+    [*REQUEST[:2], *REQUEST[3:], (b":path", b"/late")],
     [REQUEST[0], *REQUEST],
     [(b":status", b"200"), *REQUEST],
     [(b":path", b""), (b":method", b"POST"), (b":scheme", b"http")],
