@@ -10,8 +10,11 @@ COPY src ./src
 COPY protocol ./protocol
 COPY daemon ./daemon
 COPY dledger ./dledger
+COPY http2 ./http2
+COPY grpc_front ./grpc_front
 COPY remoting ./remoting
 COPY monitoring ./monitoring
+COPY dashboard ./dashboard
 COPY store ./store
 COPY namesrv ./namesrv
 COPY broker ./broker

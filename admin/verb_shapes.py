@@ -73,6 +73,7 @@ VERB_SHAPES: dict[str, dict[str, Any]] = {
         "kind": "string", "name": "string", "brokerId?": "integer", "address?": "string", "responds?": "boolean",
         "inTps?": "number?", "outTps?": "number?", "messages?": "integer", "sendQueue?": "integer",
         "pullQueue?": "integer", "writeMs?": "integer", "writeP99Ms?": "integer?",
+        "syncP99Ms?": "number?", "loopLagMs?": "number?",
         "diskPercent?": "number", "backlog?": "integer",
         "behindMs?": "integer", "grew?": "integer?",
     },

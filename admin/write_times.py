@@ -1,5 +1,6 @@
 """The times of a broker's writes, as its runtime table has them: `[<=0ms]:7 [0~10ms]:2 [10~50ms]:0 ...`, the number of
-writes in each bucket. TrioMQ counts those of the last minute.
+writes in each bucket. TrioMQ counts those of the last minute, and reports its syncs and the lag of its event loop in
+keys of its own, which no other broker has.
 """
 
 from __future__ import annotations
@@ -34,3 +35,17 @@ def percentile_ms(counts: list[int], percent: int) -> int | None:
         if seen >= wanted:
             return edge
     return EDGES_MS[-1]
+
+
+def own_number(table: dict[str, str], key: str) -> float | None:
+    """Return the value of one of TrioMQ's own keys; None for a broker that does not report it."""
+    try:
+        return float(table[key])
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def sync_p99_ms(table: dict[str, str], at_least: int = 1) -> float | None:
+    """Return the time that 99 % of the syncs did not exceed; None for fewer than `at_least` syncs in that minute."""
+    count = own_number(table, "syncTimes")
+    return own_number(table, "syncLatency99") if count is not None and count >= at_least else None

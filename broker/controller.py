@@ -44,6 +44,7 @@ from triomq.store.disk.worker_thread import Offload
 from triomq.store.errors import StoreError
 
 if TYPE_CHECKING:
+    from triomq.dashboard.door import Door
     from triomq.monitoring.monitoring import Monitoring
 
 log = structlog.get_logger("triomq.broker")
@@ -81,6 +82,7 @@ class BrokerController:
         self._offload = offload
         self._ha_port: network.Listening | None = None
         self._monitoring: Monitoring | None = None
+        self.dashboard: Door | None = None
 
     @property
     def address(self) -> str:
@@ -106,6 +108,7 @@ class BrokerController:
 
     async def _live(self, stop: trio.Event, task_status: trio.TaskStatus[str]) -> None:
         """Run the broker's whole life, shielded from the cancellation that ends it, so that it stops in order."""
+        self._check_dashboard()
         with trio.CancelScope(shield=True):
             async with AsyncExitStack() as stack:
                 await self._open_monitoring(stack)
@@ -160,6 +163,7 @@ class BrokerController:
                         from triomq.broker.assembly.watching import watch
 
                         watch(self._monitoring, serving, server, memory, [table, fast_table], background)
+                    self._open_dashboard(serving, server, certificates, background)
                     await self._run(server, serving, background, stop, task_status)
                     background.cancel_scope.cancel()
                 persist_tables(tables)
@@ -225,6 +229,24 @@ class BrokerController:
 
             monitoring = Monitoring(settings.metrics_address, settings.metrics_port)
             self._monitoring = await stack.enter_async_context(monitoring.serving())
+
+    def _open_dashboard(
+        self, serving: Serving, server: RemotingServer, certificates: ServerCertificates, background: trio.Nursery
+    ) -> None:
+        """Open dashboardPort; without it nothing of it is imported."""
+        if self.configuration.server.dashboard_port:
+            from triomq.broker.views.program import open_dashboard
+
+            self.dashboard = open_dashboard(serving, server, certificates, background)
+
+    def _check_dashboard(self) -> None:
+        settings = self.configuration.server
+        if settings.dashboard_port:
+            from triomq.dashboard.exposure import objection
+
+            text = objection(settings, has_login=self.configuration.broker.acl_enable)
+            if text is not None:
+                raise StartError(text)
 
     def _tell(self, state: str | None) -> None:
         """Tell probes why the broker is not ready; None: it is, as far as its start and stop are concerned."""

@@ -2,13 +2,14 @@
 
 Every value comes from the part that counts it; nothing is kept here. The keys are RocketMQ's. Some describe things that
 this broker does not have (page cache lock, transient store pool); they get the value of an idle RocketMQ broker.
+`own_values` add keys of TrioMQ's own.
 """
 
 from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from triomq.broker.configuration import Configuration
 from triomq.broker.metrics.stats import BrokerStats
@@ -35,7 +36,7 @@ class RuntimeInfo:
         pace: StoreMetrics,
         pools: Pools,
         delay_progress: DelayProgress,
-        quota_values: Callable[[], dict[str, str]] = dict,
+        own_values: Sequence[Callable[[], dict[str, str]]] = (),
     ) -> None:
         self._configuration = configuration
         self._store = store
@@ -43,7 +44,7 @@ class RuntimeInfo:
         self._pace = pace
         self._pools = pools
         self._delay_progress = delay_progress
-        self._quota_values = quota_values
+        self._own_values = tuple(own_values)
 
     def values(self) -> dict[str, str]:
         """Return key -> text."""
@@ -54,7 +55,8 @@ class RuntimeInfo:
         table.update(self._store_values())
         table.update(self._totals())
         table.update(self._pool_values())
-        table.update(self._quota_values())
+        for values in self._own_values:
+            table.update(values())
         return table
 
     def _disk(self) -> dict[str, str]:

@@ -121,11 +121,15 @@ NOT_SCHEDULED: Final[dict[str, str]] = {
 
 
 class Schedule:
-    """The tasks of one broker. They are added before or while `run` runs; only the event loop touches it."""
+    """The tasks of one broker. They are added before or while `run` runs; only the event loop touches it. `woke_late`
+    receives how many seconds after its time each periodic task woke."""
 
-    def __init__(self, configuration: Configuration, *, now_ms: NowMs) -> None:
+    def __init__(
+        self, configuration: Configuration, *, now_ms: NowMs, woke_late: Callable[[float], None] | None = None
+    ) -> None:
         self._configuration = configuration
         self._now_ms = now_ms
+        self._woke_late = woke_late
         self._calls: dict[str, Call] = {}
         self._timings: dict[str, Timing] = {}
         self._system_errors: dict[str, tuple[str, float]] = {}  # by task: the present one, and when it was logged
@@ -162,6 +166,8 @@ class Schedule:
         due = trio.current_time() + self._seconds(timing.first)
         while True:
             await trio.sleep_until(due)
+            if self._woke_late is not None:
+                self._woke_late(trio.current_time() - due)
             await self._call(name)
             # Never a period of 0: this task would occupy the event loop.
             due = max(due + max(0.001, self._seconds(timing.period)), trio.current_time())

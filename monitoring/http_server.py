@@ -1,4 +1,4 @@
-"""A small HTTP server on trio: GET and HEAD of a few pages, strict and bounded.
+"""A small HTTP server on trio for the pages of a daemon, strict and bounded.
 
 h11 reads and writes the protocol; this module owns sockets, time limits and bounds. A page is bytes, or an iterator of
 pieces, each of which is one step of work; the steps of all connections are taken in turns (remoting/step_line.py), so a
@@ -6,17 +6,18 @@ page that takes long to make holds nobody up.
 
 Bounds: `MOST_CONNECTIONS`, half of them from one address. A newcomer without a place gets that of the connection that
 has been waiting for a request for the longest time, else of the response that has lasted for over `LONG_SECONDS`. A
-request has `MOST_HEAD_BYTES`, no body, and `HEAD_SECONDS` to arrive; a response `RESPONSE_SECONDS` to be taken. So
-neither many connections nor slow ones keep a client out that asks and reads.
+request has `MOST_HEAD_BYTES` and `HEAD_SECONDS` to arrive, its body as long again; a response `RESPONSE_SECONDS` to be
+made and taken. So neither many connections nor slow ones keep a client out that asks and reads.
 
-On a loopback address the Host header must be a loopback name or an address, or else a page of another site could read
-this one through a browser (DNS rebinding).
+`Rules` says what a server accepts; by default GET and HEAD without a body. On a loopback address the Host header must
+then be a loopback name or an address, or else a page of another site could read this one through a browser (DNS
+rebinding).
 """
 
 from __future__ import annotations
 
-import ipaddress
-from collections.abc import Callable, Iterator
+import ssl
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -24,9 +25,10 @@ import h11
 import structlog
 import trio
 
+from triomq.monitoring.host_names import is_local_name, is_loopback
 from triomq.remoting import network
 from triomq.remoting.line_limit import LineLimit
-from triomq.remoting.step_line import StepLine
+from triomq.remoting.step_line import StepLine, line_of_task
 
 log = structlog.get_logger("triomq.monitoring.http")
 
@@ -45,20 +47,25 @@ LONG_SECONDS: Final = 10.0
 ACCEPT_AGAIN_SECONDS: Final = 1.0
 _LINES_PER_SECOND: Final = 5
 _PATH_CHARACTERS: Final = 200
-_METHODS: Final = (b"GET", b"HEAD")
-_SAFETY_HEADERS: Final = [
+_SAFETY_HEADERS: Final = (
     ("Cache-Control", "no-store"),
     ("Content-Security-Policy", "default-src 'none'"),
     ("X-Content-Type-Options", "nosniff"),
-]
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a page may ask about its request. `path` has no query."""
+    """What a page may ask about its request. `path` has no query; names of headers are in lower case. `address` is that
+    of the client."""
 
     path: str
     accept: str = ""
+    method: str = "GET"
+    query: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    address: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +78,21 @@ class Response:
     headers: list[tuple[str, str]] = field(default_factory=list)
 
 
-Answer = Callable[[Request], Response]
-"""Returns the page of a request; must neither await nor take long. It may raise: that is status 500."""
+Answer = Callable[[Request], Response | Awaitable[Response]]
+"""Returns the page of a request, at once or later. It may raise: that is status 500."""
+GetContext = Callable[[], Awaitable[ssl.SSLContext | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What a server accepts and says. `headers` are in every response. `is_host` judges the Host header; None: the
+    module's docstring does. `get_context` returns the context for TLS; None: the server speaks without it."""
+
+    methods: tuple[str, ...] = ("GET", "HEAD")
+    most_body_bytes: int = 0
+    headers: tuple[tuple[str, str], ...] = _SAFETY_HEADERS
+    is_host: Callable[[str], bool] | None = None
+    get_context: GetContext | None = None
 
 
 def plain(status: int, text: str, *, allow: str = "") -> Response:
@@ -96,14 +116,23 @@ class _Client:
 class HttpServer:
     """See the module's docstring. `open` binds the port, `run` serves until cancelled."""
 
-    def __init__(self, address: str, port: int, answer: Answer) -> None:
+    def __init__(
+        self,
+        address: str,
+        port: int,
+        answer: Answer,
+        rules: Rules = Rules(),
+        listening: network.Listening | None = None,
+    ) -> None:
+        """`listening` is a port that is open already."""
         self._address = address
         self._wanted_port = port
         self._answer = answer
+        self._rules = rules
         self._checks_host = is_loopback(address)
         self._steps = StepLine()
         self._clients: dict[_Client, None] = {}  # oldest first
-        self._listening: network.Listening | None = None
+        self._listening = listening
         self._lines = LineLimit(_LINES_PER_SECOND, trio.current_time)
 
     def open(self) -> int:
@@ -149,7 +178,10 @@ class HttpServer:
         self._clients[client] = None
         try:
             with client.scope:
-                await self._serve_requests(stream, client)
+                line_of_task.set((self._steps, client))
+                secured = await self._secured(stream)
+                if secured is not None:
+                    await self._serve_requests(secured, client)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             pass  # the peer went away
         except Exception:
@@ -174,6 +206,19 @@ class HttpServer:
         del self._clients[oldest]
         oldest.scope.cancel()
         return True
+
+    async def _secured(self, stream: trio.abc.Stream) -> trio.abc.Stream | None:
+        """Return the stream to speak over: with TLS after its handshake; None if that fails or takes too long."""
+        if self._rules.get_context is None:
+            return stream
+        context = await self._rules.get_context()
+        if context is None:
+            return None
+        secured = trio.SSLStream(stream, context, server_side=True, https_compatible=True)
+        with trio.move_on_after(HEAD_SECONDS):
+            await secured.do_handshake()
+            return secured
+        return None
 
     async def _serve_requests(self, stream: trio.abc.Stream, client: _Client) -> None:
         connection = h11.Connection(h11.SERVER, max_incomplete_event_size=MOST_HEAD_BYTES - RECEIVE_BYTES)
@@ -203,14 +248,20 @@ class HttpServer:
     async def _respond(
         self, stream: trio.abc.Stream, connection: h11.Connection, request: h11.Request, client: _Client
     ) -> None:
-        response = self._page(request)
-        headers = [("Content-Type", response.content_type), *_SAFETY_HEADERS, *response.headers]
+        refusal = self._refusal(request)
+        body = b""
+        if refusal is None:
+            received = await _body(stream, connection, self._rules.most_body_bytes)
+            if received is None:
+                refusal = plain(413, f"a body has at most {self._rules.most_body_bytes} bytes and arrives soon")
+            else:
+                body = received
+        response = refusal or await self._page(request, body, client)
+        headers = [("Content-Type", response.content_type), *self._rules.headers, *response.headers]
         if isinstance(response.body, bytes):
             headers.append(("Content-Length", str(len(response.body))))
-        if request.method not in _METHODS or _has_body(request):
+        if refusal is not None:
             headers.append(("Connection", "close"))
-        else:
-            connection.next_event()  # the end of the request
         data = _sent(connection, h11.Response(status_code=response.status, headers=headers))
         if request.method == b"HEAD":
             pieces: Iterator[bytes] = iter(())
@@ -229,19 +280,30 @@ class HttpServer:
                 data = b""
         await stream.send_all(data + _sent(connection, h11.EndOfMessage()))
 
-    def _page(self, request: h11.Request) -> Response:
-        """Return the page for a request, or why there is none."""
-        headers = dict(request.headers)
-        if request.method not in _METHODS:
-            return plain(405, "only GET and HEAD are possible here", allow="GET, HEAD")
-        if _has_body(request):
+    def _refusal(self, request: h11.Request) -> Response | None:
+        """Return why there is no page for a request, judged by its head alone."""
+        methods = ", ".join(self._rules.methods)
+        if request.method.decode("latin-1") not in self._rules.methods:
+            return plain(405, f"only {methods} are possible here", allow=methods)
+        if not self._rules.most_body_bytes and _has_body(request):
             return plain(413, "a request here has no body")
-        host = headers.get(b"host", b"").decode("latin-1")
+        host = dict(request.headers).get(b"host", b"").decode("latin-1")
+        is_host = self._rules.is_host
+        if is_host is not None:
+            return None if is_host(host) else plain(421, "Host must name this machine, or one of dashboardHosts")
         if self._checks_host and host and not is_local_name(host):
             return plain(421, "the Host header must name this machine: localhost, or an address")
-        path = request.target.decode("latin-1").partition("?")[0]
+        return None
+
+    async def _page(self, request: h11.Request, body: bytes, client: _Client) -> Response:
+        """Return the page for a request."""
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in request.headers}
+        path, _, query = request.target.decode("latin-1").partition("?")
+        method = request.method.decode("latin-1")
+        asked = Request(path, headers.get("accept", ""), method, query, headers, body, client.address)
         try:
-            return self._answer(Request(path, headers.get(b"accept", b"").decode("latin-1")))
+            page = self._answer(asked)
+            return page if isinstance(page, Response) else await page
         except Exception:
             self._complain("a page failed", exc_info=True, path=path[:_PATH_CHARACTERS])
             return plain(500, "this page failed; the log says why")
@@ -284,6 +346,26 @@ async def _next_request(
         connection.receive_data(data)
 
 
+async def _body(stream: trio.abc.Stream, connection: h11.Connection, most_bytes: int) -> bytes | None:
+    """Return the body of a request; None if it is too long, slow or broken."""
+    found = b""
+    with trio.move_on_after(HEAD_SECONDS):
+        while True:
+            try:
+                event = connection.next_event()
+            except h11.RemoteProtocolError:
+                return None
+            if event is h11.NEED_DATA:
+                connection.receive_data(bytes(await stream.receive_some(RECEIVE_BYTES)))
+            elif isinstance(event, h11.Data):
+                found += bytes(event.data)
+                if len(found) > most_bytes:
+                    return None
+            else:
+                return found
+    return None
+
+
 async def _part_with(stream: trio.abc.Stream) -> None:
     """Let the peer read the response before the connection goes: closed with unread input, it could lose it."""
     if not isinstance(stream, trio.abc.HalfCloseableStream):
@@ -304,24 +386,3 @@ def _has_body(request: h11.Request) -> bool:
         if name == b"transfer-encoding" or (name == b"content-length" and value != b"0"):
             return True
     return False
-
-
-def is_loopback(address: str) -> bool:
-    """Return whether only this machine can reach a port at this address."""
-    try:
-        return ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        return address == "localhost"
-
-
-def is_local_name(host: str) -> bool:
-    """Return whether a Host header is a name that no other site can have: an address, or localhost."""
-    name = host.rpartition(":")[0] if host[-1:].isdigit() and ":" in host and not host.endswith("]") else host
-    name = name.rstrip(".").lower()
-    if name == "localhost" or name.endswith(".localhost"):
-        return True
-    try:
-        ipaddress.ip_address(name[1:-1] if name.startswith("[") and name.endswith("]") else name)
-    except ValueError:
-        return False
-    return True

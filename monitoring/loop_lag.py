@@ -6,6 +6,7 @@ Its task exists only while the port for metrics is open.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Final
 
 import trio
@@ -24,6 +25,7 @@ class LoopLag:
     def __init__(self) -> None:
         self.times = Histogram()
         self._recent: deque[float] = deque(maxlen=RECENT)
+        self.on_measured: Callable[[float], None] | None = None
 
     @property
     def recent_seconds(self) -> float:
@@ -41,6 +43,8 @@ class LoopLag:
         """Note one measurement."""
         self.times.observe(max(0.0, seconds))
         self._recent.append(seconds)
+        if self.on_measured is not None:
+            self.on_measured(seconds)
 
     def check(self) -> Check:
         """Return whether the loop keeps up."""

@@ -35,8 +35,7 @@ def process_families() -> Iterator[Family]:
     )
     fields = _stat_fields()
     if fields:
-        resident = int(fields[_RESIDENT_FIELD]) * resource.getpagesize()
-        yield gauge("process_resident_memory_bytes", "Resident memory.", one(resident))
+        yield gauge("process_resident_memory_bytes", "Resident memory.", one(resident_bytes() or 0))
         yield gauge("process_virtual_memory_bytes", "Virtual memory.", one(int(fields[_VIRTUAL_FIELD])))
     yield gauge("process_start_time_seconds", "Start of the process, seconds since 1970.", one(_start_seconds()))
     count = open_descriptors()
@@ -66,6 +65,12 @@ def _python_families() -> Iterator[Family]:
         version=platform.python_version(),
     )
     yield gauge("python_info", "The Python that runs this; always 1.", [(text, 1)])
+
+
+def resident_bytes() -> int | None:
+    """Return the resident memory, or None where it cannot be known."""
+    fields = _stat_fields()
+    return int(fields[_RESIDENT_FIELD]) * resource.getpagesize() if fields else None
 
 
 def open_descriptors() -> int | None:

@@ -85,8 +85,7 @@ async def serve(
     memory = budget_of(server_settings.max_request_bytes, server_settings.max_frame_bytes)
     routes = _make_routes(memory.tables)
     kv_config = _load_kv_config(settings, memory.tables)
-    config = config or RuntimeConfig(settings, server_settings)
-    tls = tls or TlsSettings()
+    config, tls = config or RuntimeConfig(settings, server_settings), tls or TlsSettings()
     dialing = _client_certificates(settings, tls)
     dropped = Counter[str]()
     async with AsyncExitStack() as stack:
@@ -121,6 +120,7 @@ async def serve(
                         background.start_soon(log_kv_config, kv_config)
                         for watched in (certificates, *filter(None, [dialing])):
                             background.start_soon(watched.watch)
+                        _open_dashboard(routes, server_settings, certificates, port, background)
                         await stopping.wait()
                         background.cancel_scope.cancel()
                     log.info("NameServer stops", **routes.sizes())
@@ -141,12 +141,33 @@ def _load_kv_config(settings: NamesrvSettings, memory: TableMemory) -> KvConfig:
 
 
 async def _open_monitoring(settings: ServerSettings, stack: AsyncExitStack) -> Monitoring | None:
-    """Open metricsPort until the stack is closed; without it nothing of it is imported."""
+    """Open metricsPort until the stack is closed; without it nothing of it is imported. Raises StartError if the
+    dashboard must not listen as it is set."""
+    _check_dashboard(settings)
     if not settings.metrics_port:
         return None
     from triomq.monitoring.monitoring import Monitoring
 
     return await stack.enter_async_context(Monitoring(settings.metrics_address, settings.metrics_port).serving())
+
+
+def _check_dashboard(settings: ServerSettings) -> None:
+    if settings.dashboard_port:
+        from triomq.dashboard.exposure import objection
+
+        text = objection(settings, has_login=False)
+        if text is not None:
+            raise StartError(text)
+
+
+def _open_dashboard(
+    routes: RouteTable, settings: ServerSettings, certificates: ServerCertificates, port: int, background: trio.Nursery
+) -> None:
+    """Open dashboardPort; without it nothing of it is imported."""
+    if settings.dashboard_port:
+        from triomq.namesrv.views import open_dashboard
+
+        open_dashboard(routes, settings, certificates, port, background)
 
 
 def _show(

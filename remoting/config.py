@@ -126,6 +126,29 @@ class ServerSettings:
         "(TrioMQ only)",
         minimum=1,
     )
+    dashboard_port: int = setting(
+        "dashboardPort", 0, meaning="TCP port of the dashboard; 0 = none (TrioMQ only)", minimum=0, maximum=65535
+    )
+    dashboard_address: str = setting(
+        "dashboardAddress",
+        "127.0.0.1",
+        meaning="address that dashboardPort listens on; empty = all. One that other machines reach needs aclEnable and "
+        "dashboardTls, or dashboardInsecure (TrioMQ only)",
+    )
+    dashboard_hosts: str = setting(
+        "dashboardHosts",
+        "",
+        meaning="names, separated by commas, under which browsers reach the dashboard, besides localhost and addresses "
+        "(TrioMQ only)",
+    )
+    dashboard_tls: bool = setting(
+        "dashboardTls", False, meaning="serve the dashboard over HTTPS with tls.server.certPath (TrioMQ only)"
+    )
+    dashboard_insecure: bool = setting(
+        "dashboardInsecure",
+        False,
+        meaning="let the dashboard listen for other machines without login or TLS (TrioMQ only)",
+    )
 
 
 @dataclass(frozen=True)

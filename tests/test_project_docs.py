@@ -29,6 +29,7 @@ PAGES_WITH_PROGRAMS = (
     "README.md",
     "docs/extending.md",
     "docs/how-to/testing.md",
+    "docs/how-to/traces.md",
     "docs/tutorials/python.md",
     "docs/tutorials/spark.md",
 )

@@ -22,13 +22,16 @@ ROOT = Path(__file__).resolve().parent.parent
 # package -> the rooms that it may import, and third-party packages.
 ARROWS: dict[str, set[str]] = {
     "protocol": set(),
+    "http2": set(),
+    "grpc_front": {"http2"},
     "daemon": {"protocol"},
     "remoting": {"protocol"},
     "store": {"protocol"},
     "dledger": {"store", "protocol"},
     "monitoring": {"remoting", "protocol"},
-    "namesrv": {"monitoring", "remoting", "protocol", "daemon"},
-    "broker": {"monitoring", "store", "remoting", "protocol", "daemon"},
+    "dashboard": {"monitoring", "remoting"},
+    "namesrv": {"dashboard", "monitoring", "remoting", "protocol", "daemon"},
+    "broker": {"dashboard", "monitoring", "store", "remoting", "protocol", "daemon"},
     "client": {"remoting", "protocol"},
     "spark": {"client", "store", "remoting", "protocol"},
     "admin": {"protocol"},
@@ -42,14 +45,17 @@ MORE_ARROWS: dict[str, set[str]] = {
 }
 OTHERS: dict[str, set[str]] = {
     "protocol": {"msgspec", "msgpack", "lz4", "zstandard", "typing_extensions"},
+    "http2": set(),
+    "grpc_front": set(),
     "daemon": {"structlog", "trio", "yaml"},
     "remoting": {"structlog", "trio", "outcome"},
     "store": {"structlog", "trio", "crcmod", "outcome"},
     "dledger": set(),
     "monitoring": {"structlog", "trio", "h11"},
+    "dashboard": {"structlog", "trio", "jinja2"},
     "namesrv": {"structlog", "trio"},
     "broker": {"structlog", "trio", "msgspec", "yaml"},
-    "client": {"structlog", "trio", "msgspec", "pytest", "typing_extensions", "fastavro", "pydantic"},
+    "client": {"structlog", "trio", "msgspec", "pytest", "typing_extensions", "fastavro", "pydantic", "opentelemetry"},
     "spark": {"pyspark", "pyarrow"},
     "admin": {"yaml"},
 }
@@ -185,7 +191,7 @@ def test_the_rules_see_what_they_forbid() -> None:
     assert len(banned_calls(ROOT / "broker" / "x.py", bad)) == 2
     program = "from triomq.broker.x import y\nimport trio\nimport triomq.store.z\nfrom triomq import protocol"
     assert imported_packages(ast.parse(program)) == {"broker", "trio", "store", "protocol"}
-    imported = {"monitoring", "remoting", "daemon", "trio", "structlog"}
+    imported = {"dashboard", "monitoring", "remoting", "daemon", "trio", "structlog"}
     assert stale_arrows("namesrv", imported) == {"protocol"}
 
 

@@ -6,7 +6,7 @@ import re
 
 from triomq.admin.cluster_view import attempt, broker_table, now_ms
 from triomq.admin.diagnosis import CRITICAL, WARNING, Finding
-from triomq.admin.write_times import counts_of, longer_than
+from triomq.admin.write_times import counts_of, longer_than, own_number, sync_p99_ms
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ WAIT_MS = 200
 PAGE_CACHE_MS = 1_000
 BEHIND_BYTES = 16 * 1024 * 1024
 SLOW_MS, SLOW_WRITES, SLOW_SHARE = 200, 10, 0.01
+LAG_MS = 500
 _RUNTIME = re.compile(r"(\d+) days, (\d+) hours, (\d+) minutes, (\d+) seconds")
 
 
@@ -67,6 +68,7 @@ def _broker(name: str, address: str, table: dict[str, str]) -> Iterator[Finding]
                 "add a broker, or send and read in larger batches; mqadmin brokerStatus -b " + address,
             )  # fmt: skip
     yield from _slow_writes(name, address, table)
+    yield from _own(name, address, table)
     locked = _number(table, "pageCacheLockTimeMills")
     if locked > PAGE_CACHE_MS:
         yield Finding(
@@ -84,6 +86,26 @@ def _slow_writes(name: str, address: str, table: dict[str, str]) -> Iterator[Fin
             f"{slow} of {sum(counts)} writes of broker {name} took longer than {SLOW_MS} ms",
             "producers wait for them, and with SYNC_FLUSH every message does",
             f"mqadmin selftest DIR on the disk of {address} measures it; keep other programs off it: iostat -x 1",
+        )  # fmt: skip
+
+
+def _own(name: str, address: str, table: dict[str, str]) -> Iterator[Finding]:
+    """Judge what only TrioMQ's brokers report."""
+    p99 = sync_p99_ms(table, SLOW_WRITES)
+    if p99 is not None and p99 > SLOW_MS:
+        yield Finding(
+            WARNING, "slow-syncs", name,
+            f"1 of 100 syncs of the log of broker {name} takes {p99:.0f} ms or longer",
+            "with SYNC_FLUSH every message waits for one; with ASYNC_FLUSH a power failure costs more messages",
+            f"mqadmin selftest DIR on the disk of {address} measures it; keep other programs off it: iostat -x 1",
+        )  # fmt: skip
+    lag = own_number(table, "eventLoopLagMax")
+    if lag is not None and lag > LAG_MS:
+        yield Finding(
+            WARNING, "loop-lag", name,
+            f"the event loop of broker {name} was {lag:.0f} ms late within the last two minutes",
+            "all clients wait meanwhile, and sends that waited too long are refused with SYSTEM_BUSY",
+            f"see whether other programs take the processor of {address}: top; its log names tasks that block the loop",
         )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from triomq.admin.errors import AdminError, Unreachable, UsageError
 from triomq.admin.output import table_lines
 from triomq.admin.verbs.lag import behind_ms
 from triomq.admin.verbs.top_rates import Rates, graph, topic_totals
-from triomq.admin.write_times import counts_of, percentile_ms
+from triomq.admin.write_times import counts_of, own_number, percentile_ms, sync_p99_ms
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,7 +32,8 @@ LINES = 10  # of topics and of groups, where no terminal says how many there is 
 CLEAR, HIDE_CURSOR, SHOW_CURSOR = "\x1b[H\x1b[J", "\x1b[?25l", "\x1b[?25h"
 BROKER_COLUMNS = {
     "name": "BROKER", "brokerId": "ID", "address": "ADDRESS", "inTps": "IN/S", "outTps": "OUT/S",
-    "sendQueue": "SENDS WAITING", "pullQueue": "PULLS WAITING", "writeP99Ms": "WRITE P99 MS", "diskPercent": "DISK %",
+    "sendQueue": "SENDS WAITING", "pullQueue": "PULLS WAITING", "writeP99Ms": "WRITE P99 MS",
+    "syncP99Ms": "SYNC P99 MS", "loopLagMs": "LOOP LAG MS", "diskPercent": "DISK %",
 }  # fmt: skip
 TOPIC_COLUMNS = {"name": "TOPIC", "inTps": "IN/S", "outTps": "OUT/S", "messages": "MESSAGES"}
 GROUP_COLUMNS = {"name": "GROUP", "backlog": "BACKLOG", "behindMs": "BEHIND MS", "grew": "GREW BY"}
@@ -142,6 +143,7 @@ def _brokers(run: Run) -> tuple[Items, set[str]]:
                     "pullQueue": int(first_number(table, "pullThreadPoolQueueSize")),
                     "writeMs": int(first_number(table, "pageCacheLockTimeMills")),
                     "writeP99Ms": percentile_ms(counts_of(table), 99),
+                    "syncP99Ms": sync_p99_ms(table), "loopLagMs": own_number(table, "eventLoopLagMax"),
                     "diskPercent": round(first_number(table, "commitLogDiskRatio") * 100, 2),
                 }
             )  # fmt: skip

@@ -118,7 +118,7 @@ def _administration(serving: Serving, audit: Audit) -> list[Handles]:
         tables.store_metrics,
         tables.pools,
         serving.delivery.progress,
-        serving.quotas.refusals.values,
+        (tables.latencies.values, serving.quotas.refusals.values),
     )
     return [
         QueueLockProcessor(tables.queue_locks),

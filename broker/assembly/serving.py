@@ -180,7 +180,7 @@ def build_serving(tables: Tables, port: int, client: RemotingClient) -> Serving:
         protection=Protection(configuration, store, metadata.offsets, metadata.groups, tables.stats, now_ms=now_ms),
         quotas=_quotas(tables, access_control, pull),
         update=update,
-        schedule=Schedule(configuration, now_ms=now_ms),
+        schedule=Schedule(configuration, now_ms=now_ms, woke_late=tables.latencies.woke_late),
     )
 
 

@@ -21,6 +21,7 @@ from triomq.broker.extensions import Extensions
 from triomq.broker.filters.bloom import BloomFilter
 from triomq.broker.hooks import Hooks
 from triomq.broker.limits import Limits
+from triomq.broker.metrics.latencies import Latencies
 from triomq.broker.metrics.stats import MAX_FLOWS, BrokerStats
 from triomq.broker.metrics.store_metrics import StoreMetrics
 from triomq.broker.pools import Pools
@@ -76,6 +77,7 @@ class Tables:
     notifier: ClientNotifier
     stats: BrokerStats
     store_metrics: StoreMetrics
+    latencies: Latencies
     limits: Limits
     access: AccessTable | None
     listeners: Listeners
@@ -109,7 +111,8 @@ def build_tables(surroundings: Surroundings) -> Tables:
     stats = BrokerStats(
         broker.broker_cluster_name, now_ms=now_ms, detail=broker.enable_detail_stat, max_flows=most_flows
     )
-    store_metrics = StoreMetrics(stats, now_ms=now_ms)
+    store_metrics, latencies = StoreMetrics(stats, now_ms=now_ms), Latencies()
+    store.observe_syncs(latencies.synced)
     has_buffer = configuration.store.transient_store_pool_enable
     limits = Limits(
         configuration, pools, turn, has_stuck_buffer=(lambda: store.has_stuck_buffer) if has_buffer else None
@@ -131,6 +134,7 @@ def build_tables(surroundings: Surroundings) -> Tables:
         notifier,
         stats,
         store_metrics,
+        latencies,
         limits,
         access_table(configuration, now_ms) if broker.acl_enable else None,
         Listeners(),

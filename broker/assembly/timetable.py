@@ -14,7 +14,7 @@ from triomq.store.config import BrokerRole
 def add_tasks(serving: Serving) -> None:
     """Fill the broker's schedule."""
     tables, registration = serving.tables, serving.registration
-    metadata, stats, store_metrics = tables.metadata, tables.stats, tables.store_metrics
+    metadata, stats, store_metrics, latencies = tables.metadata, tables.stats, tables.store_metrics, tables.latencies
     stats_log = StatsLog(stats)
     watermarks = WatermarkLog(tables.pools, lambda: len(serving.pull.long_polling))
     memory = tables.surroundings.table_memory
@@ -32,6 +32,10 @@ def add_tasks(serving: Serving) -> None:
         # Neither refuses anything itself: they leave less to the tables that do.
         queues.set(entry_costs.CONSUME_QUEUE * tables.store.reading.queue_count)
         statistics.set(entry_costs.FLOW * stats.flow_count())
+
+    def turn_minute() -> None:
+        store_metrics.turn_minute()
+        latencies.turn_minute()
 
     async def print_moments() -> None:
         await serving.protection.measure()
@@ -61,7 +65,7 @@ def add_tasks(serving: Serving) -> None:
     add("StatsItemSet print day", stats_log.print_day)
     add("MomentStatsItemSet print", print_moments)
     add("StoreStatsService sample", store_metrics.sample)
-    add("StoreStatsService print", store_metrics.turn_minute)
+    add("StoreStatsService print", turn_minute)
 
 
 def follow_settings(serving: Serving) -> None:

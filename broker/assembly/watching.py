@@ -1,7 +1,7 @@
 """What a broker shows on its metricsPort. Imported only if the port is open.
 
-`watch` connects the pages with the parts: from then on turns, commits and syncs are observed, and push consumers are
-asked once a minute. Without it, nothing of this costs the broker anything.
+`watch` connects the pages with the parts: from then on turns, commits and syncs are put into histograms, and push
+consumers are asked once a minute. Without it, nothing of this costs the broker anything.
 """
 
 from __future__ import annotations
@@ -72,6 +72,7 @@ def watch(
     clients = ClientFigures(tables.metadata.consumers, is_on=configuration.broker.metrics_ask_clients)
     parts = Parts(serving, info, clients, configuration.server.metrics_max_series)
     figures = Figures(parts, Observed(parts), processor_tables)
+    monitoring.lag.on_measured = tables.latencies.woke_late
     turns = TurnFigures(tables.surroundings.turn)
     ports = {port: "main", port + FAST_PORT_DISTANCE: "fast"}
     role = configuration.store.broker_role.name.lower()

@@ -39,7 +39,7 @@ class Observed:
         self.failed_syncs = Counter[str]()
         tables = parts.serving.tables
         tables.store_metrics.on_put_commit = self.commits.observe
-        tables.store.observe_syncs(self._synced)
+        tables.latencies.on_sync = self._synced
 
     def _synced(self, what: str, seconds: float, has_failed: bool) -> None:
         self.syncs[what].observe(seconds)

@@ -73,17 +73,17 @@ class Snapshot:
         groups = dict.fromkeys([*self._metadata.groups.names(), *self._metadata.offsets.groups()])
         groups.update(dict.fromkeys([group.name for group in self._metadata.consumers.groups()]))
         for group in groups:
-            topics = self._topics_of(group)
+            topics = self.topics_of(group)
             room = self._limit - len(self.pairs)
             self.pairs_left_out += max(0, len(topics) - room)
             yield 0
             for topic in topics[:room]:
-                pair = self._pair(group, topic)
+                pair = self.pair(group, topic)
                 if pair is not None:
                     self.pairs.append(pair)
                 yield 0
 
-    def _topics_of(self, group: str) -> list[str]:
+    def topics_of(self, group: str) -> list[str]:
         """Return the topics of a group: of its members' subscriptions, or without members those that it committed
         offsets for."""
         online = self._metadata.consumers.get(group)
@@ -91,7 +91,7 @@ class Snapshot:
             return list(online.subscriptions)
         return self._metadata.offsets.topics_of_group(group)
 
-    def _pair(self, group: str, topic: str) -> PairFigures | None:
+    def pair(self, group: str, topic: str) -> PairFigures | None:
         """Return the figures of a pair; None if the topic does not exist, or holds dead letters."""
         if topic.startswith(DLQ_PREFIX) or self._metadata.topics.get(topic) is None:
             return None

@@ -216,6 +216,7 @@ class ConcurrentConsuming(Consuming):
         message = messages[0]
         delivery = Delivery(message, self, assigned)
         delivery.context = self._before(assigned.queue, messages)
+        delivery.span = self.span(assigned.queue, messages)
         delivery.began = self._clock()
         began_ms = int(delivery.began * 1000)
         window = assigned.window
@@ -243,6 +244,7 @@ class ConcurrentConsuming(Consuming):
         assigned = delivery.assigned
         assert assigned is not None
         verdict = OK if error is None else Verdict(error=error)
+        delivery.span.end(*verdict.failure)
         self._after(assigned.queue, 1, verdict, delivery.began, delivery.context)
         if error is None:
             assigned.busy -= 1
@@ -264,6 +266,7 @@ class ConcurrentConsuming(Consuming):
     def returned(self, delivery: Delivery) -> None:
         assigned = delivery.assigned
         assert assigned is not None
+        delivery.span.end("returned")
         assigned.busy -= 1
         assigned.window.started_ms.pop(delivery.message.queue_offset, None)
         self._runs.appendleft(_Run(assigned, [delivery.message]))

@@ -22,9 +22,11 @@ from triomq.client.consume.failed_messages import FailedMessages
 from triomq.client.consume.offset_store import OffsetStore
 from triomq.client.consume.payloads import Payloads, WrongMessage
 from triomq.client.core.consume_rules import ConsumeRules
+from triomq.client.core.errors import WrongPayload
 from triomq.client.core.hooks import ConsumeContext, ConsumeHook
 from triomq.client.core.log import get_logger
 from triomq.client.core.results import ConsumeStatus, DeadLetter, RetryLater
+from triomq.client.core.spans import ProcessSpan
 from triomq.client.instance.client import Client
 from triomq.client.instance.handlers import without_library_frames
 from triomq.protocol import property_names as names
@@ -83,6 +85,15 @@ class Verdict:
         """Whether nothing is left to do with the messages."""
         return self.ok and not self.wrong
 
+    @property
+    def failure(self) -> tuple[str | None, str]:
+        """Why messages are left, for traces: the kind of failure, None when there is none, and its text."""
+        if self.error is not None:
+            return type(self.error).__name__, str(self.error)
+        if self.wrong:
+            return WrongPayload.__name__, self.wrong[0][1]
+        return (None, "") if self.ok else (self.status.name, "")
+
     def reason_of(self, message: MessageExt) -> str | None:
         """Return why a message goes to the dead letter topic, None if it does not, or without a reason."""
         return next((reason for wrong, reason in self.wrong if wrong is message), None if self.ok else self.reason)
@@ -139,27 +150,34 @@ class Consuming:
         context = self._before(queue, messages)
         began = self._clock()
         wrong: Sequence[WrongMessage] = ()
-        try:
-            if self._owner.payloads is None:
-                returned = await self._listener(messages)
-            else:
-                right, wrong = await self._owner.payloads.sort_out(messages)
-                returned = await self._listener(right) if right else None
-            verdict = OK if returned is None and not wrong else Verdict(returned, wrong=wrong)
-        except RetryLater as error:
-            verdict = Verdict(error=error, wrong=wrong)
-        except Exception as error:
-            log.warning(
-                "the listener raised; messages are delivered again later",
-                group=self._owner.group,
-                queue=str(queue),
-                first_message_id=messages[0].msg_id,
-                count=len(messages),
-                exc_info=without_library_frames(error),
-            )
-            verdict = Verdict(error=error, wrong=wrong)
+        with self.span(queue, messages) as span:
+            try:
+                if self._owner.payloads is None:
+                    returned = await self._listener(messages)
+                else:
+                    right, wrong = await self._owner.payloads.sort_out(messages)
+                    returned = await self._listener(right) if right else None
+                verdict = OK if returned is None and not wrong else Verdict(returned, wrong=wrong)
+            except RetryLater as error:
+                verdict = Verdict(error=error, wrong=wrong)
+            except Exception as error:
+                log.warning(
+                    "the listener raised; messages are delivered again later",
+                    group=self._owner.group,
+                    queue=str(queue),
+                    first_message_id=messages[0].msg_id,
+                    count=len(messages),
+                    exc_info=without_library_frames(error),
+                )
+                verdict = Verdict(error=error, wrong=wrong)
+            span.end(*verdict.failure)
         self._after(queue, len(messages), verdict, began, context)
         return verdict
+
+    def span(self, queue: MessageQueue, messages: Sequence[MessageExt]) -> ProcessSpan:
+        """Return the span of a call with these messages."""
+        owner = self._owner
+        return self._client.spans.processing(owner.group, queue, messages, is_broadcasting=owner.is_broadcasting)
 
     def _before(self, queue: MessageQueue, messages: Sequence[MessageExt]) -> ConsumeContext | None:
         context = None

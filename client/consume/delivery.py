@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol
 from triomq.client.consume.assigned import AssignedQueue
 from triomq.client.core.hooks import ConsumeContext
 from triomq.client.core.results import DeadLetter, RetryLater
+from triomq.client.core.spans import NO_PROCESS_SPAN
 from triomq.protocol.message import MessageExt
 
 if TYPE_CHECKING:  # type checkers bring `typing_extensions` themselves
@@ -32,13 +33,15 @@ class Settler(Protocol):
 class Delivery(Generic[V]):
     """One message that `receive` returned, with the ways to settle it. Only the first call counts."""
 
-    __slots__ = ("_settler", "assigned", "began", "context", "message")
+    __slots__ = ("_settler", "assigned", "began", "context", "message", "span")
 
     def __init__(self, message: MessageExt[V], settler: Settler, assigned: AssignedQueue | None = None) -> None:
         self.message = message
         self.assigned = assigned
         self.began = 0.0
         self.context: ConsumeContext | None = None
+        self.span = NO_PROCESS_SPAN
+        """What a loop over the messages enters while it has this one."""
         self._settler: Settler | None = settler
 
     def ack(self) -> None:
@@ -61,6 +64,11 @@ class Delivery(Generic[V]):
         if settler is not None:
             self._settler = None
             settler.settled(self, DeadLetter(reason))
+
+    def abandon(self) -> None:
+        """End the span of a message that a loop has left and nobody settles: the consumer closes."""
+        self.span.leave()
+        self.span.end("unsettled")
 
     def give_back(self) -> None:
         """Return the message unconsumed: the next `receive` returns it."""

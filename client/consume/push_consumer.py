@@ -135,6 +135,8 @@ class PushConsumer(GroupConsumer, Generic[T]):
     async def _finish(self, *, failed: bool) -> None:
         """Stop pulling, and wait for listener calls in progress."""
         self._paused = True
+        if (left := self._current.take()) is not None:
+            left.abandon()
         if self._iterating:
             # Let the tasks that handed out messages note those acknowledged a moment ago.
             for _ in range(3):
@@ -215,6 +217,7 @@ class PushConsumer(GroupConsumer, Generic[T]):
     async def __anext__(self) -> MessageExt[T]:
         self.ack()
         delivery = await self.receive()
+        delivery.span.enter()
         self._current.put(delivery)
         return delivery.message
 
@@ -223,6 +226,7 @@ class PushConsumer(GroupConsumer, Generic[T]):
         does so too."""
         delivery = self._current.take()
         if delivery is not None:
+            delivery.span.leave()
             delivery.ack()
 
     def retry_later(self, delay_level: int = 0) -> None:
@@ -230,6 +234,7 @@ class PushConsumer(GroupConsumer, Generic[T]):
         `RetryLater`."""
         delivery = self._current.take()
         if delivery is not None:
+            delivery.span.leave()
             delivery.retry_later(delay_level)
 
     def suspend(self) -> None:
@@ -350,6 +355,7 @@ class PushConsumer(GroupConsumer, Generic[T]):
             while refused:
                 offered = OfferedMessage()
                 delivery = Delivery(message, offered)
+                delivery.span = self._client.spans.current()
                 if isinstance(self._consuming, ConcurrentConsuming):
                     self._consuming.offer(delivery)
                 else:

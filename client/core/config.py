@@ -9,12 +9,15 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
 from urllib.parse import urlsplit
 
 from triomq.client.core.client_id import DEFAULT_INSTANCE_NAME
 from triomq.client.core.errors import ConfigurationError
 from triomq.client.core.hooks import RequestHook
+
+if TYPE_CHECKING:  # OpenTelemetry is an extra
+    from opentelemetry.trace import TracerProvider
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,7 @@ class ClientOptions(TypedDict, total=False):
     heartbeat_interval_seconds: float
     persist_interval_seconds: float
     offset_directory: Path
+    otel: bool | TracerProvider
     now_ms: Callable[[], int]
 
 
@@ -85,6 +89,9 @@ class ClientConfig:
     persist_interval_seconds: float = 5.0
     offset_directory: Path = field(default_factory=lambda: Path.home() / ".rocketmq_offsets")
     """Where broadcasting consumers keep their offsets."""
+    otel: bool | TracerProvider = False
+    """Make spans of OpenTelemetry for sends and listener calls, by the process's tracer provider or the one given. It
+    needs the extra `triomq[otel]`."""
     now_ms: Callable[[], int] = system_now_ms
 
     def __post_init__(self) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -91,7 +91,7 @@ class MessagePreparer:
                 "SendRules(max_delay_level=...)"
             )
 
-    def single(self, message: Message, extra: dict[str, str] | None = None) -> Outgoing:
+    def single(self, message: Message, extra: Mapping[str, str] | None = None) -> Outgoing:
         """Prepare one message; `extra` properties override its own. Raises InvalidMessage."""
         self.check(message)
         properties = self._properties(message, extra)
@@ -117,11 +117,14 @@ class MessagePreparer:
             max_reconsume_times=max_reconsume_times,
         )
 
-    def batch(self, messages: Sequence[Message]) -> Outgoing:
-        """Prepare messages that `batches` has checked. They are never compressed, because brokers split them."""
+    def batch(self, messages: Sequence[Message], extra: Mapping[str, str] | None = None) -> Outgoing:
+        """Prepare messages that `batches` has checked. They are never compressed, because brokers split them. `extra`
+        properties are for those that have none of them."""
         units: list[Message] = []
         for message in messages:
-            unit = Message(message.topic, bytes(message.body), flag=message.flag, properties=self._properties(message))
+            lacks = extra is not None and extra.keys().isdisjoint(message.properties)
+            properties = self._properties(message, extra if lacks else None)
+            unit = Message(message.topic, bytes(message.body), flag=message.flag, properties=properties)
             units.append(unit)
         wait = {} if messages[0].wait_store_msg_ok else {names.WAIT: "false"}
         return Outgoing(
@@ -135,9 +138,12 @@ class MessagePreparer:
             is_batch=True,
         )
 
-    def batches(self, messages: Iterable[Message], max_batch_bytes: int) -> Iterator[list[Message]]:
-        """Split messages into runs that fit into one request each, in order. Raises InvalidMessage for mixed topics and
-        for messages that a batch cannot hold, before the first run."""
+    def batches(
+        self, messages: Iterable[Message], max_batch_bytes: int, extra_bytes: int = 0
+    ) -> Iterator[list[Message]]:
+        """Split messages into runs that fit into one request each, in order, with `extra_bytes` of properties for each
+        message. Raises InvalidMessage for mixed topics and for messages that a batch cannot hold, before the first
+        run."""
         every = list(messages)
         for message in every:
             self.check(message)
@@ -151,9 +157,9 @@ class MessagePreparer:
                 raise InvalidMessage("a batch cannot hold delayed messages")
             if system_topics.is_retry_topic(message.topic):
                 raise InvalidMessage("a batch cannot go to a retry topic")
-        return _runs(every, min(max_batch_bytes, self._rules.max_message_bytes))
+        return _runs(every, min(max_batch_bytes, self._rules.max_message_bytes), extra_bytes)
 
-    def _properties(self, message: Message, extra: dict[str, str] | None = None) -> dict[str, str]:
+    def _properties(self, message: Message, extra: Mapping[str, str] | None = None) -> dict[str, str]:
         properties = {**message.properties, **extra} if extra else dict(message.properties)
         if names.UNIQ_KEY not in properties:
             properties[names.UNIQ_KEY] = self._ids.make(self._now_ms())
@@ -186,11 +192,11 @@ def unit_bytes(message: Message) -> int:
     return BATCH_UNIT_FIXED_BYTES + len(message.body) + len(text.encode("utf-8", "replace")) + 80
 
 
-def _runs(messages: list[Message], max_bytes: int) -> Iterator[list[Message]]:
+def _runs(messages: list[Message], max_bytes: int, extra_bytes: int) -> Iterator[list[Message]]:
     run: list[Message] = []
     run_bytes = 0
     for message in messages:
-        size = unit_bytes(message)
+        size = unit_bytes(message) + extra_bytes
         if run and run_bytes + size > max_bytes:
             yield run
             run, run_bytes = [], 0

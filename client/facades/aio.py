@@ -84,6 +84,7 @@ class AioFacade(AioKind):
         portal, held = self._portal, self._held
         if portal is None or held is None:
             return
+        self._closing()
         self._portal = self._held = None
         try:
             await asyncio.shield(asyncio.wrap_future(portal.leave(held, failed=error is not None)))
@@ -138,7 +139,9 @@ class PushConsumer(AioFacade, PushConsumerFacade[T]):
 
     async def __anext__(self) -> MessageExt[T]:
         self.ack()
-        return await self.receive()
+        message = await self.receive()
+        self._enter_span()
+        return message
 
     async def receive(self) -> MessageExt[T]:
         """Return the next message for this task. This does NOT acknowledge the one before."""

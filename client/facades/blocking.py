@@ -79,6 +79,7 @@ class BlockingFacade(BlockingKind):
         portal, held = self._portal, self._held
         if portal is None or held is None:
             return
+        self._closing()
         self._portal = self._held = None
         try:
             portal.leave(held, failed=failed).result()
@@ -130,6 +131,7 @@ class PushConsumer(BlockingFacade, PushConsumerFacade[T]):
         message = self.receive()
         if message is None:
             raise StopIteration
+        self._enter_span()
         return message
 
     def receive(self, timeout_seconds: float | None = None) -> MessageExt[T] | None:

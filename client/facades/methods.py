@@ -38,6 +38,9 @@ class Facade:
     def _wait(self, method: Callable[..., Awaitable[Any]], args: Any, kwargs: Any) -> Any:
         """Run an async method of the core, and wait for it as this facade does."""
 
+    def _closing(self) -> None:
+        """Called by the task or thread that closes this object, before it is closed."""
+
     def _callback(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return what the core can call in trio for a function of the application."""
         return function

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import CancelledError, Future
 from contextlib import AbstractAsyncContextManager, suppress
+from contextvars import copy_context
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
@@ -70,7 +71,9 @@ class Portal:
         future: Future[T] = Future()
         try:
             assert self._token is not None
-            self._token.run_sync_soon(self._spawn, partial(function, *args, **kwargs), future)
+            # The call sees the context variables of its caller, the current span among them.
+            context, call = copy_context(), partial(function, *args, **kwargs)
+            self._token.run_sync_soon(lambda: context.run(self._spawn, call, future))
         except trio.RunFinishedError:
             raise ClientClosed("the client's thread has ended") from None
         return future

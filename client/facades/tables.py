@@ -84,17 +84,27 @@ class PushConsumerFacade(Facade, Generic[T]):
     def _receiver(self) -> Any:
         """The task or thread that runs now."""
 
+    def _closing(self) -> None:
+        if (left := self._current.pop(self._receiver(), None)) is not None:
+            left.abandon()
+
+    def _enter_span(self) -> None:
+        """Make the span of the message that a loop has just received the current one, until it is settled."""
+        self._current[self._receiver()].span.enter()
+
     def ack(self) -> None:
         """Settle the message that this task or thread received last as consumed. A loop does so when it asks for the
         next one."""
         delivery = self._current.pop(self._receiver(), None)
         if delivery is not None and self._portal is not None:
+            delivery.span.leave()
             self._portal.call(delivery.ack)
 
     def retry_later(self, delay_level: int = 0) -> None:
         """Have the message that this task or thread received last delivered again later; see `RetryLater`."""
         delivery = self._current.pop(self._receiver(), None)
         if delivery is not None and self._portal is not None:
+            delivery.span.leave()
             self._portal.call(delivery.retry_later, delay_level)
 
     @property

@@ -27,6 +27,7 @@ from triomq.client.core.hooks import RequestHook
 from triomq.client.core.log import get_logger
 from triomq.client.core.namespace import Namespace
 from triomq.client.core.requests import Call
+from triomq.client.core.spans import NO_SPANS, Spans
 from triomq.client.instance.name_servers import NameServers
 from triomq.protocol.codes import ResponseCode
 from triomq.protocol.command import RemotingCommand
@@ -53,6 +54,7 @@ class Caller:
         if config.credentials is not None:
             self._hooks.append(signing.SigningHook(config.credentials, config.now_ms))
         self._remoting: RemotingClient | None = None
+        self.spans = _spans(config, self.namespace, self.client_id)
 
     @property
     def is_open(self) -> bool:
@@ -147,6 +149,19 @@ class Caller:
         if self._remoting is None:
             raise ClientClosed("this client is closed: producers and consumers work inside `async with`")
         return self._remoting
+
+
+def _spans(config: ClientConfig, namespace: Namespace, client_id: str) -> Spans:
+    """Return what makes the spans of this client. Raises ConfigurationError without the extra."""
+    if config.otel is False:
+        return NO_SPANS
+    try:
+        from triomq.client.instance.open_telemetry import OpenTelemetry
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "opentelemetry":
+            raise
+        raise ConfigurationError("otel needs OpenTelemetry's packages: pip install 'triomq[otel]'") from error
+    return OpenTelemetry(None if config.otel is True else config.otel, namespace, client_id)
 
 
 def vip_address(address: str) -> str:

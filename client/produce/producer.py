@@ -164,9 +164,12 @@ class Producer(Generic[T]):
         the same queue, in the order in which they are sent one after the other. Raises InvalidMessage, NoRoute,
         SendFailed, BrokerRefused, OperationTimeout, NameServersUnreachable.
         """
-        outgoing = self._sender.preparer.single(message)
-        chosen = await self._fixed_queue(message, queue, selector, selector_argument, sharding_key)
-        return await self._sender.deliver(outgoing, (message,), chosen, timeout_seconds)
+        with self._client.spans.sending((message,)) as span:
+            outgoing = self._sender.preparer.single(message, span.carried)
+            chosen = await self._fixed_queue(message, queue, selector, selector_argument, sharding_key)
+            result = await self._sender.deliver(outgoing, (message,), chosen, timeout_seconds)
+            span.stored(result)
+            return result
 
     async def send_oneway(
         self,
@@ -178,9 +181,10 @@ class Producer(Generic[T]):
         sharding_key: str | None = None,
     ) -> None:
         """Send one message without waiting for a response: fast, but a lost message goes unnoticed."""
-        outgoing = self._sender.preparer.single(message)
-        chosen = await self._fixed_queue(message, queue, selector, selector_argument, sharding_key)
-        await self._sender.tell(outgoing, chosen)
+        with self._client.spans.sending((message,)) as span:
+            outgoing = self._sender.preparer.single(message, span.carried)
+            chosen = await self._fixed_queue(message, queue, selector, selector_argument, sharding_key)
+            await self._sender.tell(outgoing, chosen)
 
     async def send_batch(
         self,
@@ -197,10 +201,14 @@ class Producer(Generic[T]):
         """
         self._check_open()
         results: list[SendResult] = []
-        for run in self._sender.preparer.batches(messages, max_batch_bytes):
-            outgoing = self._sender.preparer.batch(run)
-            chosen = None if queue is None else self._wire_queue(queue)
-            results.append(await self._sender.deliver(outgoing, run, chosen, timeout_seconds))
+        spans, preparer = self._client.spans, self._sender.preparer
+        chosen = None if queue is None else self._wire_queue(queue)
+        for run in preparer.batches(messages, max_batch_bytes, spans.carried_bytes()):
+            with spans.sending(run) as span:
+                outgoing = preparer.batch(run, span.carried)
+                result = await self._sender.deliver(outgoing, run, chosen, timeout_seconds)
+                span.stored(result)
+            results.append(result)
         return results
 
     async def send_many(

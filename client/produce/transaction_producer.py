@@ -96,17 +96,20 @@ class TransactionProducer(Producer[T]):
         self._check_open()
         if message.delay_level:
             raise InvalidMessage("a transactional message cannot be delayed")
-        outgoing = self._sender.preparer.single(
-            message, {names.TRANSACTION_PREPARED: "true", names.PRODUCER_GROUP: self.group}
-        )
-        await self.make_known(message.topic)
-        half = await self._sender.deliver(outgoing, (message,), None, timeout_seconds)
+        with self._client.spans.sending((message,), is_transaction=True) as span:
+            outgoing = self._sender.preparer.single(
+                message, {**span.carried, names.TRANSACTION_PREPARED: "true", names.PRODUCER_GROUP: self.group}
+            )
+            await self.make_known(message.topic)
+            half = await self._sender.deliver(outgoing, (message,), None, timeout_seconds)
+            span.stored(half)
         message.transaction_id = half.transaction_id or half.message_id
         state, error = LocalTransactionState.ROLLBACK_MESSAGE, None
         if half.status is SendStatus.SEND_OK:
             state, error = await self._run(self._execute, message, argument)
         try:
-            await self._end(half, message, message.transaction_id, state)
+            with self._client.spans.settling(message, state.name, is_check=False):
+                await self._end(half, message, message.transaction_id, state)
         except MQClientError as failure:
             # The broker will ask, so the outcome is not lost.
             log.warning("outcome not sent; the broker will ask for it", message_id=half.message_id, error=str(failure))
@@ -123,23 +126,18 @@ class TransactionProducer(Producer[T]):
         try:
             state, _ = await self._run(self._check, message)
             message_id = message.uniq_key or header.msg_id or ""
-            await self._client.tell(
-                broker_address,
-                new_request(
-                    RequestCode.END_TRANSACTION,
-                    EndTransactionRequestHeader(
-                        producer_group=self.group,
-                        tran_state_table_offset=header.tran_state_table_offset,
-                        commit_log_offset=header.commit_log_offset,
-                        commit_or_rollback=int(state),
-                        from_transaction_check=True,
-                        msg_id=message_id,
-                        transaction_id=header.transaction_id,
-                        broker_name=header.broker_name,
-                    ),
-                    oneway=True,
-                ),
+            outcome = EndTransactionRequestHeader(
+                producer_group=self.group,
+                tran_state_table_offset=header.tran_state_table_offset,
+                commit_log_offset=header.commit_log_offset,
+                commit_or_rollback=int(state),
+                from_transaction_check=True,
+                msg_id=message_id,
+                transaction_id=header.transaction_id,
+                broker_name=header.broker_name,
             )
+            with self._client.spans.settling(message, state.name, is_check=True):
+                await self._client.tell(broker_address, new_request(RequestCode.END_TRANSACTION, outcome, oneway=True))
             self._run_hooks(message, message_id, header.transaction_id or message_id, broker_address, state, True)
         except MQClientError as error:
             log.warning("outcome not sent; the broker will ask for it", message_id=header.msg_id, error=str(error))

@@ -39,6 +39,32 @@ class _End:
     pos: int
 
 
+class PendingSync:
+    """A sync of what was written before it began. Nothing here refers to the ledger, so a thread may run it."""
+
+    __slots__ = ("_directory", "_fds", "_files", "end_index", "error", "last_start")
+
+    def __init__(self, files: Files, directory: str, fds: list[int], end_index: int, last_start: int) -> None:
+        self._files = files
+        self._directory = directory
+        self._fds = fds
+        self.end_index = end_index
+        self.last_start = last_start
+        self.error: OSError | None = None
+
+    def run(self) -> None:
+        """Sync, and close the descriptors. `error` is what went wrong."""
+        try:
+            for fd in self._fds:
+                self._files.datasync(fd)
+            self._files.sync_directory(self._directory)
+        except OSError as error:
+            self.error = error
+        finally:
+            for fd in self._fds:
+                self._files.close(fd)
+
+
 class Ledger:
     """The entries of one member. Only its owner's thread touches it."""
 
@@ -51,6 +77,7 @@ class Ledger:
         "_index",
         "_is_full",
         "_is_whole",
+        "_kept",
         "_noted",
         "_notes",
         "_pool",
@@ -79,6 +106,7 @@ class Ledger:
         self._is_full = False
         self._notes = TermFiles(files, directory)
         self._noted = (-1, -1)
+        self._kept = -1  # the last index that was not cut since the pending sync began
         self._synced_to: dict[str, int] = {}  # directory -> start of the file that was the last one in a sync
         self.begin_index = -1
         self.synced_index = -1
@@ -116,6 +144,10 @@ class Ledger:
     def end_pos(self) -> int:
         """Where the next entry begins, unless it does not fit the file."""
         return self._end.pos
+
+    def next_pos(self, body_bytes: int) -> int:
+        """Return the position of the next entry if its body is that long. Raises LogRefused."""
+        return self._place(self._end.pos, body_bytes + ENTRY_HEADER_BYTES)
 
     @property
     def can_append(self) -> bool:
@@ -217,6 +249,7 @@ class Ledger:
             last = self.entry(end_index)
             end = _End(end_index, last.term, last.pos + last.size)
         self.synced_index = min(self.synced_index, end.index)
+        self._kept = min(self._kept, end.index)
         self._synced_to.clear()
         self._end = end
         if end.index < 0:
@@ -259,7 +292,7 @@ class Ledger:
         recovery.write_units(self._index, entry.index, entry_format.unit_of(entry))
         self._end = _End(entry.index, entry.term, entry.pos + entry.size)
         self.begin_index = entry.index
-        self.synced_index = -1
+        self.synced_index = self._kept = -1
         self._synced_to.clear()
 
     def _finish_reset(self) -> None:
@@ -285,6 +318,30 @@ class Ledger:
         second sync would succeed without the pages that the first one lost."""
         self._sync(self._data)
         self.synced_index = self._end.index
+
+    def begin_sync(self) -> PendingSync:
+        """Return a sync of all entries that are written by now. A thread may `run` it while the ledger changes; then
+        `end_sync` raises `synced_index`. Only one is pending at a time. Raises OSError without a descriptor."""
+        self._kept = self._end.index
+        begin = self._synced_to.get(self._data.directory, 0)
+        fds: list[int] = []
+        try:
+            fds += [file.borrow() for file in self._data.files if file.end > begin]
+        except OSError:
+            for fd in fds:
+                self._files.close(fd)
+            raise
+        last_start = self._data.files[-1].start if self._data.files else 0
+        return PendingSync(self._files, self._data.directory, fds, self._end.index, last_start)
+
+    def end_sync(self, sync: PendingSync) -> None:
+        """Count what a sync has brought to disk. Raises its OSError; the ledger is broken then."""
+        if sync.error is not None:
+            self._broken = True
+            raise sync.error
+        self.synced_index = max(self.synced_index, min(sync.end_index, self._kept))
+        if self._kept == sync.end_index:
+            self._synced_to[self._data.directory] = sync.last_start
 
     @property
     def noted_committed(self) -> int:

@@ -1,4 +1,4 @@
-"""Whether the body of an entry is a whole record of the commit log.
+"""Bodies of entries are records of the commit log: whether one is whole, and the one with which a leader opens a term.
 
 Nothing in an entry covers its body, and all members must have equal bytes, so no checksum can be added. The record
 inside has a CRC of the message's body, and lengths that must add up. As in the commit log, what a torn write does to
@@ -8,8 +8,11 @@ topic and properties without changing a length stays unnoticed.
 from __future__ import annotations
 
 from triomq.dledger.wire.bodies import ENTRY_HEADER_BYTES, Entry
-from triomq.protocol import record
+from triomq.protocol import record, sys_flag
 from triomq.protocol.errors import RecordError
+from triomq.protocol.message_to_store import MessageToStore, Place
+
+TERM_TOPIC = b"rmq_sys_TRIOMQ_TERM"
 
 
 def is_whole_record(entry: Entry) -> bool:
@@ -22,3 +25,23 @@ def is_whole_record(entry: Entry) -> bool:
     message = body[fields.body_at : fields.body_at + fields.body_length]
     is_made_here = fields.size_bytes == len(body) and fields.physical_offset == entry.pos + ENTRY_HEADER_BYTES
     return is_made_here and (not message or record.body_crc(message) == fields.body_crc)
+
+
+def opening_record(physical_offset: int, store_timestamp: int, store_host: bytes) -> bytes:
+    """Return the record that a leader appends to commit entries of older terms. Its length is always the same.
+
+    It is of type rollback: RocketMQ's members and ours enter such a record into no queue and no index, and it takes no
+    queue offset."""
+    message = MessageToStore(
+        TERM_TOPIC.decode(),
+        0,
+        b"",
+        born_timestamp=store_timestamp,
+        born_host=store_host,
+        store_host=store_host,
+        sys_flag=sys_flag.TRANSACTION_ROLLBACK,
+    )
+    data = bytearray()
+    place = Place(physical_offset=physical_offset, queue_offset=0, store_timestamp=store_timestamp)
+    record.encode_into(data, TERM_TOPIC, message, place)
+    return bytes(data)

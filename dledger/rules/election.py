@@ -2,8 +2,9 @@
 
 A candidate asks in two steps. First it looks round (METADATA): unless a quorum of members, itself included, says that
 it follows nobody, the candidate keeps its term and looks again later. A member that was cut off and comes back
-therefore deposes nobody. Then it raises its term, votes for itself, makes both durable, and asks for votes. RocketMQ's
-members answer the first question like any other, so it needs nothing of them.
+therefore deposes nobody. One whose leader's process has ended need not look: there is nobody to depose. Then it raises
+its term, votes for itself, makes both durable, and asks for votes. RocketMQ's members answer the first question like
+any other, so it needs nothing of them.
 
 Answers to VOTE are RocketMQ's, rule for rule, since its candidates read them.
 """
@@ -48,21 +49,25 @@ class _Round:
 
 class Election:
     """The candidate's side and the voter's. At most one look or one round is in progress; `_next_at` is the time of the
-    next look while there is neither."""
+    next look while there is neither; `_unled_term` is a
+    term whose leader is known to be gone, so that no look is needed."""
 
-    __slots__ = ("_core", "_look", "_next_at", "_round")
+    __slots__ = ("_core", "_look", "_next_at", "_round", "_unled_term")
 
     def __init__(self, core: Core, now: int) -> None:
         self._core = core
         self._look: _Look | None = None
         self._round: _Round | None = None
+        self._unled_term = -1
         self._next_at = now + core.draw(0, core.timing.first_wait_ms)
 
     # The candidate.
 
-    def begin(self, wait_ms: int, now: int) -> None:
-        """Be a candidate from now on, which looks round after a wait."""
+    def begin(self, wait_ms: int, now: int, *, is_gone: bool = False) -> None:
+        """Be a candidate from now on, which looks round after a wait; if the leader's process is gone, it asks for
+        votes without a look."""
         self._look = self._round = None
+        self._unled_term = self._core.term if is_gone else -1
         self._next_at = now + wait_ms
 
     def stop(self) -> None:
@@ -94,6 +99,9 @@ class Election:
         core = self._core
         if not core.log.can_append:
             self.begin(core.timing.lost_after_ms, now)
+            return
+        if self._unled_term == core.term:
+            self.campaign(now)
             return
         look = self._look = _Look(now + core.timing.look_ms, len(core.peers))
         if look.unled >= core.quorum:

@@ -84,6 +84,11 @@ class Leading:
     def _is_current(self) -> bool:
         return self._core.role is Role.LEADER and self._core.term == self._term
 
+    @property
+    def has_older_entries(self) -> bool:
+        """Whether entries of older terms are not known to be committed."""
+        return self._core.committed < self._last_old
+
     # Appends.
 
     def take_office(self) -> None:

@@ -88,6 +88,12 @@ class Member:
         return self._core.committed
 
     @property
+    def must_open_term(self) -> bool:
+        """Whether this member leads, and has entries of older terms that only an entry of its own commits. Its owner
+        then appends one when it takes office."""
+        return self._leading is not None and self._leading.has_older_entries
+
+    @property
     def wake_at(self) -> int:
         """When the next `turn` is due without any other event."""
         wake = min(self._election.wake_at(), self._following.wake_at(), self._taking_over.wake_at())
@@ -136,11 +142,12 @@ class Member:
             self._leading.take_office()
 
     def gone(self, peer: str, now: int) -> None:
-        """The peer's process is known to have ended: its port refuses connections."""
+        """The peer's process is known to have ended: its port refuses connections. Nobody is asked whom
+        he follows then, since RocketMQ's members would name that leader for six more seconds."""
         if self._core.role is Role.FOLLOWER and self._core.leader == peer:
             self._core.to_candidate(self._core.term)
             self._follow_role(now)
-            self._election.begin(self._core.draw(0, self._core.timing.first_wait_ms), now)
+            self._election.begin(self._core.draw(0, self._core.timing.first_wait_ms), now, is_gone=True)
 
     def hand_over(self) -> bool:
         """Hand the leadership to the follower with the longest copy, before an orderly stop. Return whether there is

@@ -13,7 +13,7 @@ from importlib import import_module
 from docs.generators.declared_bounds import Declared, declared, records
 from triomq.protocol.codes import RequestCode
 
-ROOMS = ("protocol", "remoting", "broker", "namesrv")
+ROOMS = ("protocol", "http2", "grpc_front", "remoting", "broker", "namesrv")
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,9 @@ class Constant:
         return found
 
 
+_HPACK = "tests/http2/test_http2_hpack.py::"
+_HTTP2 = "tests/http2/test_http2_server_side.py::"
+_FLOODS = "tests/http2/test_http2_floods.py::"
 _CLIENTS = "tests/broker/test_broker_client_processors.py::"
 _CLIENT_TABLES = "tests/broker/test_broker_client_tables.py::"
 _KEPT = "tests/broker/test_broker_kept_tables.py::"
@@ -165,6 +168,25 @@ CONSTANTS: tuple[Constant, ...] = (
     Constant("broker.replication.frames", "MAX_TAKEN_BYTES", "bytes of one transfer of a master to its slave",
              "the link is closed",
              "tests/replication/test_replication_frames.py::test_what_is_no_transfer_is_told"),
+    Constant("grpc_front.messages", "MAX_MESSAGES_AT_ONCE", "messages of gRPC in one read of a call", "the call fails",
+             "tests/grpc_front/test_grpc_front_messages.py::test_the_messages_of_one_read_are_bounded"),
+    Constant("http2.frames", "MAX_FRAME_BYTES", "bytes of an HTTP/2 frame", "the connection is closed",
+             _HTTP2 + "test_a_fault_of_the_connection_ends_it_with_its_reason"),
+    Constant("http2.frames", "MAX_WINDOW", "bytes of a window of HTTP/2", "the stream or the connection is closed",
+             _HTTP2 + "test_a_fault_in_one_stream_leaves_the_others"),
+    Constant("http2.header_block", "MAX_HEADER_BLOCK_BYTES", "bytes of an encoded header block of HTTP/2",
+             "the connection is closed", _FLOODS + "test_a_header_block_has_a_length"),
+    Constant("http2.header_block", "MAX_HEADER_FRAMES", "frames of a header block of HTTP/2",
+             "the connection is closed", _FLOODS + "test_a_header_block_has_a_number_of_frames"),
+    Constant("http2.hpack", "MAX_FIELD_LIST_BYTES", "bytes of the decoded header fields of an HTTP/2 request",
+             "the connection is closed",
+             _HPACK + "test_a_small_block_that_names_a_long_field_again_and_again_is_refused"),
+    Constant("http2.hpack", "_MAX_NUMBER_BYTES", "bytes that continue a number of a header block",
+             "the connection is closed", _HPACK + "test_a_block_that_is_none_is_refused"),
+    Constant("http2.hpack", "_MAX_SIZE_UPDATES", "changes of the table's size in one header block",
+             "the connection is closed", _HPACK + "test_a_block_that_is_none_is_refused"),
+    Constant("http2.patience", "MAX_IDLE_FRAMES", "HTTP/2 frames in a burst that achieve nothing",
+             "the connection is closed", _FLOODS + "test_frames_that_achieve_nothing_come_up_to_a_number"),
     Constant("broker.registration", "MAX_NAMESERVERS", "addresses of NameServers in one list", "left out",
              "tests/broker/test_broker_registration.py::test_splitting_a_list"),
     Constant("remoting.connection_tasks", "MAX_TASKS", "requests of one connection that run as tasks", "they wait",
@@ -191,7 +213,8 @@ NOT_CHOSEN = {
     "broker.acl.access_table.MAX_FILES", "broker.acl.acl_file.MAX_FILE_BYTES", "broker.acl.spelling.MAX_REPORTED",
     "broker.filters.conditions.MAX_CONDITION_BYTES", "broker.filters.conditions.MAX_NAMES",
     "broker.filters.conditions.MAX_STACK", "broker.filters.message_filter.MAX_SORTED_CODES",
-    "broker.quotas.allowance.MAX_DIGITS", "broker.replication.ha_tls.MAX_NAMES_SHOWN",
+    "grpc_front.status.MAX_MESSAGE_BYTES", "broker.quotas.allowance.MAX_DIGITS",
+    "broker.replication.ha_tls.MAX_NAMES_SHOWN",
     "protocol.secret_text.MAX_SECRET_BYTES", "remoting.certificates.MAX_FILE_BYTES",
     "broker.hooks.MAX_OPEN_SENDS", "broker.metrics.stats_log.MAX_LINES", "broker.processors.send.MAX_RECONSUME_VERSION",
     "broker.registration_request.MAX_PLAIN_BYTES", "broker.replication.frames.MAX_SENT_BYTES",

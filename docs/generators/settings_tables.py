@@ -26,7 +26,7 @@ from triomq.remoting.tls import TlsSettings
 from triomq.store.config import StoreSettings
 
 ROOT = Path(__file__).resolve().parents[2]
-ROOMS = ("broker", "store", "remoting", "monitoring", "namesrv", "daemon")
+ROOMS = ("broker", "store", "remoting", "monitoring", "dashboard", "namesrv", "daemon")
 DECLARING = (
     "broker/config.py", "store/config.py", "store/rocketmq_config.py", "remoting/config.py", "namesrv/config.py",
 )  # fmt: skip

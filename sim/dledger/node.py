@@ -111,8 +111,8 @@ class Node:
             self.member.take_office(term)
             self.in_office = True
             self._next_offsets = dict(self.log.counts)
-            if self._world.opens_terms:
-                self.propose(1)  # commits entries of older terms without waiting for a client
+            if self._world.opens_terms and self.member.must_open_term:
+                self.propose(1)  # commits the entries of older terms without waiting for a client
 
     def propose(self, count: int) -> None:
         for _ in range(count):

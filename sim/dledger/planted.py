@@ -273,7 +273,7 @@ BUGS = {
     # 3.7, commitment and acknowledgement
     "commits_old_terms": Bug(Leading, "advance", _commits_old_terms, ("pair", "mend", "one way", "kill"), seed=66),
     "acknowledges_at_once": Bug(Leading, "write", _acknowledges_at_once),
-    "counts_what_is_not_synced": Bug(Core, "copied_index", _counts_what_is_not_synced, seed=45),
+    "counts_what_is_not_synced": Bug(Core, "copied_index", _counts_what_is_not_synced, seed=276),
     "leaves_appends_unanswered": Bug(Leading, "close", _leaves_appends_unanswered, seed=6),
     "takes_appends_before_office": Bug(Leading, "_refusal", _takes_appends_before_office, seed=9),
     "commits_behind_the_end": Bug(Core, "commit", _commits_behind_the_end),

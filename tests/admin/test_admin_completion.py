@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import pty
+import select
 import shutil
 import socket
 import stat
@@ -108,6 +111,72 @@ def test_fish_completes(line: str, offered: set[str], capsys: pytest.CaptureFixt
     program = f"source {tmp_path}/script; complete -C 'mqadmin {line}'"
     result = subprocess.run(["fish", "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert {text.split("\t")[0] for text in result.stdout.splitlines()} == offered
+
+
+class Zsh:
+    """An interactive zsh on a terminal, in which Ctrl-T writes the edited line to a pipe and clears it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._pipe = folder / "lines"
+        os.mkfifo(self._pipe)
+        self._lines = os.open(self._pipe, os.O_RDWR)
+        self._terminal, program_end = pty.openpty()
+        start = f"""
+            PS1= PROMPT_EOL_MARK= HISTFILE=
+            fpath=({folder} $fpath)
+            autoload -Uz compinit && compinit -u -D
+            report() {{ print -r -- "$BUFFER" > {self._pipe}; BUFFER= }}
+            zle -N report
+            bindkey '^T' report
+            zle-line-init() {{ zle -D zle-line-init; print ready > {self._pipe} }}
+            zle -N zle-line-init
+        """
+        (folder / ".zshrc").write_text(start)
+        self._process = subprocess.Popen(
+            ["zsh", "-d", "-i"], stdin=program_end, stdout=program_end, stderr=program_end, start_new_session=True,
+            env={**os.environ, "ZDOTDIR": str(folder), "TERM": "dumb"},
+        )  # fmt: skip
+        os.close(program_end)
+        assert self._read() == "ready"
+
+    def completed(self, line: str) -> str:
+        """Return what TAB makes of a line."""
+        os.write(self._terminal, f"{line}\t\x14".encode())
+        return self._read()
+
+    def _read(self) -> str:
+        """Return the next line of the pipe; what the terminal shows meanwhile is taken, so that zsh never waits."""
+        line, shown = b"", b""
+        while not line.endswith(b"\n"):
+            readable, _, _ = select.select([self._lines, self._terminal], [], [], 60)
+            assert readable, f"zsh is silent; it showed {shown!r}"
+            if self._terminal in readable:
+                shown += os.read(self._terminal, 65536)
+            if self._lines in readable:
+                line += os.read(self._lines, 65536)
+        return line.decode().removesuffix("\n")
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        os.close(self._terminal)
+        os.close(self._lines)
+
+
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed")
+@pytest.mark.usefixtures("cluster", "program")
+def test_zsh_completes_from_the_first_tab_on(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "_mqadmin").write_text(script("zsh", capsys))
+    zsh = Zsh(tmp_path)
+    try:
+        for line, completed in {
+            "topicR": "topicRoute ", "offsets re": "offsets reset ", "help topicSt": "help topicStatus ",
+            "updateTopic --write": "updateTopic --writeQueueNums ", "topicList --output js": "topicList --output json",
+            "nosuch --dr": "nosuch --dry-run ", "topicRoute -t ": "topicRoute -t T ", "lag ": "lag G ",
+        }.items():  # fmt: skip
+            assert zsh.completed(f"mqadmin {line}") == f"mqadmin {completed}"
+    finally:
+        zsh.close()
 
 
 def test_every_script_knows_the_global_options_and_zsh_answers_the_first_tab(

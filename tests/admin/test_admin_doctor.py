@@ -78,8 +78,10 @@ def test_a_healthy_cluster_has_no_finding(patient: Patient, capsys: Capture) -> 
 def test_a_real_cluster_has_nothing_critical(capsys: Capture) -> None:
     with LocalCluster() as cluster:
         capsys.readouterr()
-        found = findings(cluster.name_server, capsys, 0)
-    assert [finding["code"] for finding in found if finding["severity"] != INFORMATION] == []
+        assert main(["doctor", "-n", cluster.name_server, "--output", "json"]) in (0, 1)
+        found = check("doctor", capsys.readouterr().out)
+    serious = {finding["code"] for finding in found if finding["severity"] != INFORMATION}
+    assert serious <= {"slow-syncs", "loop-lag"}, "a busy machine may cause these two"
 
 
 def clock(patient: Patient) -> None:
@@ -109,6 +111,14 @@ def slow_writes(patient: Patient) -> None:
     patient.bodies[28]["table"]["putMessageDistributeTime"] = (
         "[<=0ms]:900 [0~10ms]:80 [10~50ms]:0 [50~100ms]:0 [100~200ms]:10 [200~500ms]:8 [500ms~1s]:2 [1~2s]:0 "
     )
+
+
+def slow_syncs(patient: Patient) -> None:
+    patient.bodies[28]["table"] |= {"syncTimes": "10", "syncLatency99": "200.10"}
+
+
+def late(patient: Patient) -> None:
+    patient.bodies[28]["table"]["eventLoopLagMax"] = "500.10"
 
 
 def advertised(patient: Patient) -> None:
@@ -176,6 +186,8 @@ FAULTS: list[tuple[Callable[[Patient], None], str, str, str]] = [
     (waiting, "send-wait", WARNING, "mqadmin brokerStatus -b "),
     (slow, "slow-disk", WARNING, "iostat"),
     (slow_writes, "slow-writes", WARNING, "mqadmin selftest DIR"),
+    (slow_syncs, "slow-syncs", WARNING, "mqadmin selftest DIR"),
+    (late, "loop-lag", WARNING, "other programs take the processor"),
     (advertised, "broker-unreachable", CRITICAL, "set brokerIP1 in broker.conf of c"),
     (no_broker, "no-broker", CRITICAL, "mqbroker -n "),
     (no_master, "no-master", CRITICAL, "start the master of c"),
@@ -210,6 +222,17 @@ def test_each_fault_is_found_with_what_mends_it(
                                    "", "null"])  # fmt: skip
 def test_a_few_slow_writes_are_no_finding(times: str, patient: Patient, capsys: Capture) -> None:
     patient.bodies[28]["table"]["putMessageDistributeTime"] = times
+    assert findings(patient.address, capsys, 0) == []
+
+
+@pytest.mark.parametrize("values", [{"syncTimes": "9", "syncLatency99": "900.00"}, {"syncLatency99": "900.00"},
+                                    {"syncTimes": "10", "syncLatency99": "200.00"}, {"eventLoopLagMax": "500.00"},
+                                    {"syncTimes": "x", "syncLatency99": "900.00", "eventLoopLagMax": "x"},
+                                    {"syncTimes": None, "eventLoopLagMax": None}])  # fmt: skip
+def test_few_or_quick_syncs_and_a_short_lag_are_no_finding(
+    values: dict[str, str], patient: Patient, capsys: Capture
+) -> None:
+    patient.bodies[28]["table"] |= values
     assert findings(patient.address, capsys, 0) == []
 
 

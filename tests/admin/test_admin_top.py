@@ -166,6 +166,34 @@ def test_the_slow_writes_of_a_broker_are_shown(
     assert check("top", capsys.readouterr().out)[0]["writeP99Ms"] == 500
 
 
+@pytest.mark.parametrize(
+    ("own", "sync", "lag"),
+    [
+        ({}, None, None),  # RocketMQ's brokers report neither
+        ({"syncTimes": "0", "syncLatency99": "0.00", "eventLoopLagMax": "0.31"}, None, 0.31),
+        ({"syncTimes": "1", "syncLatency99": "7.50", "eventLoopLagMax": "1200.00"}, 7.5, 1200.0),
+        ({"syncTimes": "x", "syncLatency99": "7.50", "eventLoopLagMax": ""}, None, None),
+    ],
+)
+def test_the_syncs_and_the_lag_of_a_broker_are_shown(
+    own: dict[str, str],
+    sync: float | None,
+    lag: float | None,
+    cluster: Busy,
+    capsys: Capture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    Pauses(cluster, monkeypatch)
+    table = {"table": {"runtime": "", **own}}
+    monkeypatch.setattr(cluster, "_bodies", lambda bodies=cluster._bodies: {**bodies(), 28: table})
+    words = ["top", "--once", "-n", cluster.address]
+    assert main([*words, "--output", "json"]) == 0
+    broker = check("top", capsys.readouterr().out)[0]
+    assert (broker["syncP99Ms"], broker["loopLagMs"]) == (sync, lag)
+    assert main(words) == 0
+    assert "  SYNC P99 MS  LOOP LAG MS  " in capsys.readouterr().out
+
+
 # -- rates and graphs --------------------------------------------------------------------------------------------------
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from triomq.broker.config import BrokerSettings
 from triomq.broker.configuration import Configuration
 from triomq.broker.configuration_update import ConfigurationUpdate, merged_properties
+from triomq.broker.metrics.latencies import KEYS, Latencies
 from triomq.broker.metrics.stats import BrokerStats
 from triomq.broker.metrics.store_metrics import StoreMetrics
 from triomq.broker.pools import Pools
@@ -50,6 +51,7 @@ class Runtime:
             self.pace,
             Pools(self.configuration.broker),
             lambda: {1: (3, 5)},
+            (Latencies().values,),
         )
         self.processor = RuntimeProcessor(self.update, info, self.stats, self.store)
 
@@ -244,7 +246,8 @@ async def test_runtime_info_has_the_keys_of_the_real_broker(
     table = json.loads(answer.body)["table"]
     frame = golden_frames("admin_json", scenario="admin:clusterList", answers="GET_BROKER_RUNTIME_INFO")[0]
     expected = {key.partition("_")[0] for key in json.loads(frame["body"])["table"]}
-    assert {key.partition("_")[0] for key in table} - {"scheduleMessageOffset"} == expected - {"scheduleMessageOffset"}
+    found = {key.partition("_")[0] for key in table}
+    assert found - {"scheduleMessageOffset"} == expected - {"scheduleMessageOffset"} | set(KEYS)
     assert table["scheduleMessageOffset_1"] == "3,5"
     assert table["remainHowManyDataToFlush"] == "2.0 KiB"
     assert table["msgPutTotalTodayNow"] == "3"
@@ -317,6 +320,7 @@ LAYOUT_AND_PARTS = {
 CONNECTIONS = {
     "listenPort", "bindAddress", "serverMaxConnections", "serverMaxConnectionsPerAddress",
     "serverReservedDescriptors", "serverSilentSeconds", "maxRequestBytes", "frameMaxLength", "useTLS",
+    "dashboardPort", "dashboardAddress", "dashboardHosts", "dashboardTls", "dashboardInsecure",
     "metricsPort", "metricsAddress", "metricsMaxSeries", "metricsAskClients",
 }  # fmt: skip
 SYSTEM_PROPERTIES = {"rebalanceLockMaxLiveTime"}  # RocketMQ reads them only at the start and does not list them

@@ -67,6 +67,22 @@ async def test_first_time_and_period(configuration: Configuration, autojump_cloc
     assert diary.times == [10, 20, 30, 40]
 
 
+async def test_how_late_the_loop_wakes_each_task_is_reported(
+    configuration: Configuration, autojump_clock: trio.testing.MockClock
+) -> None:
+    found: list[float] = []
+    schedule = Schedule(configuration, now_ms=wall_clock, woke_late=found.append)
+
+    def block() -> None:
+        if trio.current_time() < 15:
+            autojump_clock.jump(0.7)
+
+    schedule.add("protectBroker", block, Timing(10, 10))
+    schedule.add("printWaterMark", block, Timing(10.25, 10))
+    await run_for(schedule, 25)
+    assert [round(seconds, 3) for seconds in found] == [0, 0.45, 0, 0]
+
+
 async def test_a_slow_task_delays_only_itself_and_catches_up_on_nothing(
     configuration: Configuration, autojump_clock: trio.testing.MockClock
 ) -> None:

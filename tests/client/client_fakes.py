@@ -112,6 +112,8 @@ class FakeBroker:
         answer = SendMessageResponseHeader(msg_id="0" * 32, queue_id=header.queue_id, queue_offset=at)
         return new_response(request, header=answer)
 
+    send_batch_message = send_message_v2
+
     async def pull_message(self, request: RemotingCommand) -> RemotingCommand:
         header = request.header(PullMessageRequestHeader)
         key = (header.topic, header.queue_id)

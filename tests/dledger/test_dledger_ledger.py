@@ -15,15 +15,20 @@ from typing import Any
 
 import pytest
 from golden_data import golden_group
-from store_faults import FailingFiles, RecordingFiles, crash
+from store_faults import FailingFiles, RecordingFiles, crash, replay_onto
 
 from triomq.dledger.ledger import entry_format
 from triomq.dledger.ledger.ledger import INDEX_FILE_BYTES, LONGEST_ENTRY_BYTES, Ledger
+from triomq.dledger.ledger.records import is_whole_record, opening_record
 from triomq.dledger.ledger.term_files import TermFiles
 from triomq.dledger.rules.log import LogRefused, PositionMismatch
 from triomq.dledger.wire.bodies import Entry
+from triomq.protocol import record
+from triomq.store.config import StoreSettings
 from triomq.store.disk.files import Files
 from triomq.store.errors import StoreRefused
+from triomq.store.log.scanned_record import scanned
+from triomq.store.message_store import MessageStore
 
 SETS = ("clean", "killed", "divergent", "healed", "stale", "expired", "old_log")
 MEMBERS = ("n0", "n1", "n2")
@@ -274,6 +279,53 @@ def test_a_failed_sync_is_not_repeated(tmp_path: Path) -> None:
     assert (ledger.synced_index, ledger.can_append) == (-1, False)
 
 
+def test_what_is_written_during_a_sync_waits_for_the_next_one(tmp_path: Path) -> None:
+    ledger = opened(tmp_path)
+    ledger.append(1, [b"a"] * 3)
+    sync = ledger.begin_sync()
+    ledger.append(1, [b"b"])
+    sync.run()
+    assert ledger.synced_index == -1
+    ledger.end_sync(sync)
+    assert ledger.synced_index == 2
+
+
+def test_what_is_cut_during_a_sync_does_not_count_as_synced(tmp_path: Path) -> None:
+    ledger = opened(tmp_path)
+    ledger.append(1, [b"a"] * 5)
+    sync = ledger.begin_sync()
+    ledger.cut(1)
+    ledger.append(2, [b"b"] * 3)
+    sync.run()
+    ledger.end_sync(sync)
+    assert (ledger.synced_index, ledger.end_index) == (1, 4)
+
+
+def test_a_later_sync_leaves_out_files_that_are_on_disk(tmp_path: Path) -> None:
+    files = RecordingFiles()
+    ledger = opened(tmp_path, files)
+    for _ in range(2):
+        ledger.append(1, [b"x" * 400] * 6)
+        files.journal.clear()
+        sync = ledger.begin_sync()
+        sync.run()
+        ledger.end_sync(sync)
+    synced = [one.path[-5:] for one in files.journal if one.kind == "sync"]
+    assert synced == ["02048", "03072", "04096", "05120"]
+
+
+def test_a_sync_in_a_thread_that_fails_is_not_repeated(tmp_path: Path) -> None:
+    files = FailingFiles()
+    ledger = opened(tmp_path, files)
+    ledger.append(1, [b"a"])
+    files.where, files.sync_error = "/data/", errno.EIO
+    sync = ledger.begin_sync()
+    sync.run()
+    with pytest.raises(OSError, match="Input/output"):
+        ledger.end_sync(sync)
+    assert (ledger.synced_index, ledger.can_append) == (-1, False)
+
+
 def test_a_reset_that_the_disk_refuses_keeps_the_old_entries(tmp_path: Path) -> None:
     files = FailingFiles()
     ledger = opened(tmp_path, files)
@@ -429,6 +481,40 @@ def test_a_power_failure_takes_nothing_that_was_synced_and_invents_nothing(seed:
         shutil.rmtree(image)
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_a_power_failure_during_a_reset_leaves_the_old_ledger_or_the_new_one(seed: int, tmp_path: Path) -> None:
+    """Also if the start that completes the reset ends in the middle, too."""
+    choose = random.Random(seed)
+    root = tmp_path / "ledger"
+    files = RecordingFiles()
+    ledger = opened(root, files)
+    old = [b"x" * 200] * 20
+    ledger.append(1, old)
+    ledger.sync()
+    began = len(files.journal)
+    ledger.reset(Entry(body=b"new", index=40, pos=9216, size=51, term=3))
+    ledger.close()
+    seen = set()
+    for at in range(began, len(files.journal) + 1):
+        image, twin = tmp_path / f"image{at}", tmp_path / f"twin{at}"
+        image.mkdir()
+        crash(files.journal, at, str(root), image, choose, choose.choice((0.0, 0.5, 1.0)))
+        for part in ("data", "index"):
+            (image / part).mkdir(exist_ok=True)
+        shutil.copytree(image, twin)
+        start = RecordingFiles()
+        opened(image, start).close()
+        replay_onto(start, str(image), twin, choose)
+        for directory in (image, twin):
+            ledger = opened(directory)
+            found = bodies_of(ledger)
+            assert found in (old, [b"new"])
+            seen.add(len(found))
+            ledger.close()
+            assert [path.name for path in directory.iterdir() if path.name.startswith("reset")] == []
+    assert seen == {1, 20}
+
+
 # Term, vote and checkpoint.
 
 
@@ -476,3 +562,38 @@ def test_a_power_failure_takes_no_vote_that_was_stored(seed: int, tmp_path: Path
         found, _ = TermFiles(Files(), str(image)).load_term()
         known = max(term for since, term in stored if since <= at)
         assert known <= found <= known + 1
+
+
+# The record of a new leader.
+
+
+async def test_the_record_that_opens_a_term_is_a_record_that_no_reader_sees(tmp_path: Path) -> None:
+    """RocketMQ's members dispatch it, too: it must be a record of the commit log, and of a type without entries."""
+    ledger = Ledger(Files(), str(tmp_path / "ledger"), 1 << 16)
+    ledger.open()
+    pos = ledger.next_pos(len(opening_record(0, 0, bytes(8))))
+    ledger.append(7, [opening_record(pos + 48, 1_700_000_000_000, bytes(8))])
+    entry = ledger.entry(0)
+    assert is_whole_record(entry)
+    fields = record.read_fields(entry.body, 0, len(entry.body))
+    assert (fields.physical_offset, fields.store_timestamp) == (48, 1_700_000_000_000)
+    store = MessageStore(StoreSettings(store_path_root_dir=str(tmp_path / "store")), now_ms=lambda: 0)
+    await store.load()
+    dispatched = store._dispatch.entry_of(scanned(fields, fields.physical_offset))
+    store._dispatch.apply(dispatched)
+    assert dispatched.queue is None
+    assert store.reading.queues() == {}
+    assert dispatched.uniq_key is None
+    assert dispatched.keys is None
+    await store.close()
+
+
+def test_the_next_position_is_where_an_entry_goes(tmp_path: Path) -> None:
+    ledger = opened(tmp_path)
+    ledger.append(1, [b"a" * 900])
+    for size in (20, 21, 300):
+        pos = ledger.next_pos(size)
+        ledger.append(1, [b"b" * size])
+        assert ledger.entry(ledger.end_index).pos == pos
+    assert ledger.entry(1).pos == 948
+    assert ledger.entry(2).pos == 1024

@@ -278,6 +278,21 @@ def test_entries_of_older_terms_are_committed_with_one_of_the_own_term_only() ->
     assert lab.member.committed == 2
 
 
+def test_a_leader_says_whether_entries_of_older_terms_wait_for_one_of_its_own() -> None:
+    lab = Lab(terms=(1, 1), term=1)
+    assert not lab.member.must_open_term
+    lab.lead()
+    assert lab.member.must_open_term
+    lab.reply_push(lab.pushes(PUSH_COMPARE)[0], codes.SUCCESS, begin=0, end=1)
+    lab.member.propose("own", body(2))
+    lab.turn()
+    lab.reply_push(lab.pushes(PUSH_APPEND)[0], codes.SUCCESS, begin=0, end=2)
+    assert not lab.member.must_open_term
+    empty = Lab()
+    empty.lead()
+    assert not empty.member.must_open_term
+
+
 def test_with_sync_flush_the_leaders_own_copy_counts_when_it_is_on_the_disk() -> None:
     """D24."""
     lab = Lab(is_sync_flush=True)

@@ -104,14 +104,48 @@ def test_a_candidate_without_a_quorum_of_answers_keeps_its_term() -> None:
 
 
 def test_a_member_whose_leaders_process_is_gone_asks_at_once_in_the_next_term() -> None:
-    """D11: it waits neither for the heartbeat nor for the others to miss it."""
+    """D11: it waits neither for the heartbeat nor for the others to miss it. Members of RocketMQ would say for six more
+    seconds that they follow the leader, but they vote."""
     lab = Lab(terms=(1,), term=1)
     lab.follow(1)
     lab.member.gone("n1", lab.now)
     lab.turn()
-    for call in lab.calls(MetadataRequest):
-        lab.answer(call, MetadataResponse(group=GROUP))
+    assert lab.calls(MetadataRequest) == []
     assert [(call.to, call.request.term) for call in lab.calls(VoteRequest)] == [("n1", 2), ("n2", 2)]
+
+
+def test_only_the_first_round_after_the_end_of_a_leaders_process_goes_without_a_look() -> None:
+    """The log of another member is longer: it must come first, and may follow a new leader by then."""
+    lab = Lab(terms=(1,), term=1)
+    lab.follow(1)
+    lab.member.gone("n1", lab.now)
+    lab.turn()
+    for call in lab.calls(VoteRequest):
+        lab.answer(call, VoteResponse(vote_result=codes.REJECT_SMALL_LEDGER_END_INDEX))
+    lab.turn(3000)
+    assert [call.request.term for call in lab.calls(VoteRequest)] == []
+    assert len(lab.calls(MetadataRequest)) == 2
+
+
+def test_a_member_whose_leader_is_gone_asks_nobody_when_another_leads_by_then() -> None:
+    lab = Lab(terms=(1,), term=1)
+    lab.member._core.draw = lambda low, high: high
+    lab.follow(1)
+    lab.member.gone("n1", lab.now)
+    lab.turn()
+    assert lab.heart_beat(2, "n2").code == codes.TERM_NOT_READY
+    lab.turn(150)
+    assert lab.calls(VoteRequest) == []
+    assert len(lab.calls(MetadataRequest)) == 2
+
+
+def test_a_member_whose_disk_refuses_does_not_take_the_place_of_a_leader_that_is_gone() -> None:
+    lab = Lab(terms=(1,), term=1)
+    lab.follow(1)
+    lab.log.is_refusing = True
+    lab.member.gone("n1", lab.now)
+    lab.turn()
+    assert lab.calls(VoteRequest) == []
 
 
 def test_the_end_of_another_process_than_the_leaders_changes_nothing() -> None:

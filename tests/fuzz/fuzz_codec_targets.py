@@ -17,6 +17,12 @@ from registrations_read import compressed_registration, read_all
 
 from triomq.broker.replication import frames
 from triomq.broker.replication.frames import ReportDecoder, TransferDecoder
+from triomq.http2 import events as http2_events
+from triomq.http2 import frames as http2_frames
+from triomq.http2 import header_block, hpack, huffman, sending, server_side
+from triomq.http2.errors import HeaderFault
+from triomq.http2.hpack import HeaderDecoder, encode_fields
+from triomq.http2.server_side import Bounds, ServerSide
 from triomq.protocol import address, bodies, compression, entries, java_properties, message_id, record
 from triomq.protocol.address import HostPort
 from triomq.protocol.bodies import base as body_base
@@ -149,13 +155,56 @@ def ids_and_addresses(data: bytes) -> None:
         assert HostPort.parse(text).port >= 0
 
 
+def http2_server(data: bytes) -> None:
+    """Size of the pieces in which the bytes arrive @0 | what follows the preface and SETTINGS @1. How they are cut
+    changes nothing, and whatever the client does, the windows are counted right."""
+    if not data:
+        return
+    whole = _heard(data[1:], len(data))
+    assert _heard(data[1:], data[0] or 1) == whole
+
+
+def _heard(data: bytes, size: int) -> list[http2_events.Event]:
+    """Return what a server hears that answers each request with its own body."""
+    server = ServerSide(Bounds(max_streams=4, stream_window_bytes=1000))
+    server.receive(http2_frames.PREFACE + http2_frames.encode_frame(http2_frames.SETTINGS, 0, 0))
+    found: list[http2_events.Event] = []
+    for at in range(0, len(data), size):
+        found += server.receive(data[at : at + size])
+        server.take_output()
+    assert len(server) <= 4
+    for event in found:
+        if isinstance(event, http2_events.DataArrived):
+            server.consumed(event.stream_id, len(event.data))
+        elif isinstance(event, http2_events.RequestStarted):
+            server.respond(event.stream_id, b"\x88")
+            server.send_data(event.stream_id, bytes(100))
+            server.send_end(event.stream_id, b"\x88")
+    assert 0 <= server.pending_bytes <= 400
+    return found
+
+
+def http2_header_block(data: bytes) -> None:
+    """Two header blocks of one connection, cut @0."""
+    if not data:
+        return
+    decoder = HeaderDecoder()
+    with contextlib.suppress(HeaderFault):
+        for block in (data[1 : data[0] + 1], data[data[0] + 1 :]):
+            found = decoder.decode(block)
+            assert HeaderDecoder().decode(encode_fields(found)) == found or any(not name for name, _ in found)
+
+
 def codec_targets() -> dict[str, tuple[Target, tuple[ModuleType, ...]]]:
     """Return name -> target, and the modules whose lines count."""
+    huffman.decode_huffman(b"")  # which makes its table: no input is to pay for that
     text = (body_base, fastjson_reader, fastjson_writer)
     return {
         "header_fields": (header_fields, (base, entries)),
         "json_bodies": (json_bodies, (*text, heartbeat, route, topic_config)),
         "registration_body": (registration_body, (*text, topic_config)),
+        "http2_server": (http2_server, (server_side, http2_frames, sending, header_block)),
+        "http2_header_block": (http2_header_block, (hpack, huffman)),
         "properties_text": (properties_text, (java_properties,)),
         "replication_stream": (replication_stream, (frames,)),
         "whole_record": (whole_record, (record, compression)),

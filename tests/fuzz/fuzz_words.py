@@ -48,12 +48,22 @@ STREAM_WORDS = [
     *(b"\x00" * 12, b"\x00" * 8, b"\x00" * 7 + b"\x10" + b"\x00\x00\x00\x04", b"\x00\x00\x00\x04", b"\xff" * 8),
     *(b"\x7f" + b"\xff" * 7, b"\x04\x00\x00\x00", b"\x04\x00\x00\x01"),
 ]
+HTTP2_WORDS = [
+    *(b"\x00\x00\x04\x01\x05\x00\x00\x00\x01\x83\x86\x84\x82", b"\x00\x00\x04\x01\x04\x00\x00\x00\x03\x83\x86\x84\x82"),
+    *(b"\x00\x00\x03\x00\x00\x00\x00\x00\x01abc", b"\x00\x00\x03\x00\x01\x00\x00\x00\x03abc"),
+    *(b"\x00\x00\x04\x03\x00\x00\x00\x00\x01\x00\x00\x00\x08", b"\x00\x00\x04\x08\x00\x00\x00\x00\x00\x00\x01\x00\x00"),
+    *(b"\x00\x00\x06\x04\x00\x00\x00\x00\x00\x00\x04\x00\x00\x00\x05", b"\x00\x00\x08\x06\x00\x00\x00\x00\x0012345678"),
+    *(b"\x00\x00\x03\x01\x00\x00\x00\x00\x01\x83\x86\x84", b"\x00\x00\x01\x09\x04\x00\x00\x00\x01\xbe", b"\xbe"),
+    b"\x40\x01a\x01b",
+]
 ADDRESS_WORDS = [
     *(b"0A0000010000", b"2A9F0000000000000064", b"127.0.0.1:10911", b"[::1]:1", b"65535", b"65536", b"FE80" * 8),
     b"0" * 32,
 ]
 WORDS = {
     "header_fields": HEADER_WORDS,
+    "http2_server": HTTP2_WORDS,
+    "http2_header_block": HTTP2_WORDS,
     "json_bodies": BODY_WORDS + JSON_WORDS,
     "registration_body": BODY_WORDS,
     "properties_text": LINE_WORDS,
@@ -75,6 +85,7 @@ WORDS = {
 # Targets of one kind share the time that the kind gets.
 KINDS = {
     "frames": ("frames", "replication_stream"),
+    "HTTP/2": ("http2_server", "http2_header_block"),
     "headers": ("binary_header", "json_header", "header_record", "header_fields"),
     "fastjson": ("fastjson_text", "json_bodies", "registration_body"),
     "properties": ("sent_properties", "stored_properties", "properties_text", "ids_and_addresses"),

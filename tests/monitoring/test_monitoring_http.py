@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
@@ -11,7 +12,8 @@ import trio
 import trio.testing
 
 from triomq.monitoring import http_server
-from triomq.monitoring.http_server import HttpServer, Request, Response, is_local_name, is_loopback, plain
+from triomq.monitoring.host_names import is_local_name, is_loopback
+from triomq.monitoring.http_server import HttpServer, Request, Response, plain
 
 GET = b"GET /page HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
@@ -320,3 +322,76 @@ async def test_over_sockets() -> None:
         assert received.startswith(b"HTTP/1.1 200 ")
         assert b"HTTP/1.1 431 " in received or b"HTTP/1.1 400 " in received
         nursery.cancel_scope.cancel()
+
+
+POST = b"POST /form HTTP/1.1\r\nHost: localhost\r\n"
+RULES = http_server.Rules(methods=("GET", "HEAD", "POST"), most_body_bytes=100)
+
+
+async def echo(request: Request) -> Response:
+    await trio.lowlevel.checkpoint()
+    return plain(200, f"{request.method} {request.query} {request.body.decode()}")
+
+
+@asynccontextmanager
+async def serving_forms(rules: http_server.Rules = RULES) -> AsyncIterator[HttpServer]:
+    server = HttpServer("127.0.0.1", 0, echo, rules)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(server._steps.run)
+        server.nursery = nursery  # type: ignore[attr-defined]
+        yield server
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_form_arrives_whole_and_the_connection_goes_on(autojump_clock: trio.testing.MockClock) -> None:
+    async with serving_forms() as server:
+        client = Client(server)
+        chunks = b"1\r\na\r\n2\r\n=1\r\n0\r\n\r\n"
+        for raw in (b"Content-Length: 3\r\n\r\na=1", b"Transfer-Encoding: chunked\r\n\r\n" + chunks):
+            assert await client.ask(POST + raw, "POST") == (200, b"POST  a=1\n")
+        assert await client.ask(GET.replace(b"/page", b"/page?x=1")) == (200, b"GET x=1 \n")
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        b"Content-Length: 101\r\n\r\n" + b"x" * 101,
+        b"Transfer-Encoding: chunked\r\n\r\n65\r\n" + b"x" * 101 + b"\r\n0\r\n\r\n",
+        b"Transfer-Encoding: chunked\r\n\r\nnonsense\r\n",
+        b"Content-Length: 100\r\n\r\nthe rest never comes",
+    ],
+    ids=["long", "long in chunks", "broken", "slow"],
+)
+async def test_a_form_that_is_long_broken_or_slow_is_refused(
+    rest: bytes, autojump_clock: trio.testing.MockClock
+) -> None:
+    async with serving_forms() as server:
+        client = Client(server)
+        assert (await client.ask(POST + rest, "POST"))[0] == 413
+        assert await client.is_closed()
+
+
+async def test_the_rules_judge_the_host_and_say_the_headers(autojump_clock: trio.testing.MockClock) -> None:
+    rules = http_server.Rules(headers=(("X-A", "b"),), is_host=lambda host: host == "mq")
+    async with serving_forms(rules) as server:
+        assert (await Client(server).ask(GET))[0] == 421
+        client = Client(server)
+        assert (await client.ask(GET.replace(b"localhost", b"mq")))[0] == 200
+        assert client.headers["x-a"] == "b"
+        assert "content-security-policy" not in client.headers
+
+
+async def test_without_a_certificate_there_is_no_page_and_a_silent_handshake_ends(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    context: ssl.SSLContext | None = None
+
+    async def get_context() -> ssl.SSLContext | None:
+        return context
+
+    async with serving_forms(http_server.Rules(get_context=get_context)) as server:
+        assert await Client(server).is_closed()
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        began = trio.current_time()
+        assert await Client(server).is_closed()
+        assert trio.current_time() - began < 2 * http_server.HEAD_SECONDS

@@ -82,11 +82,13 @@ async def test_what_scrapes_leave_out_and_take_adds_up() -> None:
 async def test_the_lag_of_the_loop_is_measured_and_decides_readiness(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    lag = LoopLag()
+    lag, heard = LoopLag(), list[float]()
+    lag.on_measured = heard.append
     async with trio.open_nursery() as nursery:
         nursery.start_soon(lag.run)
         await trio.sleep(1.05)
         assert (lag.times.count, lag.check().is_ok) == (10, True)
+        assert len(heard) == 10
         nursery.cancel_scope.cancel()
     lag.took(loop_lag.MOST_SECONDS + 0.1)
     assert not lag.check().is_ok

@@ -1,0 +1,159 @@
+"""The pages of consumer groups: the list with backlog and members, and one group by queue. The figures of a group and a
+topic are those of /metrics (figures/snapshot.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+
+from triomq.broker.assembly.serving import Serving
+from triomq.broker.figures.snapshot import Snapshot
+from triomq.broker.metrics import stats_names as names
+from triomq.broker.processors.consume_admin import language_name
+from triomq.dashboard.listing import listed
+from triomq.dashboard.views import Ask, Data, NotThere, Steps
+from triomq.protocol.codes import version_name
+from triomq.protocol.system_topics import dlq_topic
+
+MOST_QUEUES = 2048
+MOST_MEMBERS = 500
+_STEP_QUEUES = 16
+
+
+@dataclass(slots=True)
+class GroupRow:
+    """`lag` counts what the group lacks over all its topics, `age_ms` how long the oldest of it has been stored."""
+
+    name: str
+    members: int
+    model: str
+    consume_type: str
+    topics: int
+    lag: int
+    age_ms: int
+    per_second: float
+    is_enabled: bool
+
+
+class Groups:
+    def __init__(self, serving: Serving) -> None:
+        self._serving = serving
+        self._metadata = serving.tables.metadata
+
+    def _snapshot(self) -> Snapshot:
+        tables = self._serving.tables
+        return Snapshot(self._metadata, tables.store.reading, now_ms=tables.now_ms, limit=0, ages={})
+
+    def _row(self, group: str, snapshot: Snapshot) -> GroupRow:
+        stats = self._serving.tables.stats
+        online, config = self._metadata.consumers.get(group), self._metadata.groups.get(group)
+        pairs = [pair for topic in snapshot.topics_of(group) if (pair := snapshot.pair(group, topic)) is not None]
+        return GroupRow(
+            group,
+            len(online.channels) if online is not None else 0,
+            online.consumption.message_model if online is not None else "",
+            online.consumption.consume_type if online is not None else "",
+            len([pair for pair in pairs if not pair.is_retry]),
+            sum(pair.lag for pair in pairs if not pair.is_broadcasting),
+            max((pair.age_ms for pair in pairs if not pair.is_broadcasting), default=0),
+            round(sum(stats.per_second(names.GROUP_GET_NUMS, f"{pair.topic}@{group}") for pair in pairs), 2),
+            config is None or config.consume_enable,
+        )
+
+    def _names(self, ask: Ask) -> list[str]:
+        metadata = self._metadata
+        known = dict.fromkeys([*metadata.groups.names(), *metadata.offsets.groups()])
+        known.update(dict.fromkeys([group.name for group in metadata.consumers.groups()]))
+        return [group for group in known if ask.may_read_group(group)]
+
+    def groups(self, ask: Ask) -> Steps:
+        """Make the list of groups."""
+        snapshot = self._snapshot()
+        page = yield from listed(
+            self._names(ask),
+            ask.query,
+            lambda group: self._row(group, snapshot),
+            {
+                "name": lambda row: row.name,
+                "members": lambda row: row.members,
+                "lag": lambda row: row.lag,
+                "age": lambda row: row.age_ms,
+                "rate": lambda row: row.per_second,
+            },
+            default="lag",
+        )
+        return {"list": page}
+
+    def group(self, ask: Ask) -> Steps:
+        """Make the page of one group."""
+        group = ask.query.get("name", "")
+        metadata, snapshot = self._metadata, self._snapshot()
+        is_known = metadata.groups.get(group) is not None or metadata.consumers.get(group) is not None
+        if not ask.may_read_group(group) or not (is_known or metadata.offsets.topics_of_group(group)):
+            raise NotThere(f"there is no group {group!r} that you may see")
+        queues: list[Data] = []
+        topics: list[Data] = []
+        left_out = 0
+        for topic in snapshot.topics_of(group):
+            pair = snapshot.pair(group, topic)
+            yield
+            if pair is None:
+                continue
+            topics.append({"topic": topic, "lag": pair.lag, "age_ms": pair.age_ms, "is_retry": pair.is_retry})
+            left_out += yield from self._queues(group, topic, queues)
+        online = metadata.consumers.get(group)
+        reading = self._serving.store.reading
+        dead = dlq_topic(group)
+        return {
+            "group": self._row(group, snapshot),
+            "topics": topics,
+            "queues": queues,
+            "queues_left_out": left_out,
+            "members": self._members(group),
+            "subscriptions": [
+                {"topic": one.topic, "expression": one.sub_string, "type": one.expression_type}
+                for one in (online.subscriptions.values() if online is not None else ())
+            ][:MOST_MEMBERS],
+            "dead_letters": sum(
+                end - reading.min_offset(dead, queue_id) for queue_id, end in reading.ends(dead).items()
+            ),
+            "dead_topic": dead,
+        }
+
+    def _queues(self, group: str, topic: str, queues: list[Data]) -> Generator[None, None, int]:
+        """Add what the group has of each queue of a topic. Return the number left out."""
+        reading, offsets = self._serving.store.reading, self._metadata.offsets
+        ends = reading.ends(topic)
+        room = MOST_QUEUES - len(queues)
+        for number, queue_id in enumerate(sorted(ends)[:room]):
+            committed = offsets.query(group, topic, queue_id)
+            low, end = reading.min_offset(topic, queue_id), reading.max_offset(topic, queue_id)
+            last_ms = reading.store_time_at(topic, queue_id, committed - 1) if committed > 0 else -1
+            queues.append(
+                {
+                    "topic": topic,
+                    "queue": queue_id,
+                    "min": low,
+                    "max": end,
+                    "committed": committed if committed >= 0 else None,
+                    "lag": end - max(0, committed),
+                    "last_ms": last_ms,
+                }
+            )
+            if number % _STEP_QUEUES == _STEP_QUEUES - 1:
+                yield
+        return max(0, len(ends) - room)
+
+    def _members(self, group: str) -> list[Data]:
+        online = self._metadata.consumers.get(group)
+        now_ms = self._serving.tables.now_ms()
+        return [
+            {
+                "client": member.client_id,
+                "address": member.remote_text,
+                "language": language_name(member.language) or "",
+                "version": version_name(member.version),
+                "heartbeat_seconds": max(0, now_ms - member.last_update_ms) / 1000,
+            }
+            for member in (online.members() if online is not None else [])[:MOST_MEMBERS]
+        ]

@@ -1,0 +1,78 @@
+"""The dashboard of a broker. Imported only if its port is open; the pages themselves only when somebody comes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import trio
+
+from triomq import __version__
+from triomq.broker.assembly.serving import Serving
+from triomq.dashboard.door import Door
+from triomq.dashboard.history import History, Series
+from triomq.remoting import network
+from triomq.remoting.certificates import ServerCertificates
+from triomq.remoting.server import RemotingServer
+
+if TYPE_CHECKING:
+    from triomq.dashboard.views import Program
+    from triomq.monitoring.http_server import HttpServer
+
+
+def open_dashboard(
+    serving: Serving, server: RemotingServer, certificates: ServerCertificates, background: trio.Nursery
+) -> Door | None:
+    """Open the port and begin the history; None if the port is taken."""
+    settings = serving.tables.configuration.server
+    stats = serving.tables.stats
+    history = History(
+        [
+            Series("Messages stored", "/s", lambda: stats.stored_total),
+            Series("Messages read", "/s", lambda: stats.read_total),
+            Series("Bytes stored", "B/s", lambda: stats.stored_size_total_bytes),
+            Series("Connections", "", lambda: len(server.connections), is_counter=False),
+        ]
+    )
+
+    def load(port: int) -> Callable[[network.Listening], HttpServer]:
+        from triomq.dashboard.site import prepare
+
+        get_context = certificates.context if settings.dashboard_tls else None
+        return prepare(_program(serving, server, history), settings, get_context, port)
+
+    door = Door(settings.dashboard_address, settings.dashboard_port, load)
+    if not door.open():
+        return None
+    background.start_soon(history.run)
+    background.start_soon(door.run)
+    return door
+
+
+def _program(serving: Serving, server: RemotingServer, history: History) -> Program:
+    from triomq.broker.views.accounts import AclAccounts
+    from triomq.broker.views.clients import Clients
+    from triomq.broker.views.groups import Groups
+    from triomq.broker.views.overview import Overview
+    from triomq.broker.views.topics import Topics
+    from triomq.dashboard.views import Program, View
+
+    overview, topics, groups = Overview(serving, server), Topics(serving), Groups(serving)
+    access = serving.tables.access
+    return Program(
+        "broker",
+        serving.tables.configuration.broker.broker_name,
+        __version__,
+        [
+            View("/", "Overview", "overview.html", overview.overview),
+            View("/topics", "Topics", "topics.html", topics.topics),
+            View("/topic", "Topic", "topic.html", topics.topic, of="/topics"),
+            View("/groups", "Groups", "groups.html", groups.groups),
+            View("/group", "Group", "group.html", groups.group, of="/groups"),
+            View("/connections", "Connections", "connections.html", Clients(serving, server).connections),
+            View("/broker", "Broker", "broker.html", overview.broker),
+            View("/configuration", "Configuration", "configuration.html", overview.configuration, refreshes=False),
+        ],
+        history,
+        AclAccounts(access) if access is not None else None,
+    )

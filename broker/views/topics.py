@@ -1,0 +1,117 @@
+"""The pages of topics: the list, and one topic with its queues and who consumes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from triomq.broker.assembly.serving import Serving
+from triomq.broker.figures.snapshot import Snapshot
+from triomq.broker.metrics import stats_names as names
+from triomq.dashboard.listing import listed
+from triomq.dashboard.views import Ask, NotThere, Steps
+from triomq.protocol.system_topics import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, TRANS_HALF_TOPIC, is_system_topic
+
+KINDS = ("normal", "ordered", "retry", "dead", "delay", "transaction", "system")
+MOST_QUEUES = 1024
+_STEP_QUEUES = 16
+
+
+@dataclass(slots=True)
+class TopicRow:
+    """`messages` are those that are still stored. `per_second` counts what was stored in the last minute."""
+
+    name: str
+    kind: str
+    read_queues: int
+    write_queues: int
+    permission: int
+    messages: int
+    end: int
+    per_second: float
+    bytes_per_second: float
+
+
+class Topics:
+    def __init__(self, serving: Serving) -> None:
+        self._serving = serving
+        self._topics = serving.tables.metadata.topics
+
+    def kind(self, topic: str) -> str:
+        """Return one of KINDS."""
+        if topic.startswith(RETRY_PREFIX):
+            return "retry"
+        if topic.startswith(DLQ_PREFIX):
+            return "dead"
+        if topic == SCHEDULE_TOPIC:
+            return "delay"
+        if topic == TRANS_HALF_TOPIC:
+            return "transaction"
+        if is_system_topic(topic, self._topics.system_topics):
+            return "system"
+        return "ordered" if self._topics.is_ordered(topic) else "normal"
+
+    def row(self, topic: str) -> TopicRow | None:
+        """Return the row of a topic; None if it is gone."""
+        config = self._topics.get(topic)
+        if config is None:
+            return None
+        reading, stats = self._serving.store.reading, self._serving.tables.stats
+        ends = reading.ends(topic)
+        end = sum(ends.values())
+        return TopicRow(
+            topic,
+            self.kind(topic),
+            config.read_queue_nums,
+            config.write_queue_nums,
+            config.perm,
+            end - sum([reading.min_offset(topic, queue_id) for queue_id in ends]),
+            end,
+            round(stats.per_second(names.TOPIC_PUT_NUMS, topic), 2),
+            round(stats.per_second(names.TOPIC_PUT_SIZE, topic), 2),
+        )
+
+    def topics(self, ask: Ask) -> Steps:
+        """Make the list of topics."""
+        chosen = ask.query.get("kind", "")
+        known = [topic for topic in self._topics.names() if ask.may_read(topic)]
+        if chosen in KINDS:
+            known = [topic for topic in known if self.kind(topic) == chosen]
+        page = yield from listed(
+            known,
+            ask.query,
+            self.row,
+            {
+                "name": lambda row: row.name,
+                "messages": lambda row: row.messages,
+                "rate": lambda row: row.per_second,
+            },
+            default="name",
+        )
+        return {"list": page, "kinds": list(KINDS), "kind": chosen if chosen in KINDS else ""}
+
+    def topic(self, ask: Ask) -> Steps:
+        """Make the page of one topic."""
+        topic = ask.query.get("name", "")
+        row = self.row(topic) if ask.may_read(topic) else None
+        if row is None:
+            raise NotThere(f"there is no topic {topic!r} that you may see")
+        reading, metadata = self._serving.store.reading, self._serving.tables.metadata
+        queues = []
+        count = max(row.read_queues, row.write_queues, 1 + max(reading.ends(topic), default=-1))
+        for queue_id in range(min(count, MOST_QUEUES)):
+            low, end = reading.min_offset(topic, queue_id), reading.max_offset(topic, queue_id)
+            last_ms = reading.store_time_at(topic, queue_id, end - 1) if end > low else -1
+            queues.append({"id": queue_id, "min": low, "max": end, "messages": end - low, "last_ms": last_ms})
+            if queue_id % _STEP_QUEUES == _STEP_QUEUES - 1:
+                yield
+        snapshot = Snapshot(metadata, reading, now_ms=self._serving.tables.now_ms, limit=0, ages={})
+        consumers = []
+        groups = dict.fromkeys([*metadata.consumers.groups_of_topic(topic), *metadata.offsets.groups_of_topic(topic)])
+        for group in groups:
+            pair = snapshot.pair(group, topic) if ask.may_read_group(group) else None
+            if pair is not None:
+                consumers.append(
+                    {"group": group, "lag": pair.lag, "age_ms": pair.age_ms, "members": pair.members}
+                )
+            yield
+        return {"topic": row, "queues": queues, "queues_left_out": max(0, count - MOST_QUEUES), "consumers": consumers}

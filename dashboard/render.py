@@ -1,0 +1,164 @@
+"""Renderer: data into HTML. Templates are Jinja's with autoescape, so foreign text stays text by construction."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from http.cookies import CookieError, SimpleCookie
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from triomq.dashboard.charts import line
+from triomq.dashboard.history import DAY_POINTS, HOUR_POINTS
+from triomq.dashboard.sessions import Session
+from triomq.dashboard.texts import LANGUAGES, translated
+from triomq.dashboard.views import Data, Program, View
+from triomq.monitoring.http_server import Request
+
+_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_NOTHING: Final = "\N{EN DASH}"
+
+
+class Renderer:
+    def __init__(self, program: Program, *, has_login: bool) -> None:
+        self._program = program
+        self._has_login = has_login
+        self._environment = Environment(
+            loader=FileSystemLoader(Path(__file__).parent / "templates"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            auto_reload=False,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        self._environment.filters.update(
+            number=number_text, bytes=bytes_text, rate=rate_text, moment=moment_text, duration=duration_text
+        )
+        for name in self._environment.list_templates():
+            self._environment.get_template(name)  # compiled once, here: a thread loads this module
+
+    def page(self, view: View, data: Data, language: str, session: Session | None, request: Request) -> str:
+        """Return a page."""
+        values = self._common(language, session, request)
+        values.update(title=view.title, here=view.of or view.path, refreshes=view.refreshes)
+        values["charts"] = self._charts
+        return self._environment.get_template(view.template).render({**values, **data})
+
+    def failure(self, text: str, language: str, session: Session | None, request: Request) -> str:
+        """Return the page that says why there is none."""
+        values = self._common(language, session, request)
+        return self._environment.get_template("failure.html").render(
+            {**values, "title": "Not found", "here": "", "refreshes": False, "text": translated(language)(text)}
+        )
+
+    def login(self, error: str, target: str, language: str) -> str:
+        """Return the login page."""
+        values: dict[str, Any] = {"t": translated(language), "language": language, "program": self._program}
+        return self._environment.get_template("login.html").render({**values, "error": error, "target": target})
+
+    def _common(self, language: str, session: Session | None, request: Request) -> dict[str, Any]:
+        menu = [view for view in self._program.views if not view.of]
+        return {
+            "t": translated(language),
+            "language": language,
+            "program": self._program,
+            "menu": menu,
+            "session": session,
+            "path": request.path,
+            "link": link_text,
+        }
+
+    def _charts(self) -> list[dict[str, object]]:
+        """Return the series of the history, each with what its two charts show."""
+        history = self._program.history
+        return [
+            {
+                "name": one.name,
+                "unit": one.unit,
+                "hour": line(history.hour.column(number), HOUR_POINTS),
+                "day": line(history.day.column(number), DAY_POINTS // 4),
+            }
+            for number, one in enumerate(history.series)
+        ]
+
+
+def language_of(request: Request, query: dict[str, str]) -> tuple[str, bool]:
+    """Return the language of a page, and whether the query chooses it: else a cookie does, else the browser."""
+    chosen = query.get("lang", "")
+    if chosen in LANGUAGES:
+        return chosen, True
+    try:
+        morsel = SimpleCookie(request.headers.get("cookie", "")).get("triomq_language")
+    except CookieError:
+        morsel = None
+    if morsel is not None and morsel.value in LANGUAGES:
+        return morsel.value, False
+    wanted = request.headers.get("accept-language", "").strip().lower()
+    return ("zh" if wanted.startswith("zh") else "en"), False
+
+
+def link_text(path: str, **values: object) -> str:
+    """Return a link to a page with a query."""
+    return f"{path}?{urlencode({name: str(value) for name, value in values.items()})}" if values else path
+
+
+def number_text(value: float | None) -> str:
+    """Return a number with groups of three digits."""
+    return _NOTHING if value is None else f"{value:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
+
+
+def bytes_text(value: float | None) -> str:
+    """Return a number of bytes: 1.5 MiB."""
+    if value is None:
+        return _NOTHING
+    power = 0
+    while abs(value) >= 1024 and power < len(_UNITS) - 1:
+        value /= 1024
+        power += 1
+    return f"{value:.0f} B" if power == 0 else f"{value:.1f} {_UNITS[power]}"
+
+
+def rate_text(value: float | None) -> str:
+    """Return a rate: 0, 0.25, 3.1, 1 500."""
+    if value is None:
+        return _NOTHING
+    if value == 0:
+        return "0"
+    if value < 1:
+        return f"{value:.2f}"
+    return f"{value:.1f}" if value < 100 else number_text(round(value))
+
+
+def moment_text(ms: float | None) -> str:
+    """Return a time since 1970 in ms as a date, in UTC."""
+    if ms is None or ms <= 0:
+        return _NOTHING
+    try:
+        moment = datetime.fromtimestamp(ms / 1000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return _NOTHING
+    return f"{moment:%Y-%m-%d %H:%M:%S}.{int(ms) % 1000:03d}"
+
+
+_LENGTHS: Final = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+
+
+def duration_text(seconds: float | None) -> str:
+    """Return a duration in its two largest units: 2 d 3 h, 5 min 1 s, 0.3 s."""
+    if seconds is None:
+        return _NOTHING
+    if seconds < 1:
+        return "0 s" if seconds <= 0 else f"{seconds:.1f} s"
+    rest = int(seconds)
+    parts: list[str] = []
+    for length, unit in _LENGTHS:
+        count, rest = divmod(rest, length)
+        if count or parts:
+            parts.append(f"{count} {unit}" if count else "")
+        if len(parts) == 2:
+            break
+    return " ".join(part for part in parts if part)
+
+
