@@ -146,7 +146,7 @@ async def test_a_pull_with_a_long_expression_lets_others_run_and_compiles_once(
         async def pull(**fields: Any) -> None:
             answers.append((await broker.pull("T", **fields)).code)
 
-        async with trio.open_nursery() as nursery:  # the second comes while the first is under way
+        async with trio.open_nursery() as nursery:  # the second comes before the first has compiled
             nursery.start_soon(lambda: pull(**compiling))
             nursery.start_soon(lambda: pull(**compiling))
         assert answers == [ResponseCode.PULL_RETRY_IMMEDIATELY] * 2
