@@ -196,11 +196,12 @@ class OwnFigures:
             [(labels(slave=address), count) for address, count in sorted(lag.items())],
         )
         yield gauge("triomq_replication_slaves", "Connected slaves that count.", one(replication.log_server.copies))
+        follower = replication.follower
         if is_slave:
             yield gauge(
                 "triomq_replication_follows",
-                "1 while this slave's log is known to match its master's.",
-                one(int(replication.follower.agrees and replication.follower.refused is None)),
+                "1 while this slave is connected to its master and has a log that agrees.",
+                one(int(follower.is_following and follower.agrees and follower.refused is None)),
             )
 
     def _delays(self) -> Iterator[Family]:

@@ -18,6 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families as read_text
 
 from triomq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, ProducerData
 from triomq.protocol.subscription import SubscriptionData
+from triomq.store.disk.files import Files
 
 
 class Scrape:
@@ -73,9 +74,9 @@ class WatchedBroker:
 
 
 @asynccontextmanager
-async def watched(folder: Path, **settings: str) -> AsyncIterator[WatchedBroker]:
+async def watched(folder: Path, files: Files | None = None, **settings: str) -> AsyncIterator[WatchedBroker]:
     port = free_port()
-    async with whole_broker(folder, metricsPort=str(port), **settings) as broker:
+    async with whole_broker(folder, files=files, metricsPort=str(port), **settings) as broker:
         yield WatchedBroker(broker, port)
 
 

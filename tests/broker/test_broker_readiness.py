@@ -1,0 +1,79 @@
+"""Readiness and metrics of brokers whose store fails, and of slaves."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import trio
+from broker_scrape import watched
+from broker_whole import ANSWER_SECONDS
+from free_ports import free_port
+
+from triomq.protocol.codes import ResponseCode
+from triomq.store.disk.files import Data, Files
+
+
+class FullFiles(Files):
+    """Has no room for the consume queues while `is_full`."""
+
+    def __init__(self) -> None:
+        self.is_full = False
+        self._queues: set[int] = set()
+
+    def open(self, path: str, *, write: bool = True) -> int:
+        return self._known(super().open(path, write=write), path)
+
+    def create(self, path: str, size_bytes: int) -> int:
+        return self._known(super().create(path, size_bytes), path)
+
+    def _known(self, fd: int, path: str) -> int:
+        (self._queues.add if "/consumequeue/" in path else self._queues.discard)(fd)
+        return fd
+
+    def pwrite(self, fd: int, data: Data, at: int) -> None:
+        if self.is_full and fd in self._queues:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        super().pwrite(fd, data, at)
+
+
+async def until(holds: Callable[[], Awaitable[bool]]) -> None:
+    with trio.fail_after(ANSWER_SECONDS):
+        while not await holds():  # noqa: ASYNC110 (over HTTP)
+            await trio.sleep(0.02)
+
+
+async def test_a_store_that_cannot_write_is_not_ready_until_it_can(tmp_path: Path) -> None:
+    files = FullFiles()
+    async with watched(tmp_path, files=files) as it:
+        await it.broker.create_topic("T", 1)
+        assert (await it.broker.send("T")).code == ResponseCode.SUCCESS
+        files.is_full = True
+        await it.broker.send("T")
+        assert (await it.broker.send("T")).code != ResponseCode.SUCCESS
+        status, checks = await it.ready()
+        assert status == 503
+        assert {name for name, (is_ok, _) in checks.items() if not is_ok} == {"store"}
+        assert "consume queue" in checks["store"][1]
+        assert "No space left on device" in checks["store"][1]
+        scrape = await it.scrape()
+        assert scrape.value("triomq_ready", check="store") == 0
+        assert scrape.value("triomq_ready", check="disk") == 1
+        files.is_full = False
+
+        async def is_ready() -> bool:
+            return (await it.ready())[0] == 200
+
+        await until(is_ready)
+        assert (await it.broker.send("T")).code == ResponseCode.SUCCESS
+
+
+async def test_a_slave_without_its_master_is_not_ready_and_follows_nobody(tmp_path: Path) -> None:
+    settings = {"brokerRole": "SLAVE", "brokerId": "1", "haMasterAddress": f"127.0.0.1:{free_port()}"}
+    async with watched(tmp_path, **settings) as slave:
+        status, checks = await slave.ready()
+        assert (status, checks["replication"]) == (503, (False, "not connected to the master"))
+        scrape = await slave.scrape()
+        assert scrape.value("triomq_replication_follows") == 0, "an empty log agrees with every master's"
+        assert scrape.value("triomq_ready", check="replication") == 0
