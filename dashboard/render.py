@@ -121,11 +121,11 @@ def bytes_text(value: float | None) -> str:
 
 
 def rate_text(value: float | None) -> str:
-    """Return a rate: 0, 0.25, 3.1, 1 500."""
+    """Return a rate: 0, 0.25, 3.1, 7, 1 500."""
     if value is None:
         return _NOTHING
-    if value == 0:
-        return "0"
+    if value == int(value):
+        return number_text(int(value))
     if value < 1:
         return f"{value:.2f}"
     return f"{value:.1f}" if value < 100 else number_text(round(value))

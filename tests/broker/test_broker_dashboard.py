@@ -93,6 +93,8 @@ async def test_names_with_markup_and_another_site_s_host_do_no_harm(tmp_path: Pa
         for path in ("/groups", "/topic?name=T", "/group?" + urllib.parse.urlencode({"name": HOSTILE})):
             status, text = await here.get(path)
             assert (status, "<img src=x" in text, "&lt;img src=x" in text) == (200, False, True), path
+        title = (await here.get("/topic?name=T"))[1].partition("<title>")[2].partition("</title>")[0]
+        assert title.startswith("T ·"), "several tabs are told apart"
         assert (await here.get("/", host="evil.example"))[0] == 421
 
 

@@ -124,7 +124,7 @@ async def test_the_history_is_what_counters_grew_by_a_second(autojump_clock: tri
 
 def test_figures_are_readable() -> None:
     assert [bytes_text(n) for n in (None, 0, 1023, 1536, 5 * 1024**4)] == ["–", "0 B", "1023 B", "1.5 KiB", "5.0 TiB"]  # noqa: RUF001
-    assert [rate_text(n) for n in (0, 0.254, 3.14, 1500.4)] == ["0", "0.25", "3.1", "1\u202f500"]
+    assert [rate_text(n) for n in (0, 0.254, 1.0, 3.14, 1500.4)] == ["0", "0.25", "1", "3.1", "1\u202f500"]
     assert [duration_text(n) for n in (0, 0.31, 61, 3600, 90061)] == ["0 s", "0.3 s", "1 min 1 s", "1 h", "1 d 1 h"]
     assert moment_text(1_600_000_000_123) == "2020-09-13 12:26:40.123"
     assert [moment_text(ms) for ms in (-1, 0, 10**30)] == ["–"] * 3  # noqa: RUF001
