@@ -145,6 +145,10 @@ class Index:
         if self.files:
             self.files[-1].write_out()
 
+    def write_part(self, page: int) -> int:
+        """Write a part of the changes of the newest file: `IndexFile.write_part`."""
+        return self.files[-1].write_part(page) if self.files else -1
+
     def find(self, topic: str, key: str, limit: int, begin_ms: int, end_ms: int) -> list[int]:
         """Return at most `limit` log offsets of messages with this key stored in [begin_ms, end_ms], newest file first.
         """

@@ -270,7 +270,7 @@ class Flush:
                 last_thorough = trio.current_time()
             else:
                 await self.flush_queues(self._settings.now.flush_consume_queue_least_pages)
-                self.write_index()
+                await self.write_index()
 
     async def flush_queues(self, least_pages: int) -> bool:
         """Sync the queues that have at least `least_pages` dirty pages. Return False if the sync could not begin. A
@@ -307,10 +307,14 @@ class Flush:
                     self._queues.dirty.pop(queue, None)
             return True
 
-    def write_index(self) -> None:
-        """Write new index entries to their file. A write error is logged and stalls only the index."""
+    async def write_index(self) -> None:
+        """Write new index entries to their file, in parts between which other tasks run: messages with keys change as
+        many pages all over the file. A write error is logged and stalls only the index."""
+        page = 0
         try:
-            self._index.write_out()
+            while page >= 0:
+                page = self._index.write_part(page)
+                await trio.lowlevel.checkpoint()
         except OSError as error:
             log.error("index cannot be written", error=str(error))
 

@@ -5,16 +5,20 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+import struct
+from hashlib import md5
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import trio
 from store_faults import FULL, FailingFiles, RecordingFiles
 from store_support import WallClock, abandon, message, open_store
 
 from triomq.protocol.message_to_store import Place
 from triomq.store.disk.files import Files
 from triomq.store.disk.mapped_file import OpenFiles
-from triomq.store.queues.index_file import IndexFile, key_hash
+from triomq.store.queues.index_file import PAGES_IN_A_PART, WRITES_IN_A_PART, IndexFile, key_hash
 
 
 async def test_a_query_by_key_includes_both_ends_of_its_time(tmp_path: Path) -> None:
@@ -123,6 +127,99 @@ def test_only_slot_pages_that_changed_are_written(tmp_path: Path) -> None:
         sizes = [(operation.at, len(operation.data)) for operation in files.journal]
         assert sizes == [(20040 + (1 + list(pages).index(page)) * 20, 20), written, (0, 40)], page
     file.close()
+
+
+def scattered_index(directory: Path, files: Files, keys: int) -> IndexFile:
+    """An index file of 391 slot pages, most of which its keys changed."""
+    file = IndexFile(OpenFiles(files, 10), str(directory), "20260101000000000", 400_000, 100_000)
+    file.create(None)
+    file.open_for_writing(files)
+    add_keys(file, 0, keys)
+    return file
+
+
+def key(number: int) -> str:
+    """Like unique keys of clients: their slots lie all over the file. Those of k1 and k2 are neighbours."""
+    return md5(str(number).encode()).hexdigest()
+
+
+def add_keys(file: IndexFile, first: int, count: int) -> None:
+    for number in range(first, first + count):
+        place = Place(physical_offset=number * 100, queue_offset=number, store_timestamp=1)
+        assert file.put("T", key(number), None, place)
+
+
+def keys_on_disk(path: Path, count: int) -> list[bool]:
+    """Return for each key whether a process that begins now would find it."""
+    file = IndexFile(OpenFiles(Files(), 10), str(path), "20260101000000000", 400_000, 100_000)
+    file.load()
+    return [file.has(key_hash("T", key(number)), number * 100) for number in range(count)]
+
+
+@pytest.mark.parametrize("neighbours", [False, True], ids=["scattered", "side by side"])
+def test_a_part_of_the_index_is_short(tmp_path: Path, neighbours: bool) -> None:
+    """A second brings keys on hundreds of pages, and to write them all takes milliseconds."""
+    files = RecordingFiles()
+    file = scattered_index(tmp_path, files, 20_000 if neighbours else 110)
+    page, parts = 0, 0
+    while page >= 0:
+        files.journal.clear()
+        page = file.write_part(page)
+        parts += 1
+        slots = [operation for operation in files.journal if 40 <= operation.at < 1_600_040]
+        assert len(slots) <= WRITES_IN_A_PART
+        assert sum(len(operation.data) for operation in slots) < (2 * PAGES_IN_A_PART) * 4096
+    assert parts >= (4 if neighbours else 2)
+    assert not file.is_dirty
+    assert all(keys_on_disk(tmp_path, 110))
+
+
+def test_what_comes_between_two_parts_is_written_now_or_next_time(tmp_path: Path) -> None:
+    files = RecordingFiles()
+    file = scattered_index(tmp_path, files, 1000)
+    keys = 1000
+    page = file.write_part(0)
+    while page >= 0:
+        add_keys(file, keys, 100)
+        keys += 100
+        page = file.write_part(page)
+    entries_end = 0
+    for operation in files.journal:
+        if operation.at >= 1_600_040 and operation.data:
+            entries_end = (operation.at + len(operation.data) - 1_600_040) // 20
+        elif 40 <= operation.at < 1_600_040:
+            slots = struct.unpack(f">{len(operation.data) // 4}i", operation.data)
+            assert max(slots) < entries_end, "a slot points to an entry that is not written yet"
+    assert file.is_dirty, "pages changed behind the parts"
+    assert not all(keys_on_disk(tmp_path, keys))
+    file.write_out()
+    assert not file.is_dirty
+    assert all(keys_on_disk(tmp_path, keys))
+
+
+async def test_other_tasks_run_between_the_parts_of_the_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = await open_store(tmp_path)
+    told: list[object] = []
+    pages = iter([7, 9, -1])
+
+    def write_part(page: int) -> int:
+        told.append(page)
+        return next(pages)
+
+    async def look() -> None:
+        while True:
+            told.append("other")
+            await trio.lowlevel.checkpoint()
+
+    monkeypatch.setattr(store._flush, "_index", SimpleNamespace(write_part=write_part))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(look)
+        await trio.lowlevel.checkpoint()
+        await store._flush.write_index()
+        nursery.cancel_scope.cancel()
+    assert [each for each in told if each != "other"] == [0, 7, 9]
+    assert "other" in told[told.index(0) : told.index(9)], "in each pass, before or behind the part"
+    abandon(store)
 
 
 class CountedIndexFiles(Files):
