@@ -320,7 +320,12 @@ CLIENTS: Table = {
 }
 # GET_BROKER_CONFIG does not list unset keys.
 UNSET = ("namesrvAddr", "rocketmqHome", "storePathCommitLog")
+OF_OUR_OWN: Table = {
+    ("* GET_BROKER_RUNTIME_INFO", f"body.{key}"): "ours has it, too"
+    for key in ("eventLoopLagMax", "syncTimes", "syncLatency99", "syncLatencyMax")
+}
 ADMINISTRATION: Table = {
+    **OF_OUR_OWN,
     **{("* GET_BROKER_CONFIG", f"body.{key}"): "unset here" for key in UNSET},
     ("* GET_BROKER_CONFIG", "fields.version"): "there also updates counted that changed nothing",
     ("updateBrokerConfig_bad_value UPDATE_BROKER_CONFIG", "*"): "a bad value is refused; there it was ignored",
@@ -454,6 +459,7 @@ async def test_access_control(tmp_path: Path, like_rocketmq: str, table: Table) 
 
 
 PAIR: Table = {
+    **OF_OUR_OWN,
     # The two brokers are not connected here: tests/replication does that.
     ("ha_send_* SEND_MESSAGE_V2", "code"): "no slave has the message",
     ("read_from_slave_when_master_is_down PULL_MESSAGE", "*"): "the slave is empty",

@@ -65,7 +65,7 @@ class Journal:
             elif turn < 0.45:
                 await store._flush.flush_queues(0)
             elif turn < 0.55:
-                store._flush.write_index()
+                await store._flush.write_index()
             elif turn < 0.7:
                 await store._flush.flush_thoroughly()
             if turn < 0.35 or 0.55 <= turn < 0.7:

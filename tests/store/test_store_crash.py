@@ -45,7 +45,7 @@ async def workload(store: MessageStore, files: RecordingFiles, ledger: Ledger, c
         elif turn < 0.4:
             await store._flush.flush_queues(0)
         elif turn < 0.5:
-            store._flush.write_index()
+            await store._flush.write_index()
         elif turn < 0.6:
             await store._flush.flush_thoroughly()
         if turn < 0.3 or 0.5 <= turn < 0.6:
