@@ -39,7 +39,6 @@ from triomq.store.queues.index_file import IndexFile
 
 log = structlog.get_logger("triomq.store.flush")
 
-
 SyncObserver = Callable[[str, float, bool], None]
 """Called after each sync: of what ("commitlog", "consumequeue", "index"), seconds, whether it failed."""
 
@@ -308,10 +307,10 @@ class Flush:
             return True
 
     async def write_index(self) -> None:
-        """Write new index entries to their file, in parts between which other tasks run: messages with keys change as
-        many pages all over the file. A write error is logged and stalls only the index."""
-        page = 0
+        """Write new index entries in parts between which other tasks run, since keys change pages all over the file. A
+        write error is logged and stalls only the index."""
         try:
+            page = 0
             while page >= 0:
                 page = self._index.write_part(page)
                 await trio.lowlevel.checkpoint()
