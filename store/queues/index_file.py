@@ -260,27 +260,26 @@ class IndexFile:
     def write_out(self) -> None:
         """Write all changes. Raises OSError; the call may then be repeated."""
         page = 0
-        while page >= 0:
-            page = self.write_part(page)
+        while (page := self.write_part(page)) >= 0:
+            pass
 
     def write_part(self, page: int) -> int:
         """Write new entries, then some changed slot pages from this one on. Return the page of the next part, -1 behind
         the last. Raises OSError. A written slot points to a written entry, since each part begins with the entries. The
-        header waits for the next time when slots changed behind the parts: its count promises that slots lead to all."""
+        header waits for the next time when slots changed behind the parts: slots lead to every entry that it counts."""
         if not self.is_dirty:
             return -1
         if self._buffer:
             self._file.write(self._buffer, self._entry_at(self._buffer_start))
             self._buffer = bytearray()
             self._buffer_start = self.index_count
-        slots, flags = self._slots, self._dirty_pages
-        room = PAGES_IN_A_PART
+        slots, flags, room = self._slots, self._dirty_pages, PAGES_IN_A_PART
         page = flags.find(1, page)
         while slots is not None and page >= 0:
             if room <= 0:
                 return page
-            after = flags.find(0, page, page + room)
-            last = after if after >= 0 else min(len(flags), page + room)
+            last = flags.find(0, page, page + room)
+            last = last if last >= 0 else min(len(flags), page + room)
             begin = max(page * PAGE_BYTES, HEADER_BYTES)
             self._file.write(slots[begin : min(last * PAGE_BYTES, len(slots))], begin)
             flags[page:last] = bytes(last - page)
