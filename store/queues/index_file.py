@@ -260,8 +260,8 @@ class IndexFile:
     def write_out(self) -> None:
         """Write all changes. Raises OSError; the call may then be repeated."""
         page = 0
-        while (page := self.write_part(page)) >= 0:
-            pass
+        while page >= 0:
+            page = self.write_part(page)
 
     def write_part(self, page: int) -> int:
         """Write new entries, then some changed slot pages from this one on. Return the page of the next part, -1 behind
@@ -271,8 +271,7 @@ class IndexFile:
             return -1
         if self._buffer:
             self._file.write(self._buffer, self._entry_at(self._buffer_start))
-            self._buffer = bytearray()
-            self._buffer_start = self.index_count
+            self._buffer, self._buffer_start = bytearray(), self.index_count
         slots, flags, room = self._slots, self._dirty_pages, PAGES_IN_A_PART
         page = flags.find(1, page)
         while slots is not None and page >= 0:
@@ -281,7 +280,7 @@ class IndexFile:
             last = flags.find(0, page, page + room)
             last = last if last >= 0 else min(len(flags), page + room)
             begin = max(page * PAGE_BYTES, HEADER_BYTES)
-            self._file.write(slots[begin : min(last * PAGE_BYTES, len(slots))], begin)
+            self._file.write(slots[begin : last * PAGE_BYTES], begin)  # the last page may be a part of one
             flags[page:last] = bytes(last - page)
             room -= last - page + 1
             page = flags.find(1, last)
