@@ -16,6 +16,7 @@ import trio
 from triomq.remoting import network
 
 if TYPE_CHECKING:
+    from triomq.dashboard.history import History
     from triomq.monitoring.http_server import HttpServer
 
 log = structlog.get_logger("triomq.dashboard")
@@ -46,6 +47,14 @@ class Door:
         self.port = network.port_of(listening)
         log.info("dashboard", address=self._address or "(all)", port=self.port)
         return True
+
+    def serve(self, background: trio.Nursery, history: History) -> Door | None:
+        """Open the port, and serve in the background. Return None if the port cannot be opened."""
+        if not self.open():
+            return None
+        background.start_soon(history.run)
+        background.start_soon(self.run)
+        return self
 
     async def run(self) -> None:
         """Wait for the first visitor, then serve, until cancelled. `open` must have returned True."""

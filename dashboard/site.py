@@ -24,11 +24,11 @@ from triomq.dashboard.checks import host_judge, is_own_change
 from triomq.dashboard.listing import fields_of
 from triomq.dashboard.render import Renderer, language_of
 from triomq.dashboard.sessions import Session, Sessions, Viewer
-from triomq.dashboard.views import Ask, Data, NotThere, Program, View
+from triomq.dashboard.views import Ask, Data, NotThere, Program
 from triomq.monitoring.http_server import GetContext, HttpServer, Request, Response, Rules, plain
 from triomq.remoting import network
 from triomq.remoting.config import ServerSettings
-from triomq.remoting.step_line import next_step
+from triomq.remoting.step_line import in_steps
 
 audit = structlog.get_logger("triomq.dashboard.audit")
 
@@ -108,7 +108,7 @@ class Site:
             text = "there is no such page"
             return _json(404, {"error": text}) if is_api else self._failure(request, session, 404, text)
         try:
-            data = await _finished(view, Ask(query, viewer))
+            data = await in_steps(view.make(Ask(query, viewer)))
         except NotThere as error:
             return _json(404, {"error": str(error)}) if is_api else self._failure(request, session, 404, str(error))
         if is_api:
@@ -181,18 +181,6 @@ class Site:
 
     def _set_language(self, language: str) -> str:
         return f"triomq_language={language}; SameSite=Strict; Path=/; Max-Age={_LANGUAGE_SECONDS}"
-
-
-async def _finished(view: View, ask: Ask) -> Data:
-    """Return the data of a view, made in steps."""
-    steps = view.make(ask)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            data: Data = end.value
-            return data
-        await next_step()
 
 
 def cookies_of(headers: Mapping[str, str]) -> dict[str, str]:

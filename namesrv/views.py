@@ -92,9 +92,4 @@ def open_dashboard(
         )
         return prepare(program, settings, certificates.context if settings.dashboard_tls else None, port)
 
-    door = Door(settings.dashboard_address, settings.dashboard_port, load)
-    if not door.open():
-        return None
-    background.start_soon(history.run)
-    background.start_soon(door.run)
-    return door
+    return Door(settings.dashboard_address, settings.dashboard_port, load).serve(background, history)

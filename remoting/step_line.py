@@ -12,14 +12,16 @@ Only the event loop touches it.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from contextvars import ContextVar
-from typing import Final
+from typing import Final, TypeVar
 
 import trio
 
 PASS_SECONDS: Final = 0.0005
 MOST_IN_A_PASS: Final = 64
+
+Result = TypeVar("Result")
 
 
 class StepLine:
@@ -122,4 +124,15 @@ async def next_step_of_many() -> None:
     long as nobody else waits for a step and there is time."""
     line = line_of_task.get()
     if line is None or not line[0].has_time_now():
+        await next_step()
+
+
+async def in_steps(steps: Generator[None, None, Result]) -> Result:
+    """Run work to its end and return what it returns. Each of its items ends a step."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: Result = end.value
+            return result
         await next_step()

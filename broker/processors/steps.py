@@ -7,18 +7,16 @@ clients, such as the heartbeat of a thousand groups, runs here in `Steps`. A lon
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterator
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import trio
 
 from triomq.broker.filters.sql92 import compile_steps
 from triomq.protocol.command import RemotingCommand, new_response
 from triomq.remoting.connection import Connection
-from triomq.remoting.step_line import next_step
+from triomq.remoting.step_line import Result, in_steps, next_step
 
 QUEUES_IN_A_STEP: Final = 32
-
-Result = TypeVar("Result")
 
 
 async def end_of_step(queue_id: int) -> None:
@@ -29,14 +27,7 @@ async def end_of_step(queue_id: int) -> None:
 
 async def compile_first(expression: str, then: Callable[[], Result]) -> Result:
     """Compile a long SQL92 expression in steps, then return what `then` returns, which finds it compiled."""
-    steps = compile_steps(expression)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            compiled = end.value
-            break
-        await next_step()
+    compiled = await in_steps(compile_steps(expression))
     result = then()
     del compiled  # it had to be held until here
     return result

@@ -41,12 +41,7 @@ def open_dashboard(
         get_context = certificates.context if settings.dashboard_tls else None
         return prepare(_program(serving, server, history), settings, get_context, port)
 
-    door = Door(settings.dashboard_address, settings.dashboard_port, load)
-    if not door.open():
-        return None
-    background.start_soon(history.run)
-    background.start_soon(door.run)
-    return door
+    return Door(settings.dashboard_address, settings.dashboard_port, load).serve(background, history)
 
 
 def _program(serving: Serving, server: RemotingServer, history: History) -> Program:
