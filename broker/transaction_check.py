@@ -65,6 +65,7 @@ class OpMessage:
     half_offset: int | None
     born_timestamp: int
     state: int = ENDED
+    physical_offset: int = 0
 
     @property
     def is_end(self) -> bool:
@@ -241,10 +242,16 @@ class CheckRun:
         return True
 
     def _pull(self, reads: CheckReads) -> None:
-        pulled = self._pulled = reads.pull_ops(self.queue_id, self._next_op_offset)
-        if pulled.is_moved and self.op_offset == self._next_op_offset:
+        begin_offset = self._next_op_offset
+        pulled = self._pulled = reads.pull_ops(self.queue_id, begin_offset)
+        if pulled.is_moved and self.op_offset == begin_offset:
             self.op_offset = pulled.next_offset
         self._next_op_offset = pulled.next_offset
+        if pulled.messages:  # what cannot be read between them is needed no more, or op_offset would stay there
+            readable = {op.queue_offset for op in pulled.messages}
+            for op_offset in range(begin_offset, pulled.messages[-1].queue_offset):
+                if op_offset not in readable:
+                    self._finish_op(op_offset)
         for op in pulled.messages:
             # One that was put back and is passed already must not seem to end its copy, which is still to come.
             begin = self._first_half_offset if op.is_end else self.half_offset

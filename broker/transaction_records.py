@@ -95,7 +95,7 @@ def op_message(data: bytes) -> OpMessage | None:
     state = _STATES.get(record.flag, ENDED)
     if state == DISCARDED:
         state = number(properties.get(names.TRANSACTION_COPY_QUEUE_OFFSET, "")) or DISCARDED
-    return OpMessage(record.queue_offset, half_offset, record.born_timestamp, state)
+    return OpMessage(record.queue_offset, half_offset, record.born_timestamp, state, record.physical_offset)
 
 
 def real_message(half: HalfMessage) -> tuple[MessageToStore, dict[str, str]]:

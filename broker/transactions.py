@@ -21,6 +21,7 @@ consumed is kept as offsets of the group CID_RMQ_SYS_TRANS. All of it is touched
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from typing import Protocol
 
 import structlog
@@ -33,12 +34,7 @@ from triomq.broker.put_responses import STORED
 from triomq.broker.record_border import is_border
 from triomq.broker.tables.offsets import NO_OFFSET, OffsetTable
 from triomq.broker.tables.topics import TopicTable
-from triomq.broker.transaction_check import (
-    CheckReads,
-    HalfMessage,
-    HalfRead,
-    OpPull,
-)
+from triomq.broker.transaction_check import CheckReads, HalfMessage, HalfRead, OpMessage, OpPull
 from triomq.broker.transaction_ends import COMMITTED, DISCARDED, ENDED, OPEN, ROLLED_BACK, UNKNOWN, WINDOW, HalfStates
 from triomq.broker.transaction_records import copy_of, half_message, number, op_message, op_to_store, real_message
 from triomq.protocol import property_names as names
@@ -252,8 +248,8 @@ class TransactionLog:
         begin = self._next_ops[queue_id]
         found = self._get(TRANS_OP_HALF_TOPIC, queue_id, begin, OP_PULL_COUNT)
         end = self._store.reading.max_offset(TRANS_HALF_TOPIC, queue_id)
-        for op in map(op_message, found.records):
-            if op is None or op.half_offset is None or op.half_offset >= end:
+        for op in self._ops_in(queue_id, found.records):
+            if op.half_offset is None or op.half_offset >= end:
                 continue
             if op.is_end:
                 states.note_end(op.half_offset, op.state)
@@ -262,6 +258,32 @@ class TransactionLog:
             elif op.state < end:
                 states.note_copy(op.half_offset, op.state)
         self._next_ops[queue_id] = max(found.next_begin_offset, begin + 1)
+
+    def _ops_in(self, queue_id: int, records: Sequence[bytes]) -> list[OpMessage]:
+        """Return the op messages in these records. One whose half message, or its copy, is lost names none.
+
+        A power failure can leave a hole in the log: a half message is lost, and its op message, which was stored
+        later, is not. The next half message gets the lost one's queue offset, but lies behind that op message, which
+        would end it before its producer was asked.
+        """
+        ops: list[OpMessage] = []
+        for op in map(op_message, records):
+            if op is None:
+                continue
+            named = [offset for offset in (op.half_offset, op.state if op.state > 0 else None) if offset is not None]
+            if all(self._lies_before(queue_id, offset, op.physical_offset) for offset in named):
+                ops.append(op)
+            else:
+                log.warning("the half message of an op message is lost", queue_offset=op.half_offset)
+                ops.append(OpMessage(op.queue_offset, None, op.born_timestamp))
+        return ops
+
+    def _lies_before(self, queue_id: int, half_offset: int, physical_offset: int) -> bool:
+        """Return whether the half message at this queue offset lies before `physical_offset`, or has expired."""
+        reading = self._store.reading
+        for begin, _, _ in reading.queue_entries(TRANS_HALF_TOPIC, queue_id, half_offset, 1):
+            return begin < physical_offset
+        return half_offset < reading.min_offset(TRANS_HALF_TOPIC, queue_id)
 
     def _noted(self, queue_id: int, result: PutResult) -> None:
         """Count an appended op message as read, unless there are others in front of it."""
@@ -322,7 +344,7 @@ class TransactionLog:
     def pull_ops(self, queue_id: int, queue_offset: int) -> OpPull:
         found = self._get(TRANS_OP_HALF_TOPIC, queue_id, queue_offset, OP_PULL_COUNT)
         if found.status is GetStatus.FOUND:
-            return OpPull([op for op in map(op_message, found.records) if op is not None], found.next_begin_offset)
+            return OpPull(self._ops_in(queue_id, found.records), found.next_begin_offset)
         if found.status in (GetStatus.OFFSET_OVERFLOW_ONE, GetStatus.NO_MESSAGE_IN_QUEUE):
             return OpPull([], queue_offset)
         return OpPull([], found.next_begin_offset, is_moved=True)

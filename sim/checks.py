@@ -274,8 +274,14 @@ def _halves(brokers: Mapping[str, Broker]) -> Counter[str]:
 
 
 async def settle(history: History, brokers: Mapping[str, Broker], longest_seconds: float) -> None:
-    """Wait until everything promised is consumed, also what is acknowledged only now."""
+    """Wait until everything promised is consumed, also what is acknowledged only now, and is in its queue."""
     with trio.move_on_after(longest_seconds):
         await trio.sleep(1.0)
-        while unfinished(history, brokers):
+        while unfinished(history, brokers) or any(map(_has_buffered, brokers.values())):
             await trio.sleep(LOOK_SECONDS)
+
+
+def _has_buffered(broker: Broker) -> bool:
+    """Return whether messages wait in the buffer of transientStorePoolEnable, where nothing can read them yet."""
+    store = store_of(broker)
+    return store is not None and store.committed.value < store.accepted.value

@@ -1,5 +1,5 @@
-"""The shortest plan that still fails: faults, steps and streams are left out one at a time for as long as the run fails
-without them."""
+"""The shortest plan that still fails in the same way: faults, steps and streams are left out one at a time for as long
+as the run fails without them."""
 
 from __future__ import annotations
 
@@ -20,11 +20,16 @@ def shortest(failed: Outcome) -> Outcome:
         at = 0
         while at < len(getattr(best.plan, part)):
             outcome = _try_without(best.plan, part, at)
-            if outcome is not None and outcome.failures:
+            if outcome is not None and not _ways(outcome).isdisjoint(_ways(failed)):
                 best = outcome
             else:
                 at += 1
     return best
+
+
+def _ways(outcome: Outcome) -> set[str]:
+    """Return what went wrong, without the names of where it did."""
+    return {failure.partition(":")[0] for failure in outcome.failures}
 
 
 def _try_without(plan: Plan, part: str, at: int) -> Outcome | None:

@@ -50,6 +50,7 @@ class Queues:
     ops: list[tuple[int | None, int]] = field(default_factory=list)  # half offset -> age in ms
     copies: dict[int, int] = field(default_factory=dict)  # op offset -> offset of the copy that it names
     done: list[tuple[Kind, int]] = field(default_factory=list)
+    unreadable: frozenset[int] = frozenset()  # op offsets
     fails: bool = False
     pulls: list[int] = field(default_factory=list)
 
@@ -60,9 +61,9 @@ class Queues:
         messages = [
             OpMessage(offset, half_offset, NOW_MS - age_ms, self.copies.get(offset, ENDED))
             for offset, (half_offset, age_ms) in enumerate(self.ops)
-            if queue_offset <= offset < queue_offset + 32
+            if queue_offset <= offset < queue_offset + 32 and offset not in self.unreadable
         ]
-        return OpPull(messages, queue_offset + len(messages))
+        return OpPull(messages, min(queue_offset + 32, len(self.ops)))
 
     def read_half(self, queue_id: int, queue_offset: int) -> HalfRead:
         found = self.halves.get(queue_offset)
@@ -92,6 +93,14 @@ def test_ended_ones_are_passed_over_and_the_rest_is_checked() -> None:
     run = queues.run()
     assert queues.done == [(Kind.CHECK, 1), (Kind.CHECK, 3)]
     assert (run.half_offset, run.op_offset) == (4, 2)
+
+
+def test_op_messages_that_cannot_be_read_do_not_keep_op_offset_back() -> None:
+    ops: list[tuple[int | None, int]] = [(0, 50_000), (1, 50_000), (2, 50_000), (3, 50_000)]
+    queues = Queues({n: half(n) for n in range(4)}, ops, unreadable=frozenset({0, 2}))
+    run = queues.run()
+    assert queues.done == [(Kind.CHECK, 0), (Kind.CHECK, 2)]
+    assert (run.half_offset, run.op_offset) == (4, 4)
 
 
 def test_op_offset_stops_at_the_first_op_still_needed() -> None:

@@ -169,9 +169,7 @@ async def test_the_first_end_counts(
             await again(transactions, half, second, code, delivered)
 
 
-async def again(
-    transactions: Transactions, half: PutResult, how: int, code: int | str, delivered: list[bytes]
-) -> None:
+async def again(transactions: Transactions, half: PutResult, how: int, code: int | str, delivered: list[bytes]) -> None:
     if isinstance(code, str):
         with pytest.raises(TransactionEnded, match=code):
             transactions.end(half, how)
@@ -278,9 +276,7 @@ async def test_a_commit_that_the_disk_had_no_space_for_can_be_repeated(
         assert lab.bodies("T") == [b"pay"], "an op message of somebody else is read, too"
 
 
-async def test_rocketmqs_op_messages_end_in_either_way(
-    tmp_path: Path, autojump_clock: trio.testing.MockClock
-) -> None:
+async def test_rocketmqs_op_messages_end_in_either_way(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
     async with open_transactions(tmp_path) as transactions:
         lab = transactions.lab
         half = await lab.put_half("T", b"pay")
@@ -305,6 +301,28 @@ async def test_op_messages_that_name_no_half_message_end_nothing(
         assert ended_as(transactions, half, COMMIT) == 0
         assert ended_as(transactions, await lab.put_half("T", b"more"), COMMIT) == 0
         assert lab.bodies("T") == [b"pay", b"more"]
+
+
+@pytest.mark.parametrize(("named", "state"), [(0, COMMITTED), (0, ENDED), (1, ROLLED_BACK), (0, 1), (1, DISCARDED)])
+async def test_an_op_message_in_front_of_its_half_message_ends_nothing(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock, named: int, state: int
+) -> None:
+    """The hole that a power failure left in the log took the half message, or its copy, and not the op message; the
+    next half message has the queue offset of the lost one."""
+    clock = WallClock()
+    async with open_transactions(tmp_path, now_ms=clock) as transactions:
+        lab = transactions.lab
+        if state > 0:
+            await lab.put_half("T", b"0")
+        lab.store.append(op_to_store(0, named, state, now_ms=lab.now_ms(), host=STORE_HOST.packed))
+        lab.store.commit()
+        while len(lab.bodies(TRANS_HALF_TOPIC)) < 2:
+            await lab.put_half("T", b"%d" % len(lab.bodies(TRANS_HALF_TOPIC)))
+    async with open_transactions(tmp_path, now_ms=clock) as transactions:
+        await trio.sleep(100)
+        await transactions.checks.check()
+        assert [header.tran_state_table_offset for header in transactions.asked()] == [2, 3]
+        assert transactions.consumed()[1] >= 1, "the op message is needed no more"
 
 
 async def test_what_the_broker_ended_itself_is_not_read_again(

@@ -99,7 +99,10 @@ def test_the_package_says_what_it_is(package: Path) -> None:
     python = sys.version_info
     assert f"python3 (>= 3.{python.minor}), python3 (<< 3.{python.minor + 1})" in field(package, "Depends")
     listing = subprocess.run(["dpkg-deb", "-c", str(package)], capture_output=True, text=True, timeout=30).stdout
-    for path in ("usr/bin/mqbroker", "lib/systemd/system/mqbroker.service", "usr/share/man/man8/mqbroker.8.gz"):
+    programs = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    manual = "usr/share/man"
+    files = ("lib/systemd/system/mqbroker.service", f"{manual}/man8/mqbroker.8.gz", f"{manual}/man1/mqadmin.1.gz")
+    for path in (*files, *[f"usr/bin/{program}" for program in programs]):
         assert f" ./{path}\n" in listing
     assert "__pycache__" not in listing
     assert {line.split()[1] for line in listing.splitlines()} == {"root/root"}
