@@ -195,8 +195,8 @@ def stored_in_all(history: History, brokers: Mapping[str, Broker], verdict: Verd
     for name, broker in brokers.items():
         store = store_of(broker)
         if store is not None:
-            # The log lost something in its middle.
-            may_have_gaps = bool(lossy_moments(broker)) or bool(broker.restored)
+            # The log lost something in its middle, with SYNC_FLUSH nothing promised: what lies behind a hole is kept.
+            may_have_gaps = may_reuse_offsets(broker)
             for topic in topics:
                 stored.update(_stored_in(name, topic, store, verdict, may_have_gaps=may_have_gaps))
     return stored

@@ -79,8 +79,10 @@ class Node:
                 self.failure = "it ended by itself"
         except Exception as error:
             self._trace.add(f"{self.name} ended: {in_words(error)}")
-            if not self._is_dying and not self._is_excused(ready.is_set()):
-                self.failure = in_words(error)
+            if not self._is_dying:
+                self._died("kill")
+                if not self._is_excused(is_serving=ready.is_set() and not scope.cancel_called):
+                    self.failure = in_words(error)
         finally:
             self.host.process_died()  # the system closes what the program left open
             self._scope = None
@@ -90,8 +92,9 @@ class Node:
     async def _serve(self, task_status: trio.TaskStatus[object]) -> None:
         raise NotImplementedError
 
-    def _is_excused(self, was_ready: bool) -> bool:
-        """Return whether the program may end by itself at present. `was_ready`: it had begun to serve."""
+    def _is_excused(self, *, is_serving: bool) -> bool:
+        """Return whether the program may end with an error at present. `is_serving`: it has started, and is not
+        asked to stop."""
         return False
 
     async def stop(self) -> None:
@@ -105,7 +108,7 @@ class Node:
         """End the process, now. `as_if` is what `died_at` notes."""
         if self._scope is not None:
             self._trace.add(f"{self.name} is killed")
-            self.died_at.append((trio.current_time(), as_if))
+            self._died(as_if)
             self.host.process_died()
             await self._end_at_once()
 
@@ -113,9 +116,12 @@ class Node:
         """End the host, now."""
         if self._scope is not None:
             self._trace.add(f"{self.name} loses its power")
-            self.died_at.append((trio.current_time(), "power"))
+            self._died("power")
             self.host.power_failed()
             await self._end_at_once()
+
+    def _died(self, how: str) -> None:
+        self.died_at.append((trio.current_time(), how))
 
     async def _end_at_once(self) -> None:
         self._is_dying = True
@@ -149,6 +155,10 @@ class NameServer(Node):
     async def _serve(self, task_status: trio.TaskStatus[object]) -> None:
         settings = ServerSettings(listen_port=NAME_SERVER_PORT)
         await serve(NamesrvSettings(), settings, task_status=task_status)
+
+
+POOL_COMMIT_SECONDS = 0.2
+"""commitIntervalCommitLog, in seconds."""
 
 
 class Broker(Node):
@@ -199,13 +209,20 @@ class Broker(Node):
         )
         await self.controller.serve(task_status=task_status)
 
+    def _died(self, how: str) -> None:
+        if (
+            self.disk.is_full
+        ):  # since then nothing left the buffer of transientStorePoolEnable, and the next commit saw it
+            self.died_at.append((self.disk.full_since + POOL_COMMIT_SECONDS, how))
+        super()._died(how)
+
     async def start(self) -> None:
         if not self.is_running:
             self.disk.replace_unlinked()  # nobody starts a broker that lacks a file
         await super().start()
 
-    def _is_excused(self, was_ready: bool) -> bool:
-        return self.disk.is_full or (self.disk.is_failing and not was_ready)  # a recovery must sync what it mends
+    def _is_excused(self, *, is_serving: bool) -> bool:
+        return self.disk.is_full or (self.disk.is_failing and not is_serving)  # a start and a stop must sync
 
     async def lose_power(self) -> None:
         """End the host at the next moment at which something waits for a sync, or in two seconds: most of the time

@@ -37,6 +37,7 @@ class Disk:
         self.choose = choose
         self.is_slow = False
         self.is_full = False
+        self.full_since = 0.0
         self.is_failing = False
         self.failed_pages: dict[int, dict[int, bytes]] = {}
         """Pages whose sync failed, as `synced_pages`."""
@@ -215,6 +216,9 @@ class DiskFiles(Files):
             for page, old in (pages or {}).items():
                 failed.setdefault(page, old)
             raise OSError(errno.EIO, "Input/output error")
+        failed = self._disk.failed_pages.get(inode, {})
+        for page in pages or ():
+            failed.pop(page, None)  # it was written again as a whole
         path = os.readlink(f"/proc/self/fd/{fd}")
         if "/commitlog/" in path:
             self._disk.is_log_synced = True

@@ -78,6 +78,8 @@ class Faults:
         if fault.kind in ("slow", "full"):
             attribute = f"is_{fault.kind}"
             setattr(disk, attribute, True)
+            if fault.kind == "full":
+                disk.full_since = trio.current_time()
             await trio.sleep(fault.seconds)
             setattr(disk, attribute, False)
             return
