@@ -22,14 +22,19 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 log = logging.getLogger("triomq.app")
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; return its exit code."""
-    parser = argparse.ArgumentParser(prog="triomq", description="Run applications of triomq.TrioMQ.")
-    run = parser.add_subparsers(required=True).add_parser("run", help="run one until Ctrl-C or SIGTERM")
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    made = argparse.ArgumentParser(prog="triomq", description="Run applications of triomq.TrioMQ.")
+    run = made.add_subparsers(required=True).add_parser("run", help="run one until Ctrl-C or SIGTERM")
     run.add_argument("application", metavar="MODULE:NAME", help="a module, and the name of its TrioMQ object")
     run.add_argument("--reload", action="store_true", help="start again after each change of a Python file")
     run.add_argument("--directory", default=".", help="where modules, and changes, are looked for (default: here)")
-    options = parser.parse_args(arguments)
+    return made
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; return its exit code."""
+    options = parser().parse_args(arguments)
     directory = Path(options.directory).resolve()
     if options.reload:
         words = [sys.executable, "-m", "triomq.client.app.run", "run"]

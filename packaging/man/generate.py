@@ -13,8 +13,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from triomq import __version__
+from triomq.admin.command import Command
+from triomq.admin.table import ROWS as ADMIN_COMMANDS
+from triomq.admin.verb import Verb
+from triomq.admin.verb_table import VERBS as ADMIN_VERBS
 from triomq.broker.configuration import Configuration
 from triomq.broker.replication.ha_tls import HaTlsSettings
+from triomq.client.app.run import parser as application_parser
 from triomq.daemon.command_line import options_of
 from triomq.daemon.health import parser as health_parser
 from triomq.daemon.settings_reference import facts
@@ -37,6 +42,16 @@ EXIT_CODES = (
     ("3", "asked to stop, and ended by force after the deadline"),
     ("253", "configuration or data that it does not start with"),
     ("255", "could not start, or failed while running"),
+)
+ADMIN_EXIT_CODES = (
+    ("0", "done"),
+    ("1", "failed"),
+    ("2", "wrong words on the command line"),
+    ("3", "the topic, group, broker or message does not exist"),
+    ("4", "a NameServer or broker cannot be reached, or did not respond in time"),
+    ("5", "not allowed"),
+    ("6", "partly done: the message names who refused"),
+    ("130", "interrupted"),
 )
 VARIABLES = (
     ("NAMESRV_ADDR", "NameServers, where neither an option nor the file names any"),
@@ -144,20 +159,63 @@ def health_page() -> str:
     )
 
 
-def pipeline_page() -> str:
-    parser = pipeline_parser()
+def sections_of_jobs(parser: argparse.ArgumentParser) -> str:
+    """A section for each word that the program takes first, with its options."""
     jobs = next(action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
-    sections = [
-        titled("mqpipeline", 1, "Spark jobs over RocketMQ topics and store directories"),
-        ".SH SYNOPSIS\n.B mqpipeline\nNAME [options]\n",
-        f".SH DESCRIPTION\n{escaped(parser.description or '')}\nRequires Java 17 and the extra `spark`.\n",
-    ]
     summaries = {choice.dest: choice.help or "" for choice in jobs._choices_actions}
+    sections = []
     for name, job in jobs.choices.items():
         body = "".join(f".TP\n.B {escaped(term)}\n{escaped(text)}\n" for term, text in options_of_parser(job))
         sections.append(f".SH {name.upper()}\n{escaped(summaries[name])}\n{body}")
+    return "".join(sections)
+
+
+def pipeline_page() -> str:
+    parser = pipeline_parser()
     codes = (("0", "done"), ("1", "done, and something is wrong or missing"), ("2", "not done, or wrong arguments"))
-    return "".join([*sections, listed("EXIT STATUS", codes)])
+    return "".join(
+        (
+            titled("mqpipeline", 1, "Spark jobs over RocketMQ topics and store directories"),
+            ".SH SYNOPSIS\n.B mqpipeline\nNAME [options]\n",
+            f".SH DESCRIPTION\n{escaped(parser.description or '')}\nRequires Java 17 and the extra `spark`.\n",
+            sections_of_jobs(parser),
+            listed("EXIT STATUS", codes),
+        )
+    )
+
+
+def application_page() -> str:
+    parser = application_parser()
+    codes = (("0", "stopped as asked"), ("1", "no such application, or it could not start"), ("2", "wrong arguments"))
+    return "".join(
+        (
+            titled("triomq", 1, "run an application of the Python client"),
+            ".SH SYNOPSIS\n.B triomq\nrun MODULE:NAME [options]\n",
+            f".SH DESCRIPTION\n{escaped(parser.description or '')}\n",
+            sections_of_jobs(parser),
+            listed("EXIT STATUS", codes),
+        )
+    )
+
+
+def admin_page() -> str:
+    """Every command with its options, as `mqadmin help COMMAND` prints them."""
+    commands = [(row[0], row[3], Command(row).usage()) for row in ADMIN_COMMANDS]
+    verbs = [(row[0], row[2], Verb(row).usage()) for row in ADMIN_VERBS]
+    described = "".join(
+        f".SS {escaped(name)}\n{escaped(summary) * (summary not in usage)}\n.PP\n.nf\n{escaped(usage)}\n.fi\n"
+        for name, summary, usage in (*verbs, *commands)
+    )
+    return "".join(
+        (
+            titled("mqadmin", 1, "administer TrioMQ and Apache RocketMQ 4.9"),
+            ".SH SYNOPSIS\n.B mqadmin\nCOMMAND [options]\n",
+            ".SH DESCRIPTION\nHas the commands and options of RocketMQ's tool, prints what that one prints, and has "
+            "commands of its own.\n",
+            f".SH COMMANDS\n{described}",
+            listed("EXIT STATUS", ADMIN_EXIT_CODES),
+        )
+    )
 
 
 def pages() -> dict[str, str]:
@@ -172,7 +230,9 @@ def pages() -> dict[str, str]:
         ),
         "mqshutdown.8": shutdown_page(),
         "mqhealth.8": health_page(),
+        "mqadmin.1": admin_page(),
         "mqpipeline.1": pipeline_page(),
+        "triomq.1": application_page(),
         "mqbroker.conf.5": settings_page("mqbroker", [*broker_records, TlsSettings, HaTlsSettings]),
         "mqnamesrv.conf.5": settings_page("mqnamesrv", [NamesrvSettings, ServerSettings, TlsSettings]),
     }

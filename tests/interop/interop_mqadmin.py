@@ -27,10 +27,7 @@ OPENS = [
 
 class JavaAdmin:
     """`run("clusterList", "-n", address)` returns the output of the command (both streams). `options` are those of the
-    Java machine.
-
-    `options` are those of the Java machine.
-    """
+    Java machine."""
 
     def __init__(self, peer: Path, directory: Path, options: Sequence[str] = ()) -> None:
         class_path = subprocess.run(

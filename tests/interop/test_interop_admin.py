@@ -216,6 +216,34 @@ def test_both_measure_round_trips_again_and_again(shop: Shop, names: dict[str, s
     assert [re.sub(*rtt, text).split() for text in mine] == [re.sub(*rtt, text).split() for text in theirs]
 
 
+def test_both_monitor_groups_without_a_word_on_standard_output(
+    shop: Shop, names: dict[str, str], tmp_path: Path
+) -> None:
+    """RocketMQ's monitor writes what it finds to its log, ours to standard error."""
+    behind = f"{shop.group}_behind"
+    for words in (
+        f"updateTopic -t %RETRY%{behind} -r 1 -w 1 -c {CLUSTER_NAME}",
+        f"cloneGroupOffset -s {shop.group} -d {behind} -t {shop.topic}",
+        f"resetOffsetByTime -g {behind} -t {shop.topic} -s 0",
+    ):
+        assert ours(shop, *words.split()).returncode == 0
+    line = f"startMonitoring -n {shop.cluster.namesrv_address}"
+    found = tmp_path / "found"
+    with found.open("w") as stderr, subprocess.Popen(
+        [sys.executable, "-P", "-m", "triomq.admin", *line.split()], stdout=subprocess.PIPE, stderr=stderr, text=True,
+        env={**os.environ, "PYTHONPATH": str(PROJECT / "src")},
+    ) as process:  # fmt: skip
+        try:
+            wait_until(
+                lambda: re.search(rf"group {behind}: \d+ messages behind", found.read_text()), 30, "the group is seen"
+            )
+        finally:
+            process.send_signal(signal.SIGINT)
+        mine, _ = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert mine.strip("\n") == shop.admin.run(*line.split())
+
+
 @pytest.fixture(scope="module")
 def guarded(peer: Path, target: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A cluster with access control, which lets this machine do everything."""
@@ -248,7 +276,7 @@ def test_both_print_the_same_where_there_is_access_control(
 
 
 def test_every_command_runs_side_by_side(separate_admin: JavaAdmin) -> None:
-    """startMonitoring prints nothing until it is stopped, and clusterRT has a test of its own."""
+    """startMonitoring and clusterRT have tests of their own."""
     printed = separate_admin.run()
     # Java's tool lists its commands once more for each time that it runs in one process.
     assert [*dict.fromkeys(printed.splitlines())] == [*dict.fromkeys(overview().strip("\n").splitlines())]

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -37,7 +38,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def plain(page: Path) -> str:
     """Return the words of a page, without roff's escapes, on one line."""
-    text = re.sub(r"(?m)^\.(TP|B|BR|SH)\b ?", "", page.read_text())
+    text = re.sub(r"(?m)^\.(TP|B|BR|SH|SS|PP|nf|fi)\b ?", "", page.read_text())
     return " ".join(text.replace("\\-", "-").replace("\\&", "").replace("\\e", "\\").split())
 
 
@@ -67,6 +68,36 @@ def test_the_jobs_of_mqpipeline_and_their_options_are_in_its_page(pages: Path) -
         options = set(re.findall(r"(?<!\S)--[a-z-]+", done.stdout))
         assert options
         assert {option for option in options if option not in text} == set()
+
+
+@pytest.mark.parametrize("words", [(), ("updateTopic",), ("consumerProgress",), ("doctor",), ("dlq", "resend")])
+def test_the_help_of_mqadmin_is_in_its_page(pages: Path, words: tuple[str, ...]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "triomq.admin", "help", *words], env=ENVIRONMENT, capture_output=True, text=True,
+        timeout=60,
+    )  # fmt: skip
+    text = plain(pages / "mqadmin.1")
+    names = re.findall(r"(?<!\S)--?[A-Za-z]\w*" if words else r"(?m)^   (\w+) ", done.stdout)
+    assert len(names) >= 2
+    assert [name for name in names if name not in text] == []
+
+
+def test_the_options_of_triomq_are_in_its_page(pages: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "triomq.client.app.run", "run", "--help"], env=ENVIRONMENT, capture_output=True,
+        text=True, timeout=60,
+    )  # fmt: skip
+    text = plain(pages / "triomq.1")
+    assert "MODULE:NAME" in text
+    options = set(re.findall(r"(?<!\S)--[a-z-]+", done.stdout)) - {"--help"}
+    assert options >= {"--reload", "--directory"}
+    assert {option for option in options if option not in text} == set()
+
+
+def test_every_program_of_the_package_has_a_page(pages: Path) -> None:
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    written = {page.name.partition(".")[0] for page in pages.iterdir()}
+    assert set(scripts) - written == set()
 
 
 PAGES_OF_SETTINGS = [("mqbroker.conf.5", BrokerSettings), ("mqnamesrv.conf.5", NamesrvSettings)]
