@@ -42,8 +42,8 @@ SLICE_SHARE = 0.25
 
 QUIET_SLICE_BYTES = 2 * 1024 * 1024
 BUSY_SLICE_BYTES = 256 * 1024
-"""The responses of a slice, without sends and while they arrive: the slice ends before another one that is as long as its
-longest would be too much. To join and send a megabyte takes a millisecond, which comes after the slice's time."""
+"""The responses of a slice, without sends and while they arrive: the slice ends before another one that is as long as
+its longest would be too much. To join and send a megabyte takes a millisecond, which comes after the slice's time."""
 
 BUSY_SECONDS = 0.1
 """How long after a send others are expected."""
