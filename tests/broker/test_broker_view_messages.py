@@ -75,6 +75,8 @@ async def test_messages_are_found_by_queue_offset_time_key_and_both_ids(tmp_path
         assert [row.begin for row in await listed(broker, topic="T", key="k3")] == ["3"]
         assert [row.begin for row in await listed(broker, topic="T", key="all")] == list("543210")
         assert [row.begin for row in await listed(broker, topic="T", key="U2")] == ["2"]
+        await broker.send("T", b"same hash", properties="KEYS\x01BB")
+        assert await listed(broker, topic="T", key="Aa") == [], "keys with the same hash are different keys"
         row = (await listed(broker, topic="T", key="k3"))[0]
         for found in (await one(broker, id=row.id), await one(broker, id="U3", topic="T")):
             assert (found["message"], found["body"]["text"]) == (row, "3")
