@@ -55,6 +55,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--metrics-port", type=_port, default=5557, help="metrics of the broker (5557), one below of the NameServer"
     )
+    parser.add_argument("--dashboard-port", type=_port, default=8082, help="dashboard of the broker (8082), 0 for none")
     return parser.parse_args(arguments)
 
 
@@ -78,6 +79,7 @@ async def _serve(options: argparse.Namespace, data: Path, *, task_status: trio.T
                 "namesrvAddr": name_server,
                 "storePathRootDir": str(data / "store"),
                 "metricsPort": str(options.metrics_port),
+                "dashboardPort": str(options.dashboard_port),
             },
             source="bin/quickstart",
         )
@@ -91,7 +93,7 @@ async def _serve(options: argparse.Namespace, data: Path, *, task_status: trio.T
                     task_status.started("Done: both stop now.")
                     broker_nursery.cancel_scope.cancel()
                 else:
-                    task_status.started(_how_to_connect(name_server, options.metrics_port))
+                    task_status.started(_how_to_connect(name_server, options))
         finally:
             broker_stopped.set()
 
@@ -130,15 +132,16 @@ async def _demonstrate(name_server: str) -> None:
                     break
 
 
-def _how_to_connect(name_server: str, metrics_port: int) -> str:
-    metrics = f"  metrics http://127.0.0.1:{metrics_port}/metrics\n" if metrics_port else ""
+def _how_to_connect(name_server: str, options: argparse.Namespace) -> str:
+    metrics = f"  metrics http://127.0.0.1:{options.metrics_port}/metrics\n" if options.metrics_port else ""
+    dashboard = f"  browser http://127.0.0.1:{options.dashboard_port}/\n" if options.dashboard_port else ""
     return (
         f"Connect any RocketMQ client to the NameServer {name_server}:\n"
         f'  Java    producer.setNamesrvAddr("{name_server}")\n'
         f'  Go      producer.WithNameServer([]string{{"{name_server}"}})\n'
         f'  Python  Producer("group", name_server="{name_server}")\n'
         f"  tools   mqadmin clusterList -n {name_server}\n"
-        f"{metrics}"
+        f"{metrics}{dashboard}"
         "Serving until Ctrl-C."
     )
 

@@ -12,6 +12,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from triomq.dashboard.charts import line
 from triomq.dashboard.history import DAY_POINTS, HOUR_POINTS
+from triomq.dashboard.listing import fields_of
 from triomq.dashboard.sessions import Session
 from triomq.dashboard.texts import LANGUAGES, translated
 from triomq.dashboard.views import Data, Program, View
@@ -68,6 +69,7 @@ class Renderer:
             "session": session,
             "path": request.path,
             "link": link_text,
+            "in_language": lambda chosen: "?" + urlencode({**fields_of(request.query), "lang": chosen}),
         }
 
     def _charts(self) -> list[dict[str, object]]:

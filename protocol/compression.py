@@ -14,6 +14,8 @@ MAX_DECOMPRESSED_BYTES = 256 * 1024 * 1024
 
 # Decompress in small steps, so that the bound above is checked before a hostile body expands much further.
 _ZSTD_STEP_BYTES = 4096
+# What a frame may ask for before its first byte is there; levels up to 19 stay within.
+_ZSTD_WINDOW_BYTES = 8 * 1024 * 1024
 
 
 def compress(body: bytes, compression: int = bits.COMPRESSION_ZLIB, level: int = 5) -> bytes:
@@ -78,6 +80,37 @@ def decompress(body: bytes, compression: int = bits.COMPRESSION_ZLIB) -> bytes:
         except zstandard.ZstdError as error:
             raise BodyError(f"damaged ZSTD body: {error}") from None
         return _whole(bytes(parts), stream.eof, "ZSTD")
+    raise BodyError(f"unknown compression type {compression:#x}")
+
+
+def decompress_begin(body: bytes, compression: int, most_bytes: int) -> bytes:
+    """Return at most the first `most_bytes` of what `body` decompresses to, without the memory for the rest. An end
+    that is missing does not matter. Raise BodyError as `decompress` does."""
+    if compression == bits.COMPRESSION_ZLIB:
+        try:
+            return zlib.decompressobj().decompress(body, most_bytes)
+        except zlib.error as error:
+            raise BodyError(f"damaged ZLIB body: {error}") from None
+    if compression == bits.COMPRESSION_LZ4:
+        try:
+            import lz4.frame
+        except ImportError:
+            raise _missing("LZ4", "lz4") from None
+        try:
+            begin: bytes = lz4.frame.LZ4FrameDecompressor().decompress(body, max_length=most_bytes)
+        except RuntimeError as error:
+            raise BodyError(f"damaged LZ4 body: {error}") from None
+        return begin
+    if compression == bits.COMPRESSION_ZSTD:
+        try:
+            import zstandard
+        except ImportError:
+            raise _missing("ZSTD", "zstandard") from None
+        try:
+            unpacker = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES)
+            return bytes(unpacker.stream_reader(body).read(most_bytes))
+        except zstandard.ZstdError as error:
+            raise BodyError(f"damaged ZSTD body: {error}") from None
     raise BodyError(f"unknown compression type {compression:#x}")
 
 

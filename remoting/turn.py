@@ -42,8 +42,8 @@ SLICE_SHARE = 0.25
 
 QUIET_SLICE_BYTES = 2 * 1024 * 1024
 BUSY_SLICE_BYTES = 256 * 1024
-"""The responses of a slice, without sends and while they arrive. To join and send a megabyte takes a millisecond, which
-comes after the slice's time."""
+"""The responses of a slice, without sends and while they arrive: the slice ends before another one that is as long as
+its longest would be too much. To join and send a megabyte takes a millisecond, which comes after the slice's time."""
 
 BUSY_SECONDS = 0.1
 """How long after a send others are expected."""
@@ -85,6 +85,8 @@ class Turn:
         self._is_slice = False
         self._has_pull = False
         self._slice_bytes = 0
+        self._counted_bytes = 0  # of the slice's responses, when `is_slice_over` was last asked
+        self._longest_bytes = 0  # of them
         self._most_slice_bytes = QUIET_SLICE_BYTES
         self._busy_until = -inf
         self._busy_seconds = 0.0
@@ -136,8 +138,11 @@ class Turn:
 
     def is_slice_over(self, output_bytes: int) -> bool:
         """Return whether this slice has lasted long enough, or has responses enough: those of other connections, and
-        `output_bytes`."""
-        return self._slice_bytes + output_bytes > self._most_slice_bytes or self.is_over()
+        `output_bytes`. It is asked after each request."""
+        size_bytes = self._slice_bytes + output_bytes
+        self._longest_bytes = max(self._longest_bytes, size_bytes - self._counted_bytes)
+        self._counted_bytes = size_bytes
+        return size_bytes + self._longest_bytes > self._most_slice_bytes or self.is_over()
 
     def sliced(self, output_bytes: int) -> None:
         """Note that a connection added this number of bytes of responses in this slice."""
@@ -205,7 +210,7 @@ class Turn:
         """Let each connection with postponed requests work, in the order of arrival, for at most one turn's time."""
         self.begin()
         slice_seconds = QUIET_SLICE_SECONDS
-        self._slice_bytes = 0
+        self._slice_bytes = self._counted_bytes = self._longest_bytes = 0
         self._most_slice_bytes = QUIET_SLICE_BYTES
         if self.began <= self._busy_until:
             self._most_slice_bytes = BUSY_SLICE_BYTES

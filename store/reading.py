@@ -242,6 +242,11 @@ class Reading:
 
     # -- by key ------------------------------------------------------------------------------------------------------
 
+    def offsets_by_key(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> list[int]:
+        """Return at most `max_count` physical offsets that the index has for this key, newest first. Some of them may
+        belong to another key, or to no message any more: compare each record."""
+        return sorted(self._index.find(topic, key, max_count, begin_ms, end_ms), reverse=True)
+
     def query_by_key(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> QueryResult:
         """Return messages with this key (KEYS or UNIQ_KEY) stored in [begin_ms, end_ms]. Some of them may have another
         key with the same hash."""

@@ -48,11 +48,14 @@ def _program(serving: Serving, server: RemotingServer, history: History) -> Prog
     from triomq.broker.views.accounts import AclAccounts
     from triomq.broker.views.clients import Clients
     from triomq.broker.views.groups import Groups
+    from triomq.broker.views.messages import Messages
     from triomq.broker.views.overview import Overview
     from triomq.broker.views.topics import Topics
+    from triomq.broker.views.waiting import Waiting
     from triomq.dashboard.views import Program, View
 
     overview, topics, groups = Overview(serving, server), Topics(serving), Groups(serving)
+    messages, waiting = Messages(serving), Waiting(serving)
     access = serving.tables.access
     return Program(
         "broker",
@@ -64,6 +67,10 @@ def _program(serving: Serving, server: RemotingServer, history: History) -> Prog
             View("/topic", "Topic", "topic.html", topics.topic, of="/topics"),
             View("/groups", "Groups", "groups.html", groups.groups),
             View("/group", "Group", "group.html", groups.group, of="/groups"),
+            View("/messages", "Messages", "messages.html", messages.messages, refreshes=False),
+            View("/message", "Message", "message.html", messages.message, of="/messages", refreshes=False),
+            View("/dead", "Dead letters", "dead.html", waiting.dead_letters),
+            View("/waiting", "Delayed and half", "waiting.html", waiting.waiting),
             View("/connections", "Connections", "connections.html", Clients(serving, server).connections),
             View("/broker", "Broker", "broker.html", overview.broker),
             View("/configuration", "Configuration", "configuration.html", overview.configuration, refreshes=False),

@@ -2,59 +2,21 @@
 
 from __future__ import annotations
 
-import json
-import urllib.error
 import urllib.parse
-import urllib.request
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
-import trio
 from broker_scrape import traffic
-from broker_whole import WholeBroker, whole_broker
-from free_ports import free_port
+from broker_shown import shown
+from broker_whole import whole_broker
 
 from triomq.broker.acl.access_table import AccessTable
 from triomq.broker.controller import BrokerController
 from triomq.broker.views.accounts import AclAccounts
 from triomq.daemon.errors import StartError
 
-PAGES = ("/", "/topics", "/groups", "/connections", "/broker", "/configuration")
+PAGES = ("/", "/topics", "/groups", "/messages", "/dead", "/waiting", "/connections", "/broker", "/configuration")
 HOSTILE = "<img src=x onerror=alert(1)>&'\"" + "x" * 20
-
-
-def fetch(port: int, path: str, host: str = "localhost") -> tuple[int, str]:
-    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", headers={"Host": host})
-    try:
-        with urllib.request.urlopen(request, timeout=30) as response:
-            return response.status, response.read().decode()
-    except urllib.error.HTTPError as error:
-        return error.code, error.read().decode()
-
-
-class Shown:
-    def __init__(self, broker: WholeBroker, port: int) -> None:
-        self.broker = broker
-        self.port = port
-
-    async def get(self, path: str, host: str = "localhost") -> tuple[int, str]:
-        return await trio.to_thread.run_sync(fetch, self.port, path, host)
-
-    async def data(self, path: str, **query: str) -> Any:
-        text = f"/api{path}?{urllib.parse.urlencode(query)}"
-        status, body = await self.get(text)
-        assert status == 200, body
-        return json.loads(body)
-
-
-@asynccontextmanager
-async def shown(folder: Path, **settings: str) -> AsyncIterator[Shown]:
-    port = free_port()
-    async with whole_broker(folder, dashboardPort=str(port), **settings) as broker:
-        yield Shown(broker, port)
 
 
 async def test_the_pages_show_what_the_broker_has(tmp_path: Path) -> None:

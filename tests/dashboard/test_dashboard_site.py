@@ -223,3 +223,8 @@ async def test_the_language_is_chosen_by_a_link_then_a_cookie_then_the_browser()
     assert "概览" in text_of(await visit.get("/"))
     assert "概览" not in text_of(await visit.get("/?lang=en"))
     assert (await visit.get("/?lang=%3Cb%3E")).headers == []
+
+
+async def test_the_link_to_the_other_language_leads_to_the_same_place() -> None:
+    html = text_of(await Visit().get("/?name=a%26b%22&path=1&lang=en"))
+    assert 'href="?name=a%26b%22&amp;path=1&amp;lang=zh"' in html

@@ -1,0 +1,299 @@
+"""The pages of messages: those of a topic by queue, offset, time or key, and one message with who consumed it.
+
+They read the store, send nothing, and count in no statistics. A message is shown to those who may consume its topic; a
+delayed or half message belongs to the topic that it was sent to."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Generator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from triomq.broker.assembly.serving import Serving
+from triomq.broker.record_border import topic_at
+from triomq.broker.views.bodies import line_of, shown_body
+from triomq.dashboard.listing import number_of
+from triomq.dashboard.views import Ask, Data, NotThere, Steps
+from triomq.protocol import message_id, properties
+from triomq.protocol import property_names as names
+from triomq.protocol.address import HostPort
+from triomq.protocol.errors import ProtocolError
+from triomq.protocol.java import cached_string_hash
+from triomq.protocol.message import KEY_SEPARATOR
+from triomq.protocol.record import RecordFields, read_fields
+from triomq.protocol.system_topics import dlq_topic
+
+MOST_MESSAGES: Final = 50
+MOST_QUEUES: Final = 1024
+MOST_FOUND_BY_KEY: Final = 64
+MOST_GROUPS: Final = 200
+_LINE_BYTES: Final = 160
+_STEP_QUEUES: Final = 32
+_FOREVER_MS: Final = (1 << 63) - 1
+
+
+@dataclass(slots=True)
+class MessageRow:
+    """`id` locates the message on this broker, `key` is the id that its producer gave it."""
+
+    id: str
+    topic: str
+    queue: int
+    offset: int
+    stored_ms: int
+    unique_key: str
+    tags: str
+    keys: str
+    bytes: int
+    begin: str
+
+
+@dataclass(slots=True)
+class Found:
+    """A message and the topic that it was sent to."""
+
+    data: bytes
+    fields: RecordFields
+    properties: dict[str, str]
+    topic: str
+    at: int
+
+    @property
+    def id(self) -> str:
+        return message_id.offset_message_id(self.fields.store_host, self.at)
+
+    @property
+    def body(self) -> bytes:
+        return self.data[self.fields.body_at : self.fields.body_at + self.fields.body_length]
+
+    def has_key(self, key: str) -> bool:
+        keys = self.properties.get(names.KEYS, "").split(KEY_SEPARATOR)
+        return key in keys or key == self.properties.get(names.UNIQ_KEY)
+
+    def row(self) -> MessageRow:
+        fields, texts = self.fields, self.properties
+        return MessageRow(
+            self.id,
+            fields.topic.decode("utf-8", "replace"),
+            fields.queue_id,
+            fields.queue_offset,
+            fields.store_timestamp,
+            texts.get(names.UNIQ_KEY, ""),
+            texts.get(names.TAGS, ""),
+            texts.get(names.KEYS, ""),
+            fields.body_length,
+            line_of(self.body, fields.sys_flag, _LINE_BYTES),
+        )
+
+
+class Messages:
+    def __init__(self, serving: Serving) -> None:
+        self._serving = serving
+        self._metadata = serving.tables.metadata
+        self._reading = serving.store.reading
+
+    def _at(self, physical_offset: int, ask: Ask) -> Found | None:
+        """Return the message that begins there, None if none does or the viewer may not see it."""
+        data = self._reading.record_at(physical_offset) if physical_offset >= 0 else None
+        topic = topic_at(self._reading, physical_offset, data) if data is not None else None
+        if data is None or topic is None:
+            return None
+        fields = read_fields(data, 0, len(data))
+        stored_topic = fields.topic.decode("utf-8", "replace")
+        if not (ask.may_read(stored_topic) and ask.may_read(topic)):
+            return None
+        return Found(data, fields, properties.parse_bytes(fields.properties), topic, physical_offset)
+
+    # -- a list --------------------------------------------------------------------------------------------------------
+
+    def messages(self, ask: Ask) -> Steps:
+        """Make the list of a topic's messages: with a key those that have it; otherwise the newest, or those from an
+        offset or a time on."""
+        query = ask.query
+        topic, key = query.get("topic", "").strip(), query.get("key", "").strip()
+        if topic and (not ask.may_read(topic) or self._metadata.topics.get(topic) is None):
+            raise NotThere(f"there is no topic {topic!r} that you may see")
+        queue = number_of(query, "queue", -1, -1, (1 << 31) - 1)
+        since_ms = time_of(query.get("time", ""))
+        offset = number_of(query, "offset", -1, -1, _FOREVER_MS) if queue >= 0 else -1
+        rows: list[MessageRow] = []
+        if topic and key:
+            rows = yield from self._by_key(topic, key, ask)
+        elif topic:
+            rows = yield from self._by_queue(topic, queue, offset, since_ms, ask)
+        newer = older = None
+        if topic and not key and queue >= 0 and rows:
+            first, last = min(row.offset for row in rows), max(row.offset for row in rows)
+            newer = last + 1 if last + 1 < self._reading.max_offset(topic, queue) else None
+            low = self._reading.min_offset(topic, queue)
+            older = max(low, first - MOST_MESSAGES) if first > low else None
+        return {
+            "rows": rows,
+            "topic": topic,
+            "queue": queue if queue >= 0 else None,
+            "offset": offset if offset >= 0 else None,
+            "time": query.get("time", "").strip(),
+            "is_time_wrong": bool(query.get("time", "").strip()) and since_ms is None,
+            "key": key,
+            "newer": newer,
+            "older": older,
+        }
+
+    def _by_key(self, topic: str, key: str, ask: Ask) -> Generator[None, None, list[MessageRow]]:
+        rows = []
+        for at in self._reading.offsets_by_key(topic, key, MOST_FOUND_BY_KEY, 0, _FOREVER_MS):
+            found = self._at(at, ask)
+            # The index has hashes only, so other keys and other topics come along.
+            if found is not None and found.has_key(key) and found.fields.topic == topic.encode():
+                rows.append(found.row())
+            yield
+        return rows
+
+    def _by_queue(
+        self, topic: str, queue: int, offset: int, since_ms: int | None, ask: Ask
+    ) -> Generator[None, None, list[MessageRow]]:
+        """Return the newest messages, newest first, or those from an offset or a time on, oldest first."""
+        reading = self._reading
+        step = 1 if offset >= 0 or since_ms is not None else -1
+        queues = [queue] if queue >= 0 else sorted(reading.ends(topic))[:MOST_QUEUES]
+        heads: list[tuple[int, int, int]] = []
+        for number, queue_id in enumerate(queues, 1):
+            low, end = reading.min_offset(topic, queue_id), reading.max_offset(topic, queue_id)
+            at = end - 1
+            if offset >= 0:
+                at = max(low, offset)
+            elif since_ms is not None:
+                at = max(low, reading.queue_offset_by_time(topic, queue_id, since_ms))
+                # what was found is the nearest, on either side
+                at += 1 if at < end and reading.store_time_at(topic, queue_id, at) < since_ms else 0
+            if low <= at < end:
+                heads.append((step * reading.store_time_at(topic, queue_id, at), queue_id, at))
+            if number % _STEP_QUEUES == 0:
+                yield
+        heapq.heapify(heads)
+        rows: list[MessageRow] = []
+        for _ in range(2 * MOST_MESSAGES):  # some may be gone, or have a filler instead
+            if not heads or len(rows) == MOST_MESSAGES:
+                break
+            _, queue_id, at = heapq.heappop(heads)
+            for begin, _, _ in reading.queue_entries(topic, queue_id, at, 1):
+                found = self._at(begin, ask)
+                if found is not None:
+                    rows.append(found.row())
+            at += step
+            if reading.min_offset(topic, queue_id) <= at < reading.max_offset(topic, queue_id):
+                heapq.heappush(heads, (step * reading.store_time_at(topic, queue_id, at), queue_id, at))
+            yield
+        return rows
+
+    # -- one message ---------------------------------------------------------------------------------------------------
+
+    def message(self, ask: Ask) -> Steps:
+        """Make the page of one message, by either of its ids; that of its producer needs the topic, too."""
+        wanted, topic = ask.query.get("id", "").strip(), ask.query.get("topic", "").strip()
+        found = self._of_place(wanted, ask)
+        if found is None and topic and ask.may_read(topic):
+            for at in self._reading.offsets_by_key(topic, wanted, MOST_FOUND_BY_KEY, 0, _FOREVER_MS):
+                candidate = self._at(at, ask)
+                yield
+                is_it = candidate is not None and candidate.properties.get(names.UNIQ_KEY) == wanted
+                if candidate is not None and is_it and candidate.fields.topic == topic.encode():
+                    found = candidate
+                    break
+        if found is None:
+            raise NotThere(f"there is no message {wanted!r} that you may see; an id of a producer needs its topic")
+        fields = found.fields
+        body = yield from shown_body(found.body, fields.sys_flag, ask.query.get("as", ""))
+        groups, left_out = yield from self._consumed_by(found, ask)
+        return {
+            "message": found.row(),
+            "real_topic": found.topic,
+            "born_ms": fields.born_timestamp,
+            "born_host": HostPort.from_packed(fields.born_host).text,
+            "reconsume_times": fields.reconsume_times,
+            "flag": fields.flag,
+            "sys_flag": fields.sys_flag,
+            "stored_bytes": fields.size_bytes,
+            "physical_offset": found.at,
+            "properties": [{"name": name, "value": value} for name, value in sorted(found.properties.items())],
+            "body": body,
+            "groups": groups,
+            "groups_left_out": left_out,
+        }
+
+    def _of_place(self, wanted: str, ask: Ask) -> Found | None:
+        try:
+            _, physical_offset = message_id.parse_offset_message_id(wanted)
+        except ProtocolError:
+            return None
+        found = self._at(physical_offset, ask)
+        # an id of another broker has another host
+        return found if found is not None and found.id == wanted.upper() else None
+
+    def _consumed_by(self, found: Found, ask: Ask) -> Generator[None, None, tuple[list[Data], int]]:
+        """Return what each group of the topic did with the message, as far as the broker knows, and how many groups are
+        left out."""
+        topic = found.fields.topic.decode("utf-8", "replace")
+        known = dict.fromkeys([*self._metadata.consumers.groups_of_topic(topic),
+                               *self._metadata.offsets.groups_of_topic(topic)])  # fmt: skip
+        groups = [group for group in sorted(known) if ask.may_read_group(group)]
+        rows: list[Data] = []
+        for group in groups[:MOST_GROUPS]:
+            online = self._metadata.consumers.get(group)
+            committed = self._metadata.offsets.query(group, topic, found.fields.queue_id)
+            rows.append(
+                {
+                    "group": group,
+                    "state": self._state(found, topic, group, committed),
+                    "members": len(online.channels) if online is not None else 0,
+                    "committed": committed if committed >= 0 else None,
+                }
+            )
+            yield
+        return rows, len(groups) - len(rows)
+
+    def _state(self, found: Found, topic: str, group: str, committed: int) -> str:
+        """Return one of broadcasting, waiting, dead letter, filtered and consumed. An offset says only that the group
+        is past the message; what its listener did is in the message trace."""
+        online = self._metadata.consumers.get(group)
+        if online is not None and online.consumption.message_model == "BROADCASTING":
+            return "broadcasting"
+        if committed <= found.fields.queue_offset:
+            return "waiting"
+        if self._is_dead(found, group):
+            return "dead letter"
+        subscription = online.subscriptions.get(topic) if online is not None else None
+        if subscription is not None and subscription.is_tag and subscription.code_set:
+            tags = found.properties.get(names.TAGS, "")
+            if cached_string_hash(tags) not in subscription.code_set:
+                return "filtered"
+        return "consumed"
+
+    def _is_dead(self, found: Found, group: str) -> bool:
+        """Return whether the group's dead letters have the message. One lookup, and one record of the same id."""
+        key = found.properties.get(names.UNIQ_KEY)
+        dead = dlq_topic(group)
+        if not key or self._metadata.topics.get(dead) is None:
+            return False
+        for at in self._reading.offsets_by_key(dead, key, 1, 0, _FOREVER_MS):
+            data = self._reading.record_at(at)
+            if data is not None and topic_at(self._reading, at, data) == dead:
+                fields = read_fields(data, 0, len(data))
+                return properties.parse_bytes(fields.properties).get(names.UNIQ_KEY) == key
+        return False
+
+
+def time_of(text: str) -> int | None:
+    """Return the ms of a moment in UTC (2026-01-31 23:59:59.5, or with a T) or of ms since 1970; None for another text.
+    """
+    text = text.strip()
+    if text.isascii() and text.isdigit() and 9 < len(text) < 16:
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+        moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+        return max(0, int(moment.timestamp() * 1000))
+    except (ValueError, OverflowError):
+        return None
