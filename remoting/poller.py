@@ -51,7 +51,7 @@ class SocketTransport:
     """One socket of the poller. It sends what the socket accepts now, and the rest when it is writable again."""
 
     __slots__ = ("_backlog", "_backlog_bytes", "_interest", "_poller", "_sock", "calm_reads", "connection", "fd",
-                 "has_more", "requests")  # fmt: skip
+                 "has_more", "is_watched", "requests")  # fmt: skip
 
     def __init__(self, poller: Poller, sock: socket.socket, connection: Connection) -> None:
         self._poller = poller
@@ -63,6 +63,7 @@ class SocketTransport:
         self.fd = sock.fileno()
         self.calm_reads = 0
         self.has_more = False
+        self.is_watched = False
         self.requests = 0
 
     def readable(self, now: float, limit_bytes: int = RECEIVE_BYTES) -> None:
@@ -89,6 +90,18 @@ class SocketTransport:
             self.calm_reads = 0
         else:
             self.calm_reads += 1
+        self._watch()
+
+    @property
+    def is_calm(self) -> bool:
+        return self.calm_reads >= CALM_READS
+
+    def _watch(self) -> None:
+        """Let the poller watch a calm client while it is read."""
+        is_watched = self.is_calm and self.is_read
+        if is_watched is not self.is_watched and self._sock.fileno() >= 0:
+            self.is_watched = is_watched
+            self._poller.watch_calm(self.fd, is_watched=is_watched)
 
     @property
     def is_read(self) -> bool:
@@ -145,6 +158,7 @@ class SocketTransport:
         if interest != self._interest and self._sock.fileno() >= 0:
             self._interest = interest
             self._poller.modify(self.fd, interest)
+            self._watch()
 
     def close(self) -> None:
         self._backlog.clear()
@@ -165,6 +179,9 @@ class Poller:
         self._resting: list[int] = []
         self._hasty: dict[int, int] = {}  # descriptor -> events of those that wait for the calm, the longest first
         self._calm_until = -inf
+        self._calm = select.epoll()
+        """The calm clients that are read, once more: one look tells whether any of them asks for something."""
+        turn.goes_first(self.is_calm_waiting)
 
     def __len__(self) -> int:
         return len(self._transports)
@@ -181,8 +198,23 @@ class Poller:
         self._epoll.modify(fd, interest)
 
     def remove(self, fd: int) -> None:
-        if self._transports.pop(fd, None) is not None:
+        transport = self._transports.pop(fd, None)
+        if transport is not None:
             self._epoll.unregister(fd)
+            if transport.is_watched:
+                transport.is_watched = False
+                self._calm.unregister(fd)
+
+    def watch_calm(self, fd: int, *, is_watched: bool) -> None:
+        """Begin or end to watch a client that is calm."""
+        if is_watched:
+            self._calm.register(fd, select.EPOLLIN)
+        else:
+            self._calm.unregister(fd)
+
+    def is_calm_waiting(self) -> bool:
+        """Return whether a calm client has sent something that is not read yet. Free without calm clients."""
+        return self._turn.now < self._calm_until and bool(self._calm.poll(0, 1))
 
     def listen(self, sock: socket.socket, accepted: Callable[[socket.socket], None]) -> None:
         """Accept from a listening socket; `accepted` receives and owns each new, non-blocking socket."""
@@ -231,6 +263,7 @@ class Poller:
             for transport in list(self._transports.values()):
                 transport.connection.close("stopped")
             self._epoll.close()
+            self._calm.close()
 
     def _take_turn(self, ready: list[tuple[int, int]]) -> list[tuple[int, int]]:
         """Read and handle these sockets, then send the responses. Return the sockets left unread when time ran out."""
@@ -249,6 +282,7 @@ class Poller:
             at = self._serve(fd, mask, at, RECEIVE_BYTES)
         if is_mixed:
             self._read_hasty(at)
+            turn.hurry(turn.limit_seconds)
         turn.end()
         return unread
 
@@ -257,17 +291,19 @@ class Poller:
         calm: list[tuple[int, int]] = []
         for each in ready:
             transport = self._transports.get(each[0])
-            if transport is None or transport.calm_reads >= CALM_READS:
+            if transport is None or transport.is_calm:
                 calm.append(each)
             else:
                 self._hasty[each[0]] = each[1]
         return calm
 
     def _read_hasty(self, began: float) -> None:
-        """Read from the others, the one that has waited longest first. What is left is for the next turn."""
+        """Read from the others, the one that has waited longest first, until the time is over or a calm one asks for
+        something, and at least from one. What is left is for the next turn."""
         hasty = self._hasty
         at = began
-        while hasty and at - began <= HASTY_SECONDS:
+        self._turn.hurry(HASTY_SECONDS)
+        while hasty:
             fd = next(iter(hasty))
             mask = hasty.pop(fd)
             transport = self._transports.get(fd)
@@ -275,6 +311,8 @@ class Poller:
                 at = self._serve(fd, mask if transport.is_read else mask & select.EPOLLOUT, at, HASTY_RECEIVE_BYTES)
                 if transport.has_more and transport.is_read:
                     hasty[fd] = select.EPOLLIN
+            if self._turn.is_over():
+                break
 
     def _serve(self, fd: int, mask: int, began: float, limit_bytes: int) -> float:
         """Do what one socket is ready for. Return the time afterwards."""
@@ -296,7 +334,7 @@ class Poller:
         at = self._turn.look()
         if is_readable:
             transport.took(at - began)
-            if transport.calm_reads >= CALM_READS:
+            if transport.is_calm:
                 self._calm_until = at + CALM_FOR_SECONDS
         return at
 

@@ -2,9 +2,10 @@
 
 The event loop runs every task that can continue before it looks at sockets again. A thousand requests that each start a
 task would so keep all clients waiting, however short each of them is. So a task takes its *steps* (its beginning, and
-each part of a long walk) from this line: those of one pass of the loop last `PASS_SECONDS` together, and at least one
-is taken. The rest waits for later passes, one connection after another. What a task does after it has waited for
-something else (a file, a client) is no step of the line.
+each part of a long walk) from this line: those of one pass of the loop last `PASS_SECONDS` together, fewer when a
+client waits that goes first (`Turn.is_awaited`), and at least one is taken. The rest waits for later passes, one
+connection after another. What a task does after it has waited for something else (a file, a client) is no step of the
+line.
 
 Only the event loop touches it.
 """
@@ -25,10 +26,14 @@ Result = TypeVar("Result")
 
 
 class StepLine:
-    """See the module's docstring. `run` must run while tasks do. `owner` of a step is its connection."""
+    """See the module's docstring. `run` must run while tasks do. `owner` of a step is its connection. `is_awaited`
+    tells whether a client waits that goes before the next step of a pass."""
 
-    def __init__(self, clock: Callable[[], float] = trio.current_time) -> None:
+    def __init__(
+        self, clock: Callable[[], float] = trio.current_time, is_awaited: Callable[[], bool] = lambda: False
+    ) -> None:
         self._clock = clock
+        self._is_awaited = is_awaited
         self._waiting: OrderedDict[object, deque[trio.Event]] = OrderedDict()
         self._began: float | None = None  # when the first step of this pass began
         self._called = 0  # those that `run` has called and that have not run yet
@@ -73,7 +78,8 @@ class StepLine:
         now = self._clock()
         if self._began is None:
             self._began = now
-        return now - self._began <= PASS_SECONDS
+            return True
+        return now - self._began <= PASS_SECONDS and not self._is_awaited()
 
     async def run(self) -> None:
         """Call those that wait, until cancelled; then nobody waits any more."""

@@ -48,6 +48,9 @@ its longest would be too much. To join and send a megabyte takes a millisecond, 
 BUSY_SECONDS = 0.1
 """How long after a send others are expected."""
 
+LEAST_SHARE = 0.25
+"""What others get although one who goes first waits again: a part of the time that the turns of those took."""
+
 
 class HasOutput(Protocol):
     """A connection, as a turn sees it."""
@@ -82,6 +85,9 @@ class Turn:
         self._clock: Callable[[], float] = clock or trio.current_time
         self._has_clock = clock is not None
         self._stop_after = LONG_TURN_SECONDS
+        self._yield_after = inf
+        self._waits: list[Callable[[], bool]] = []
+        self._first_seconds = 0.0  # what the turns of those who go first took since the last slice
         self._is_slice = False
         self._has_pull = False
         self._slice_bytes = 0
@@ -107,6 +113,21 @@ class Turn:
         this or a later turn is sent, and `end` raises the exception, which ends the server."""
         self._before_flush.append(hook)
 
+    def goes_first(self, waits: Callable[[], bool]) -> None:
+        """Ask `waits` whether there is a client that goes before slices and other work of many clients."""
+        self._waits.append(waits)
+
+    def is_awaited(self) -> bool:
+        """Return whether there is a client that goes before slices and other work of many clients."""
+        return any(waits() for waits in self._waits)
+
+    def hurry(self, seconds: float) -> None:
+        """From now on the turn is over after `seconds`, or earlier when somebody waits who goes first and those who are
+        handled now have had `LEAST_SHARE`."""
+        spent = self.look() - self.began
+        self._stop_after = min(spent + seconds, self.limit_seconds)
+        self._yield_after = (1 + LEAST_SHARE) * spent
+
     def mark(self, connection: HasOutput) -> None:
         """Send the output of `connection` at the end of this turn. If no turn is running, start one soon."""
         self._dirty.append(connection)
@@ -125,7 +146,10 @@ class Turn:
 
     def is_over(self) -> bool:
         """Return whether this turn has lasted long enough. Outside of a turn it never has."""
-        return self._running and self.look() - self.began > self._stop_after
+        if not self._running:
+            return False
+        spent = self.look() - self.began
+        return spent > self._stop_after or (spent > self._yield_after and self.is_awaited())
 
     def look(self) -> float:
         """Read the clock. Return the time, which is also `now`."""
@@ -166,6 +190,7 @@ class Turn:
             self._clock = trio.lowlevel.current_clock().current_time  # a third of the cost of trio.current_time
         self.began = self.arrived = self.look()
         self._stop_after = self.limit_seconds
+        self._yield_after = inf
         self._has_pull = False
         self._running = True
 
@@ -188,14 +213,20 @@ class Turn:
             for connection in dirty:
                 connection.flush()
             dirty = self._dirty
+        is_slice = self._is_slice
         self._running = self._is_slice = False
+        if not has_begun and not self.has_sends:
+            return
+        now = self._clock()
+        lasted = max(0.0, now - self.began)
+        if not is_slice:
+            self._first_seconds += lasted
         if self.has_sends:
             self.has_sends = False
-            now = self._clock()
             self._busy_until = now + BUSY_SECONDS
-            self._busy_seconds += max(0.0, now - self.began)
+            self._busy_seconds += lasted
         if has_begun and self.on_end is not None:
-            self.on_end(self._clock() - self.began)
+            self.on_end(lasted)
 
     async def run(self) -> None:
         """Run turns for output produced outside of a driver's turn and for postponed requests, until cancelled."""
@@ -216,7 +247,8 @@ class Turn:
             self._most_slice_bytes = BUSY_SLICE_BYTES
             slice_seconds = min(max(SLICE_SHARE * self._busy_seconds, LEAST_SLICE_SECONDS), QUIET_SLICE_SECONDS)
         self._stop_after = min(slice_seconds, self.limit_seconds)
-        self._busy_seconds = 0.0
+        self._yield_after = max(LEAST_SHARE * self._first_seconds, LEAST_SLICE_SECONDS)
+        self._first_seconds = self._busy_seconds = 0.0
         self._is_slice = True
         postponed = self._postponed
         for _ in range(len(postponed)):
