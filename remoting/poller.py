@@ -181,15 +181,20 @@ class Poller:
         self._calm_until = -inf
         self._calm = select.epoll()
         """The calm clients that are read, once more: one look tells whether any of them asks for something."""
-        turn.goes_first(self.is_calm_waiting)
+        self._ends_going_first = turn.goes_first(self.is_calm_waiting)
+        self._is_over = False
 
     def __len__(self) -> int:
         return len(self._transports)
 
     def add(self, sock: socket.socket, connection: Connection) -> SocketTransport:
-        """Take ownership of a connected, non-blocking socket and serve it."""
+        """Take ownership of a connected, non-blocking socket and serve it. After the end of `run` close both: the task
+        that brings the socket may have been about to run when the server stopped."""
         transport = SocketTransport(self, sock, connection)
         connection.transport = transport
+        if self._is_over:
+            connection.close("stopped")
+            return transport
         self._transports[transport.fd] = transport
         self._epoll.register(transport.fd, select.EPOLLIN)
         return transport
@@ -259,6 +264,8 @@ class Poller:
                     if unread or self._hasty:
                         break  # let other tasks run
         finally:
+            self._is_over = True
+            self._ends_going_first()
             self.stop_listening()
             for transport in list(self._transports.values()):
                 transport.connection.close("stopped")

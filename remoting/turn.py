@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from math import inf
 from typing import Protocol
 
@@ -113,9 +114,11 @@ class Turn:
         this or a later turn is sent, and `end` raises the exception, which ends the server."""
         self._before_flush.append(hook)
 
-    def goes_first(self, waits: Callable[[], bool]) -> None:
-        """Ask `waits` whether there is a client that goes before slices and other work of many clients."""
+    def goes_first(self, waits: Callable[[], bool]) -> Callable[[], None]:
+        """Ask `waits` whether there is a client that goes before slices and other work of many clients. Return what
+        ends that; call it before `waits` loses what it looks at, because tasks take steps after a driver has ended."""
         self._waits.append(waits)
+        return partial(self._waits.remove, waits)
 
     def is_awaited(self) -> bool:
         """Return whether there is a client that goes before slices and other work of many clients."""
