@@ -1,9 +1,10 @@
 """The first message of a queue stored at or after a time: exactly.
 
-The broker's own search returns the nearest message, so it may be off by one, and by more when many messages share a
-millisecond. Its result is the starting point here. From there the search reads the store times of single messages, in
-growing steps until the time is enclosed, then by bisection. Store times increase along a queue unless the broker's
-clock was set back; then the search may find any of the positions where the time is passed.
+TrioMQ's brokers return that offset themselves. RocketMQ 4.9's return the nearest message, which may be off by one, and
+by more when many messages share a millisecond. Either result is the starting point here. From there the search reads
+the store times of single messages, in growing steps until the time is enclosed, then by bisection. Store times increase
+along a queue unless the broker's clock was set back; then the search may find any of the positions where the time is
+passed.
 """
 
 from __future__ import annotations

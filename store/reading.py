@@ -12,11 +12,10 @@ import trio
 from triomq.protocol import record, sys_flag
 from triomq.store.collecting import Collecting
 from triomq.store.contents import Contents, Opened
-from triomq.store.disk.mapped_file import MappedFile
 from triomq.store.disk.worker_thread import Offload
 from triomq.store.live_settings import LiveSettings
 from triomq.store.log.log_scan import LOST_TOPIC
-from triomq.store.queues.consume_queue import ENTRY, ENTRY_BYTES, FILLER_SIZE_BYTES, ConsumeQueue
+from triomq.store.queues.consume_queue import ENTRY, ENTRY_BYTES, ConsumeQueue
 from triomq.store.results import ExtUnit, GetResult, GetStatus, MessageFilter, QueryResult
 from triomq.store.watermark import Watermark
 
@@ -195,56 +194,43 @@ class Reading:
         return self._log.store_timestamp_at(self._log.min_offset) if self._log.min_offset >= 0 else -1
 
     def queue_offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
-        """Return the queue offset for a time (AdminBrokerProcessor's SEARCH_OFFSET_BY_TIMESTAMP). A file is chosen by
-        its modification time, then searched.
+        """Return the queue offset of the first message stored at `timestamp_ms` or later, as RocketMQ 5 does
+        (SEARCH_OFFSET_BY_TIMESTAMP); the max offset if all messages are older, 0 for an unknown queue.
 
-        The result is the entry stored at exactly that time, or else the nearer of its two neighbours (the older one if
-        both are equally near); 0 for an empty queue, or if a message cannot be read."""
+        Store times increase along a queue unless the clock was set back. Then this is one of the offsets at which the
+        time is passed."""
         queue = self._queues.find(topic, queue_id)
-        if queue is None or not queue.sequence.files or queue.end == 0:
+        if queue is None:
             return 0
-        file = queue.sequence.files[-1]
-        for candidate in queue.sequence.files:
-            if candidate.modified_ms() >= timestamp_ms:
-                file = candidate
-                break
-        return self._search_file(queue, file, timestamp_ms)
-
-    def _search_file(self, queue: ConsumeQueue, file: MappedFile, timestamp_ms: int) -> int:
-        begin = file.start // ENTRY_BYTES
-        low = max(begin, queue.min_offset)
-        high = min(file.end // ENTRY_BYTES, queue.end) - 1
-        older, older_time = -1, -1
-        newer, newer_time = -1, -1
-        log_begin = self._log.min_offset
-        while low <= high:
+        timestamp_ms = max(timestamp_ms, 0)
+        low, high = queue.min_offset, queue.end  # before low all are older, from high on none is
+        while low < high:
             middle = (low + high) // 2
-            entry = queue.entry(middle)
-            if entry is None:
-                return 0
-            if entry[0] < log_begin or entry[1] == FILLER_SIZE_BYTES:
-                older, low = middle, middle + 1
-                continue
-            store_time = self._log.store_timestamp_at(entry[0])
-            if store_time < 0:
-                return 0
-            if store_time == timestamp_ms:
-                return middle
-            if store_time > timestamp_ms:
-                newer, newer_time, high = middle, store_time, middle - 1
+            at, store_time = self._next_time(queue, middle, high)
+            if store_time < timestamp_ms and at < high:
+                low = at + 1
             else:
-                older, older_time, low = middle, store_time, middle + 1
-        if older_time < 0:
-            return newer if newer >= 0 else max(older, 0)
-        if newer_time < 0:
-            return older
-        return newer if timestamp_ms - older_time > newer_time - timestamp_ms else older
+                high = middle
+        return self._next_time(queue, low, queue.end)[0]
+
+    def _next_time(self, queue: ConsumeQueue, begin: int, end: int) -> tuple[int, int]:
+        """Return the offset of the first message in [`begin`, `end`) whose store time can be read, and that time; or
+        `end`. A message that the log has deleted counts as one of the time -1."""
+        while begin < end:
+            entry, at = queue.real_entry(begin, end)
+            if entry is None:
+                break
+            store_time = self._log.store_timestamp_at(entry[0])
+            if store_time >= 0 or entry[0] < self._log.min_offset:
+                return at, store_time
+            begin = at + 1
+        return end, -1
 
     # -- by key ------------------------------------------------------------------------------------------------------
 
     def offsets_by_key(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> list[int]:
         """Return at most `max_count` physical offsets that the index has for this key, newest first. Some of them may
-        belong to another key, or to no message any more: compare each record."""
+        belong to another key or moment, or to no message any more: compare each record."""
         return sorted(self._index.find(topic, key, max_count, begin_ms, end_ms), reverse=True)
 
     def query_by_key(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> QueryResult:
@@ -252,6 +238,7 @@ class Reading:
         key with the same hash."""
         result = QueryResult()
         limit = min(max_count, self._settings.now.max_msgs_num_batch)
+        wanted = begin_ms, end_ms
         for _ in range(_QUERY_ROUNDS):
             offsets = sorted(self._index.find(topic, key, limit, begin_ms, end_ms))
             if not offsets:
@@ -263,7 +250,9 @@ class Reading:
                 end_ms = record.store_timestamp_at(first)
             for offset in offsets:
                 data = self.record_at(offset)
-                if data is not None and not _is_rollback(data):
+                if data is None or _is_rollback(data):
+                    continue
+                if wanted[0] <= record.store_timestamp_at(data) <= wanted[1]:
                     result.records.append(data)
                     result.physical_offsets.append(offset)
             if result.records or first is None or end_ms < begin_ms:

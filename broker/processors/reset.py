@@ -122,7 +122,7 @@ class ResetProcessor:
             if header.timestamp == -1:
                 wanted = self._store.reading.max_offset(header.topic, queue_id)
             else:
-                wanted = max(0, self._store.reading.queue_offset_by_time(header.topic, queue_id, header.timestamp))
+                wanted = self._store.reading.queue_offset_by_time(header.topic, queue_id, header.timestamp)
             queue = MessageQueue(header.topic, self._configuration.broker.broker_name, queue_id)
             table[queue] = wanted if header.is_force or wanted < consumed else consumed
             await end_of_step(queue_id)

@@ -165,9 +165,7 @@ class Messages:
             if offset >= 0:
                 at = max(low, offset)
             elif since_ms is not None:
-                at = max(low, reading.queue_offset_by_time(topic, queue_id, since_ms))
-                # what was found is the nearest, on either side
-                at += 1 if at < end and reading.store_time_at(topic, queue_id, at) < since_ms else 0
+                at = reading.queue_offset_by_time(topic, queue_id, since_ms)
             if low <= at < end:
                 heads.append((step * reading.store_time_at(topic, queue_id, at), queue_id, at))
             if number % _STEP_QUEUES == 0:

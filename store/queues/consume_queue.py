@@ -284,7 +284,7 @@ class ConsumeQueue:
         high = stop
         while low < high:
             middle = (low + high) // 2
-            entry, at = self._real_entry(middle, high)
+            entry, at = self.real_entry(middle, high)
             if entry is None:
                 high = middle
             elif entry[0] < physical_offset:
@@ -292,11 +292,11 @@ class ConsumeQueue:
             else:
                 high = middle
         while low < self.end:
-            entry, at = self._real_entry(low, self.end)
+            entry, at = self.real_entry(low, self.end)
             return at if entry is not None else self.end
         return low
 
-    def _real_entry(self, queue_offset: int, end: int) -> tuple[tuple[int, int, int] | None, int]:
+    def real_entry(self, queue_offset: int, end: int) -> tuple[tuple[int, int, int] | None, int]:
         """Return the first real entry from `queue_offset` on and its queue offset, or (None, `end`)."""
         while queue_offset < end:
             data = self.entries(queue_offset, min(end - queue_offset, _LOOK_ENTRIES))

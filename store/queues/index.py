@@ -150,8 +150,8 @@ class Index:
         return self.files[-1].write_part(page) if self.files else -1
 
     def find(self, topic: str, key: str, limit: int, begin_ms: int, end_ms: int) -> list[int]:
-        """Return at most `limit` log offsets of messages with this key stored in [begin_ms, end_ms], newest file first.
-        """
+        """Return at most `limit` log offsets of messages with this key stored in a second that overlaps
+        [begin_ms, end_ms], newest file first."""
         found: list[int] = []
         code = key_hash(topic, key)
         for file in reversed(self.files):

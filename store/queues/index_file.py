@@ -306,14 +306,14 @@ class IndexFile:
     # -- reading ---------------------------------------------------------------------------------------------------
 
     def find(self, code: int, begin_ms: int, end_ms: int, limit: int, found: list[int]) -> None:
-        """Append the log offsets of matching entries to `found`, newest first, until it has `limit` items."""
+        """Append to `found`, up to `limit` items, the newest log offsets whose second overlaps the times asked."""
         number = self._slot(code)
         while 0 < number < self.index_count and len(found) < limit:
             entry_hash, physical_offset, seconds, previous = self._entry(number)
             entry_ms = self.begin_timestamp + seconds * 1000
-            if entry_hash == code and begin_ms <= entry_ms <= end_ms:
+            if entry_hash == code and begin_ms < entry_ms + 1000 and entry_ms <= end_ms:
                 found.append(physical_offset)
-            if previous <= 0 or previous >= number or entry_ms < begin_ms:
+            if previous <= 0 or previous >= number or entry_ms + 1000 <= begin_ms:
                 break
             number = previous
 

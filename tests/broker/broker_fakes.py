@@ -134,7 +134,7 @@ class FakeStore:
 
     def queue_offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
         queue = self.entries.get((topic, queue_id), [])
-        return next((number for number, entry in enumerate(queue) if entry[3] >= timestamp_ms), max(0, len(queue) - 1))
+        return next((number for number, entry in enumerate(queue) if entry[3] >= timestamp_ms), len(queue))
 
     def record_at(self, physical_offset: int) -> bytes | None:
         return self.records.get(physical_offset)

@@ -15,6 +15,7 @@ import trio
 from store_faults import FULL, FailingFiles, RecordingFiles
 from store_support import WallClock, abandon, message, open_store
 
+from triomq.protocol import record
 from triomq.protocol.message_to_store import Place
 from triomq.store.disk.files import Files
 from triomq.store.disk.mapped_file import OpenFiles
@@ -35,6 +36,24 @@ async def test_a_query_by_key_includes_both_ends_of_its_time(tmp_path: Path) -> 
 
     assert [count(at, at), count(at + 5000, at + 5000), count(at, at + 5000)] == [1, 1, 2]
     assert [count(at - 9, at - 1), count(at + 1, at + 4999), count(at + 5001, at + 9000)] == [0, 0, 0]
+    abandon(store)
+
+
+async def test_a_query_by_key_is_exact_within_a_second(tmp_path: Path) -> None:
+    clock = WallClock()
+    store = await open_store(tmp_path, clock=clock)
+    at = clock.now_ms
+    for later_ms in (0, 5200, 5700):  # an entry has the second of its message only
+        clock.now_ms = at + later_ms
+        assert store.append(message(keys="k")).is_ok
+    store.commit()
+
+    def found(begin_ms: int, end_ms: int) -> list[int]:
+        records = store.reading.query_by_key("T", "k", 9, at + begin_ms, at + end_ms).records
+        return [record.store_timestamp_at(data) - at for data in records]
+
+    assert [found(5700, 5700), found(5300, 9000), found(5201, 5699)] == [[5700], [5700], []]
+    assert [found(5000, 5500), found(1, 5200), found(5700, 6000)] == [[5200], [5200], [5700]]
     abandon(store)
 
 
