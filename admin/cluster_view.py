@@ -72,6 +72,11 @@ def progress(
     return {queue: found[queue] for queue in sorted(found) if topic in (None, queue[0])}
 
 
+def backlog(row: dict[str, Any]) -> int:
+    """Return how many messages wait in a queue; 0 for an offset beyond the end, which hides no backlog of others."""
+    return max(0, int(row["brokerOffset"]) - int(row["consumerOffset"]))
+
+
 def members(run: Run, group: str) -> dict[str, dict[str, Any]]:
     """Return the connections of a group's members by client id."""
     found: dict[str, dict[str, Any]] = {}

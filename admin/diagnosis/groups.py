@@ -1,8 +1,9 @@
-"""Groups: somebody reads what waits, members agree on what they read, and each queue has an owner."""
+"""Groups: somebody reads what waits, from offsets that exist; members agree on what they read, and each queue has an
+owner."""
 
 from __future__ import annotations
 
-from triomq.admin.cluster_view import group_names, members, progress
+from triomq.admin.cluster_view import backlog, group_names, members, progress
 from triomq.admin.commands.progress import running_info
 from triomq.admin.diagnosis import CRITICAL, WARNING, Finding
 from triomq.admin.errors import AdminError
@@ -24,11 +25,12 @@ def examine_groups(run: Run) -> Iterator[Finding]:
     for group in group_names(run):
         rows = progress(run, group)
         online = members(run, group)
-        backlog = sum([row["brokerOffset"] - row["consumerOffset"] for row in rows.values()])
+        waiting = sum(map(backlog, rows.values()))
+        yield from _beyond(group, rows)
         if not online:
-            if backlog > 0:
+            if waiting > 0:
                 yield Finding(
-                    WARNING, "nobody-reads", group, f"group {group} has no member, and {backlog} messages wait for it",
+                    WARNING, "nobody-reads", group, f"group {group} has no member, and {waiting} messages wait for it",
                     "retention deletes messages that nobody read",
                     f"start a consumer, or mqadmin deleteSubGroup -g {group} -c CLUSTER -r true if nobody needs it",
                 )  # fmt: skip
@@ -37,6 +39,21 @@ def examine_groups(run: Run) -> Iterator[Finding]:
         yield from _subscriptions(group, infos)
         if len(infos) == len(online) and not _broadcasts(infos):
             yield from _owners(group, rows, infos)
+
+
+def _beyond(group: str, rows: dict[QueueKey, dict[str, Any]]) -> Iterator[Finding]:
+    beyond = {queue: row for queue, row in rows.items() if row["consumerOffset"] > row["brokerOffset"]}
+    by_topic: dict[str, list[str]] = {}
+    for (topic, name, number), row in beyond.items():
+        shown = f"{name}/{number} is at {row['consumerOffset']} of {row['brokerOffset']}"
+        by_topic.setdefault(topic, []).append(shown)
+    for topic, queues in by_topic.items():
+        yield Finding(
+            WARNING, "offset-beyond-end", group,
+            f"group {group} is beyond the end of {len(queues)} queues of {topic}: {', '.join(queues[:5])}",
+            "messages that arrive below the offset are skipped by members that begin there",
+            f"stop the members; mqadmin offsets reset {group} {topic} --to last, or to a time to read what was skipped",
+        )  # fmt: skip
 
 
 def _infos(run: Run, group: str, clients: list[str]) -> dict[str, dict[str, Any]]:

@@ -5,7 +5,7 @@ plug-ins: 0 ok, 1 warning, 2 critical, 3 unknown.
 from __future__ import annotations
 
 from triomq.admin import bodies
-from triomq.admin.cluster_view import broker_table, group_names, master_table, progress
+from triomq.admin.cluster_view import backlog, broker_table, group_names, master_table, progress
 from triomq.admin.errors import AdminError, UsageError
 from triomq.admin.verbs.lag import behind_ms
 
@@ -65,7 +65,7 @@ def check_lag(run: Run) -> None:
             if run.has("seconds"):
                 found.append((group, max([behind_ms(row, now) / 1000 for row in rows], default=0.0)))
             else:
-                found.append((group, float(sum([row["brokerOffset"] - row["consumerOffset"] for row in rows]))))
+                found.append((group, float(sum(map(backlog, rows)))))
         return found
 
     _check(run, "lag", (60.0, 600.0) if run.has("seconds") else (10_000.0, 100_000.0), measure)

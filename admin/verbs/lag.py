@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from triomq.admin.cluster_view import group_names, members, now_ms, progress
+from triomq.admin.cluster_view import backlog, group_names, members, now_ms, progress
 from triomq.admin.errors import NotFound
 from triomq.admin.java_text import iso_time
 
@@ -23,8 +23,7 @@ def lag(run: Run) -> None:
 def behind_ms(row: dict[str, Any], now: int) -> int:
     """Return the age of the last message that the group has read, if there are later ones; 0 without a backlog."""
     last = row.get("lastTimestamp", 0)
-    backlog = row["brokerOffset"] - row["consumerOffset"]
-    return max(0, now - last) if backlog > 0 and last > 0 else 0
+    return max(0, now - last) if backlog(row) > 0 and last > 0 else 0
 
 
 def _one(run: Run, group: str) -> None:
@@ -32,10 +31,10 @@ def _one(run: Run, group: str) -> None:
     if not rows:
         raise NotFound(f"group {group!r} has no offsets: it has read nothing yet, it broadcasts, or its name is wrong")
     now = now_ms()
-    items = [
+    items: list[dict[str, Any]] = [
         {
-            "group": group, "topic": topic, "brokerName": name, "queueId": number, "backlog":
-            row["brokerOffset"] - row["consumerOffset"], "behindMs": behind_ms(row, now),
+            "group": group, "topic": topic, "brokerName": name, "queueId": number,
+            "backlog": backlog(row), "behindMs": behind_ms(row, now),
             "brokerOffset": row["brokerOffset"], "consumerOffset": row["consumerOffset"],
             "lastTimestamp": row.get("lastTimestamp", 0), "lastTime": iso_time(row.get("lastTimestamp", 0)),
         }
@@ -51,15 +50,15 @@ def _one(run: Run, group: str) -> None:
 
 def _all(run: Run) -> None:
     now = now_ms()
-    items = []
+    items: list[dict[str, Any]] = []
     for group in group_names(run):
         rows = progress(run, group, run.get("topic") or None)
-        backlog = sum([row["brokerOffset"] - row["consumerOffset"] for row in rows.values()])
-        if not rows or backlog < run.number("atLeast", 0):
+        waiting = sum(map(backlog, rows.values()))
+        if not rows or waiting < run.number("atLeast", 0):
             continue
         items.append(
             {
-                "group": group, "backlog": backlog, "behindMs": max([behind_ms(row, now) for row in rows.values()]),
+                "group": group, "backlog": waiting, "behindMs": max([behind_ms(row, now) for row in rows.values()]),
                 "members": len(members(run, group)), "topics": sorted({queue[0] for queue in rows}),
             }
         )  # fmt: skip

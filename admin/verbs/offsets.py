@@ -10,7 +10,7 @@ import json
 import sys
 
 from triomq.admin import bodies
-from triomq.admin.cluster_view import members, offset_of_time, progress, topic_queues, when
+from triomq.admin.cluster_view import backlog, members, offset_of_time, progress, topic_queues, when
 from triomq.admin.commands.offsets import set_offset
 from triomq.admin.errors import AdminError, NotFound, UsageError
 from triomq.admin.messages import NEWEST, Queue
@@ -51,7 +51,7 @@ def offsets_show(run: Run) -> None:
         {
             "group": group, "topic": queue[0], "brokerName": queue[1], "queueId": queue[2],
             "first": ends.get(queue), "offset": row["consumerOffset"], "end": row["brokerOffset"],
-            "backlog": row["brokerOffset"] - row["consumerOffset"],
+            "backlog": backlog(row),
         }
         for queue, row in _rows(run, group).items()
     ]  # fmt: skip

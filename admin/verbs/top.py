@@ -9,7 +9,7 @@ import os
 import sys
 
 from triomq.admin import bodies
-from triomq.admin.cluster_view import broker_table, group_names, master_table, now_ms, progress
+from triomq.admin.cluster_view import backlog, broker_table, group_names, master_table, now_ms, progress
 from triomq.admin.commands.brokers import first_number
 from triomq.admin.errors import AdminError, Unreachable, UsageError
 from triomq.admin.output import table_lines
@@ -156,13 +156,13 @@ def _groups(read: Progress, earlier: dict[str, int]) -> Items:
     items = []
     for group, table in read.items():
         rows = table.values()
-        backlog = sum([row["brokerOffset"] - row["consumerOffset"] for row in rows])
-        if backlog > 0 or group in earlier:
+        waiting = sum(map(backlog, rows))
+        if waiting > 0 or group in earlier:
             items.append(
                 {
-                    "kind": "group", "name": group, "backlog": backlog,
+                    "kind": "group", "name": group, "backlog": waiting,
                     "behindMs": max([behind_ms(row, now) for row in rows], default=0),
-                    "grew": backlog - earlier[group] if group in earlier else None,
+                    "grew": waiting - earlier[group] if group in earlier else None,
                 }
             )  # fmt: skip
     return sorted(items, key=lambda item: -int(str(item["backlog"])))

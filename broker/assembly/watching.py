@@ -48,9 +48,9 @@ class Figures:
             limit=self._parts.limit,
             ages=self._ages,
         )
-        yield from self._own.families()
         yield from self._exporter.families(snapshot)
         yield from self._rocketmq5.families(snapshot)
+        yield from self._own.families(snapshot)
         self._ages = snapshot.ages
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import trio
 
 from triomq.broker.figures.parts import Parts
+from triomq.broker.figures.snapshot import Snapshot
 from triomq.monitoring.exposition import Family, Sample, Samples, counter, gauge, histogram, labels, one
 from triomq.monitoring.histogram import Histogram
 from triomq.protocol.codes import RequestCode, ResponseCode
@@ -53,13 +54,14 @@ class OwnFigures:
         self._observed = observed
         self._processor_tables = tables_of_ports
 
-    def families(self) -> Iterator[Family]:
-        """Yield all families."""
+    def families(self, snapshot: Snapshot) -> Iterator[Family]:
+        """Yield all families; the snapshot is computed already."""
         yield from self._store()
         yield from self._waits()
         yield from self._requests()
         yield from self._replication()
         yield from self._delays()
+        yield from self._groups(snapshot)
         yield from self._registration()
         yield from self._tables()
 
@@ -211,6 +213,13 @@ class OwnFigures:
             "triomq_delay_pending_messages",
             "Delayed messages that wait, by delay level.",
             [(labels(level=str(level)), max(0, newest - done)) for level, (done, newest) in sorted(progress.items())],
+        )
+
+    def _groups(self, snapshot: Snapshot) -> Iterator[Family]:
+        yield gauge(
+            "triomq_consumer_offsets_beyond_end",
+            "Queues in which the group's offset is beyond the end, of the pairs that have any.",
+            [(labels(topic=pair.topic, group=pair.group), pair.beyond) for pair in snapshot.pairs if pair.beyond],
         )
 
     def _registration(self) -> Iterator[Family]:

@@ -33,12 +33,14 @@ class TopicFigures:
 @dataclass(slots=True)
 class PairFigures:
     """A group and a topic that it consumes or has consumed. `lag` is what the group lacks, `consumed` what it has
-    committed, both over all queues; `age_ms` is how long the oldest message that it lacks has been stored."""
+    committed, both over all queues; `age_ms` is how long the oldest message that it lacks has been stored. `beyond`
+    counts the queues with an offset beyond their end: nothing waits there, and they hide no backlog of others."""
 
     group: str
     topic: str
     consumed: int
     lag: int
+    beyond: int
     age_ms: int
     members: int
     is_broadcasting: bool
@@ -99,20 +101,19 @@ class Snapshot:
         model = online.consumption.message_model if online is not None else OFFLINE_MODEL
         offsets = self._metadata.offsets.queues(group, topic)
         ends = self._reading.ends(topic)
-        consumed = lag = 0
+        consumed = lag = beyond = 0
         oldest_ms = self._now_ms
         for queue_id, end in ends.items():
             offset = max(0, offsets.get(queue_id, 0))
-            lag += end - offset
+            lag += max(0, end - offset)
             if offset < end:
                 oldest_ms = min(oldest_ms, self._stored_at(group, topic, queue_id, offset))
         for queue_id, offset in offsets.items():
             consumed += max(0, offset)
-            if queue_id not in ends:
-                lag -= max(0, offset)
+            beyond += offset > ends.get(queue_id, 0)
         members = len(online.channels) if online is not None else 0
         age_ms = max(0, self._now_ms - oldest_ms)
-        return PairFigures(group, topic, consumed, lag, age_ms, members, model == "BROADCASTING")
+        return PairFigures(group, topic, consumed, lag, beyond, age_ms, members, model == "BROADCASTING")
 
     def _stored_at(self, group: str, topic: str, queue_id: int, offset: int) -> int:
         """Return the store time of the first message that the group lacks in a queue."""

@@ -136,7 +136,7 @@ class Groups:
                     "min": low,
                     "max": end,
                     "committed": committed if committed >= 0 else None,
-                    "lag": end - max(0, committed),
+                    "lag": max(0, end - max(0, committed)),
                     "last_ms": last_ms,
                 }
             )

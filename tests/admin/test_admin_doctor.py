@@ -179,6 +179,10 @@ def no_owner(patient: Patient) -> None:
     patient.member("1@m", queues=(0,))
 
 
+def beyond(patient: Patient) -> None:
+    patient.bodies[208]["offsetTable"] = by_queue({"brokerOffset": 5, "consumerOffset": 6, "lastTimestamp": 1})
+
+
 FAULTS: list[tuple[Callable[[Patient], None], str, str, str]] = [
     (clock, "clock", WARNING, "set-ntp true"),
     (disk, "disk", WARNING, "mqadmin deleteExpiredCommitLog -b "),
@@ -198,6 +202,7 @@ FAULTS: list[tuple[Callable[[Patient], None], str, str, str]] = [
     (read_only, "permission", INFORMATION, "mqadmin updateTopicPerm -t T -p 6 -c C"),
     (dead_letters, "dead-letters", WARNING, "mqadmin dlq resend G --all"),
     (nobody, "nobody-reads", WARNING, "mqadmin deleteSubGroup -g G"),
+    (beyond, "offset-beyond-end", WARNING, "mqadmin offsets reset G T --to last"),
     (differ, "subscriptions-differ", CRITICAL, "mqadmin consumerConnection -g G"),
     (no_owner, "no-owner", WARNING, "mqadmin consumerStatus -g G"),
 ]
@@ -214,6 +219,28 @@ def test_each_fault_is_found_with_what_mends_it(
     assert [item["severity"] for item in found] == [severity]
     assert mend in found[0]["mend"]
     assert found[0]["why"]
+
+
+def test_an_offset_at_the_end_of_its_queue_is_no_finding(patient: Patient, capsys: Capture) -> None:
+    patient.bodies[208]["offsetTable"] = by_queue({"brokerOffset": 6, "consumerOffset": 6, "lastTimestamp": 1})
+    assert findings(patient.address, capsys, 0) == []
+
+
+def test_an_offset_beyond_the_end_hides_no_backlog(patient: Patient, capsys: Capture) -> None:
+    one, two = by_queue({})
+    patient.bodies[208]["offsetTable"] = {
+        one: {"brokerOffset": 15, "consumerOffset": 5000, "lastTimestamp": 1},
+        two: {"brokerOffset": 15, "consumerOffset": 0, "lastTimestamp": 1},
+    }
+    patient.members.clear()
+    [beyond, waits] = findings(patient.address, capsys, 1)
+    assert "1 queues of T: b/0 is at 5000 of 15" in beyond["what"]
+    assert "15 messages wait" in waits["what"]
+    for words in (["lag"], ["lag", "G"], ["offsets", "show", "G"], ["top", "--once"], ["check", "lag", "G"]):
+        status = main([*words, "-n", patient.address, "--output", "json"])
+        items = check(" ".join(words[:2]) if words[0] in ("offsets", "check") else words[0], capsys.readouterr().out)
+        numbers = [item[key] for item in items for key in ("backlog", "value") if item.get(key) is not None]
+        assert (status, max(numbers), min(numbers) >= 0) == (0, 15, True), words
 
 
 @pytest.mark.parametrize("times", ["[<=0ms]:991 [0~10ms]:0 [10~50ms]:0 [50~100ms]:0 [100~200ms]:0 [200~500ms]:9 ",

@@ -46,6 +46,19 @@ async def test_a_scrape_tells_what_was_counted_here(tmp_path: Path) -> None:
         assert scrape.value("triomq_turn_requests_sum") == scrape.value("triomq_requests_total")
 
 
+async def test_an_offset_beyond_the_end_of_a_queue_hides_no_backlog_and_is_counted(tmp_path: Path) -> None:
+    async with watched(tmp_path) as it:
+        await traffic(it.broker)  # 2 of 5 and 2 of 2 messages wait
+        assert ("triomq_consumer_offsets_beyond_end", ()) not in (await it.scrape()).samples
+        for queue_id, offset in ((1, 5000), (2, 1), (3, 0)):  # beyond its end; without a message; at its end
+            fields = {"consumerGroup": "G", "topic": "T", "queueId": queue_id, "commitOffset": offset}
+            assert (await it.broker.ask(15, fields)).code == 0
+        scrape = await it.scrape()
+        assert scrape.value("rocketmq_consumer_lag_messages", topic="T", consumer_group="G") == 2
+        assert scrape.value("rocketmq_group_diff", topic="T", group="G") == 2
+        assert scrape.value("triomq_consumer_offsets_beyond_end", topic="T", group="G") == 2
+
+
 async def test_both_formats_are_strictly_right_and_say_the_same(tmp_path: Path) -> None:
     async with watched(tmp_path) as it:
         await traffic(it.broker)
