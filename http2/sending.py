@@ -31,6 +31,7 @@ DEFAULT_WINDOW_BYTES: Final = 65535
 WORKING_BYTES: Final = 512
 """Data of this length counts as work, so that its window updates cost the peer nothing."""
 FORGIVEN_FRAMES: Final = 4
+"""Idle frames that are forgiven for such data, and for a request that is answered to its end."""
 _LEAST_FRAME_BYTES: Final = 2**14
 _MOST_FRAME_BYTES: Final = 2**18
 """Longest frame that is made, however long the peer permits: streams take turns frame by frame."""

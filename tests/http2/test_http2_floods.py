@@ -123,6 +123,20 @@ def test_requests_that_are_answered_give_patience_back() -> None:
     assert not server.is_closed
 
 
+@pytest.mark.parametrize("answer", [b"a", b"a" * 150, b"a" * 600])
+def test_a_client_that_measures_the_connection_with_each_answer_is_served_without_end(answer: bytes) -> None:
+    """gRPC's client in Go answers the data of each answer with a WINDOW_UPDATE and a PING."""
+    server = greeted()
+    for stream_id in range(1, 10 * MAX_IDLE_FRAMES, 2):
+        server.receive(headers(stream_id) + data(stream_id, b"request", END_STREAM))
+        server.respond(stream_id, encode_fields(OK))
+        assert server.send_data(stream_id, answer)
+        assert server.send_end(stream_id, encode_fields(TRAILERS))
+        server.receive(number(frames.WINDOW_UPDATE, 0, len(answer)) + encode_frame(frames.PING, 0, 0, bytes(8)))
+        server.take_output()
+        assert not server.is_closed, stream_id
+
+
 def test_windows_opened_byte_by_byte_are_a_flood_although_data_flows() -> None:
     server = greeted()
     server.receive(settings(window=0) + headers(1))
