@@ -73,7 +73,7 @@ static PyObject *read_binary_header(PyObject *module, PyObject *const *arguments
 }
 
 /* Parse decimal text in canonical form: no sign but "-", no leading zeros, no "-0", at most 18 digits. */
-static int read_decimal(const unsigned char *at, Py_ssize_t size, int64_t *number)
+static int read_canonical_decimal(const unsigned char *at, Py_ssize_t size, int64_t *number)
 {
     int is_negative = size > 0 && *at == '-';
     if (is_negative) {
@@ -217,7 +217,7 @@ static PyObject *read_json_header(PyObject *module, PyObject *const *arguments, 
         if (member < 4) {
             for (at = value; at < stop && *at != ',' && *at != '}'; at++)
                 ;
-            if (!read_decimal(value, at - value, &numbers[member]) || numbers[member] != (int32_t)numbers[member])
+            if (!read_canonical_decimal(value, at - value, &numbers[member]) || numbers[member] != (int32_t)numbers[member])
                 break;
         } else if ((value = behind_name(at, stop, "\"language\":\"")) != NULL) {
             member = 4;
@@ -284,7 +284,7 @@ static PyObject *read_value(long kind, const unsigned char *at, Py_ssize_t size)
         Py_RETURN_NONE;
     case INT32:
     case INT64:
-        if (!read_decimal(at, size, &number) || (kind == INT32 && number != (int32_t)number))
+        if (!read_canonical_decimal(at, size, &number) || (kind == INT32 && number != (int32_t)number))
             Py_RETURN_NONE;
         return PyLong_FromLongLong(number);
     }

@@ -4,9 +4,14 @@
 #ifndef TRIOMQ_SPEEDUPS_H
 #define TRIOMQ_SPEEDUPS_H
 
+#include <stdint.h>
+
+#if UINTPTR_MAX < UINT64_MAX
+#error "TrioMQ's C extensions need 64-bit pointers: a length above 2 GiB would be negative. Build with TRIOMQ_PURE=1."
+#endif
+
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
-#include <stdint.h>
 #include <string.h>
 
 static PyObject *struct_error;  /* struct.error, raised for numbers that do not fit their field */

@@ -325,7 +325,7 @@ static int is_in_order(int orders, int is_less, int is_greater)
 }
 
 /* Read decimal digits, at most `most`, and behind a point further ones when `places` is given. Return 0 for other text. */
-static int read_decimal(Bytes text, int most, int64_t *number, int *places)
+static int read_sql_number(Bytes text, int most, int64_t *number, int *places)
 {
     int digits = 0, has_point = 0, is_negative = text.size > 0 && *text.at == '-';
     int64_t value = 0;
@@ -354,7 +354,7 @@ static int compare_integer(Bytes *steps, Bytes text)
     if (text.at == NULL)
         return FALSE_VALUE;
     int64_t constant = (int64_t)get64(operand + 2), value;
-    if (!read_decimal(text, 18, &value, NULL) || (operand[1] == 32 && (value < INT32_MIN || value > INT32_MAX)))
+    if (!read_sql_number(text, 18, &value, NULL) || (operand[1] == 32 && (value < INT32_MIN || value > INT32_MAX)))
         return UNSURE;
     return is_in_order(operand[0], value < constant, value > constant);
 }
@@ -369,7 +369,7 @@ static int compare_double(Bytes *steps, Bytes text)
         return FALSE_VALUE;
     int64_t digits;
     int places = 0;
-    if (!read_decimal(text, 15, &digits, &places))
+    if (!read_sql_number(text, 15, &digits, &places))
         return UNSURE;
     uint64_t bits = get64(operand + 1);
     double constant, value = (double)digits, power = 1;

@@ -144,6 +144,22 @@ def test_a_usual_install_runs_the_speedups(wheel: Path, tmp_path: Path) -> None:
 
 
 @slow
+@needs_compiler
+@pytest.mark.parametrize("package", ["protocol", "store"])
+@pytest.mark.parametrize("bits", [32, 64])
+def test_no_extension_is_built_where_a_length_may_be_negative(package: str, bits: int, tmp_path: Path) -> None:
+    source = tmp_path / "build.c"
+    source.write_text(
+        f"#include <stdint.h>\n#undef UINTPTR_MAX\n#define UINTPTR_MAX UINT{bits}_MAX\n"
+        f'#include "{ROOT / package / "_speedups.c"}"\n'
+    )
+    include = sysconfig.get_paths()["include"]
+    command = ["cc", "-fsyntax-only", "-DSOURCE_CRC=0u", f"-I{include}", str(source)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (result.returncode == 0) is (bits == 64), result.stderr
+    assert ("need 64-bit pointers: a length above 2 GiB would be negative" in result.stderr) is (bits == 32)
+
+
 @pytest.mark.parametrize("setting", [{"TRIOMQ_PURE": "1"}, {"CC": "/bin/false"}], ids=["refused", "no compiler"])
 def test_an_install_without_speedups_is_pure_python(unpacked: Path, tmp_path: Path, setting: dict[str, str]) -> None:
     pure = make_wheel(unpacked, tmp_path, **setting)
