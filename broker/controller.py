@@ -8,13 +8,15 @@ first:
       background  delayed messages, checks, tasks         tables are written when it has ended
         clients   ports and connections                   ports close first; responses get a moment to leave
 
-A request that fails gets an error response; a part that fails ends the broker, with its store closed properly.
+A request that fails gets an error response; a part that fails ends the broker. Whatever fails, also during the stop,
+the parts behind it stop in this order (daemon/stopping.py), and the store is closed properly.
 """
 
 from __future__ import annotations
 
 import socket
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import structlog
@@ -28,13 +30,14 @@ from triomq.broker.assembly.timetable import add_tasks, follow_settings
 from triomq.broker.configuration import FAST_PORT_DISTANCE, HA_PORT_DISTANCE, Configuration
 from triomq.broker.extensions import Extensions
 from triomq.daemon.errors import ExitCode, StartError
+from triomq.daemon.stopping import Stopping
 from triomq.protocol.clock import NowMs, OnJump
 from triomq.protocol.command import ROCKETMQ
 from triomq.protocol.speedups import running_build
 from triomq.remoting import network
 from triomq.remoting.certificates import ClientCertificates, ServerCertificates
 from triomq.remoting.client import RemotingClient, open_client
-from triomq.remoting.memory import budget_of
+from triomq.remoting.memory import MemoryBudget, budget_of
 from triomq.remoting.processor_table import ProcessorTable
 from triomq.remoting.server import RemotingServer
 from triomq.remoting.tls import TlsError, TlsSettings
@@ -51,6 +54,20 @@ log = structlog.get_logger("triomq.broker")
 
 DRAIN_SECONDS = 2.0
 FREE_PORT_TRIES = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What the parts of a running broker share: its tables, its server with the requests of both ports, and its stop.
+    """
+
+    tables: Tables
+    server: RemotingServer
+    memory: MemoryBudget
+    table: ProcessorTable
+    fast_table: ProcessorTable
+    certificates: ServerCertificates
+    stopping: Stopping
 
 
 class BrokerController:
@@ -136,44 +153,47 @@ class BrokerController:
         )
         self._bind(server, table, fast_table)
         refusal = await self._load(tables, stop)
-        if refusal is not None or stop.is_set():
+        stopping = Stopping()
+        work = Work(tables, server, memory, table, fast_table, certificates, stopping)
+        if refusal is None and not stop.is_set():
+            with stopping.part("the broker"):
+                load_tables(tables)
+                await self._work(work, tls, stop, task_status)
+        with stopping.part("the ports"):
             server.stop_listening()
             self._close_ha_port()
+        if turn.failure is not None:  # work for messages of that turn is unfinished
+            tables.store.fail("the end of a turn", turn.failure)
+        with stopping.part("the store"):
             await tables.store.close()
-            if refusal is not None:
-                raise StartError(str(refusal), ExitCode.REFUSED)
-            return
-        try:
-            load_tables(tables)
-            dialing = self._client_certificates(tls)
-            async with trio.open_nursery() as store_nursery, self._open_client(dialing) as client:
-                await store_nursery.start(tables.store.run)
-                self.serving = serving = build_serving(tables, self.port, client)
-                register(serving, table, fast_table)
-                await serving.prepare()
-                add_tasks(serving)
-                follow_settings(serving)
-                if self._on_jump is not None:
-                    for heard in (tables.listeners.time_jumped, server.time_jumped, client.time_jumped):
-                        self._on_jump(heard)
+        if refusal is not None:
+            raise StartError(str(refusal), ExitCode.REFUSED)
+        log.info("broker stopped", address=self.address)
+        stopping.finish()
+
+    async def _work(self, work: Work, tls: TlsSettings, stop: trio.Event, task_status: trio.TaskStatus[str]) -> None:
+        """Run all parts of the broker beside its store, until they have stopped."""
+        tables, server, certificates, stopping = work.tables, work.server, work.certificates, work.stopping
+        dialing = self._client_certificates(tls)
+        async with trio.open_nursery() as store_nursery, self._open_client(dialing) as client:
+            await store_nursery.start(tables.store.run)
+            self.serving = serving = build_serving(tables, self.port, client)
+            register(serving, work.table, work.fast_table)
+            await serving.prepare()
+            add_tasks(serving)
+            follow_settings(serving)
+            if self._on_jump is not None:
+                for heard in (tables.listeners.time_jumped, server.time_jumped, client.time_jumped):
+                    self._on_jump(heard)
+            with stopping.part("the background tasks"):
                 async with trio.open_nursery() as background:
                     for watched in (certificates, *filter(None, [dialing])):
                         background.start_soon(watched.watch)
-                    if self._monitoring is not None:
-                        from triomq.broker.assembly.watching import watch
-
-                        watch(self._monitoring, serving, server, memory, [table, fast_table], background)
-                    self._open_dashboard(serving, server, certificates, background)
-                    await self._run(server, serving, background, stop, task_status)
+                    self._show(work, serving, background)
+                    await self._run(work, serving, background, stop, task_status)
                     background.cancel_scope.cancel()
-                persist_tables(tables)
-                store_nursery.cancel_scope.cancel()
-        finally:
-            self._close_ha_port()
-            if turn.failure is not None:  # work for messages of that turn is unfinished
-                tables.store.fail("the end of a turn", turn.failure)
-            await tables.store.close()
-            log.info("broker stopped", address=self.address)
+            persist_tables(tables, stopping)
+            store_nursery.cancel_scope.cancel()
 
     @staticmethod
     async def _load(tables: Tables, stop: trio.Event) -> StoreError | None:
@@ -197,29 +217,34 @@ class BrokerController:
 
     async def _run(
         self,
-        server: RemotingServer,
+        work: Work,
         serving: Serving,
         background: trio.Nursery,
         stop: trio.Event,
         task_status: trio.TaskStatus[str],
     ) -> None:
-        """Serve from the first request to the last."""
-        async with trio.open_nursery() as clients:
-            await clients.start(server.serve)
-            assert self._ha_port is not None
-            serving.start(background, self._ha_port)
-            await serving.registration.start()
-            log.info("broker started", address=self.address, version=__version__, build=running_build())
-            self._tell(None)
-            task_status.started(self.address)
-            await stop.wait()
-            log.info("broker stops", address=self.address)
-            self._tell("the broker stops")
-            await server.drain(DRAIN_SECONDS)
-            clients.cancel_scope.cancel()
-        serving.store.commit()
-        await serving.replication.log_server.drain(DRAIN_SECONDS)
-        await serving.registration.stop()
+        """Serve from the first request to the last, then stop what needs the background tasks."""
+        stopping = work.stopping
+        with stopping.part("the clients"):
+            async with trio.open_nursery() as clients:
+                await clients.start(work.server.serve)
+                assert self._ha_port is not None
+                serving.start(background, self._ha_port)
+                await serving.registration.start()
+                log.info("broker started", address=self.address, version=__version__, build=running_build())
+                self._tell(None)
+                task_status.started(self.address)
+                await stop.wait()
+                log.info("broker stops", address=self.address)
+                self._tell("the broker stops")
+                await work.server.drain(DRAIN_SECONDS)
+                clients.cancel_scope.cancel()
+        with stopping.part("the last messages"):
+            serving.store.commit()
+        with stopping.part("the slaves"):
+            await serving.replication.log_server.drain(DRAIN_SECONDS)
+        with stopping.part("the registration"):
+            await serving.registration.stop()
 
     async def _open_monitoring(self, stack: AsyncExitStack) -> None:
         """Open metricsPort until the stack is closed; without it nothing of it is imported."""
@@ -230,14 +255,17 @@ class BrokerController:
             monitoring = Monitoring(settings.metrics_address, settings.metrics_port)
             self._monitoring = await stack.enter_async_context(monitoring.serving())
 
-    def _open_dashboard(
-        self, serving: Serving, server: RemotingServer, certificates: ServerCertificates, background: trio.Nursery
-    ) -> None:
-        """Open dashboardPort; without it nothing of it is imported."""
+    def _show(self, work: Work, serving: Serving, background: trio.Nursery) -> None:
+        """Fill the pages of metricsPort, and open dashboardPort; without them nothing of it is imported."""
+        if self._monitoring is not None:
+            from triomq.broker.assembly.watching import watch
+
+            tables = [work.table, work.fast_table]
+            watch(self._monitoring, serving, work.server, work.memory, tables, background)
         if self.configuration.server.dashboard_port:
             from triomq.broker.views.program import open_dashboard
 
-            self.dashboard = open_dashboard(serving, server, certificates, background)
+            self.dashboard = open_dashboard(serving, work.server, work.certificates, background)
 
     def _check_dashboard(self) -> None:
         settings = self.configuration.server

@@ -3,14 +3,16 @@
     async with trio.open_nursery() as nursery:
         port = await nursery.start(partial(serve, NamesrvSettings(), ServerSettings(listen_port=0)))
 
-`serve` runs until it is cancelled. Only the two files of the settings (kvConfigPath, configStorePath) outlive it;
-without those paths everything is in memory, so that many NameServers fit into one test process.
+`serve` runs until it is cancelled. Whatever fails, the parts behind it stop in order (daemon/stopping.py). Only the two
+files of the settings (kvConfigPath, configStorePath) outlive it; without those paths everything is in memory, so that
+many NameServers fit into one test process.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +21,7 @@ import trio
 
 from triomq import __version__
 from triomq.daemon.errors import StartError, listen_error
+from triomq.daemon.stopping import Stopping
 from triomq.namesrv.config import NamesrvSettings
 from triomq.namesrv.kv_config import KvConfig
 from triomq.namesrv.processor import AskProductEnvironment, NamesrvProcessor
@@ -94,8 +97,7 @@ async def serve(
         kept = memory.tables.account("kept routes")
         table = ProcessorTable()
         NamesrvProcessor(routes, kv_config, config, ask_product_environment=ask, account=kept).register_all(table)
-        certificates = ServerCertificates(tls)
-        turn = Turn()
+        certificates, turn = ServerCertificates(tls), Turn()
         events = BrokerConnections(routes, dropped)
         server = RemotingServer(
             server_settings, turn, events=events, tls_mode=tls.mode, tls_context=certificates.context, memory=memory
@@ -104,29 +106,30 @@ async def serve(
         if on_jump is not None:
             on_jump(routes.brokers.time_jumped)
             on_jump(server.time_jumped)
-        stopping = trio.Event()
+        tasks = [RouteUpkeep(routes).run, certificates.watch, *([dialing.watch] if dialing is not None else [])]
+        tasks += [partial(scan_silent_brokers, routes, dropped), partial(log_kv_config, kv_config)]
+        asked, stopping = trio.Event(), Stopping()
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_tell_cancelled, stopping)
+            nursery.start_soon(_tell_cancelled, asked)
             # Responses leave before connections close, so the cancellation must not reach them directly.
-            with trio.CancelScope(shield=True):
+            with trio.CancelScope(shield=True), stopping.part("the connections"):
                 async with trio.open_nursery() as connections:
                     await connections.start(server.serve)
                     log.info("NameServer started", port=port, version=__version__, build=running_build())
                     _show(monitoring, events, server, turn, memory, port, server_settings.metrics_max_series)
                     task_status.started(port)
-                    async with trio.open_nursery() as background:
-                        background.start_soon(RouteUpkeep(routes).run)
-                        background.start_soon(scan_silent_brokers, routes, dropped)
-                        background.start_soon(log_kv_config, kv_config)
-                        for watched in (certificates, *filter(None, [dialing])):
-                            background.start_soon(watched.watch)
-                        _open_dashboard(routes, server_settings, certificates, port, background)
-                        await stopping.wait()
-                        background.cancel_scope.cancel()
+                    with stopping.part("the background tasks"):
+                        async with trio.open_nursery() as background:
+                            for task in tasks:
+                                background.start_soon(task)
+                            _open_dashboard(routes, server_settings, certificates, port, background)
+                            await asked.wait()
+                            background.cancel_scope.cancel()
                     log.info("NameServer stops", **routes.sizes())
                     await server.drain(DRAIN_SECONDS)
                     connections.cancel_scope.cancel()
             nursery.cancel_scope.cancel()
+            stopping.finish()
 
 
 def _make_routes(memory: TableMemory) -> RouteTable:

@@ -248,9 +248,9 @@ async def open_client(
         try:
             yield client
         finally:
+            scope.cancel()  # it takes effect at the next wait, and must not be missed if one of these raises
             turn.end()
             client.close()
-            scope.cancel()
 
 
 async def _hold_nursery(

@@ -38,6 +38,7 @@ from triomq.broker.tables.queue_locks import QueueLockTable
 from triomq.broker.tables.stored_file import StoredFile
 from triomq.broker.tables.topics import TopicTable, built_in_topics
 from triomq.daemon.errors import StartError
+from triomq.daemon.stopping import Stopping
 from triomq.protocol.clock import NowMs
 from triomq.remoting.table_memory import TableMemory
 from triomq.remoting.turn import Turn
@@ -160,10 +161,12 @@ def load_tables(tables: Tables) -> None:
             raise StartError(str(error)) from None
 
 
-def persist_tables(tables: Tables) -> None:
+def persist_tables(tables: Tables, stopping: Stopping) -> None:
     """Write the tables that tasks write periodically, for the last time."""
-    tables.metadata.offsets.persist()
-    tables.metadata.filters.persist()
+    with stopping.part("the consumer offsets"):
+        tables.metadata.offsets.persist()
+    with stopping.part("the filters"):
+        tables.metadata.filters.persist()
 
 
 def compute_bit_maps(configuration: Configuration, store: MessageStore, filters: FilterTable) -> None:

@@ -1,0 +1,208 @@
+"""The stop of a broker: in every state of its connections, and with each of its parts failing."""
+
+from __future__ import annotations
+
+import json
+import ssl
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog.testing
+import trio
+import trio.testing
+from broker_whole import WholeBroker, pull_fields, send_fields, whole_broker
+
+from triomq.broker.client_notifier import ClientNotifier
+from triomq.broker.controller import BrokerController
+from triomq.broker.registration import Registration
+from triomq.broker.replication.log_server import LogServer
+from triomq.broker.tables.filters import FilterTable
+from triomq.broker.tables.offsets import OffsetTable
+from triomq.daemon.errors import ExitCode
+from triomq.daemon.run import report
+from triomq.protocol.command import new_request
+from triomq.protocol.frame import encode_frame
+from triomq.remoting.poller import CALM_READS
+from triomq.remoting.server import RemotingServer
+from triomq.store.message_store import MessageStore
+
+TLS = {"tls.server.mode": "permissive", "tls.test.mode.enable": "true"}
+OFFSET = 7
+
+
+@pytest.fixture
+def clock() -> trio.testing.MockClock:
+    return trio.testing.MockClock(autojump_threshold=0.05)
+
+
+def frame(code: int, fields: dict[str, Any] | None = None, body: bytes = b"") -> bytes:
+    texts = {name: str(value) for name, value in (fields or {}).items()}
+    return encode_frame(new_request(code, ext_fields=texts, body=body))
+
+
+def heartbeat(groups: int) -> bytes:
+    """A heartbeat that takes many steps."""
+    consumers = [{"groupName": f"G{number}", "subscriptionDataSet": []} for number in range(groups)]
+    return json.dumps({"clientID": "c1", "consumerDataSet": consumers, "producerDataSet": []}).encode()
+
+
+class Clients:
+    """Connections of one broker. They stay open until the broker closes them."""
+
+    def __init__(self, broker: WholeBroker, stack: AsyncExitStack) -> None:
+        self.broker = broker
+        self.stack = stack
+
+    async def connect(self) -> trio.SocketStream:
+        host, port = self.broker.address.rsplit(":", 1)
+        return await self.stack.enter_async_context(await trio.open_tcp_stream(host, int(port)))
+
+    async def silent(self) -> None:
+        await self.connect()
+
+    async def calm(self) -> None:
+        stream = await self.connect()
+        for _ in range(CALM_READS + 2):
+            await stream.send_all(frame(10, send_fields("T"), b"calm"))
+            await stream.receive_some(4096)
+
+    async def hasty(self) -> None:
+        for _ in range(3):
+            await (await self.connect()).send_all(frame(10, send_fields("T"), b"hasty") * 300)
+
+    async def steps(self) -> None:
+        await (await self.connect()).send_all(frame(34, body=heartbeat(500)) * 100)
+
+    async def unread(self) -> None:
+        stream = await self.connect()
+        for _ in range(60):
+            await self.broker.send("T", bytes(60_000))
+        await stream.send_all(frame(11, pull_fields("T", maxMsgNums=32)) * 60)
+
+    async def held(self) -> None:
+        fields = pull_fields("Empty", sysFlag=2, suspendTimeoutMillis=15_000)
+        await (await self.connect()).send_all(frame(11, fields) * 5)
+
+    async def tls(self) -> None:
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        stream = trio.SSLStream(await self.connect(), context)
+        await stream.send_all(frame(34, body=heartbeat(100)) * 20)
+        await stream.send_all(frame(11, pull_fields("Empty", sysFlag=2, suspendTimeoutMillis=15_000)))
+
+    async def half_of_a_handshake(self) -> None:
+        await (await self.connect()).send_all(b"\x16\x03\x01")
+
+
+STATES = [
+    Clients.silent,
+    Clients.calm,
+    Clients.hasty,
+    Clients.steps,
+    Clients.unread,
+    Clients.held,
+    Clients.tls,
+    Clients.half_of_a_handshake,
+]
+
+
+async def stop_with(folder: Path, *states: Callable[[Clients], Awaitable[None]]) -> None:
+    """Run a broker with connections in these states until they have sent all, and stop it. Raises what it raises."""
+    async with AsyncExitStack() as stack, whole_broker(folder, TLS) as broker:
+        await broker.create_topic("T", 4)
+        await broker.create_topic("Empty", 1)
+        clients = Clients(broker, stack)
+        for state in states:
+            await state(clients)
+        fields = {"consumerGroup": "G", "topic": "T", "queueId": 0, "commitOffset": OFFSET}
+        assert (await broker.ask(15, fields)).code == 0
+
+
+async def stored_offset(folder: Path) -> str | None:
+    """Return the offset that a restarted broker knows. Its lock and its store must be free and whole for that."""
+    assert not (folder / "store" / "abort").exists()
+    async with whole_broker(folder) as broker:
+        answer = await broker.ask(14, {"consumerGroup": "G", "topic": "T", "queueId": 0})
+        return (answer.ext_fields or {}).get("offset")
+
+
+@pytest.mark.parametrize("state", STATES, ids=lambda state: state.__name__)
+async def test_a_stop_with_connections_in_this_state_writes_all(
+    tmp_path: Path, clock: trio.testing.MockClock, state: Callable[[Clients], Awaitable[None]]
+) -> None:
+    with structlog.testing.capture_logs() as logs:
+        await stop_with(tmp_path, state)
+    events = [line["event"] for line in logs]
+    assert events[-1] == "broker stopped" and "broker unregistered" in events
+    assert not [line for line in logs if line["log_level"] in ("error", "critical")]
+    assert await stored_offset(tmp_path) == str(OFFSET)
+
+
+def raises(*_: object) -> None:
+    raise RuntimeError("boom")
+
+
+async def raises_later(*_: object) -> None:
+    await trio.lowlevel.checkpoint()
+    raise RuntimeError("boom")
+
+
+async def raises_at_its_end(*_: object) -> None:
+    try:
+        await trio.sleep_forever()
+    finally:
+        raise RuntimeError("boom")
+
+
+async def raises_when_closed(store: MessageStore, close: Any = MessageStore.close) -> None:
+    await close(store)
+    raise RuntimeError("boom")
+
+
+def raises_when_ports_close(controller: BrokerController, close: Any = BrokerController._close_ha_port) -> None:
+    close(controller)
+    raise RuntimeError("boom")
+
+
+FAILING = [
+    ("the clients", RemotingServer, "drain", raises_later),
+    ("the last messages", MessageStore, "commit", raises),
+    ("the slaves", LogServer, "drain", raises_later),
+    ("the registration", Registration, "stop", raises_later),
+    ("the background tasks", ClientNotifier, "run", raises_at_its_end),
+    ("the consumer offsets", OffsetTable, "persist", raises),
+    ("the filters", FilterTable, "persist", raises),
+    ("the ports", BrokerController, "_close_ha_port", raises_when_ports_close),
+    ("the store", MessageStore, "close", raises_when_closed),
+]
+
+
+@pytest.mark.parametrize(("part", "owner", "name", "fails"), FAILING, ids=[each[0] for each in FAILING])
+async def test_a_part_that_fails_keeps_no_other_from_stopping(
+    tmp_path: Path,
+    clock: trio.testing.MockClock,
+    monkeypatch: pytest.MonkeyPatch,
+    part: str,
+    owner: type,
+    name: str,
+    fails: Callable[..., Any],
+) -> None:
+    if name == "run":
+        monkeypatch.setattr(owner, name, fails)  # a task begins with the broker
+
+    async def break_part(_: Clients) -> None:
+        monkeypatch.setattr(owner, name, fails)
+
+    with structlog.testing.capture_logs() as logs, pytest.raises(BaseExceptionGroup) as caught:
+        await stop_with(tmp_path, *STATES, break_part)
+    assert caught.value.subgroup(RuntimeError) is not None
+    assert report("mqbroker", caught.value) is ExitCode.FAILED
+    assert [line["part"] for line in logs if line["event"] == "a part failed"] == [part]
+    events = [line["event"] for line in logs]
+    assert ("broker unregistered" in events) is (part != "the registration")
+    assert "broker stopped" in events
+    monkeypatch.undo()
+    assert await stored_offset(tmp_path) == (str(OFFSET) if part != "the consumer offsets" else "0")
