@@ -2,7 +2,9 @@
 
 A table marks itself changed as often as it likes. While `run` is running, the file is written soon after: many changes
 at a time, in a thread, and less often the larger the table is. A caller that needs a change to be on disk awaits
-`wait_saved`. Without `run` (at start, at the end, in tests) every change is written immediately.
+`wait_saved`, which ends the rest: clients that lock one queue after another would otherwise wait for as many rests. All
+that wait by the time of a write share it. Without `run` (at start, at the end, in tests) every change is written
+immediately.
 
     changed ──> [ rest ] ──> render in steps on the event loop ──> file.save_pieces in a thread ──> saved
 
@@ -25,10 +27,9 @@ log = structlog.get_logger("triomq.broker.tables")
 
 REST_SECONDS = 0.05
 REST_FACTOR = 10
-"""The pause after a write is this many times as long as the write took..."""
+"""The pause after a write is this many times as long as the write took, for changes that nobody awaits..."""
 LONGEST_REST_SECONDS = 1.0
-"""... but no longer than this: administrators wait until their change is on disk, and one slow write may be an
-exception."""
+"""... but no longer than this: one slow write may be an exception."""
 RETRY_SECONDS = 5.0
 
 Offload = Callable[..., Awaitable[Any]]
@@ -49,6 +50,7 @@ class WriteBehind:
         self._is_running = False
         self._is_writing = False
         self._wakeup = trio.Event()
+        self._awaited = trio.Event()
         self._attempted = trio.Event()
         self._error: OSError | None = None
 
@@ -101,6 +103,8 @@ class WriteBehind:
         """Wait until all changes so far are in the file. Raises OSError if it cannot be written."""
         wanted = self._changes
         while self._saved < wanted and self._is_running:
+            self._awaited.set()
+            self._wakeup.set()
             attempted = self._attempted
             await attempted.wait()
             if self._saved < wanted and self._error is not None:
@@ -112,7 +116,9 @@ class WriteBehind:
         try:
             while True:
                 await self._wakeup.wait()
+                # Whoever waits from here on may have a change that this write does not have.
                 self._wakeup = trio.Event()
+                self._awaited = trio.Event()
                 began = trio.current_time()
                 self._error = None
                 try:
@@ -127,7 +133,8 @@ class WriteBehind:
                         await self._wakeup.wait()
                     self._wakeup.set()
                 rest = max(REST_SECONDS, REST_FACTOR * (trio.current_time() - began))
-                await trio.sleep(min(rest, LONGEST_REST_SECONDS))
+                with trio.move_on_after(min(rest, LONGEST_REST_SECONDS)):
+                    await self._awaited.wait()
         finally:
             self._is_running = False
             self._attempted.set()
