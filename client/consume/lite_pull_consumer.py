@@ -28,6 +28,7 @@ from triomq.client.consume.assigned import AssignedQueue
 from triomq.client.consume.failed_messages import DEFAULT_MAX_RECONSUME_TIMES, FailedMessages
 from triomq.client.consume.group_consumer import GroupConsumer, GroupSettings
 from triomq.client.consume.payloads import Payloads
+from triomq.client.consume.polled import Polled
 from triomq.client.core import requests
 from triomq.client.core.allocation import Strategy
 from triomq.client.core.config import ClientOptions
@@ -131,8 +132,11 @@ class LitePullConsumer(GroupConsumer, Generic[T]):
             raise ConfigurationError("topics are subscribed to; subscribe and assign do not go together")
         self._open_nursery()
         wanted = {self._wire(queue) for queue in queues}
-        for topic in {queue.topic for queue in wanted}:
+        topics = {queue.topic for queue in wanted}
+        for topic in topics:
             await self._client.route(topic)
+        # All at once: a cancelled call leaves nothing behind.
+        for topic in topics:
             self._subscriptions[topic] = subscription(self._client, topic, expression, TAG)
         self._assigned_by_hand = wanted
         await self._client.heartbeat_all()
@@ -153,7 +157,13 @@ class LitePullConsumer(GroupConsumer, Generic[T]):
 
     async def poll(self, timeout_seconds: float = 5.0) -> list[MessageExt[T]]:
         """Return the messages of one pull (at most `rules.pull_batch_size`, of one queue) as soon as there are some; an
-        empty list when the time has passed."""
+        empty list when the time has passed. With a time of 0 it returns what is there. A poll that is cancelled has
+        taken nothing."""
+        polled = await self.take(timeout_seconds)
+        return [] if polled is None else polled.messages
+
+    async def take(self, timeout_seconds: float) -> Polled | None:
+        """Poll; what nobody gets can be given back. Waits before it takes something, never after."""
         self._open_nursery()
         self._check_subscribed()
         if self.auto_commit:
@@ -161,18 +171,18 @@ class LitePullConsumer(GroupConsumer, Generic[T]):
         if self.auto_commit and trio.current_time() >= self._next_commit:
             self._next_commit = trio.current_time() + self.auto_commit_seconds
             await self._offsets.persist()
-        with trio.move_on_after(timeout_seconds):
-            while True:
-                found = self._take()
-                if found is not None:
-                    await trio.lowlevel.checkpoint()
-                    return found
-                await self._arrived.wait()
-        return []
+        await trio.lowlevel.checkpoint()
+        found = self._take()
+        if found is None:
+            with trio.move_on_after(timeout_seconds):
+                while found is None:
+                    await self._arrived.wait()
+                    found = self._take()
+        return found
 
-    def _take(self) -> list[MessageExt] | None:
+    def _take(self) -> Polled | None:
         skipped: list[tuple[AssignedQueue, Sequence[MessageExt]]] = []
-        found: list[MessageExt] | None = None
+        found: Polled | None = None
         while self._waiting and found is None:
             assigned, messages = self._waiting.popleft()
             if assigned.dropped:
@@ -180,18 +190,28 @@ class LitePullConsumer(GroupConsumer, Generic[T]):
             if assigned.paused:
                 skipped.append((assigned, messages))
                 continue
-            assigned.window.remove(messages)
-            position = messages[-1].queue_offset + 1
-            self._positions[assigned.queue] = position
-            self._uncounted[assigned.queue] = position
+            self._moved(assigned, assigned.window.remove(messages))
             assigned.notify()
             self.stats.consumed(assigned.queue.topic, 0, len(messages), 0)
-            found = list(messages)
+            found = Polled(self._returned, assigned, list(messages))
         self._waiting.extendleft(reversed(skipped))
         if found is None:
             self._arrived = trio.Event()
         self._taken.set()
         return found
+
+    def _returned(self, assigned: AssignedQueue, messages: Sequence[MessageExt]) -> None:
+        """Have the next poll return these messages, which nobody got."""
+        if not assigned.dropped:
+            self._moved(assigned, assigned.window.put_again(messages))
+            self.stats.consumed(assigned.queue.topic, 0, -len(messages), 0)
+            self._waiting.appendleft((assigned, messages))
+            self._arrived.set()
+
+    def _moved(self, assigned: AssignedQueue, position: int | None) -> None:
+        """Note the oldest message of a queue that no poll has returned."""
+        if position is not None:
+            self._positions[assigned.queue] = self._uncounted[assigned.queue] = position
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
         """Return nothing of these queues from `poll` until `resume`."""

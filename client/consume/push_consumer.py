@@ -32,13 +32,14 @@ from typing import Any, Generic, Self, Unpack
 import trio
 
 from triomq.client.consume.assigned import AssignedQueue
-from triomq.client.consume.concurrent import ConcurrentConsuming, OfferedMessage
+from triomq.client.consume.concurrent import ConcurrentConsuming
 from triomq.client.consume.consuming import Listener
 from triomq.client.consume.current_deliveries import CurrentDeliveries
 from triomq.client.consume.delivery import Delivery
 from triomq.client.consume.group_consumer import GroupConsumer, GroupSettings
 from triomq.client.consume.ordered import OrderedConsuming
 from triomq.client.consume.payloads import Payloads
+from triomq.client.consume.receiving import Receiver
 from triomq.client.core.allocation import Strategy
 from triomq.client.core.config import ClientOptions
 from triomq.client.core.consume_rules import ConsumeRules
@@ -60,8 +61,6 @@ from triomq.protocol.message_queue import MessageQueue
 from triomq.protocol.subscription import TAG, SubscriptionData
 
 log = get_logger("triomq.client.push")
-
-RECEIVES_BETWEEN_CHECKPOINTS = 64
 
 
 class PushConsumer(GroupConsumer, Generic[T]):
@@ -116,8 +115,7 @@ class PushConsumer(GroupConsumer, Generic[T]):
         self._paused = False
         self._shared = trio.Event()
         self._listener_set = trio.Event()
-        self._received = 0
-        self._deliveries_in, self._deliveries_out = trio.open_memory_channel[Delivery[Any]](0)
+        self._receiver: Receiver[T] = Receiver(self.payloads, self._client.spans)
         self._current = CurrentDeliveries()
         self._consuming: ConcurrentConsuming | OrderedConsuming = self._make_consuming(self._listen_call)
 
@@ -191,7 +189,18 @@ class PushConsumer(GroupConsumer, Generic[T]):
             self._consuming.listen()
 
     async def receive(self) -> Delivery[T]:
-        """Return the next message, to be settled with its `ack` or `retry_later`. Not together with a listener."""
+        """Return the next message, to be settled with its `ack` or `retry_later`. Not together with a listener. A call
+        that is cancelled has taken nothing."""
+        self._hand_out_messages()
+        return await self._receiver.receive(self._consuming)
+
+    async def receive_within(self, timeout_seconds: float) -> Delivery[T] | None:
+        """Like `receive`; None when the time has passed. With a time of 0 it returns what is there."""
+        self._hand_out_messages()
+        return await self._receiver.receive_within(self._consuming, timeout_seconds)
+
+    def _hand_out_messages(self) -> None:
+        """Have messages wait for `receive`. Raises ConfigurationError if they go to a listener."""
         self._open_nursery()
         if self._listener is None:
             self._check_subscribed()
@@ -199,17 +208,6 @@ class PushConsumer(GroupConsumer, Generic[T]):
             self._set_listener(self._hand_out)
         elif not self._iterating:
             raise ConfigurationError("this consumer has a listener: messages go there")
-        consuming = self._consuming
-        if not isinstance(consuming, ConcurrentConsuming):
-            return await self._deliveries_out.receive()
-        while True:
-            self._received += 1
-            if self._received % RECEIVES_BETWEEN_CHECKPOINTS == 0:
-                await trio.lowlevel.checkpoint()
-            delivery = consuming.take_nowait() or await consuming.take()
-            # Messages that are offered went through the consuming's own call, which has set their values.
-            if self.payloads is None or delivery.assigned is None or await self.payloads.fits(delivery):
-                return delivery
 
     def __aiter__(self) -> Self:
         return self
@@ -349,19 +347,8 @@ class PushConsumer(GroupConsumer, Generic[T]):
         return await self._listener(messages)
 
     async def _hand_out(self, messages: Sequence[MessageExt]) -> None:
-        """The listener behind `async for`: offer each message, and wait until it is settled."""
-        for message in messages:
-            refused = True
-            while refused:
-                offered = OfferedMessage()
-                delivery = Delivery(message, offered)
-                delivery.span = self._client.spans.current()
-                if isinstance(self._consuming, ConcurrentConsuming):
-                    self._consuming.offer(delivery)
-                else:
-                    await self._deliveries_in.send(delivery)
-                await offered.wait()
-                refused = offered.refused
+        """The listener behind `receive` and `async for`."""
+        await self._receiver.hand_out(self._consuming, messages)
 
     async def _submit(self, assigned: AssignedQueue, messages: Sequence[MessageExt]) -> None:
         await self._consuming.submit(assigned, messages)

@@ -114,6 +114,15 @@ class ProcessQueue:
             self.started_ms.pop(message.queue_offset, None)
         return self.commit_offset
 
+    def put_again(self, messages: Sequence[MessageExt]) -> int | None:
+        """Put removed messages back, which nobody has consumed. Return the offset to commit."""
+        for message in messages:
+            if message.queue_offset not in self._messages:
+                self._messages[message.queue_offset] = message
+                self.cached_bytes += len(message.body)
+        self._order = deque(sorted(self._messages.keys() - set(self._taken)))
+        return self.commit_offset
+
     def take(self, count: int) -> list[MessageExt]:
         """Return up to `count` of the oldest messages not taken yet, in order; they stay in the window until
         `settle`."""

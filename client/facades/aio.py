@@ -21,6 +21,8 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Self
 
+from triomq.client.consume.delivery import Delivery
+from triomq.client.consume.polled import Polled
 from triomq.client.core.errors import ClientClosed, ConfigurationError
 from triomq.client.core.type_variables import T
 from triomq.client.facades import portal as portals
@@ -70,9 +72,11 @@ class AioFacade(AioKind):
             # The thread that acquires cannot be cancelled: it gives back what it gets.
             acquiring.add_done_callback(_give_back)
             raise
+        holding = portal.submit(portal.hold, self._core)
         try:
-            self._held = await asyncio.wrap_future(portal.hold(self._core))
+            self._held = await asyncio.wrap_future(holding)
         except BaseException:
+            portal.abandon(holding)
             await asyncio.shield(asyncio.wrap_future(portals.in_thread(portals.release)))
             raise
         self._portal = portal
@@ -92,7 +96,13 @@ class AioFacade(AioKind):
             await asyncio.shield(asyncio.wrap_future(portals.in_thread(portals.release)))
 
     async def _wait(self, method: Callable[..., Awaitable[Any]], args: Any, kwargs: Any) -> Any:
-        return await asyncio.wrap_future(self._opened().submit(method, *args, **kwargs))
+        portal = self._opened()
+        future = portal.submit(method, *args, **kwargs)
+        try:
+            return await asyncio.wrap_future(future)
+        except BaseException:
+            portal.abandon(future)
+            raise
 
     def _callback(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """An `async def` runs in the loop that opened this object."""
@@ -145,14 +155,7 @@ class PushConsumer(AioFacade, PushConsumerFacade[T]):
 
     async def receive(self) -> MessageExt[T]:
         """Return the next message for this task. This does NOT acknowledge the one before."""
-        portal = self._opened()
-        future = portal.submit(self._core.receive)
-        try:
-            delivery = await asyncio.wrap_future(future)
-        except asyncio.CancelledError:
-            if not future.cancel() and not future.cancelled() and future.exception() is None:
-                portal.call(future.result().give_back)
-            raise
+        delivery: Delivery[T] = await self._wait(self._core.receive, (), {})
         self._current[self._receiver()] = delivery
         return delivery.message
 
@@ -166,6 +169,11 @@ class PullConsumer(AioFacade, PullConsumerFacade):
 
 class LitePullConsumer(AioFacade, LitePullConsumerFacade[T]):
     """See `triomq.LitePullConsumer`."""
+
+    async def poll(self, timeout_seconds: float = 5.0) -> list[MessageExt[T]]:
+        """See `triomq.LitePullConsumer.poll`. A poll that is cancelled has taken nothing."""
+        polled: Polled | None = await self._wait(self._core.take, (timeout_seconds,), {})
+        return [] if polled is None else polled.messages
 
 
 class Admin(AioFacade, AdminFacade):

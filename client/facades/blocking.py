@@ -16,7 +16,6 @@ Without `with`: `start()` and `close()`.
 from __future__ import annotations
 
 import asyncio
-import math
 import threading
 import warnings
 from collections.abc import Awaitable, Callable
@@ -26,6 +25,7 @@ from typing import Any, Self
 import trio
 
 from triomq.client.consume.delivery import Delivery
+from triomq.client.consume.polled import Polled
 from triomq.client.core.errors import ClientClosed
 from triomq.client.core.type_variables import T
 from triomq.client.facades import portal as portals
@@ -66,7 +66,7 @@ class BlockingFacade(BlockingKind):
         self._warn_in_event_loop()
         portal = portals.acquire()
         try:
-            self._held = portal.hold(self._core).result()
+            self._held = portal.run(portal.hold, self._core)
         except BaseException:
             portals.release()
             raise
@@ -135,15 +135,13 @@ class PushConsumer(BlockingFacade, PushConsumerFacade[T]):
         return message
 
     def receive(self, timeout_seconds: float | None = None) -> MessageExt[T] | None:
-        """Return the next message for this thread, or None when the time is over. This does NOT acknowledge the one
-        before."""
-
-        async def receive() -> Delivery[T] | None:
-            with trio.move_on_after(math.inf if timeout_seconds is None else timeout_seconds):
-                return await self._core.receive()
-            return None
-
-        delivery = self._opened().run(receive)
+        """Return the next message for this thread, or None when the time is over; with a time of 0 the message that is
+        there. This does NOT acknowledge the one before."""
+        portal = self._opened()
+        if timeout_seconds is None:
+            delivery: Delivery[T] | None = portal.run(self._core.receive)
+        else:
+            delivery = portal.run(self._core.receive_within, timeout_seconds)
         if delivery is None:
             return None
         self._current[self._receiver()] = delivery
@@ -159,6 +157,11 @@ class PullConsumer(BlockingFacade, PullConsumerFacade):
 
 class LitePullConsumer(BlockingFacade, LitePullConsumerFacade[T]):
     """See `triomq.LitePullConsumer`."""
+
+    def poll(self, timeout_seconds: float = 5.0) -> list[MessageExt[T]]:
+        """See `triomq.LitePullConsumer.poll`."""
+        polled: Polled | None = self._wait(self._core.take, (timeout_seconds,), {})
+        return [] if polled is None else polled.messages
 
 
 class Admin(BlockingFacade, AdminFacade):

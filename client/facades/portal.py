@@ -41,6 +41,10 @@ class OpenContext:
         self.scope = trio.CancelScope()
         self.failed = False
 
+    def give_back(self) -> None:
+        """Leave the block: the caller that entered it has gone."""
+        self.scope.cancel()
+
 
 class Portal:
     """The thread and its trio run. Methods may be called from any other thread."""
@@ -65,29 +69,47 @@ class Portal:
                 self._thread.join()
 
     def submit(self, function: Callable[..., Awaitable[T]], *args: Any, **kwargs: Any) -> Future[T]:
-        """Run an async function in the portal's thread. Cancelling the future cancels it."""
+        """Run an async function in the portal's thread. Cancelling the future cancels it; `abandon`
+        also gives back what it has taken meanwhile (results have a method `give_back` for that)."""
+        future: Future[T] = Future()
+        self._submit(future, partial(function, *args, **kwargs))
+        return future
+
+    def _submit(self, future: Future[T], call: Callable[[], Awaitable[T]]) -> None:
         if threading.current_thread() is self._thread:
             raise RuntimeError("a blocking call inside the client's own thread would wait for itself; await instead")
-        future: Future[T] = Future()
         try:
-            assert self._token is not None
+            token = self._open_token()
             # The call sees the context variables of its caller, the current span among them.
-            context, call = copy_context(), partial(function, *args, **kwargs)
-            self._token.run_sync_soon(lambda: context.run(self._spawn, call, future))
+            context = copy_context()
+            token.run_sync_soon(lambda: context.run(self._spawn, call, future))
         except trio.RunFinishedError:
             raise ClientClosed("the client's thread has ended") from None
-        return future
 
     def run(self, function: Callable[..., Awaitable[T]], *args: Any, **kwargs: Any) -> T:
         """Run an async function in the portal's thread and wait for it; an interrupt (Ctrl-C) cancels it."""
-        future = self.submit(function, *args, **kwargs)
+        future: Future[T] = Future()
         try:
+            # Inside: an interrupt may come before the wait has begun.
+            self._submit(future, partial(function, *args, **kwargs))
             return future.result()
         except CancelledError:
             raise ClientClosed("closed while this call was waiting") from None
         except BaseException:
-            future.cancel()
+            self.abandon(future)
             raise
+
+    def abandon(self, future: Future[Any]) -> None:
+        """Nobody waits for this call any more: cancel it, or give back what it has taken."""
+        if not future.cancel():
+            future.add_done_callback(self._give_back)
+
+    def _give_back(self, future: Future[Any]) -> None:
+        if not future.cancelled() and future.exception() is None:
+            give_back = getattr(future.result(), "give_back", None)
+            if give_back is not None:
+                with suppress(trio.RunFinishedError):
+                    self._open_token().run_sync_soon(give_back)
 
     def call(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """Run a plain function in the portal's thread and wait for it."""
@@ -99,21 +121,17 @@ class Portal:
 
     # Blocks that stay open.
 
-    def hold(self, block: AbstractAsyncContextManager[Any]) -> Future[OpenContext]:
-        """Enter a block; the future is done when it is entered, or failed. Cancelling the future leaves the block."""
-
-        async def enter() -> OpenContext:
-            held = OpenContext()
-            assert self._nursery is not None
-            self._nursery.start_soon(self._keep, block, held)
-            try:
-                await wait_future(held.entered)
-            except trio.Cancelled:
-                held.scope.cancel()
-                raise
-            return held
-
-        return self.submit(enter)
+    async def hold(self, block: AbstractAsyncContextManager[Any]) -> OpenContext:
+        """Enter a block (to be submitted, or run); a cancelled call leaves it."""
+        held = OpenContext()
+        assert self._nursery is not None
+        self._nursery.start_soon(self._keep, block, held)
+        try:
+            await wait_future(held.entered)
+        except trio.Cancelled:
+            held.scope.cancel()
+            raise
+        return held
 
     def leave(self, held: OpenContext, *, failed: bool) -> Future[None]:
         """Leave a block; the future is done when it is left."""
@@ -177,20 +195,24 @@ class Portal:
                         return
 
             future.add_done_callback(cancelled)
+            # Another thread may cancel the future at any moment up to `set_running_or_notify_cancel`, and not after it.
             try:
                 result = await function()
             except Exception as error:
-                if not future.done():
+                if future.set_running_or_notify_cancel():
                     future.set_exception(error)
             except BaseException:
                 future.cancel()
                 raise
             else:
-                if not future.done():
+                if future.set_running_or_notify_cancel():
                     future.set_result(result)
                 elif (give_back := getattr(result, "give_back", None)) is not None:
-                    # No one waits for this message any more (the call was cancelled): the next receive returns it.
                     give_back()
+
+    def _open_token(self) -> trio.lowlevel.TrioToken:
+        assert self._token is not None
+        return self._token
 
 
 async def wait_future(future: Future[T]) -> T:

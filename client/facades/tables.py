@@ -145,7 +145,6 @@ class LitePullConsumerFacade(Facade, Generic[T]):
     unsubscribe = plain(LitePullConsumer.unsubscribe)
     assign = waiting(LitePullConsumer.assign)
     queues = waiting(LitePullConsumer.queues)
-    poll = waiting(LitePullConsumer[T].poll)
     pause = plain(LitePullConsumer.pause)
     resume = plain(LitePullConsumer.resume)
     seek = waiting(LitePullConsumer.seek)

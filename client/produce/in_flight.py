@@ -30,6 +30,10 @@ class InFlight:
         try:
             with trio.move_on_at(deadline):
                 await turn.wait()
+        except trio.Cancelled:
+            if turn.is_set():
+                self.leave()  # the place came when this send had been cancelled, before it could run
+            raise
         finally:
             if not turn.is_set():
                 self._waiting.remove(turn)

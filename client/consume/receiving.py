@@ -1,0 +1,94 @@
+"""The messages of a push consumer on their way to the application's own tasks (`async for`, `receive`).
+
+A task waits before it takes a message, never between taking and returning it: so a call that is cancelled, or whose
+time passes, has taken nothing. Where a serializer has to wait for a schema after that, a cancelled call gives the
+message back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Generic
+
+import trio
+
+from triomq.client.consume.concurrent import ConcurrentConsuming, OfferedMessage
+from triomq.client.consume.delivery import Delivery
+from triomq.client.consume.ordered import OrderedConsuming
+from triomq.client.consume.payloads import Payloads
+from triomq.client.core.spans import Spans
+from triomq.client.core.type_variables import T
+from triomq.protocol.message import MessageExt
+
+RECEIVES_BETWEEN_CHECKPOINTS = 64
+
+
+class Receiver(Generic[T]):
+    """See the module's docstring; owned by one consumer."""
+
+    def __init__(self, payloads: Payloads[T] | None, spans: Spans) -> None:
+        self._payloads = payloads
+        self._spans = spans
+        self._received = 0
+        self._deliveries_in, self._deliveries_out = trio.open_memory_channel[Delivery[Any]](0)
+
+    async def receive(self, consuming: ConcurrentConsuming | OrderedConsuming) -> Delivery[T]:
+        """Return the next message, waiting for one."""
+        if not isinstance(consuming, ConcurrentConsuming):
+            return await self._deliveries_out.receive()
+        while True:
+            self._received += 1
+            if self._received % RECEIVES_BETWEEN_CHECKPOINTS == 0:
+                await trio.lowlevel.checkpoint()
+            delivery = consuming.take_nowait() or await consuming.take()
+            if self._payloads is None or await self._fits(delivery):
+                return delivery
+
+    async def receive_within(
+        self, consuming: ConcurrentConsuming | OrderedConsuming, timeout_seconds: float
+    ) -> Delivery[T] | None:
+        """Return the next message; None when the time has passed and none is there."""
+        deadline = trio.current_time() + timeout_seconds
+        while True:
+            await trio.lowlevel.checkpoint()
+            delivery = self._take_nowait(consuming)
+            if delivery is None:
+                with trio.move_on_at(deadline):
+                    delivery = await self._take(consuming)
+            if delivery is None or await self._fits(delivery):
+                return delivery
+
+    async def hand_out(
+        self, consuming: ConcurrentConsuming | OrderedConsuming, messages: Sequence[MessageExt[Any]]
+    ) -> None:
+        """Offer each message, and wait until it is settled: messages of an ordered queue, or of an administrator."""
+        for message in messages:
+            refused = True
+            while refused:
+                offered = OfferedMessage()
+                delivery = Delivery(message, offered)
+                delivery.span = self._spans.current()
+                if isinstance(consuming, ConcurrentConsuming):
+                    consuming.offer(delivery)
+                else:
+                    await self._deliveries_in.send(delivery)
+                await offered.wait()
+                refused = offered.refused
+
+    def _take_nowait(self, consuming: ConcurrentConsuming | OrderedConsuming) -> Delivery[T] | None:
+        if isinstance(consuming, ConcurrentConsuming):
+            return consuming.take_nowait()
+        try:
+            return self._deliveries_out.receive_nowait()
+        except trio.WouldBlock:
+            return None
+
+    async def _take(self, consuming: ConcurrentConsuming | OrderedConsuming) -> Delivery[T]:
+        if isinstance(consuming, ConcurrentConsuming):
+            return await consuming.take()
+        return await self._deliveries_out.receive()
+
+    async def _fits(self, delivery: Delivery[T]) -> bool:
+        """Set the value of a message. Messages that are offered went through the consuming's own call, which has set
+        their values."""
+        return self._payloads is None or delivery.assigned is None or await self._payloads.fits(delivery)
