@@ -16,12 +16,12 @@ from typing import Any
 
 import pytest
 import trio
-from client_cluster import LIMIT_SECONDS, Cluster, fresh
+from client_cluster import LIMIT_SECONDS, Cluster, fresh, send_all
 from client_fakes import NAME_SERVER, FakeCluster
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 import triomq
-from triomq import Producer, aio, blocking
+from triomq import aio, blocking
 from triomq.client.core.errors import OperationTimeout, RequestTimedOut
 from triomq.client.core.results import ConsumeFromWhere, LocalTransactionState
 from triomq.client.facades import portal as portals
@@ -399,17 +399,13 @@ MEMBERS: dict[str, tuple[Callable[[str], Any], dict[str, Call], list[type]]] = {
 
 @pytest.mark.parametrize("member", MEMBERS)
 async def test_a_call_that_is_cancelled_breaks_nothing_for_the_next(triomq: Cluster, member: str) -> None:
-    server = triomq.name_server
     make, calls, facades = MEMBERS[member]
     assert set(calls) == {
         name for facade in facades for name, value in vars(facade).items() if isinstance(value, waiting)
     }
     topic = fresh()
-    async with Producer(fresh("P"), name_server=server) as producer:
-        await producer.send_batch([Message(topic, b"m")] * 4)
-        for queue in await producer.queues(topic):
-            await producer.send(Message(topic, b"m"), queue=queue)
-    async with make(server) as made:
+    await send_all(triomq, topic, [b"m"] * 4)  # one in each queue
+    async with make(triomq.name_server) as made:
         if member == "pusher":
             made.subscribe(topic)
         for call in calls.values():
