@@ -321,8 +321,8 @@ class BrokerSettings:
     )
     max_messages_per_batch: int = _changeable(
         "maxMessagesPerBatch",
-        4096,
-        meaning="messages of one batch; larger ones are refused (TrioMQ only)",
+        2**31 - 1,
+        meaning="messages of one batch, whose bytes maxMessageSize bounds; larger ones are refused (TrioMQ only)",
         minimum=1,
     )
     max_groups_per_client: int = _changeable(

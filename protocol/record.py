@@ -362,7 +362,7 @@ def split_batch(body: Buffer, max_units: int = 1 << 31) -> list[BatchUnit]:
     units: list[BatchUnit] = []
     offset = 0
     end = len(body)
-    if end > max_units * BATCH_FIXED_BYTES and _has_more_units(body, max_units):
+    if end > max_units * BATCH_FIXED_BYTES and end_of_units(body, 0, max_units) < end:
         raise RecordError(f"it has more than {max_units} messages; send several batches")
     while offset < end:
         if end - offset < BATCH_FIXED_BYTES:
@@ -382,18 +382,17 @@ def split_batch(body: Buffer, max_units: int = 1 << 31) -> list[BatchUnit]:
     return units
 
 
-def _has_more_units(body: Buffer, max_units: int) -> bool:
-    """Return whether a batch has more units than that, without a copy of any. A length that does not fit ends it."""
-    offset = count = 0
+def end_of_units(body: Buffer, offset: int, count: int) -> int:
+    """Return where the `count` units of a batch from `offset` on end, without a copy of any; the end of the body if
+    there are no more, or a length does not fit."""
     end = len(body)
-    while end - offset >= BATCH_FIXED_BYTES and count <= max_units:
+    while offset < end and count > 0:
+        if end - offset < BATCH_FIXED_BYTES:
+            return end
         body_length = _BODY_LENGTH.unpack_from(body, offset + _BATCH_HEAD.size - 4)[0]
         properties_at = offset + _BATCH_HEAD.size + body_length
         if body_length < 0 or properties_at + 2 > end:
-            return False
-        properties_length = _SHORT.unpack_from(body, properties_at)[0]
-        if properties_length < 0:
-            return False
-        offset = properties_at + 2 + properties_length
-        count += 1
-    return count > max_units
+            return end
+        offset = properties_at + 2 + max(0, _SHORT.unpack_from(body, properties_at)[0])
+        count -= 1
+    return min(offset, end)

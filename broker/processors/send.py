@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
 
 import structlog
 
 from triomq.broker.configuration import Configuration
 from triomq.broker.message_writer import MessageWriter, PendingPut, tags_code
 from triomq.broker.metrics.stats import BrokerStats
+from triomq.broker.processors.long_batch import LONG_BATCH, ids_in_steps, put_in_steps
 from triomq.broker.put_responses import FAQ, SEND_CODES, SEND_REMARKS, STORED
 from triomq.broker.tables.metadata import Metadata
 from triomq.protocol import permission, sys_flag
@@ -28,7 +29,7 @@ from triomq.protocol.command import RemotingCommand, new_response
 from triomq.protocol.errors import RecordError, RequestRefused
 from triomq.protocol.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
 from triomq.protocol.message_id import offset_message_id_bytes_reference
-from triomq.protocol.record import BatchUnit, split_batch
+from triomq.protocol.record import BATCH_FIXED_BYTES, BatchUnit, end_of_units, split_batch
 from triomq.protocol.response_template import ResponseTemplate, TemplatedResponse
 from triomq.protocol.speedups import accelerated
 from triomq.protocol.system_topics import (
@@ -61,7 +62,7 @@ SendHeader = SendMessageRequestHeader | SendMessageRequestHeaderV2
 class SendAnswer(PendingPut):
     """The pending response to one send (`finish` sends it)."""
 
-    __slots__ = ("_connection", "_processor", "_queue_id", "_request", "_topic")
+    __slots__ = ("_connection", "_processor", "_queue_id", "_request", "_topic", "ids")
 
     def __init__(
         self, processor: SendProcessor, connection: Connection, request: RemotingCommand, topic: str, queue_id: int
@@ -72,6 +73,7 @@ class SendAnswer(PendingPut):
         self._request = request
         self._topic = topic
         self._queue_id = queue_id
+        self.ids = b""  # of a long batch, made in steps
 
     def release_body(self) -> None:
         if self._connection.on_answer is None:  # hooks see the whole request
@@ -119,20 +121,24 @@ class SendProcessor:
         self._accept_from_ms = broker.start_accept_send_request_time_stamp
         self._is_writeable = permission.is_writeable(broker.broker_permission)
 
-    def __call__(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
-        """Handle a send. The response comes from a SendAnswer, or from a raised RequestRefused or HeaderFieldError."""
+    def __call__(
+        self, connection: Connection, request: RemotingCommand
+    ) -> RemotingCommand | Coroutine[Any, Any, RemotingCommand | None] | None:
+        """Handle a send. The response comes from a SendAnswer, or from a raised RequestRefused or HeaderFieldError. A
+        long batch is a task."""
         header: SendHeader
         if request.code == _SEND_MESSAGE:
             header = request.header(SendMessageRequestHeader)
         else:
             header = request.header(SendMessageRequestHeaderV2)
         try:
-            self._send(connection, request, header)
+            return self._send(connection, request, header)
         except RequestRefused as refusal:
             return new_response(request, refusal.code, refusal.remark, ext_fields=self.standing_fields())
-        return None
 
-    def _send(self, connection: Connection, request: RemotingCommand, header: SendHeader) -> None:
+    def _send(
+        self, connection: Connection, request: RemotingCommand, header: SendHeader
+    ) -> Coroutine[Any, Any, RemotingCommand | None] | None:
         self.check_time()
         topic = header.topic
         config = self.topic_for_send(connection, header)
@@ -151,7 +157,7 @@ class SendProcessor:
                 message.keys = keys
                 self._pool.entered(answer)
                 self._writer.put_plain(message, wait, answer)
-                return
+                return None
         properties = property_text.parse(text)
         wait = properties.get(names.WAIT, "true") != "false"
         message = self._message(connection, request, header, config, queue_id, b"")
@@ -160,8 +166,7 @@ class SendProcessor:
         message.keys = properties.get(names.KEYS)
         message.multi_queues = properties.get(names.INNER_MULTI_DISPATCH)
         if header.batch:
-            self._send_batch(message, properties, wait, answer)
-            return
+            return self._send_batch(request, message, properties, wait, answer)
         if topic.startswith(RETRY_PREFIX):
             self._divert_to_dlq(connection, request, header, message, properties)
         if names.TRANSACTION_PREPARED in properties and properties[names.TRANSACTION_PREPARED].lower() == "true":
@@ -173,13 +178,14 @@ class SendProcessor:
             properties[names.CLUSTER] = self._cluster
             self._pool.entered(answer)
             self._writer.put_half(message, properties, wait, answer)
-            return
+            return None
         if names.DELAY in properties:
             _check_delay_level(properties[names.DELAY])
         properties[names.CLUSTER] = self._cluster
         message.properties = _stored_text(properties)
         self._pool.entered(answer)
         self._writer.put(message, properties, wait, answer)
+        return None
 
     def _message(
         self,
@@ -203,20 +209,45 @@ class SendProcessor:
             reconsume_times=header.reconsume_times or 0,
         )
 
-    def _send_batch(self, message: MessageToStore, properties: dict[str, str], wait: bool, answer: SendAnswer) -> None:
+    def _send_batch(
+        self,
+        request: RemotingCommand,
+        message: MessageToStore,
+        properties: dict[str, str],
+        wait: bool,
+        answer: SendAnswer,
+    ) -> Coroutine[Any, Any, RemotingCommand | None] | None:
         """Store a batch. Each message keeps its own properties, followed by those of the batch."""
         if len(message.topic) > TOPIC_MAX_LENGTH:
             raise RequestRefused(ResponseCode.MESSAGE_ILLEGAL, f"message topic length too long {len(message.topic)}")
+        properties[names.CLUSTER] = self._cluster
+        shared = property_text.encode(properties)
+        body = message.body
+        if len(body) > LONG_BATCH * BATCH_FIXED_BYTES and end_of_units(body, 0, LONG_BATCH) < len(body):
+            return self._send_long_batch(request, message, shared, wait, answer)
         try:
-            units = split_batch(message.body, self._settings.max_messages_per_batch)
+            units = split_batch(body, self._settings.max_messages_per_batch)
         except RecordError as error:
             raise RequestRefused(ResponseCode.MESSAGE_ILLEGAL, f"the batch cannot be read: {error}") from None
         if not units:
             raise RequestRefused(ResponseCode.MESSAGE_ILLEGAL, "the batch contains no message")
-        properties[names.CLUSTER] = self._cluster
-        shared = property_text.encode(properties)
         self._pool.entered(answer)
         self._writer.put_batch(message, [_with_properties(unit, shared) for unit in units], wait, answer)
+        return None
+
+    async def _send_long_batch(
+        self, request: RemotingCommand, message: MessageToStore, shared: bytes, wait: bool, answer: SendAnswer
+    ) -> RemotingCommand | None:
+        limits = self._settings.max_messages_per_batch, self._configuration.store.max_message_size_bytes
+        message.properties = shared
+        try:
+            result = answer.result = await put_in_steps(self._writer, message, wait, limits)
+            if result.status is _PUT_OK:
+                answer.ids = await ids_in_steps(self._store_host_hex, result.physical_offsets or [])
+        except RequestRefused as refusal:
+            return new_response(request, refusal.code, refusal.remark, ext_fields=self.standing_fields())
+        answer.finish()
+        return None
 
     def answer(
         self,
@@ -241,7 +272,9 @@ class SendProcessor:
                 return
         self._stats.topic_put(topic, queue_id, result.message_count, result.size_bytes)
         ids = _offset_message_id(self._store_host_hex, result.physical_offset)
-        if result.physical_offsets:
+        if token.ids:
+            ids = token.ids
+        elif result.physical_offsets:
             ids = b",".join([_offset_message_id(self._store_host_hex, offset) for offset in result.physical_offsets])
         values = ids, queue_id, result.queue_offset
         connection.answer(request, TemplatedResponse(self._template, request, code, values))

@@ -51,7 +51,7 @@ from triomq.protocol.codes import RequestCode
 from triomq.protocol.command import RemotingCommand
 from triomq.protocol.errors import RecordError
 from triomq.protocol.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
-from triomq.protocol.record import split_batch
+from triomq.protocol.record import end_of_units, split_batch
 from triomq.protocol.system_topics import DLQ_PREFIX, RETRY_PREFIX
 from triomq.remoting.connection import Connection
 
@@ -123,6 +123,10 @@ class Excess:
 _creator: ContextVar[Sequence[Peer]] = ContextVar("_creator", default=())
 """Whom topics and groups count for that come into being while a request is handled. A task that handles the rest of a
 request inherits it."""
+
+
+_MOST_COUNTED: Final = 4096
+"""Messages of a batch that are counted one by one."""
 
 
 class Quotas:
@@ -245,8 +249,11 @@ class Quotas:
         self._take(peers, {BYTES_IN: len(request.body), MESSAGES_IN: count})
 
     def _batch_count(self, body: bytes) -> int:
+        counted = end_of_units(body, 0, _MOST_COUNTED)
+        if counted < len(body):  # a long one, by the length of its first messages
+            return _MOST_COUNTED * len(body) // counted
         try:
-            return len(split_batch(body, self._configuration.broker.max_messages_per_batch))
+            return len(split_batch(body))
         except RecordError:
             return 1  # the processor refuses it
 

@@ -33,7 +33,7 @@ def test_keys_and_defaults_are_those_the_real_broker_lists() -> None:
     assert ours.pop("aclLikeRocketMQ") == "false", "a key of our own"
     assert ours.pop("extensions") == "", "a key of our own"
     own = {"maxTopicTableBytes": "12582912", "maxGroupTableBytes": "12582912", "maxGroupsPerClient": "1000"}
-    own |= {"maxOffsetTableBytes": "15728640", "maxMessagesPerBatch": "4096"}
+    own |= {"maxOffsetTableBytes": "15728640", "maxMessagesPerBatch": "2147483647"}
     own |= {"aclFailuresPerMinute": "60", "metricsAskClients": "true"}
     own |= {"quotaPerAccount": "", "quotaPerAddress": "", "quotaPerGroup": "", "quotaBurstMillis": "1000"}
     for key, value in own.items():
