@@ -53,6 +53,7 @@ CHINESE: Final[dict[str, str]] = {
     "replication": "复制",
     "sends": "发送",
     "all": "全部",
+    "yours": "用户",
     "normal": "普通",
     "ordered": "顺序",
     "retry": "重试",

@@ -145,6 +145,11 @@ def is_system_topic(topic: str, more_system_topics: Container[str] = ()) -> bool
     return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX) or topic in more_system_topics
 
 
+def is_system_group(group: str) -> bool:
+    """Return True for the groups of the broker and of RocketMQ's tools."""
+    return group in SYSTEM_GROUPS or group.startswith(SYSTEM_GROUP_PREFIX)
+
+
 def check_not_system_topic(topic: str, more_system_topics: Container[str] = ()) -> None:
     """Raise `TopicReserved` for a system topic. Processors call this before they create, change or delete a topic."""
     if is_system_topic(topic, more_system_topics):

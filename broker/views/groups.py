@@ -13,7 +13,7 @@ from triomq.broker.processors.consume_admin import language_name
 from triomq.dashboard.listing import listed
 from triomq.dashboard.views import Ask, Data, NotThere, Steps
 from triomq.protocol.codes import version_name
-from triomq.protocol.system_topics import dlq_topic
+from triomq.protocol.system_topics import dlq_topic, is_system_group
 
 MOST_QUEUES = 2048
 MOST_MEMBERS = 500
@@ -67,10 +67,11 @@ class Groups:
         return [group for group in known if ask.may_read_group(group)]
 
     def groups(self, ask: Ask) -> Steps:
-        """Make the list of groups."""
+        """Make the list of groups: those of users, or those of the broker and of tools."""
         snapshot = self._snapshot()
+        are_system = ask.query.get("kind") == "system"
         page = yield from listed(
-            self._names(ask),
+            [group for group in self._names(ask) if is_system_group(group) is are_system],
             ask.query,
             lambda group: self._row(group, snapshot),
             {
@@ -82,7 +83,7 @@ class Groups:
             },
             default="lag",
         )
-        return {"list": page}
+        return {"list": page, "kind": "system" if are_system else ""}
 
     def group(self, ask: Ask) -> Steps:
         """Make the page of one group."""

@@ -9,11 +9,12 @@ import trio
 from triomq.broker.assembly.serving import Serving
 from triomq.broker.figures.readiness import Readiness
 from triomq.broker.metrics import stats_names as names
+from triomq.broker.views.topics import SYSTEM_KINDS, Topics
 from triomq.daemon.secret_names import is_secret
 from triomq.dashboard.views import Ask, Data, NotThere, Steps
 from triomq.monitoring.process import resident_bytes
 from triomq.protocol.settings import declarations, to_text
-from triomq.protocol.system_topics import DLQ_PREFIX, TRANS_HALF_TOPIC
+from triomq.protocol.system_topics import DLQ_PREFIX, TRANS_HALF_TOPIC, is_system_group
 from triomq.remoting.server import RemotingServer
 
 _STEP_TOPICS = 64
@@ -22,10 +23,11 @@ _STEP_TOPICS = 64
 class Overview:
     """`server` has the connections. `began` is when the broker was started, by a clock that only grows."""
 
-    def __init__(self, serving: Serving, server: RemotingServer) -> None:
+    def __init__(self, serving: Serving, server: RemotingServer, began: float) -> None:
         self._serving = serving
         self._server = server
-        self._began = time.monotonic()
+        self._began = began
+        self._topics = Topics(serving)
         self._readiness = Readiness(serving)
 
     def checks(self) -> list[Data]:
@@ -64,8 +66,10 @@ class Overview:
             "figures": {
                 "stored_per_second": round(stats.per_second(names.BROKER_PUT_NUMS, cluster), 2),
                 "read_per_second": round(stats.per_second(names.BROKER_GET_NUMS, cluster), 2),
-                "topics": len(topics),
-                "groups": len([group for group in metadata.groups.names() if ask.may_read_group(group)]),
+                "topics": len([topic for topic in topics if self._topics.kind(topic) not in SYSTEM_KINDS]),
+                "groups": len(
+                    [g for g in metadata.groups.names() if ask.may_read_group(g) and not is_system_group(g)]
+                ),
                 "connections": len(self._server.connections),
                 "held_pulls": len(serving.pull.long_polling),
                 "dead_letters": dead,

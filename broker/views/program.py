@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,7 @@ def open_dashboard(
     serving: Serving, server: RemotingServer, certificates: ServerCertificates, background: trio.Nursery
 ) -> Door | None:
     """Open the port and begin the history; None if the port is taken."""
+    began = time.monotonic()  # with the broker; the pages are made for the first visitor
     settings = serving.tables.configuration.server
     stats = serving.tables.stats
     history = History(
@@ -39,12 +41,12 @@ def open_dashboard(
         from triomq.dashboard.site import prepare
 
         get_context = certificates.context if settings.dashboard_tls else None
-        return prepare(_program(serving, server, history), settings, get_context, port)
+        return prepare(_program(serving, server, history, began), settings, get_context, port)
 
     return Door(settings.dashboard_address, settings.dashboard_port, load).serve(background, history)
 
 
-def _program(serving: Serving, server: RemotingServer, history: History) -> Program:
+def _program(serving: Serving, server: RemotingServer, history: History, began: float) -> Program:
     from triomq.broker.views.accounts import AclAccounts
     from triomq.broker.views.clients import Clients
     from triomq.broker.views.groups import Groups
@@ -54,7 +56,7 @@ def _program(serving: Serving, server: RemotingServer, history: History) -> Prog
     from triomq.broker.views.waiting import Waiting
     from triomq.dashboard.views import Program, View
 
-    overview, topics, groups = Overview(serving, server), Topics(serving), Groups(serving)
+    overview, topics, groups = Overview(serving, server, began), Topics(serving), Groups(serving)
     messages, waiting = Messages(serving), Waiting(serving)
     access = serving.tables.access
     return Program(

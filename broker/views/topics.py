@@ -12,6 +12,9 @@ from triomq.dashboard.views import Ask, NotThere, Steps
 from triomq.protocol.system_topics import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, TRANS_HALF_TOPIC, is_system_topic
 
 KINDS = ("normal", "ordered", "retry", "dead", "delay", "transaction", "system")
+SYSTEM_KINDS = ("delay", "transaction", "system")
+"""Kinds of the broker's own topics. A list without a chosen kind leaves them out; with ALL it has them, too."""
+ALL = "all"
 MOST_QUEUES = 1024
 _STEP_QUEUES = 16
 
@@ -76,6 +79,8 @@ class Topics:
         known = [topic for topic in self._topics.names() if ask.may_read(topic)]
         if chosen in KINDS:
             known = [topic for topic in known if self.kind(topic) == chosen]
+        elif chosen != ALL:
+            known = [topic for topic in known if self.kind(topic) not in SYSTEM_KINDS]
         page = yield from listed(
             known,
             ask.query,
@@ -87,7 +92,7 @@ class Topics:
             },
             default="name",
         )
-        return {"list": page, "kinds": list(KINDS), "kind": chosen if chosen in KINDS else ""}
+        return {"list": page, "kinds": list(KINDS), "kind": chosen if chosen in (*KINDS, ALL) else ""}
 
     def topic(self, ask: Ask) -> Steps:
         """Make the page of one topic."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import urllib.parse
 from pathlib import Path
 
@@ -45,6 +46,35 @@ async def test_the_pages_show_what_the_broker_has(tmp_path: Path) -> None:
         assert "maxTopics" not in changed
         assert (await here.data("/broker"))["identity"]["role"] == "ASYNC_MASTER"
         assert (await here.get("/group?name=nobody"))[0] == (await here.get("/topic?name=nothing"))[0] == 404
+
+
+async def test_topics_and_groups_of_the_broker_stand_apart_from_those_of_users(tmp_path: Path) -> None:
+    async with shown(tmp_path) as here:
+        await traffic(here.broker)
+
+        async def names(path: str, **query: str) -> list[str]:
+            return [row["name"] for row in (await here.data(path, **query))["list"]["rows"]]
+
+        assert (await names("/topics"), await names("/groups")) == (["%RETRY%G", "T"], ["G"])
+        system = set(await names("/topics", kind="system"))
+        assert "TBW102" in system
+        assert set(await names("/topics", kind="all")) >= system | {"T"}
+        system = set(await names("/groups", kind="system"))
+        assert "TOOLS_CONSUMER" in system
+        assert "G" not in system
+        figures = (await here.data("/"))["figures"]
+        assert (figures["topics"], figures["groups"]) == (2, 1)
+        assert 'kind=system' in (await here.get("/groups?kind=system&sort=lag"))[1]
+
+
+async def test_the_uptime_begins_with_the_broker_not_with_the_first_visitor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with shown(tmp_path) as here:
+        now = time.monotonic()
+        monkeypatch.setattr(time, "monotonic", lambda: now + 3600)
+        assert (await here.data("/"))["figures"]["uptime_seconds"] >= 3600
+        assert (await here.data("/broker"))["identity"]["uptime_seconds"] >= 3600
 
 
 async def test_names_with_markup_and_another_site_s_host_do_no_harm(tmp_path: Path) -> None:

@@ -228,3 +228,4 @@ async def test_the_language_is_chosen_by_a_link_then_a_cookie_then_the_browser()
 async def test_the_link_to_the_other_language_leads_to_the_same_place() -> None:
     html = text_of(await Visit().get("/?name=a%26b%22&path=1&lang=en"))
     assert 'href="?name=a%26b%22&amp;path=1&amp;lang=zh"' in html
+    assert '<span lang="zh">中文</span> (Chinese)' in html, "for those who have no Chinese font"
