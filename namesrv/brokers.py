@@ -60,12 +60,12 @@ class _BrokerSet:
 
 
 class _LiveBroker:
-    """One broker address that registered."""
+    """One broker address that registered. `data_version` is None if its topics are no longer what it registered."""
 
     __slots__ = ("data_version", "ha_address", "last_seen", "origin", "owner")
 
     def __init__(
-        self, last_seen: float, data_version: DataVersion, ha_address: str, owner: object, origin: str
+        self, last_seen: float, data_version: DataVersion | None, ha_address: str, owner: object, origin: str
     ) -> None:
         self.origin = origin
         self.last_seen = last_seen
@@ -100,10 +100,10 @@ class BrokerTable:
     def is_live(self, address: str) -> bool:
         return address in self._live
 
-    def has_id(self, broker: BrokerKey) -> bool:
-        """Return whether there is a broker of this name and id, at whatever address."""
+    def has(self, broker: BrokerKey) -> bool:
+        """Return whether the broker of this name and id is at this address."""
         brokers = self._brokers.get(broker.name)
-        return brokers is not None and broker.id in brokers.addresses
+        return brokers is not None and brokers.addresses.get(broker.id) == broker.address
 
     def owners(self, broker: BrokerKey) -> list[object]:
         """Return the owners of what a registration or unregistration of `broker` would replace or remove: the live
@@ -126,8 +126,20 @@ class BrokerTable:
         for live in self._live.values():
             live.last_seen += seconds
 
+    def forget_version(self, name: str) -> None:
+        """Forget the data version of the master of this name: its topics are no longer those that it registered."""
+        brokers = self._brokers.get(name)
+        live = self._live.get(brokers.addresses.get(MASTER_ID, "")) if brokers is not None else None
+        if live is not None:
+            live.data_version = None
+
+    def is_forgotten(self, address: str) -> bool:
+        """Return whether this address is known and its data version is not."""
+        live = self._live.get(address)
+        return live is not None and live.data_version is None
+
     def is_changed(self, address: str, data_version: DataVersion) -> bool:
-        """Return True if this address is unknown or registered last with another data version."""
+        """Return True if this address or its data version is unknown, or if it registered last with another one."""
         live = self._live.get(address)
         return live is None or live.data_version != data_version
 
@@ -208,9 +220,17 @@ class BrokerTable:
                 raise RequestRefused(ResponseCode.SYSTEM_ERROR, reason)
 
     def enter(
-        self, broker: BrokerKey, rest: RestOfRegistration, ha_address: str, owner: object, now: float
+        self,
+        broker: BrokerKey,
+        rest: RestOfRegistration,
+        ha_address: str,
+        owner: object,
+        now: float,
+        *,
+        is_whole: bool = True,
     ) -> MasterAddress:
-        """Note that a broker registered. Return what it learns of its master."""
+        """Note that a broker registered; its data version counts only if `is_whole`. Return what it learns of its
+        master."""
         members = self._clusters.setdefault(broker.cluster, set())
         if broker.name not in members:
             members.add(broker.name)
@@ -232,7 +252,8 @@ class BrokerTable:
             self.revision += 1
         self._places.setdefault(broker.address, {})[broker.name, broker.id] = None
         self._disown(broker.address)
-        self._live[broker.address] = _LiveBroker(now, rest.data_version, ha_address, owner, broker.origin)
+        version = rest.data_version if is_whole else None
+        self._live[broker.address] = _LiveBroker(now, version, ha_address, owner, broker.origin)
         self._owned.setdefault(id(owner), {})[broker.address] = None
         self._enter_filter_servers(broker.address, rest.filter_servers)
         return MasterAddress() if broker.id == MASTER_ID else self._master_of(brokers)

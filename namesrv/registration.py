@@ -229,7 +229,7 @@ class _Registration:
         """Do a step. The last one enters the broker, and returns what it learns of its master."""
         brokers = self._routes.brokers
         broker = self._broker
-        is_new = brokers.data_version(broker.address) is None
+        is_new = not brokers.is_live(broker.address)
         owners = brokers.owners(broker)
         try:
             next(self._steps)

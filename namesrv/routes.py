@@ -5,9 +5,11 @@
 
 The theory (RocketMQ: RouteInfoManager). A broker name stands for a set of brokers with the same topics: a master (id 0)
 and slaves. Only registrations of the master change topics, and only if its data version differs from the previous one;
-topics missing from a registration stay, because a broker also registers single topics. A broker address disappears when
-it unregisters, when it has been silent for too long, or when its owner (the connection it registered over) closes. The
-last address of a name takes the name and its topics with it.
+topics missing from a registration stay, because a broker also registers single topics. The data version is forgotten
+when a topic is deleted here, so that a broker that still has the topic brings it back. It is not when the write
+permission is removed: that lasts until the broker's topics change. A broker address disappears when it unregisters,
+when it has been silent for too long, or when its owner (the connection it registered over) closes. The last address of
+a name takes the name and its topics with it.
 
 With `is_protected` a live registration belongs to its origin: another origin can neither register the same address, nor
 take the id of that broker, nor unregister it. Without it anybody may, as in RocketMQ; the processor then closes the
@@ -135,7 +137,8 @@ class RouteTable:
                     self.brokers.check_limits(broker, self.limits)
                     if takes_topics and incoming.commit():
                         self._revision += 1
-                    return self.brokers.enter(broker, rest, ha_address, owner, now())
+                    is_whole = self._is_whole(broker, incoming.count)
+                    return self.brokers.enter(broker, rest, ha_address, owner, now(), is_whole=is_whole)
             finally:
                 incoming.end()
                 self._count()
@@ -173,8 +176,16 @@ class RouteTable:
         return rest, takes_topics
 
     def _takes_topics(self, broker: BrokerKey, data_version: DataVersion) -> bool:
-        is_new = not self.brokers.has_id(broker)
+        is_new = not self.brokers.has(broker)
         return broker.id == MASTER_ID and (is_new or self.brokers.is_changed(broker.address, data_version))
+
+    def _is_whole(self, broker: BrokerKey, topic_count: int) -> bool:
+        """Return whether the data version of a registration counts. One that was forgotten stays so until the broker
+        registers all its topics: a single one says nothing about what was taken away from the others."""
+        if broker.id != MASTER_ID or not self.brokers.is_forgotten(broker.address):
+            return True
+        table = self.topics_of.tables.get(broker.name)
+        return table is None or topic_count >= len(table.topics)
 
     def unregister(self, broker: BrokerKey) -> None:
         """Remove one broker. Another address that has since registered under the same id stays (RocketMQ drops it).
@@ -204,7 +215,8 @@ class RouteTable:
     # Changes by administrators.
 
     def wipe_write_perm(self, broker_name: str) -> int:
-        """Remove the write permission from all topics of a broker name; return their number."""
+        """Remove the write permission from all topics of a broker name, until it registers another data version; return
+        their number."""
         return _finish(self.wiping_write_perm(broker_name))
 
     def wiping_write_perm(self, broker_name: str) -> Generator[None, None, int]:
@@ -212,12 +224,15 @@ class RouteTable:
         return self._changing_perm(broker_name, lambda perm: perm & ~permission.WRITE)
 
     def add_write_perm(self, broker_name: str) -> int:
-        """Make all topics of a broker name readable and writable; return their number."""
+        """Make all topics of a broker name readable and writable until the broker registers them again; return their
+        number."""
         return _finish(self.adding_write_perm(broker_name))
 
     def adding_write_perm(self, broker_name: str) -> Generator[None, None, int]:
         """Do the same in steps."""
-        return self._changing_perm(broker_name, lambda _: permission.READ_WRITE)
+        count = yield from self._changing_perm(broker_name, lambda _: permission.READ_WRITE)
+        self.brokers.forget_version(broker_name)
+        return count
 
     def _changing_perm(self, broker_name: str, change: Callable[[int], int]) -> Generator[None, None, int]:
         """Change the permissions of all topics of a broker name, in steps; return their number."""
@@ -246,12 +261,14 @@ class RouteTable:
                 return len(topics)
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
-        """Remove a topic, everywhere or at the brokers of one cluster, until a broker registers it again."""
+        """Remove a topic, everywhere or at the brokers of one cluster, until a broker registers it again. One that was
+        away when the others deleted it still has it, and registers it with a data version that has not changed."""
         self._revision += 1
         members = self.brokers.members(cluster) if cluster else None
         for broker_name in self.topics_of.names(topic):
             if members is None or broker_name in members:
                 self.topics_of.delete(broker_name, topic)
+                self.brokers.forget_version(broker_name)
         self._count()
 
     # What clients ask.

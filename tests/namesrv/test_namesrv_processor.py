@@ -317,6 +317,20 @@ async def test_query_data_version(namesrv: FakeNamesrv) -> None:
         assert (await namesrv.ask(RequestCode.QUERY_DATA_VERSION, broker_fields(), body)).code == ERROR
 
 
+async def test_a_broker_that_lost_a_topic_is_told_to_register_and_stays_alive(namesrv: FakeNamesrv) -> None:
+    version = DataVersion(counter=1, timestamp=1_700_000_000_000)
+    await namesrv.register("T", "U")
+    await namesrv.ask(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "T"})
+    answer = await namesrv.ask(RequestCode.QUERY_DATA_VERSION, broker_fields(), version.encode())
+    assert (answer.ext_fields, answer.body) == ({"changed": "true"}, b"")
+    with capture_logs() as logs:
+        await namesrv.register("T", "U")
+    assert [line["event"] for line in logs] == [], "it is no new broker"
+    assert await route(namesrv, "T") is not None
+    answer = await namesrv.ask(RequestCode.QUERY_DATA_VERSION, broker_fields(), version.encode())
+    assert answer.ext_fields == {"changed": "false"}
+
+
 async def test_a_data_version_is_short(namesrv: FakeNamesrv) -> None:
     """Nothing of a long one is read."""
     text = DataVersion(counter=1).encode()

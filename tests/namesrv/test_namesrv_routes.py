@@ -11,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from triomq.namesrv.brokers import SILENT_SECONDS, BrokerKey, MasterAddress
 from triomq.namesrv.route_limits import RouteLimits
 from triomq.namesrv.routes import RouteTable
+from triomq.protocol import permission
 from triomq.protocol.bodies.topic_config import DataVersion, TopicConfig
 from triomq.protocol.errors import RequestRefused
 
@@ -144,6 +145,79 @@ def test_an_unchanged_data_version_changes_no_topic() -> None:
     register(table, "T", "U")
     assert table.topics() == ["T"]
     assert table.revision == revision
+
+
+@pytest.mark.parametrize("cluster", [None, "C"])
+def test_a_deleted_topic_comes_back_with_a_broker_that_still_has_it(cluster: str | None) -> None:
+    """It was away when the other brokers deleted the topic, so its data version has not changed."""
+    table = RouteTable()
+    register(table, "T", "U")
+    register(table, "T", name="b-b", address="b:1")
+    table.delete_topic("T", cluster)
+    assert table.topics() == ["U"]
+    register(table, "T", "U")
+    route = table.route("T")
+    assert route is not None and [data.broker_name for data in route.queue_datas] == ["b-a"]
+    register(table, "V")
+    assert table.route("V") is None, "the data version counts again"
+
+
+def test_a_registration_of_single_topics_does_not_hide_that_another_was_deleted() -> None:
+    table = RouteTable()
+    register(table, "T", "U")
+    table.delete_topic("T")
+    register(table, "V", version=2)
+    assert table.topics() == ["U", "V"]
+    register(table, "T", "U", "V", version=2)
+    assert sorted(table.topics()) == ["T", "U", "V"]
+
+
+def test_only_brokers_that_lose_a_topic_are_asked_for_theirs_again() -> None:
+    table = RouteTable()
+    register(table, "T")
+    register(table, "U", name="b-b", address="b:1")
+    table.delete_topic("T")
+    version = DataVersion(counter=1, timestamp=1)
+    assert table.brokers.is_changed("a:1", version)
+    assert not table.brokers.is_changed("b:1", version)
+    assert table.sizes()["brokers"] == 2, "both are alive"
+
+
+def test_a_removed_write_permission_stays_and_an_added_one_gives_way_to_the_broker() -> None:
+    """A broker that is taken out of service stays so; one that is put back has its own permissions."""
+    table = RouteTable()
+    own = TopicConfig(topic_name="T", perm=permission.READ_WRITE)
+    read_only = TopicConfig(topic_name="R", perm=permission.READ)
+
+    def perms() -> list[int]:
+        for _ in range(2):
+            table.register(
+                BrokerKey("C", "b-a", 0, "a:1"),
+                ha_address="",
+                data_version=DataVersion(counter=1, timestamp=1),
+                topics={"T": own, "R": read_only},
+                filter_servers=[],
+                owner=None,
+                now=0,
+            )
+        routes = [table.route(topic) for topic in ("T", "R")]
+        return [route.queue_datas[0].perm for route in routes if route is not None]
+
+    assert perms() == [permission.READ_WRITE, permission.READ]
+    table.wipe_write_perm("b-a")
+    assert perms() == [permission.READ, permission.READ]
+    table.add_write_perm("b-a")
+    assert perms() == [permission.READ_WRITE, permission.READ]
+
+
+def test_a_slave_that_takes_the_place_of_another_master_brings_its_topics() -> None:
+    """The data version of a slave is known, but its topics never counted."""
+    table = RouteTable()
+    register(table, "T")
+    register(table, "T", "U", broker_id=1, address="s:1", version=2)
+    register(table, "T", "U", address="s:1", version=2)
+    assert addresses(table) == {"b-a": {0: "s:1"}}
+    assert table.topics() == ["T", "U"]
 
 
 def test_a_slave_brings_no_topics() -> None:
