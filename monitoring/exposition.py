@@ -86,8 +86,7 @@ def bounded(keys: Iterable[Key], limit: int, sample_of: Callable[[Key], Sample |
         else:
             shown += 1
             yield sample
-    if passed:
-        yield passed
+    yield passed
 
 
 def labels(**values: str) -> str:
@@ -116,7 +115,8 @@ def number(value: int | float) -> str:
 
 class Page:
     """One scrape: renders families one after another. `left_out` is family -> series that are not shown, as far as it
-    is rendered. `on_failure` hears of samples that cannot be computed; the page continues without them."""
+    is rendered, for the families that may leave some out; `spent_seconds` is what the rendered part took of the loop.
+    `on_failure` hears of samples that cannot be computed; the page continues without them."""
 
     def __init__(
         self,
@@ -129,6 +129,7 @@ class Page:
         self._on_failure = on_failure
         self._clock = clock
         self.left_out: dict[str, int] = {}
+        self.spent_seconds = 0.0
 
     @property
     def content_type(self) -> str:
@@ -163,8 +164,7 @@ class Page:
         has_head = False
         for sample in self._samples(family):
             if isinstance(sample, int):
-                if sample:
-                    self.left_out[name] = self.left_out.get(name, 0) + sample
+                self.left_out[name] = self.left_out.get(name, 0) + sample
                 yield ""
                 continue
             if not has_head:

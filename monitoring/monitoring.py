@@ -101,17 +101,17 @@ class Monitoring:
 
     def _rendered(self, page: Page) -> Iterator[bytes]:
         """Yield a scrape in pieces, each of them one step; what it left out comes at its end."""
-        clock, spent = time.perf_counter, 0.0
+        clock = time.perf_counter
         pieces = page.text(self._families(page))
         while True:
             began = clock()
             piece = next(pieces, None)
-            spent += clock() - began
+            page.spent_seconds += clock() - began
             if piece is None:
                 break
             yield piece.encode(errors="replace")
         self._scrapes += 1
-        self._scrape_seconds += spent
+        self._scrape_seconds += page.spent_seconds
 
     def _families(self, page: Page) -> Iterator[Family]:
         for source in list(self._sources):
@@ -128,6 +128,8 @@ class Monitoring:
         self._left_out.update(page.left_out)
         left_out = [(labels(family=name), count) for name, count in self._left_out.items()]
         yield counter("triomq_series_dropped_total", "Series that scrapes left out because of the limit.", left_out)
+        meaning = "Time that this scrape took of the event loop."
+        yield gauge("triomq_scrape_duration_seconds", meaning, one(page.spent_seconds))
 
     def _own(self) -> Iterator[Family]:
         yield gauge(

@@ -163,6 +163,8 @@ class OwnFigures:
             )
         errors = Counter[tuple[int, int]]()
         for table in self._processor_tables:
+            # From the start, so that the first error is an increase.
+            errors.update({(code, int(ResponseCode.SYSTEM_ERROR)): 0 for code in table.codes()})
             errors.update(table.errors)
         yield counter(
             "triomq_request_errors_total",

@@ -59,6 +59,17 @@ async def test_an_offset_beyond_the_end_of_a_queue_hides_no_backlog_and_is_count
         assert scrape.value("triomq_consumer_offsets_beyond_end", topic="T", group="G") == 2
 
 
+async def test_what_has_not_been_counted_yet_is_0_from_the_start(tmp_path: Path) -> None:
+    async with watched(tmp_path) as it:
+        scrape = await it.scrape()
+        for code in ("send_message_v2", "pull_message"):
+            labels = {"request_code": code, "response_code": "system_error"}
+            assert scrape.value("triomq_request_errors_total", **labels) == 0
+        for family in ("rocketmq_producer_offset", "rocketmq_group_diff", "rocketmq_messages_in_total"):
+            assert scrape.value("triomq_series_dropped_total", family=family) == 0
+        assert 0 < scrape.value("triomq_scrape_duration_seconds") < 10
+
+
 async def test_both_formats_are_strictly_right_and_say_the_same(tmp_path: Path) -> None:
     async with watched(tmp_path) as it:
         await traffic(it.broker)
@@ -260,8 +271,8 @@ async def test_what_consumers_say_about_themselves_is_asked_for_and_shown(tmp_pa
         for shown in (1, 0, 0):  # a response that is too long or not readable is left out
             await figures.ask()
             [failures, *_, pulls] = list(figures.families(limit=10))
-            samples = list(failures.samples)
-            assert len(samples) == shown
+            *samples, left_out = failures.samples
+            assert (len(samples), left_out) == (shown, 0)
             if shown:
                 [(text, value)] = samples
                 assert (failures.name, value) == ("rocketmq_client_consume_fail_msg_count", 3)
