@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic
+from typing import Protocol as TypingProtocol
 
 from triomq.protocol import message_id
 from triomq.protocol import property_names as names
@@ -119,6 +120,14 @@ class Message:
             self.properties[name] = value
 
 
+class Settlement(TypingProtocol):
+    """How the application settles a message that it received from a loop or a `receive`."""
+
+    def ack(self) -> None: ...
+
+    def retry_later(self, delay_level: int = 0) -> None: ...
+
+
 class MessageExt(Message, Generic[V]):
     """A stored message: a Message plus its position in the store, its timestamps and its hosts (RocketMQ: MessageExt).
 
@@ -127,7 +136,9 @@ class MessageExt(Message, Generic[V]):
     """
 
     _value: V
+    _settlement: Settlement
     __slots__ = (
+        "_settlement",
         "_value",
         "body_crc",
         "born_host",
@@ -181,6 +192,28 @@ class MessageExt(Message, Generic[V]):
     def msg_id(self) -> str:
         """The id that the sending client assigned; without one, the id of the broker."""
         return self.properties.get(names.UNIQ_KEY) or self.offset_msg_id
+
+    def ack(self) -> None:
+        """Settle this message as consumed, from any task or thread and in any order: one that a `PushConsumer` handed
+        out in a loop or by `receive`. Raises NotSettled when it is settled already, ClientClosed when the consumer is
+        closed, and RuntimeError for a message that was not received so (a listener settles by returning)."""
+        self._settled_by().ack()
+
+    def retry_later(self, delay_level: int = 0) -> None:
+        """Have this message delivered again later (see `RetryLater`), as `ack` settles it. Raises what `ack` raises."""
+        self._settled_by().retry_later(delay_level)
+
+    def _settled_by(self) -> Settlement:
+        try:
+            return self._settlement
+        except AttributeError:
+            raise RuntimeError("this message was not handed out by the loop or the receive of a PushConsumer") from None
+
+    def __getstate__(self) -> tuple[None, dict[str, object]]:
+        """Return what copies and pickles carry: all but the way to settle it, which belongs to one consumer."""
+        kinds = (Message, MessageExt)
+        slots = (name for kind in kinds for name in kind.__slots__ if name != "_settlement")
+        return None, {name: getattr(self, name) for name in slots if hasattr(self, name)}
 
 
 UNKNOWN_HOST = HostPort("0.0.0.0", 0)

@@ -249,6 +249,12 @@ class ConcurrentConsuming(Consuming):
         if error is None:
             assigned.busy -= 1
             if assigned.window.dropped:
+                log.warning(
+                    "acknowledged too late: the queue is another member's now, which gets the message again",
+                    group=self._owner.group,
+                    queue=str(assigned.queue),
+                    id=delivery.message.msg_id,
+                )
                 assigned.notify()
             else:
                 self._settled(assigned, assigned.window.remove((delivery.message,)))

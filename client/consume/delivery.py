@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, Protocol
 
 from triomq.client.consume.assigned import AssignedQueue
+from triomq.client.core.errors import NotSettled
 from triomq.client.core.hooks import ConsumeContext
 from triomq.client.core.results import DeadLetter, RetryLater
 from triomq.client.core.spans import NO_PROCESS_SPAN
@@ -30,40 +32,62 @@ class Settler(Protocol):
         """The message was not consumed."""
 
 
-class Delivery(Generic[V]):
-    """One message that `receive` returned, with the ways to settle it. Only the first call counts."""
+SETTLED_ALREADY = "this message is settled already"
 
-    __slots__ = ("_settler", "assigned", "began", "context", "message", "span")
+
+class _Settled:
+    """What a settled message has, in place of the delivery that refers to it."""
+
+    def ack(self) -> None:
+        raise NotSettled(SETTLED_ALREADY)
+
+    def retry_later(self, delay_level: int = 0) -> None:
+        raise NotSettled(SETTLED_ALREADY)
+
+
+SETTLED = _Settled()
+
+
+class Holder(Protocol):
+    """The consumer's table of messages that are not settled (unsettled.py)."""
+
+    def remove(self, delivery: Delivery[Any]) -> None: ...
+
+    def at_home(self, function: Callable[..., None], *args: Any) -> None: ...
+
+
+class Delivery(Generic[V]):
+    """One message that `receive` returned, with the ways to settle it, from any task or thread. Each raises NotSettled
+    when the message is settled already, and ClientClosed when the consumer is closed."""
+
+    __slots__ = ("_settler", "assigned", "began", "context", "holder", "message", "span")
 
     def __init__(self, message: MessageExt[V], settler: Settler, assigned: AssignedQueue | None = None) -> None:
         self.message = message
         self.assigned = assigned
         self.began = 0.0
         self.context: ConsumeContext | None = None
+        self.holder: Holder | None = None
         self.span = NO_PROCESS_SPAN
         """What a loop over the messages enters while it has this one."""
         self._settler: Settler | None = settler
 
     def ack(self) -> None:
         """Settle the message as consumed."""
-        settler = self._settler
-        if settler is not None:
-            self._settler = None
-            settler.settled(self, None)
+        self._at_home(None)
 
     def retry_later(self, delay_level: int = 0) -> None:
         """Have the message delivered again later; see `RetryLater`."""
-        settler = self._settler
-        if settler is not None:
-            self._settler = None
-            settler.settled(self, RetryLater(delay_level))
+        self._at_home(RetryLater(delay_level))
 
     def dead_letter(self, reason: str) -> None:
         """Have the message stored in the dead letter topic at once; see `DeadLetter`."""
-        settler = self._settler
-        if settler is not None:
-            self._settler = None
-            settler.settled(self, DeadLetter(reason))
+        self._at_home(DeadLetter(reason))
+
+    def ack_unless_settled(self) -> None:
+        """Settle the message as consumed, in the consumer's thread, unless the application has settled it."""
+        if self._settler is not None:
+            self._settle(None)
 
     def abandon(self) -> None:
         """End the span of a message that a loop has left and nobody settles: the consumer closes."""
@@ -71,8 +95,25 @@ class Delivery(Generic[V]):
         self.span.end("unsettled")
 
     def give_back(self) -> None:
-        """Return the message unconsumed: the next `receive` returns it."""
-        settler = self._settler
-        if settler is not None:
-            self._settler = None
-            settler.returned(self)
+        """Return the message unconsumed, in the consumer's thread: the next `receive` returns it."""
+        if self._settler is not None:
+            self._take_settler().returned(self)
+
+    def _at_home(self, error: RetryLater | None) -> None:
+        if self.holder is None:
+            self._settle(error)
+        else:
+            self.span.leave()
+            self.holder.at_home(self._settle, error)
+
+    def _settle(self, error: RetryLater | None) -> None:
+        self._take_settler().settled(self, error)
+
+    def _take_settler(self) -> Settler:
+        settler, self._settler = self._settler, None
+        if settler is None:
+            raise NotSettled(SETTLED_ALREADY)
+        self.message._settlement = SETTLED
+        if self.holder is not None:
+            self.holder.remove(self)
+        return settler

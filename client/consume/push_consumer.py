@@ -7,7 +7,7 @@
 
 A message counts as consumed when the loop asks for the next one, or after `consumer.ack()`. A message whose loop body
 ends with an exception, a `break` or a cancellation is not consumed: it is delivered again after a restart. Several
-tasks may loop over one consumer; each has its own current message.
+tasks may loop over one consumer; `message.ack()` settles a message from any of them, in any order.
 
     async with PushConsumer("billing", name_server="127.0.0.1:9876") as consumer:
         consumer.subscribe("Orders")
@@ -27,19 +27,19 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from datetime import datetime
-from typing import Any, Generic, Self, Unpack
+from typing import Any, Generic, Unpack
 
 import trio
 
 from triomq.client.consume.assigned import AssignedQueue
 from triomq.client.consume.concurrent import ConcurrentConsuming
 from triomq.client.consume.consuming import Listener
-from triomq.client.consume.current_deliveries import CurrentDeliveries
 from triomq.client.consume.delivery import Delivery
 from triomq.client.consume.group_consumer import GroupConsumer, GroupSettings
 from triomq.client.consume.ordered import OrderedConsuming
 from triomq.client.consume.payloads import Payloads
-from triomq.client.consume.receiving import Receiver
+from triomq.client.consume.receiving import Loop, Receiver
+from triomq.client.consume.unsettled import Unsettled
 from triomq.client.core.allocation import Strategy
 from triomq.client.core.config import ClientOptions
 from triomq.client.core.consume_rules import ConsumeRules
@@ -115,8 +115,9 @@ class PushConsumer(GroupConsumer, Generic[T]):
         self._paused = False
         self._shared = trio.Event()
         self._listener_set = trio.Event()
-        self._receiver: Receiver[T] = Receiver(self.payloads, self._client.spans)
-        self._current = CurrentDeliveries()
+        self._unsettled = Unsettled()
+        self._receiver: Receiver[T] = Receiver(self.payloads, self._client.spans, self._unsettled)
+        self._loop_here = Loop(self)
         self._consuming: ConcurrentConsuming | OrderedConsuming = self._make_consuming(self._listen_call)
 
     # Life.
@@ -126,6 +127,7 @@ class PushConsumer(GroupConsumer, Generic[T]):
             self.consume_hooks.append(await stack.enter_async_context(TraceSender(self._client, self._trace_topic)))
 
     def _start(self) -> None:
+        self._unsettled.open()
         self._consuming.start()
         if self.ordered and not self.is_broadcasting:
             self.start_soon(self._keep_locks)
@@ -133,8 +135,7 @@ class PushConsumer(GroupConsumer, Generic[T]):
     async def _finish(self, *, failed: bool) -> None:
         """Stop pulling, and wait for listener calls in progress."""
         self._paused = True
-        if (left := self._current.take()) is not None:
-            left.abandon()
+        self._unsettled.close()
         if self._iterating:
             # Let the tasks that handed out messages note those acknowledged a moment ago.
             for _ in range(3):
@@ -209,31 +210,22 @@ class PushConsumer(GroupConsumer, Generic[T]):
         elif not self._iterating:
             raise ConfigurationError("this consumer has a listener: messages go there")
 
-    def __aiter__(self) -> Self:
-        return self
+    def __aiter__(self) -> Loop[T]:
+        return Loop(self)
 
     async def __anext__(self) -> MessageExt[T]:
-        self.ack()
-        delivery = await self.receive()
-        delivery.span.enter()
-        self._current.put(delivery)
-        return delivery.message
+        return await self._loop_here.__anext__()
 
     def ack(self) -> None:
-        """Settle the message that this task received last from its `async for` as consumed. Asking for the next one
-        does so too."""
-        delivery = self._current.take()
-        if delivery is not None:
-            delivery.span.leave()
-            delivery.ack()
+        """Settle the one message that was received and is not settled as consumed. A loop that asks for the next one
+        does so with its last. Raises NotSettled when there is no such message, or more than one: then `message.ack()`
+        says which."""
+        self._unsettled.at_home(self._unsettled.only).ack()
 
     def retry_later(self, delay_level: int = 0) -> None:
-        """Have the message that this task received last from its `async for` delivered again later; see
-        `RetryLater`."""
-        delivery = self._current.take()
-        if delivery is not None:
-            delivery.span.leave()
-            delivery.retry_later(delay_level)
+        """Have the one message that was received and is not settled delivered again later; see `RetryLater`. Raises
+        what `ack` raises."""
+        self._unsettled.at_home(self._unsettled.only).retry_later(delay_level)
 
     def suspend(self) -> None:
         """Pull and consume nothing until `resume`; the queues stay with this member."""

@@ -8,7 +8,7 @@ message back.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Generic
+from typing import Any, Generic, Protocol, Self
 
 import trio
 
@@ -16,6 +16,8 @@ from triomq.client.consume.concurrent import ConcurrentConsuming, OfferedMessage
 from triomq.client.consume.delivery import Delivery
 from triomq.client.consume.ordered import OrderedConsuming
 from triomq.client.consume.payloads import Payloads
+from triomq.client.consume.unsettled import Unsettled
+from triomq.client.core.errors import ConfigurationError
 from triomq.client.core.spans import Spans
 from triomq.client.core.type_variables import T
 from triomq.protocol.message import MessageExt
@@ -23,10 +25,45 @@ from triomq.protocol.message import MessageExt
 RECEIVES_BETWEEN_CHECKPOINTS = 64
 
 
+class Receiving(Protocol[T]):
+    """The consumer, as a loop sees it."""
+
+    async def receive(self) -> Delivery[T]: ...
+
+
+class Loop(Generic[T]):
+    """One `async for` over a consumer: asking for the next message settles the one before it, of this loop alone."""
+
+    def __init__(self, consumer: Receiving[T]) -> None:
+        self._consumer = consumer
+        self._delivery: Delivery[T] | None = None
+        self._is_asking = False
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> MessageExt[T]:
+        if self._is_asking:
+            raise ConfigurationError("this loop is being asked for its next message already: one loop for each task")
+        self._is_asking = True
+        try:
+            last, self._delivery = self._delivery, None
+            if last is not None:
+                last.span.leave()
+                last.ack_unless_settled()
+            delivery = await self._consumer.receive()
+        finally:
+            self._is_asking = False
+        delivery.span.enter()
+        self._delivery = delivery
+        return delivery.message
+
+
 class Receiver(Generic[T]):
     """See the module's docstring; owned by one consumer."""
 
-    def __init__(self, payloads: Payloads[T] | None, spans: Spans) -> None:
+    def __init__(self, payloads: Payloads[T] | None, spans: Spans, unsettled: Unsettled) -> None:
+        self._unsettled = unsettled
         self._payloads = payloads
         self._spans = spans
         self._received = 0
@@ -35,13 +72,16 @@ class Receiver(Generic[T]):
     async def receive(self, consuming: ConcurrentConsuming | OrderedConsuming) -> Delivery[T]:
         """Return the next message, waiting for one."""
         if not isinstance(consuming, ConcurrentConsuming):
-            return await self._deliveries_out.receive()
+            delivery: Delivery[T] = await self._deliveries_out.receive()
+            self._unsettled.add(delivery)
+            return delivery
         while True:
             self._received += 1
             if self._received % RECEIVES_BETWEEN_CHECKPOINTS == 0:
                 await trio.lowlevel.checkpoint()
             delivery = consuming.take_nowait() or await consuming.take()
             if self._payloads is None or await self._fits(delivery):
+                self._unsettled.add(delivery)
                 return delivery
 
     async def receive_within(
@@ -55,7 +95,10 @@ class Receiver(Generic[T]):
             if delivery is None:
                 with trio.move_on_at(deadline):
                     delivery = await self._take(consuming)
-            if delivery is None or await self._fits(delivery):
+            if delivery is None:
+                return None
+            if await self._fits(delivery):
+                self._unsettled.add(delivery)
                 return delivery
 
     async def hand_out(

@@ -3,6 +3,7 @@
     MQClientError
     ├── ConfigurationError      a setting or argument is not usable; nothing was sent
     ├── InvalidMessage          this message cannot be sent as it is; nothing was sent
+    ├── NotSettled              an acknowledgement that names no message, or one of several; nothing happened
     ├── WrongPayload            the body of a message is not what its serializer expects
     ├── RegistryFailed          the schema registry did not respond, or refused
     ├── NoRoute                 no name server knows the topic (or none of its brokers accepts messages)
@@ -36,6 +37,11 @@ class ConfigurationError(MQClientError):
 
 class InvalidMessage(MQClientError):
     """This message cannot be sent as it is (empty body, too large, bad topic name); nothing was sent."""
+
+
+class NotSettled(MQClientError):
+    """An acknowledgement (or `retry_later`) that could mean no message, or several, or one that is settled already.
+    Nothing happened; `message.ack()` names its message."""
 
 
 class WrongPayload(MQClientError, ValueError):

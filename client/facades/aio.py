@@ -19,7 +19,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Generic, Self
 
 from triomq.client.consume.delivery import Delivery
 from triomq.client.consume.polled import Polled
@@ -144,23 +144,53 @@ class TransactionProducer(AioFacade, TransactionProducerFacade[T]):
 class PushConsumer(AioFacade, PushConsumerFacade[T]):
     """See `triomq.PushConsumer`. Loop over it, or give it a listener."""
 
+    _loop_here: Loop[T]
+
+    def _new_loop(self) -> Loop[T]:
+        return Loop(self)
+
+    def __aiter__(self) -> Loop[T]:
+        return self._new_loop()
+
+    async def __anext__(self) -> MessageExt[T]:
+        return await anext(self._loop_here)
+
+    async def receive(self) -> MessageExt[T]:
+        """Return the next message. This does NOT acknowledge the one before."""
+        return (await self._receive()).message
+
+    async def _receive(self) -> Delivery[T]:
+        delivery: Delivery[T] = await self._wait(self._core.receive, (), {})
+        return delivery
+
+
+class Loop(Generic[T]):
+    """One `async for` over a consumer: asking for the next message settles the one before it, of this loop alone."""
+
+    def __init__(self, consumer: PushConsumer[T]) -> None:
+        self._consumer = consumer
+        self._delivery: Delivery[T] | None = None
+        self._is_asking = False
+
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> MessageExt[T]:
-        self.ack()
-        message = await self.receive()
-        self._enter_span()
-        return message
-
-    async def receive(self) -> MessageExt[T]:
-        """Return the next message for this task. This does NOT acknowledge the one before."""
-        delivery: Delivery[T] = await self._wait(self._core.receive, (), {})
-        self._current[self._receiver()] = delivery
+        if self._is_asking:
+            raise ConfigurationError("this loop is being asked for its next message already: one loop for each task")
+        portal = self._consumer._opened()
+        self._is_asking = True
+        try:
+            last, self._delivery = self._delivery, None
+            if last is not None:
+                last.span.leave()
+                portal.call(last.ack_unless_settled)
+            delivery = await self._consumer._receive()
+        finally:
+            self._is_asking = False
+        delivery.span.enter()
+        self._delivery = delivery
         return delivery.message
-
-    def _receiver(self) -> asyncio.Task[Any] | None:
-        return asyncio.current_task()
 
 
 class PullConsumer(AioFacade, PullConsumerFacade):

@@ -20,13 +20,13 @@ import threading
 import warnings
 from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Generic, Self
 
 import trio
 
 from triomq.client.consume.delivery import Delivery
 from triomq.client.consume.polled import Polled
-from triomq.client.core.errors import ClientClosed
+from triomq.client.core.errors import ClientClosed, ConfigurationError
 from triomq.client.core.type_variables import T
 from triomq.client.facades import portal as portals
 from triomq.client.facades.methods import BlockingKind
@@ -123,32 +123,57 @@ class TransactionProducer(BlockingFacade, TransactionProducerFacade[T]):
 class PushConsumer(BlockingFacade, PushConsumerFacade[T]):
     """See `triomq.PushConsumer`. Loop over it, or give it a listener, which runs in threads."""
 
+    _loop_here: Loop[T]
+
+    def _new_loop(self) -> Loop[T]:
+        return Loop(self)
+
+    def __iter__(self) -> Loop[T]:
+        return self._new_loop()
+
+    def __next__(self) -> MessageExt[T]:
+        return next(self._loop_here)
+
+    def receive(self, timeout_seconds: float | None = None) -> MessageExt[T] | None:
+        """Return the next message, or None when the time is over; with a time of 0 the message that is there. This does
+        NOT acknowledge the one before."""
+        delivery = self._receive(timeout_seconds)
+        return None if delivery is None else delivery.message
+
+    def _receive(self, timeout_seconds: float | None = None) -> Delivery[T] | None:
+        portal = self._opened()
+        if timeout_seconds is None:
+            return portal.run(self._core.receive)
+        return portal.run(self._core.receive_within, timeout_seconds)
+
+
+class Loop(Generic[T]):
+    """One `for` over a consumer: asking for the next message settles the one before it, of this loop alone."""
+
+    def __init__(self, consumer: PushConsumer[T]) -> None:
+        self._consumer = consumer
+        self._delivery: Delivery[T] | None = None
+        self._asking = threading.Lock()
+
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> MessageExt[T]:
-        self.ack()
-        message = self.receive()
-        if message is None:
-            raise StopIteration
-        self._enter_span()
-        return message
-
-    def receive(self, timeout_seconds: float | None = None) -> MessageExt[T] | None:
-        """Return the next message for this thread, or None when the time is over; with a time of 0 the message that is
-        there. This does NOT acknowledge the one before."""
-        portal = self._opened()
-        if timeout_seconds is None:
-            delivery: Delivery[T] | None = portal.run(self._core.receive)
-        else:
-            delivery = portal.run(self._core.receive_within, timeout_seconds)
-        if delivery is None:
-            return None
-        self._current[self._receiver()] = delivery
+        if not self._asking.acquire(blocking=False):
+            raise ConfigurationError("this loop is being asked for its next message already: one loop for each thread")
+        try:
+            portal = self._consumer._opened()
+            last, self._delivery = self._delivery, None
+            if last is not None:
+                last.span.leave()
+                portal.call(last.ack_unless_settled)
+            delivery = self._consumer._receive()
+            assert delivery is not None
+            delivery.span.enter()
+            self._delivery = delivery
+        finally:
+            self._asking.release()
         return delivery.message
-
-    def _receiver(self) -> threading.Thread:
-        return threading.current_thread()
 
 
 class PullConsumer(BlockingFacade, PullConsumerFacade):

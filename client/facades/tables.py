@@ -6,13 +6,11 @@ missing in both.
 
 from __future__ import annotations
 
-import weakref
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, Generic
 
 from triomq.client.administer.admin import Admin
-from triomq.client.consume.delivery import Delivery
 from triomq.client.consume.lite_pull_consumer import LitePullConsumer
 from triomq.client.consume.pull_consumer import PullConsumer
 from triomq.client.consume.push_consumer import PushConsumer
@@ -55,15 +53,18 @@ class TransactionProducerFacade(ProducerFacade[T]):
 
 
 class PushConsumerFacade(Facade, Generic[T]):
-    """`triomq.PushConsumer`. Messages are handed out to tasks or threads, each of which settles its own."""
+    """`triomq.PushConsumer`. Any task or thread may settle a message."""
 
     _core: PushConsumer[T]
 
     @constructs(PushConsumer[T])
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(PushConsumer(*args, **options))
-        self._current: weakref.WeakKeyDictionary[Any, Delivery] = weakref.WeakKeyDictionary()
-        """The message that each task or thread received last."""
+        self._loop_here = self._new_loop()
+
+    @abstractmethod
+    def _new_loop(self) -> Any:
+        """Return a loop over the messages."""
 
     subscribe = plain(PushConsumer.subscribe)
     unsubscribe = plain(PushConsumer.unsubscribe)
@@ -80,32 +81,20 @@ class PushConsumerFacade(Facade, Generic[T]):
         """Like `listen`, with up to `rules.batch_max_size` messages of one queue; they succeed or fail together."""
         self._call(self._core.listen_batch, self._callback(handler))
 
-    @abstractmethod
-    def _receiver(self) -> Any:
-        """The task or thread that runs now."""
-
     def _closing(self) -> None:
-        if (left := self._current.pop(self._receiver(), None)) is not None:
-            left.abandon()
-
-    def _enter_span(self) -> None:
-        """Make the span of the message that a loop has just received the current one, until it is settled."""
-        self._current[self._receiver()].span.enter()
+        for left in self._core._unsettled.held():
+            left.span.leave()
 
     def ack(self) -> None:
-        """Settle the message that this task or thread received last as consumed. A loop does so when it asks for the
-        next one."""
-        delivery = self._current.pop(self._receiver(), None)
-        if delivery is not None and self._portal is not None:
-            delivery.span.leave()
-            self._portal.call(delivery.ack)
+        """Settle the one message that was received and is not settled as consumed. A loop that asks for the next one
+        does so with its last. Raises NotSettled when there is no such message, or more than one: then `message.ack()`
+        says which."""
+        self._core.ack()
 
     def retry_later(self, delay_level: int = 0) -> None:
-        """Have the message that this task or thread received last delivered again later; see `RetryLater`."""
-        delivery = self._current.pop(self._receiver(), None)
-        if delivery is not None and self._portal is not None:
-            delivery.span.leave()
-            self._portal.call(delivery.retry_later, delay_level)
+        """Have the one message that was received and is not settled delivered again later; see `RetryLater`. Raises
+        what `ack` raises."""
+        self._core.retry_later(delay_level)
 
     @property
     def assigned_queues(self) -> list[MessageQueue]:

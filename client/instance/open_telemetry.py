@@ -16,7 +16,7 @@ its way without a span. Export, and the bound of what waits for it, is the matte
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextvars import Token
+from contextvars import ContextVar, Token
 from types import TracebackType
 from typing import TypeVar
 
@@ -56,6 +56,9 @@ TRACEPARENT_BYTES = 80
 """Room for the context of a span that has not begun yet."""
 
 SEPARATORS = frozenset((NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR))
+
+_inside: ContextVar[bool] = ContextVar("triomq_inside_span", default=False)
+"""Its tokens tell whether a span that is left was entered in the same task or thread."""
 
 T = TypeVar("T")
 Attributes = dict[str, str | int | Sequence[str]]
@@ -191,24 +194,32 @@ class _Sending(SendSpan):
 
 
 class _Processing(ProcessSpan):
-    __slots__ = ("_context", "_safely", "_span", "_token")
+    __slots__ = ("_context", "_entered", "_safely", "_span", "_token")
 
     def __init__(self, span: Span | None, context: Context, safely: Safely) -> None:
         self._span = span
         self._context = context
         self._safely = safely
         self._token: Token[Context] | None = None
+        self._entered: Token[bool] | None = None
 
     def enter(self) -> None:
         self._safely(self._attach, None)
 
     def _attach(self) -> None:
         self._token = contexts.attach(self._context)
+        self._entered = _inside.set(True)
 
     def leave(self) -> None:
-        token, self._token = self._token, None
-        if token is not None:
-            self._safely(lambda: contexts.detach(token), None)
+        token, entered = self._token, self._entered
+        if token is None or entered is None:
+            return
+        try:
+            _inside.reset(entered)
+        except ValueError:
+            return  # entered in another task or thread, perhaps one that has ended: nothing is current here
+        self._token = self._entered = None
+        self._safely(lambda: contexts.detach(token), None)
 
     def end(self, error_type: str | None = None, reason: str = "") -> None:
         span, self._span = self._span, None

@@ -12,7 +12,7 @@ from client_fakes import NAME_SERVER, FakeCluster, refuse
 from trio.testing import MockClock
 
 from triomq.client.api import ConsumeFromWhere, ConsumeRules, ConsumeStatus, MessageExt, PushConsumer, RetryLater
-from triomq.client.core.errors import ConfigurationError
+from triomq.client.core.errors import ConfigurationError, NotSettled
 from triomq.client.core.hooks import ConsumeContext
 from triomq.protocol.codes import RequestCode, ResponseCode
 from triomq.protocol.headers.client import NotifyConsumerIdsChangedRequestHeader
@@ -474,7 +474,8 @@ async def test_messages_handed_out_by_receive(cluster: FakeCluster, autojump_clo
         assert sorted(delivery.message.body for delivery in again) == [b"1", b"2"]
         again[0].ack()
         again[1].retry_later(-1)
-        again[1].ack()
+        with pytest.raises(NotSettled, match="settled already"):
+            again[1].ack()
         await trio.sleep(6)
         assert offset(cluster) == 2
     assert [back.delay_level for back in cluster.broker.sent_back] == [-1]
