@@ -21,6 +21,7 @@ from triomq.daemon.configuration import (
     load_configuration,
     warn_of_unknown_keys,
 )
+from triomq.daemon.deadline import Deadline
 from triomq.daemon.environment import Environment, read_environment
 from triomq.daemon.errors import ExitCode, StartError
 from triomq.daemon.logs import BROKER_LOG_FILES, LogFiles, configure_logs, log_directory
@@ -33,6 +34,8 @@ log = structlog.get_logger("triomq.broker")
 
 PROGRAM = "mqbroker"
 STOP_DEADLINE_SECONDS = 30.0
+DISK_DEADLINE_SECONDS = 15.0
+"""How long a stop waits for the disk. Everything before takes at most 10 s."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -65,7 +68,9 @@ def _run(
     environment: Environment, layers: ConfigurationLayers, configuration: Configuration, files: LogFiles
 ) -> ExitCode:
     """Run the broker until a signal ends it."""
-    controller = BrokerController(configuration, now_ms=system_now_ms)
+    silent = f"the disk did not respond within {DISK_DEADLINE_SECONDS:g} s; ended as after a crash, a start recovers"
+    deadline = Deadline(PROGRAM, DISK_DEADLINE_SECONDS, ExitCode.DISK_SILENT, silent)
+    controller = BrokerController(configuration, now_ms=system_now_ms, disk_deadline=deadline)
 
     async def serve(*, task_status: trio.TaskStatus[str]) -> None:
         async with trio.open_nursery() as nursery:

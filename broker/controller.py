@@ -29,6 +29,7 @@ from triomq.broker.assembly.tables import Surroundings, Tables, build_tables, lo
 from triomq.broker.assembly.timetable import add_tasks, follow_settings
 from triomq.broker.configuration import FAST_PORT_DISTANCE, HA_PORT_DISTANCE, Configuration
 from triomq.broker.extensions import Extensions
+from triomq.daemon.deadline import Deadline
 from triomq.daemon.errors import ExitCode, StartError
 from triomq.daemon.stopping import Stopping
 from triomq.protocol.clock import NowMs, OnJump
@@ -75,7 +76,8 @@ class BrokerController:
 
     `now_ms` is its wall clock; `files` and `offload` are the store's seams to the operating system and to threads.
     `extensions` are those of a program that embeds the broker; by default those that the configuration names.
-    `on_jump` subscribes to the jumps of a clock that makes them.
+    `on_jump` subscribes to the jumps of a clock that makes them. `disk_deadline` bounds the part of the stop that waits
+    for nothing but the disk; without it the stop waits as long as the disk takes.
     `port` is the port it listens on, `serving` holds its parts; both are known once `serve` has started.
     """
 
@@ -88,7 +90,9 @@ class BrokerController:
         offload: Offload | None = None,
         extensions: Extensions | None = None,
         on_jump: OnJump | None = None,
+        disk_deadline: Deadline | None = None,
     ) -> None:
+        self._disk_deadline = disk_deadline
         self.configuration = configuration
         self.serving: Serving | None = None
         self._on_jump = on_jump
@@ -164,8 +168,11 @@ class BrokerController:
             self._close_ha_port()
         if turn.failure is not None:  # work for messages of that turn is unfinished
             tables.store.fail("the end of a turn", turn.failure)
+        self._await_disk()
         with stopping.part("the store"):
             await tables.store.close()
+        if self._disk_deadline is not None:
+            self._disk_deadline.cancel()
         if refusal is not None:
             raise StartError(str(refusal), ExitCode.REFUSED)
         log.info("broker stopped", address=self.address)
@@ -190,7 +197,10 @@ class BrokerController:
                     for watched in (certificates, *filter(None, [dialing])):
                         background.start_soon(watched.watch)
                     self._show(work, serving, background)
-                    await self._run(work, serving, background, stop, task_status)
+                    try:
+                        await self._run(work, serving, background, stop, task_status)
+                    finally:
+                        self._await_disk()
                     background.cancel_scope.cancel()
             persist_tables(tables, stopping)
             store_nursery.cancel_scope.cancel()
@@ -275,6 +285,11 @@ class BrokerController:
             text = objection(settings, has_login=self.configuration.broker.acl_enable)
             if text is not None:
                 raise StartError(text)
+
+    def _await_disk(self) -> None:
+        """From here on the stop waits for nothing but the disk."""
+        if self._disk_deadline is not None:
+            self._disk_deadline.start()
 
     def _tell(self, state: str | None) -> None:
         """Tell probes why the broker is not ready; None: it is, as far as its start and stop are concerned."""

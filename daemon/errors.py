@@ -13,6 +13,7 @@ class ExitCode(IntEnum):
     STOPPED = 0
     USAGE = 1
     STOPPED_LATE = 3  # the stop exceeded its deadline, and the process ended itself
+    DISK_SILENT = 4  # the disk did not respond during the stop, and the process ended itself
     REFUSED = 253  # configuration or data that the daemon does not start with
     FAILED = 255  # could not start (port taken, ...) or failed while running
 

@@ -8,13 +8,13 @@ not end within the deadline, the process ends with code 3.
 import gc
 import os
 import sys
-import threading
 from collections.abc import Awaitable, Iterable, Iterator
 from typing import Protocol
 
 import structlog
 import trio
 
+from triomq.daemon.deadline import Deadline
 from triomq.daemon.errors import ExitCode, StartError
 from triomq.daemon.open_files import raise_open_files_limit
 from triomq.daemon.signals import DaemonSignals, Reload
@@ -45,7 +45,8 @@ def run(
     """
     signals, notices = DaemonSignals(program), Notices(os.environ)
     raise_open_files_limit()
-    watchdog = _StopWatchdog(program, stop_deadline_seconds)
+    late = f"not stopped within {stop_deadline_seconds:g} s, ending the process"
+    watchdog = Deadline(program, stop_deadline_seconds, ExitCode.STOPPED_LATE, late)
     try:
         trio.run(_supervise, serve, watchdog, signals, notices, reload or _nothing_to_reload)
         return ExitCode.STOPPED
@@ -93,30 +94,8 @@ def report_check(program: str, problems: Iterable[str]) -> ExitCode:
     return code
 
 
-class _StopWatchdog:
-    """Ends the process when a stop takes too long. A thread, since the event loop itself may hang."""
-
-    def __init__(self, program: str, deadline_seconds: float) -> None:
-        self._program = program
-        self._deadline_seconds = deadline_seconds
-        self._timer: threading.Timer | None = None
-
-    def start(self) -> None:
-        self._timer = threading.Timer(self._deadline_seconds, self._expire)
-        self._timer.daemon = True
-        self._timer.start()
-
-    def cancel(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-
-    def _expire(self) -> None:
-        _complain(self._program, f"not stopped within {self._deadline_seconds:g} s, ending the process")
-        os._exit(ExitCode.STOPPED_LATE)
-
-
 async def _supervise(
-    serve: Serve, watchdog: _StopWatchdog, signals: DaemonSignals, notices: Notices, reload: Reload
+    serve: Serve, watchdog: Deadline, signals: DaemonSignals, notices: Notices, reload: Reload
 ) -> None:
     async def reload_with_notices() -> None:
         notices.reloading()
@@ -155,7 +134,7 @@ async def _stop_when_asked(
     signals: DaemonSignals,
     notices: Notices,
     scope: trio.CancelScope,
-    watchdog: _StopWatchdog,
+    watchdog: Deadline,
     *,
     task_status: trio.TaskStatus[None],
 ) -> None:
